@@ -41,10 +41,15 @@ def write(path: Path, points: int, samples: int, seed: int) -> None:
         case = replace(template, size_bytes=4 * (place + 1), count=place + 1)
         seconds = 1e-5 * np.exp(random.normal(0, 0.01) + random.gamma(2, 0.02, samples))
         measurement = Measurement(
-            case, Status.OK, backend_version="numpy", samples_seconds=tuple(seconds.tolist()),
-            rank_samples_seconds=(tuple(seconds.tolist()),) * RANKS, round_samples=tuple(lengths),
-            wrong_elements=0, stop_reason="budget spent",
-        )  # fmt: skip
+            case,
+            Status.OK,
+            backend_version="numpy",
+            samples_seconds=tuple(seconds.tolist()),
+            rank_samples_seconds=(tuple(seconds.tolist()),) * RANKS,
+            round_samples=tuple(lengths),
+            wrong_elements=0,
+            stop_reason="budget spent",
+        )
         row = row_of(measurement, None, 0.95)
         (path / CASES_NAME / f"{case.case_id}.parquet").write_bytes(as_parquet(row))
 
@@ -63,10 +68,14 @@ def main() -> None:
         print(f"{options.points} points, {options.points * options.samples} samples a run")
         for reading in ("first", "second"):
             began = time.perf_counter()
-            ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+            ended = subprocess.run(
+                command, capture_output=True, text=True, cwd=Path(__file__).parents[1]
+            )
             seconds = time.perf_counter() - began
             used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            print(f"{reading} reading: {seconds:.1f} s, at most {used.ru_maxrss / 1024:.0f} MiB until now")
+            print(
+                f"{reading} reading: {seconds:.1f} s, at most {used.ru_maxrss / 1024:.0f} MiB until now"
+            )
     print(ended.stdout.splitlines()[-1] if ended.stdout else ended.stderr)
 
 

@@ -6,7 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.points import CCBENCH, COPY_BYTES, GLOO, MEMCPY, MIB, MPIS, PEERS, TITLES, Point, Visit
+from benchmarks.points import (
+    CCBENCH,
+    COPY_BYTES,
+    GLOO,
+    MEMCPY,
+    MIB,
+    MPIS,
+    PEERS,
+    TITLES,
+    Point,
+    Visit,
+)
 from ccbench.units import format_size
 
 OK = "ok"
@@ -67,7 +78,9 @@ class Figures:
     def points(self) -> list[Point]:
         """Points that were measured, by collective, placement and size."""
         found = {visit.point for visit in self.visits if visit.contender != MEMCPY}
-        return sorted(found, key=lambda point: (point.collective, not point.in_place, point.size_bytes))
+        return sorted(
+            found, key=lambda point: (point.collective, not point.in_place, point.size_bytes)
+        )
 
     def contenders(self) -> list[str]:
         """ccbench and the peers that were measured."""
@@ -127,11 +140,17 @@ class Figures:
         Each of ``ranks`` inputs is read once and each output written once: ranks * 2 * size bytes, over the
         best rate at which this machine was seen to move bytes in that round.
         """
-        return {number: ranks * 2 * point.size_bytes / rate for number, rate in self.best_traffic().items()}
+        return {
+            number: ranks * 2 * point.size_bytes / rate
+            for number, rate in self.best_traffic().items()
+        }
 
     def share_of_bound(self, ranks: int, point: Point) -> Spread | None:
         """Bound over ccbench's time within each round: 1 is perfect."""
-        own, bounds = self._medians.get((CCBENCH, ranks, point), {}), self.bound_seconds(ranks, point)
+        own, bounds = (
+            self._medians.get((CCBENCH, ranks, point), {}),
+            self.bound_seconds(ranks, point),
+        )
         shares = [bounds[number] / own[number] for number in sorted(own.keys() & bounds.keys())]
         return spread(shares) if shares else None
 

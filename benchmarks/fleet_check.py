@@ -68,7 +68,9 @@ def plant(
     return Planted(dict.fromkeys(draw.sample(range(nodes), bad), slow), paths, noise)
 
 
-def judge(nodes: int, planted: Planted, draw: random.Random) -> tuple[FleetVerdict, set[tuple[int, ...]]]:
+def judge(
+    nodes: int, planted: Planted, draw: random.Random
+) -> tuple[FleetVerdict, set[tuple[int, ...]]]:
     """The verdict after a second look, and all pairs that met."""
     names = [f"n{number}" for number in range(nodes)]
     inside = Planted(planted.nodes, {}, planted.noise)
@@ -115,14 +117,22 @@ def trial(nodes: int, bad: int, links: int, loss: float, seed: int, noise: float
 def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=100, help="of each row; of 1,024 nodes a quarter")
+    parser.add_argument(
+        "--trials", type=int, default=100, help="of each row; of 1,024 nodes a quarter"
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=(64, 256, 1024))
-    parser.add_argument("--noise", type=float, default=NOISE, help="standard deviation of a time's logarithm")
+    parser.add_argument(
+        "--noise", type=float, default=NOISE, help="standard deviation of a time's logarithm"
+    )
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     rows = []
-    for nodes, share, loss in product(asked.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES):
-        bad = int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
+    for nodes, share, loss in product(
+        asked.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES
+    ):
+        bad = (
+            int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
+        )
         links = max(2, nodes // 32) if bad else 0
         trials = asked.trials if nodes < 1024 else max(1, asked.trials // 4)
         done = [trial(nodes, bad, links, loss, seed, asked.noise) for seed in range(trials)]

@@ -32,7 +32,9 @@ def launch(folder: str, hosts: str, *_command: str) -> int:
         numbers = {"CCBENCH_RANK": str(rank), "CCBENCH_RANKS": str(len(names))}
         text = json.dumps({**os.environ, **numbers}).encode()
         descriptors = array.array("i", [sys.stdout.fileno()])
-        line.sendmsg([len(text).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        line.sendmsg(
+            [len(text).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+        )
         line.sendall(text)
         lines.append(line)
     while lines:  # ranks end with this process: their hosts see the lines close

@@ -56,11 +56,23 @@ sampling: {rounds: 1, maximum_samples: 40, warmup: 10 ms, budget: 800 ms, time_l
 SCENARIOS = ("healthy", "slow-host", "slow-link", "hang")
 
 
-def tc(network: Network, namespace: str, device: str, rate: float, burst: int, verb: str = "change") -> None:
+def tc(
+    network: Network, namespace: str, device: str, rate: float, burst: int, verb: str = "change"
+) -> None:
     """Shape a device."""
     subprocess.run(
         [
-            *("tc", "-n", f"{network.prefix}-{namespace}", "qdisc", verb, "dev", device, "root", "tbf"),
+            *(
+                "tc",
+                "-n",
+                f"{network.prefix}-{namespace}",
+                "qdisc",
+                verb,
+                "dev",
+                device,
+                "root",
+                "tbf",
+            ),
             *("rate", f"{rate:.0f}bit", "burst", str(burst), "limit", str(QUEUE_BYTES)),
         ],
         check=True,
@@ -77,7 +89,20 @@ def port(network: Network, number: int, rate: float, burst: int = BURST_BYTES) -
 def cable(network: Network, one: int, two: int, rate: float) -> Iterator[None]:
     """Join two hosts by a link of their own, which carries all that they send each other."""
     names = [f"{network.prefix}-h{host}" for host in (one, two)]
-    made = ("link", "add", "cable", "mtu", "9000", "type", "veth", "peer", "name", "cable", "mtu", "9000")
+    made = (
+        "link",
+        "add",
+        "cable",
+        "mtu",
+        "9000",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "cable",
+        "mtu",
+        "9000",
+    )
     subprocess.run(["ip", "-n", names[0], *made, "netns", names[1]], check=True)
     try:
         for host, other in ((one, two), (two, one)):
@@ -132,14 +157,26 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
             one.wait()
 
 
-def trial(network: Network, launcher: str, scenario: str, number: int, folder: Path) -> tuple[bool, str]:
+def trial(
+    network: Network, launcher: str, scenario: str, number: int, folder: Path
+) -> tuple[bool, str]:
     """Plant, run and compare; (right, a line that says what came out)."""
     chosen = random.Random(number).sample(range(HOSTS), 2)
     one, two = sorted(chosen) if scenario == "slow-link" else chosen
     output = folder / f"{scenario}-{number}"
     suite = folder / "fleet.yaml"
     suite.write_text(SUITE)
-    command = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(output), "--no-report", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "ccbench",
+        "run",
+        str(suite),
+        "-o",
+        str(output),
+        "--no-report",
+        "--json",
+    ]
     began = time.monotonic()
     with planted(network, scenario, one, two):
         done = subprocess.run(
@@ -154,7 +191,10 @@ def trial(network: Network, launcher: str, scenario: str, number: int, folder: P
     try:
         fleet: dict[str, Any] = json.loads(done.stdout)["fleet"]
     except (ValueError, KeyError):
-        return False, f"{scenario} {number}: exit {done.returncode}, no verdict: {done.stderr[-300:]}"
+        return (
+            False,
+            f"{scenario} {number}: exit {done.returncode}, no verdict: {done.stderr[-300:]}",
+        )
     wanted = {
         "healthy": ("HEALTHY", [], []),
         "slow-host": ("NOT HEALTHY", [f"h{one}"], []),
@@ -170,7 +210,9 @@ def trial(network: Network, launcher: str, scenario: str, number: int, folder: P
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trials; 0 where all were right."""
-    parser = argparse.ArgumentParser(description="Plant faults in a fleet of namespaces and have them named.")
+    parser = argparse.ArgumentParser(
+        description="Plant faults in a fleet of namespaces and have them named."
+    )
     parser.add_argument("--trials", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS)

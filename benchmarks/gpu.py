@@ -79,19 +79,32 @@ class Options:
 
 def parse(arguments: Sequence[str]) -> Options:
     """The command line as Options; exits with 2 and a line that says what is wrong."""
-    parser = argparse.ArgumentParser(prog="benchmarks/gpu.py", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/gpu.py", description=(__doc__ or "").splitlines()[0]
+    )
     add = parser.add_argument
-    add("--backend", choices=("cuda", EMULATED), default="cuda", help=f"{EMULATED}: try it without a GPU")
+    add(
+        "--backend",
+        choices=("cuda", EMULATED),
+        default="cuda",
+        help=f"{EMULATED}: try it without a GPU",
+    )
     add("--ranks", default="2,4,8", help="ranks on the GPU, separated by commas (default: 2,4,8)")
     add("--sizes", default=SIZES, help=f"separated by commas (default: {SIZES})")
     add("--rounds", type=int, default=3, help="rounds of every case (default: 3)")
-    add("--device", default="", help="the GPU (default: the first that CUDA_VISIBLE_DEVICES names, else 0)")
+    add(
+        "--device",
+        default="",
+        help="the GPU (default: the first that CUDA_VISIBLE_DEVICES names, else 0)",
+    )
     add("-o", "--output", type=Path, required=True, help="folder that is not there yet, or empty")
     add("--no-report", action="store_true", help="leave the drawing to `ccbench report`, elsewhere")
     given = parser.parse_args(arguments)
     try:
         ranks = tuple(sorted({int(word) for word in given.ranks.split(",")}))
-        sizes = tuple(sorted({one for word in given.sizes.split(",") for one in parse_sizes(word.strip())}))
+        sizes = tuple(
+            sorted({one for word in given.sizes.split(",") for one in parse_sizes(word.strip())})
+        )
     except (ValueError, CcbenchError) as error:
         parser.error(f"--ranks or --sizes: {error}")
     if min(ranks) < 2 or given.rounds < 1:
@@ -109,10 +122,19 @@ def suite_of(options: Options) -> Suite:
     for algorithm in ALGORITHMS:
         sizes = [f"{size} B" for size in options.sizes if size <= UP_TO.get(algorithm, sys.maxsize)]
         sweep = {"collective": "all_reduce", "algorithm": algorithm, "size": sizes}
-        sweeps += [{**sweep, "ranks": list(options.ranks), "mode": list(options.modes)}] if sizes else []
-    question = "How near do own kernels come to what one GPU's memory allows, with every rank on it?"
+        sweeps += (
+            [{**sweep, "ranks": list(options.ranks), "mode": list(options.modes)}] if sizes else []
+        )
+    question = (
+        "How near do own kernels come to what one GPU's memory allows, with every rank on it?"
+    )
     sampling = {**SAMPLING, "rounds": options.rounds, "budget": f"{40 * options.rounds} ms"}
-    document = {"question": question, "backends": [options.backend], "sweep": sweeps, "sampling": sampling}
+    document = {
+        "question": question,
+        "backends": [options.backend],
+        "sweep": sweeps,
+        "sampling": sampling,
+    }
     return read_suite(json.dumps(document), place="benchmarks/gpu.py", name="gpu-loopback")
 
 
@@ -125,7 +147,9 @@ def copy_seconds(options: Options) -> list[float]:
             command, capture_output=True, text=True, timeout=COPY_LIMIT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise BackendUnavailable(f"a copy on the device hung for {COPY_LIMIT_SECONDS} s; see dmesg") from None
+        raise BackendUnavailable(
+            f"a copy on the device hung for {COPY_LIMIT_SECONDS} s; see dmesg"
+        ) from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise BackendUnavailable(f"the device cannot copy: {said[-1]}")
@@ -157,7 +181,9 @@ def measured(options: Options) -> tuple[list[Point], figures.Ceiling, int]:
     return list(points_of(run)), ceiling_of(max(options.sizes), copies), stopped_by
 
 
-def document_of(options: Options, points: Sequence[Point], ceiling: figures.Ceiling) -> dict[str, Any]:
+def document_of(
+    options: Options, points: Sequence[Point], ceiling: figures.Ceiling
+) -> dict[str, Any]:
     """Everything that is printed, and more, for machines."""
     timed = figures.timed_of(points)
     found = [] if options.emulated else figures.verdicts(timed, ceiling, options.ranks)
@@ -167,7 +193,9 @@ def document_of(options: Options, points: Sequence[Point], ceiling: figures.Ceil
         "emulated": options.emulated,
         "loopback": True,
         "copy": {
-            "size_bytes": ceiling.size_bytes, "seconds": asdict(ceiling.seconds), "samples": ceiling.samples,
+            "size_bytes": ceiling.size_bytes,
+            "seconds": asdict(ceiling.seconds),
+            "samples": ceiling.samples,
             "bytes_per_second": ceiling.rate.median,
         },
         "points": figures.points_document(timed, ceiling, options.emulated),
@@ -177,7 +205,7 @@ def document_of(options: Options, points: Sequence[Point], ceiling: figures.Ceil
             for one in points
             if one.status is not Status.OK
         ],
-    }  # fmt: skip
+    }
 
 
 def show(options: Options, points: Sequence[Point], ceiling: figures.Ceiling) -> int:

@@ -118,7 +118,9 @@ class CudaCopies:
     def wrong_bytes(self, value: int) -> int:
         """As Copies."""
         runtime = self._cuda.runtime
-        runtime.memcpyAsync(self._host.ctypes.data, self._target, self._bytes, TO_HOST, self._stream)
+        runtime.memcpyAsync(
+            self._host.ctypes.data, self._target, self._bytes, TO_HOST, self._stream
+        )
         runtime.streamSynchronize(self._stream)
         return int(np.count_nonzero(self._host != value))
 

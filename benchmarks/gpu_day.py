@@ -61,8 +61,13 @@ SLOWER = 2
 TEXT_LIMIT = 160
 
 PASSED, FAILED, SKIPPED, OVER, STOPPED, NOT_REACHED = (
-    "passed", "failed", "skipped", "over its limit", "stopped", "not reached",
-)  # fmt: skip
+    "passed",
+    "failed",
+    "skipped",
+    "over its limit",
+    "stopped",
+    "not reached",
+)
 WHOLE = (PASSED, FAILED, SKIPPED)
 
 OUTCOME = re.compile(r"^tests/\S+::.* (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
@@ -91,7 +96,11 @@ class Ending:
     @property
     def line(self) -> str:
         """Name, how it ended, how long it took, and the first failure."""
-        parts = [f"{self.phase}/{self.step}: {self.state}, {self.seconds:.0f} s", self.tests, self.text]
+        parts = [
+            f"{self.phase}/{self.step}: {self.state}, {self.seconds:.0f} s",
+            self.tests,
+            self.text,
+        ]
         return ": ".join(filter(None, parts))
 
     @property
@@ -129,7 +138,9 @@ def why_skipped(step: Step, rehearsal: bool) -> str:
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """Ask the step's processes to end, wait a little, and end those that are left."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)  # pytest then writes its report, and ccbench what it has
+        os.killpg(
+            process.pid, signal.SIGINT
+        )  # pytest then writes its report, and ccbench what it has
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_SECONDS)
     with suppress(ProcessLookupError):
@@ -162,7 +173,9 @@ def failure_text(log: str) -> str:
 class Day:
     """Phases on one machine, as far as the time goes. stopped: by which signal, 0 while by none."""
 
-    def __init__(self, out: Path, minutes: float, rehearsal: bool, environment: dict[str, str]) -> None:
+    def __init__(
+        self, out: Path, minutes: float, rehearsal: bool, environment: dict[str, str]
+    ) -> None:
         self.out, self.rehearsal = out, rehearsal
         self._environment = environment
         self._end = time.monotonic() + 60 * minutes - ENDING_SECONDS
@@ -200,11 +213,17 @@ class Day:
         began = time.monotonic()
         with log.open("wb") as file:
             process = subprocess.Popen(
-                command_of(step, here, self.rehearsal), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                command_of(step, here, self.rehearsal),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env={**self._environment, **dict(step.environment)},
-            )  # fmt: skip
-            while process.poll() is None and not self.stopped and time.monotonic() - began < seconds:
+            )
+            while (
+                process.poll() is None and not self.stopped and time.monotonic() - began < seconds
+            ):
                 time.sleep(LOOK_SECONDS)
             code = process.poll()
             end_group(process)
@@ -232,7 +251,9 @@ def recorded(out: Path, phase: Phase, step: Step) -> Ending:
     file = out / phase.name / f"{step.name}.json"
     if file.is_file():
         return Ending(**json.loads(file.read_text(encoding="utf-8")))
-    return Ending(phase.name, step.name, STOPPED if file.with_suffix(".log").is_file() else NOT_REACHED)
+    return Ending(
+        phase.name, step.name, STOPPED if file.with_suffix(".log").is_file() else NOT_REACHED
+    )
 
 
 def steps_of(phases: Sequence[Phase]) -> list[tuple[Phase, Step]]:
@@ -268,7 +289,11 @@ def gpu_name(out: Path) -> str:
 def report(out: Path, rehearsal: bool) -> None:
     """Write summary.md and figures.json of what is there."""
     ended = endings(out, PHASES)
-    what = "REHEARSAL: a CPU in the place of the GPU; no time means anything" if rehearsal else gpu_name(out)
+    what = (
+        "REHEARSAL: a CPU in the place of the GPU; no time means anything"
+        if rehearsal
+        else gpu_name(out)
+    )
     rows = [
         f"| {one.phase} | {one.step} | {one.state} | {one.seconds:.0f} | {one.tests} | "
         f"{one.text.replace('|', '/')} |"
@@ -323,7 +348,9 @@ def publish(out: Path) -> int:
     name = re.sub(r"[^a-z0-9]+", "-", figures["gpu"].lower()).strip("-")
     if figures["rehearsal"] or not name:
         seen = "is of a rehearsal" if figures["rehearsal"] else "names no GPU, or is not there"
-        print(f"benchmarks/gpu_day.py: {file} {seen}; give the OUT of a day on a GPU", file=sys.stderr)
+        print(
+            f"benchmarks/gpu_day.py: {file} {seen}; give the OUT of a day on a GPU", file=sys.stderr
+        )
         return 2
     there = {kept: out / place for kept, place in PUBLISHED.items() if (out / place).is_dir()}
     found = {kept: table_of(place) for kept, place in there.items()}
@@ -361,7 +388,14 @@ def environment_with_wheels(out: Path) -> dict[str, str]:
     site = out / ".site"
     missing = [name for name in CARRIED if find_spec(name) is None and not (site / name).is_dir()]
     if missing:
-        words = ["install", "-q", "--no-index", f"--find-links={WHEELS}", f"--target={site}", *missing]
+        words = [
+            "install",
+            "-q",
+            "--no-index",
+            f"--find-links={WHEELS}",
+            f"--target={site}",
+            *missing,
+        ]
         done = subprocess.run(
             [sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False
         )
@@ -373,7 +407,11 @@ def environment_with_wheels(out: Path) -> dict[str, str]:
             )
             raise SystemExit(2)
     path = [str(ROOT), *([str(site)] if site.is_dir() else []), os.environ.get("PYTHONPATH", "")]
-    settings = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+    settings = {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": "200",
+    }
     return {**os.environ, **settings}
 
 
@@ -391,9 +429,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         help=f"this phase alone; may be repeated ({', '.join(names)})",
     )
-    add("--resume", action="store_true", help="go on with OUT, without the steps that ended by themselves")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with OUT, without the steps that ended by themselves",
+    )
     add("--rehearse", action="store_true", help="without a GPU; no time means anything")
-    add("--publish", action="store_true", help="measure nothing; write what OUT has to results/reference")
+    add(
+        "--publish",
+        action="store_true",
+        help="measure nothing; write what OUT has to results/reference",
+    )
     given = parser.parse_args(arguments)
     before = given.out / "figures.json"
     if given.publish:
@@ -401,9 +447,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if given.out.exists() and not before.is_file() and any(given.out.iterdir()):
         parser.error(f"{given.out}: holds something else; give a folder that is not there yet")
     if before.is_file() and not (given.resume or given.only):
-        parser.error(f"{given.out}: holds a day's results; add --resume or --only, or give another folder")
-    if before.is_file() and json.loads(before.read_text(encoding="utf-8"))["rehearsal"] != given.rehearse:
-        parser.error(f"{given.out}: a rehearsal and a day on a GPU do not go together; give another folder")
+        parser.error(
+            f"{given.out}: holds a day's results; add --resume or --only, or give another folder"
+        )
+    if (
+        before.is_file()
+        and json.loads(before.read_text(encoding="utf-8"))["rehearsal"] != given.rehearse
+    ):
+        parser.error(
+            f"{given.out}: a rehearsal and a day on a GPU do not go together; give another folder"
+        )
     return given
 
 

@@ -53,19 +53,28 @@ class Phase:
     steps: tuple[Step, ...]
 
 
-def module(name: str, limit_seconds: float, words: str, rehearsed: str = "", doubles: str = "") -> Step:
+def module(
+    name: str, limit_seconds: float, words: str, rehearsed: str = "", doubles: str = ""
+) -> Step:
     """``python -m`` and ``words``; rehearsed: more words, for a rehearsal."""
     split = ("-m", *words.split())
     return Step(name, limit_seconds, split, (*split, *rehearsed.split()), doubles)
 
 
 def gpu_tests(
-    file: str, limit_seconds: float, doubles: str, name: str = "", only: str = "test", timeout: int = 90
+    file: str,
+    limit_seconds: float,
+    doubles: str,
+    name: str = "",
+    only: str = "test",
+    timeout: int = 90,
 ) -> Step:
     """One file of tests/gpu, and a report for machines beside its log; timeout: of a test, in seconds."""
     words = (*PYTEST, f"timeout={timeout}", "--junit-xml={here}.xml", f"tests/gpu/{file}.py", "-k")
     rehearsed = (*words, f"{only} and {ON_DOUBLES}") if doubles else (*words, only)
-    return Step(name or file.removeprefix("test_"), limit_seconds, (*words, only), rehearsed, doubles)
+    return Step(
+        name or file.removeprefix("test_"), limit_seconds, (*words, only), rehearsed, doubles
+    )
 
 
 NCCL_TEAMS = "share_a_gpu or killed"
@@ -112,7 +121,10 @@ def with_settings(suite: str, settings: dict[str, str]) -> Step:
     smallest = "1024" if suite == "small" else "1048576"
     step = module(name, 40, words, f"--backend cuda-host --ranks 2 --only {smallest}")
     return replace(
-        step, environment=tuple((f"CCBENCH_KERNEL_{key.upper()}", value) for key, value in settings.items())
+        step,
+        environment=tuple(
+            (f"CCBENCH_KERNEL_{key.upper()}", value) for key, value in settings.items()
+        ),
     )
 
 
@@ -182,7 +194,11 @@ PHASES = (
         "how near do own kernels come to what the memory allows?",
         (
             module(
-                *("own-kernels", 150, "benchmarks.gpu --no-report --ranks 2,8 --rounds 2 -o {here}"),
+                *(
+                    "own-kernels",
+                    150,
+                    "benchmarks.gpu --no-report --ranks 2,8 --rounds 2 -o {here}",
+                ),
                 "--backend cuda-host --ranks 2 --sizes 8B,4KiB --rounds 1",
             ),
         ),
@@ -213,7 +229,9 @@ PHASES = (
             gpu_tests("test_groups", 45, "cuda"),
             gpu_tests("test_mpi_memory", 45, "cuda"),
             gpu_tests("test_transport", 90, "cuda"),
-            gpu_tests("test_nccl", 60, "xccl", only=f"not ({NCCL_TEAMS} or collective_of_one_rank)"),
+            gpu_tests(
+                "test_nccl", 60, "xccl", only=f"not ({NCCL_TEAMS} or collective_of_one_rank)"
+            ),
             gpu_tests("test_loopback", 180, "cuda", only=f"not {EIGHT_RANKS}"),
         ),
     ),
@@ -222,7 +240,10 @@ PHASES = (
         "what does a step of each collective cost?",
         (
             module(
-                "suite", 80, "ccbench run loopback --no-report -o {here}", "--backend cuda-host --only 4116"
+                "suite",
+                80,
+                "ccbench run loopback --no-report -o {here}",
+                "--backend cuda-host --only 4116",
             ),
         ),
     ),
@@ -234,6 +255,10 @@ PHASES = (
     Phase(
         "nccl-teams",
         "does NCCL do with several ranks on one GPU what the doubles did?",
-        (gpu_tests("test_nccl", 180, "", "several-ranks", f"({NCCL_TEAMS}) and not {FIRST_NCCL_TEAM}"),),
+        (
+            gpu_tests(
+                "test_nccl", 180, "", "several-ranks", f"({NCCL_TEAMS}) and not {FIRST_NCCL_TEAM}"
+            ),
+        ),
     ),
 )

@@ -60,7 +60,9 @@ class Ceiling:
         """Bytes read and written per second; ``low`` and ``high`` are ends of the rate."""
         traffic = COPY_TRAFFIC * self.size_bytes
         time = self.seconds
-        return Interval(traffic / time.high, traffic / time.median, traffic / time.low, time.confidence)
+        return Interval(
+            traffic / time.high, traffic / time.median, traffic / time.low, time.confidence
+        )
 
 
 @dataclass(frozen=True)
@@ -118,20 +120,29 @@ def _ratio(upper: Interval, lower: Interval) -> Interval:
     confidence = max(0.0, upper.confidence + lower.confidence - 1)
     return Interval(
         upper.low / lower.high, upper.median / lower.median, upper.high / lower.low, confidence
-    )  # fmt: skip
+    )
 
 
 def timed_of(points: Iterable[Point]) -> tuple[Timed, ...]:
     """Cases that have a speed, as this page sees them."""
     return tuple(
         Timed(
-            one.algorithm, one.ranks, one.size_bytes, one.mode,
-            Interval(one.low_seconds, one.median_seconds, one.high_seconds, one.interval_confidence or 0.0),
-            len(one.samples_seconds), one.flags,
+            one.algorithm,
+            one.ranks,
+            one.size_bytes,
+            one.mode,
+            Interval(
+                one.low_seconds,
+                one.median_seconds,
+                one.high_seconds,
+                one.interval_confidence or 0.0,
+            ),
+            len(one.samples_seconds),
+            one.flags,
         )
         for one in points
         if one.median_seconds and one.low_seconds is not None and one.high_seconds is not None
-    )  # fmt: skip
+    )
 
 
 def judged(value: Interval | None, limit: float, at_least: bool) -> str:
@@ -149,7 +160,9 @@ def verdicts(timed: Sequence[Timed], ceiling: Ceiling, ranks: Sequence[int]) -> 
     found = []
     for count in ranks:
         for name, share in (("mesh_two_shot", TWO_SHOT_SHARE), ("ring", RING_SHARE)):
-            found.append(_of_floor(places.get((name, count, LARGEST_BYTES)), name, count, share, ceiling))
+            found.append(
+                _of_floor(places.get((name, count, LARGEST_BYTES)), name, count, share, ceiling)
+            )
         found += _interpreter(places, count)
     return [*found, _small(list(places.values()))]
 
@@ -158,19 +171,23 @@ def _of_floor(one: Timed | None, name: str, ranks: int, share: float, ceiling: C
     value = floor_share(one, ceiling) if one else None
     text = f"{name} {format_size(LARGEST_BYTES)}, {ranks} ranks, share of the memory floor"
     return Verdict(
-        text, f"at least {share:.2f}", value, one.samples if one else 0, judged(value, share, at_least=True)
-    )  # fmt: skip
+        text,
+        f"at least {share:.2f}",
+        value,
+        one.samples if one else 0,
+        judged(value, share, at_least=True),
+    )
 
 
 def _interpreter(places: dict[tuple[str, int, int], Timed], ranks: int) -> list[Verdict]:
-    sizes = sorted({size for _, count, size in places if count == ranks and size >= INTERPRETER_FROM_BYTES})
+    sizes = sorted(
+        {size for _, count, size in places if count == ranks and size >= INTERPRETER_FROM_BYTES}
+    )
     found = []
     for size in sizes or [INTERPRETER_FROM_BYTES]:
         own, ring = places.get((INTERPRETED, ranks, size)), places.get(("ring", ranks, size))
         value = _ratio(_a_byte(own), _a_byte(ring)) if own and ring else None
-        text = (
-            f"{INTERPRETED} {format_size(size)}, {ranks} ranks, time of a byte moved over the ring kernel's"
-        )
+        text = f"{INTERPRETED} {format_size(size)}, {ranks} ranks, time of a byte moved over the ring kernel's"
         samples = min(own.samples, ring.samples) if own and ring else 0
         verdict = judged(value, INTERPRETER_RATIO, at_least=False)
         found.append(Verdict(text, f"at most {INTERPRETER_RATIO:.2f}", value, samples, verdict))
@@ -190,7 +207,11 @@ def _small(timed: Sequence[Timed]) -> Verdict:
     value = best.seconds if best else None
     verdict = judged(value, SMALL_SECONDS, at_least=False)
     return Verdict(
-        text, f"at most {format_seconds(SMALL_SECONDS)}", value, best.samples if best else 0, verdict
+        text,
+        f"at most {format_seconds(SMALL_SECONDS)}",
+        value,
+        best.samples if best else 0,
+        verdict,
     )
 
 
@@ -204,10 +225,10 @@ def verdict_line(one: Verdict) -> str:
     """The verdict first, then what was seen with its interval and number of samples."""
     if one.value is None:
         return f"{one.verdict}: {one.text}: not measured (wanted: {one.wanted})"
-    low, middle, high = (f"{value:.3g}" for value in (one.value.low, one.value.median, one.value.high))
-    return (
-        f"{one.verdict}: {one.text}: {middle} [{low}, {high}], {one.samples} samples (wanted: {one.wanted})"
+    low, middle, high = (
+        f"{value:.3g}" for value in (one.value.low, one.value.median, one.value.high)
     )
+    return f"{one.verdict}: {one.text}: {middle} [{low}, {high}], {one.samples} samples (wanted: {one.wanted})"
 
 
 def table_lines(timed: Sequence[Timed], ceiling: Ceiling, emulated: bool) -> list[str]:
@@ -215,16 +236,30 @@ def table_lines(timed: Sequence[Timed], ceiling: Ceiling, emulated: bool) -> lis
 
     emulated: then the last three would set an emulation beside something, and are left out.
     """
-    heads = ("algorithm", "ranks", "size", "mode", "time [interval]", "samples", "moved", "GB/s", "of floor")
+    heads = (
+        "algorithm",
+        "ranks",
+        "size",
+        "mode",
+        "time [interval]",
+        "samples",
+        "moved",
+        "GB/s",
+        "of floor",
+    )
     rows: list[tuple[str, ...]] = [heads[:6] if emulated else heads]
     order = sorted(timed, key=lambda one: (one.ranks, one.size_bytes, one.algorithm, one.mode))
     for one in order:
         time = one.seconds
         ends = f"[{format_seconds(time.low)}, {format_seconds(time.high)}]"
         cells: tuple[str, ...] = (
-            one.algorithm, str(one.ranks), format_size(one.size_bytes), one.mode,
-            f"{format_seconds(time.median)} {ends}", str(one.samples),
-        )  # fmt: skip
+            one.algorithm,
+            str(one.ranks),
+            format_size(one.size_bytes),
+            one.mode,
+            f"{format_seconds(time.median)} {ends}",
+            str(one.samples),
+        )
         if not emulated:
             moved = moved_bytes(one.algorithm, one.ranks, one.size_bytes)
             share = floor_share(one, ceiling).median
@@ -232,21 +267,30 @@ def table_lines(timed: Sequence[Timed], ceiling: Ceiling, emulated: bool) -> lis
         rows.append(cells)
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     ]
 
 
-def points_document(timed: Sequence[Timed], ceiling: Ceiling, emulated: bool) -> list[dict[str, object]]:
+def points_document(
+    timed: Sequence[Timed], ceiling: Ceiling, emulated: bool
+) -> list[dict[str, object]]:
     """The same figures for machines: seconds, bytes, fractions."""
     found = []
     for one in timed:
         document: dict[str, object] = {
-            "algorithm": one.algorithm, "ranks": one.ranks, "size_bytes": one.size_bytes, "mode": one.mode,
-            "median_seconds": one.seconds.median, "low_seconds": one.seconds.low,
-            "high_seconds": one.seconds.high, "confidence": one.seconds.confidence,
-            "samples": one.samples, "flags": list(one.flags),
+            "algorithm": one.algorithm,
+            "ranks": one.ranks,
+            "size_bytes": one.size_bytes,
+            "mode": one.mode,
+            "median_seconds": one.seconds.median,
+            "low_seconds": one.seconds.low,
+            "high_seconds": one.seconds.high,
+            "confidence": one.seconds.confidence,
+            "samples": one.samples,
+            "flags": list(one.flags),
             "moved_bytes": moved_bytes(one.algorithm, one.ranks, one.size_bytes),
-        }  # fmt: skip
+        }
         if not emulated:
             share = floor_share(one, ceiling)
             document["floor_share"] = share.median

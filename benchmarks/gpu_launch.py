@@ -24,9 +24,19 @@ def main(arguments: Sequence[str]) -> int:
     """Launch, compare with the expected result; the exit code."""
     algorithm, ranks, size_bytes = arguments[0], int(arguments[1]), parse_size(arguments[2])
     case = Case(
-        "launch", "cuda", "all_reduce", algorithm, "float32", "sum", size_bytes, size_bytes // 4, ranks
+        "launch",
+        "cuda",
+        "all_reduce",
+        algorithm,
+        "float32",
+        "sum",
+        size_bytes,
+        size_bytes // 4,
+        ranks,
     )
-    endpoint = CudaEndpoint(Control(1, 64), ranks, open_cuda(), devices=1, limit_seconds=LIMIT_SECONDS)
+    endpoint = CudaEndpoint(
+        Control(1, 64), ranks, open_cuda(), devices=1, limit_seconds=LIMIT_SECONDS
+    )
     try:
         endpoint.prepare(case)
         endpoint.poison()

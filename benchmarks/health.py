@@ -57,12 +57,22 @@ class Trial:
 def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) -> Trial:
     """One run with one fault, or none."""
     command = [sys.executable, "-m", "ccbench", "run", options.suite, "--ranks", str(options.ranks)]
-    command += ["--backend", options.backend, "-o", str(folder / "run"), "--json", "--no-report", "--quiet"]
+    command += [
+        "--backend",
+        options.backend,
+        "-o",
+        str(folder / "run"),
+        "--json",
+        "--no-report",
+        "--quiet",
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "CCBENCH_FAULT"}
     if planted == ASLEEP:
         environment["CCBENCH_FAULT"] = f"slow:rank={rank}"
     began = time.monotonic()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as run:
         over = threading.Event()
         limiter = threading.Thread(target=_limit, args=(run.pid, rank, options.ranks, over))
         if planted == LIMITED:
@@ -76,7 +86,9 @@ def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) ->
             run.kill()
     verdicts = json.loads(printed)["verdicts"]
     word = re.match(r"(NOT HEALTHY|NO VERDICT|HEALTHY)", verdicts[0])
-    return Trial(planted, rank, word.group(1) if word else "?", named_in(verdicts), time.monotonic() - began)
+    return Trial(
+        planted, rank, word.group(1) if word else "?", named_in(verdicts), time.monotonic() - began
+    )
 
 
 def named_in(verdicts: Sequence[str]) -> tuple[str, ...]:
@@ -110,7 +122,11 @@ def process_of_rank(runner: int, rank: int, ranks: int) -> int:
         children = _children(parent)
         left += children
         forked = _runs(parent, "leader")
-        own = [child for child in children if (forked and _runs(child, "leader")) or _runs(child, "agent")]
+        own = [
+            child
+            for child in children
+            if (forked and _runs(child, "leader")) or _runs(child, "agent")
+        ]
         if len(own) == ranks:
             return sorted(own, key=lambda process: (_told_rank(process), process))[rank]
     return 0
@@ -137,7 +153,8 @@ def _words(process: int, name: str) -> list[str]:
 def _children(process: int) -> list[int]:
     with suppress(OSError):
         return sorted(
-            int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            int(word)
+            for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()
         )
     return []
 
@@ -148,7 +165,9 @@ def short_suite(folder: Path) -> Path:
 
     document = load_suite("health").as_document()
     for sweep in document["sweep"]:
-        sweep["size"] = [size for size in sweep["size"] if isinstance(size, int) and size <= SHORT_BYTES]
+        sweep["size"] = [
+            size for size in sweep["size"] if isinstance(size, int) and size <= SHORT_BYTES
+        ]
     document["sweep"] = [sweep for sweep in document["sweep"] if sweep["size"]]
     document["sampling"] |= {"rounds": 3, "budget": "30 ms", "warmup": "3 ms"}
     path = folder / "health.yaml"
@@ -162,7 +181,9 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=50, help="of each kind")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--backend", default="cpu")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what is planted, by turns")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=KINDS, help="what is planted, by turns"
+    )
     parser.add_argument("--short", action="store_true", help="small sizes, short visits")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ccbench-health-") as place:

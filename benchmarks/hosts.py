@@ -105,20 +105,26 @@ def points_of(
     team: Team, backend: str, ranks: int, network: HostNetwork, host: Machine | None = None
 ) -> Iterator[Point]:
     """Measured and predicted, case by case; BackendUnavailable where a case does not run."""
-    cases = {(name, size): case_of(backend, name, ranks, size) for name in JUDGED for size in SIZES_BYTES}
+    cases = {
+        (name, size): case_of(backend, name, ranks, size) for name in JUDGED for size in SIZES_BYTES
+    }
     visits: dict[tuple[str, int], list[float]] = {key: [] for key in cases}
     used: dict[tuple[str, int], str] = {}
     for _ in range(VISITS):
         for key, case in cases.items():
             found = team.run(case, SAMPLING)
             if found.status is not Status.OK:
-                raise BackendUnavailable(f"hosts: {case.label}: {found.status.value}: {found.detail}")
+                raise BackendUnavailable(
+                    f"hosts: {case.label}: {found.status.value}: {found.detail}"
+                )
             visits[key].append(median(found.samples_seconds))
             used[key] = found.algorithm_used
     for key, case in cases.items():
         prediction = predict_case(case, network, used[key], host=host)
         if prediction is not None:
-            yield Point(*key, median(visits[key]), prediction.predicted_seconds, prediction.bottleneck)
+            yield Point(
+                *key, median(visits[key]), prediction.predicted_seconds, prediction.bottleneck
+            )
 
 
 def shown(point: Point) -> str:
@@ -140,7 +146,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hosts", description=__doc__)
     parser.add_argument("backend", choices=("mpi", "gloo"))
     parser.add_argument("hosts", nargs="?", default="")
-    parser.add_argument("--ranks", type=int, default=0, help="on this host, where no hosts are named")
+    parser.add_argument(
+        "--ranks", type=int, default=0, help="on this host, where no hosts are named"
+    )
     parser.add_argument("--interface", default="eth0")
     options = parser.parse_args(arguments)
     if bool(options.hosts) == (options.ranks > 1):
@@ -167,11 +175,14 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     each = ", ".join(
-        f"{name} {median_error([one for one in points if one.collective == name]):.0%}" for name in JUDGED
+        f"{name} {median_error([one for one in points if one.collective == name]):.0%}"
+        for name in JUDGED
     )
     whole = median_error(points)
-    print(f"{network.library}, {','.join(hosts)}: median error {whole:.0%} ({each}); load {load:.1f} before, "
-          f"{os.getloadavg()[0]:.1f} after, {os.cpu_count()} processors")  # fmt: skip
+    print(
+        f"{network.library}, {','.join(hosts)}: median error {whole:.0%} ({each}); load {load:.1f} before, "
+        f"{os.getloadavg()[0]:.1f} after, {os.cpu_count()} processors"
+    )
     return 0 if whole <= HIGHEST else 3
 
 

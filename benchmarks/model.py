@@ -53,7 +53,9 @@ def requests(system: LibrarySystem) -> Iterator[LibraryRequest]:
 def main() -> int:
     """Print both times; 1 where one misses its target."""
     begin = time.perf_counter()
-    points = sum(len(predict_library(one, request)) for one in systems() for request in requests(one))
+    points = sum(
+        len(predict_library(one, request)) for one in systems() for request in requests(one)
+    )
     planning = time.perf_counter() - begin
     largest = list(systems())[-1]
     begin = time.perf_counter()

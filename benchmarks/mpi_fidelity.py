@@ -111,7 +111,10 @@ def shown(lines: Sequence[Line], title: str) -> str:
         f"| {1e9 * (line.of_ccbench - line.of_c):+.0f} ns | {line.verdict} |"
         for line in lines
     ]
-    head = ["| all_reduce | C | ccbench | ratio | difference | verdict |", "|---|---|---|---|---|---|"]
+    head = [
+        "| all_reduce | C | ccbench | ratio | difference | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
     return "\n".join([title, "", *head, *rows])
 
 
@@ -120,7 +123,9 @@ def compiled(folder: Path, library: Library) -> Path:
     beside = Path(library.launcher).with_name("mpicc")
     mpicc = str(beside) if beside.exists() else shutil.which("mpicc")
     if mpicc is None:
-        raise BackendUnavailable("mpi_fidelity: no mpicc; install libopenmpi-dev, or the library's own")
+        raise BackendUnavailable(
+            "mpi_fidelity: no mpicc; install libopenmpi-dev, or the library's own"
+        )
     program = folder / "mpi_fidelity"
     built = subprocess.run([mpicc, "-O2", "-o", program, SOURCE], capture_output=True, text=True)
     if built.returncode:
@@ -142,7 +147,9 @@ def seconds_of_c(program: Path, library: Library, ranks: int, size_bytes: int) -
         env={**os.environ, **dict(launch.environment)},
     )
     if done.returncode:
-        raise BackendUnavailable(f"mpi_fidelity: the C program failed: {done.stderr.strip()[-300:]}")
+        raise BackendUnavailable(
+            f"mpi_fidelity: the C program failed: {done.stderr.strip()[-300:]}"
+        )
     return median(float(line) for line in done.stdout.split()) / 1e9
 
 
@@ -214,7 +221,12 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {len(allowed_cpus())} processors"
-    print(shown(lines, f"{library.version}, {options.ranks} ranks, {options.rounds} rounds by turns; {load}"))
+    print(
+        shown(
+            lines,
+            f"{library.version}, {options.ranks} ranks, {options.rounds} rounds by turns; {load}",
+        )
+    )
     return exit_code(lines)
 
 

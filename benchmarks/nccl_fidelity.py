@@ -56,7 +56,9 @@ class Comparison:
     @property
     def counts(self) -> bool:
         """Whether the promise covers this point."""
-        large = self.size_bytes >= PLAIN_FROM_BYTES and self.plain_loop_seconds >= PLAIN_FROM_SECONDS
+        large = (
+            self.size_bytes >= PLAIN_FROM_BYTES and self.plain_loop_seconds >= PLAIN_FROM_SECONDS
+        )
         return self.mode == "graph" or large
 
     @property
@@ -87,11 +89,17 @@ def built(folder: Path) -> Path:
     """The loop, compiled; MissingDependency without nvcc, CcbenchError with its words where it fails."""
     compiler = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if compiler is None:
-        raise MissingDependency("nvcc is not on PATH; install the CUDA toolkit to build the C++ loop")
+        raise MissingDependency(
+            "nvcc is not on PATH; install the CUDA toolkit to build the C++ loop"
+        )
     program = folder / "nccl_fidelity"
-    done = subprocess.run(build_command(compiler, program), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        build_command(compiler, program), capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise CcbenchError(f"nvcc cannot build {SOURCE.name}: {' '.join(done.stderr.split())[:400]}")
+        raise CcbenchError(
+            f"nvcc cannot build {SOURCE.name}: {' '.join(done.stderr.split())[:400]}"
+        )
     return program
 
 
@@ -101,7 +109,11 @@ class PlainLoop:
     def __init__(self, program: Path, gpus: int) -> None:
         command = [str(program), str(gpus), str(max(SIZES))]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def seconds(self, size_bytes: int, launches: int, mode: str) -> float:
@@ -128,9 +140,17 @@ class PlainLoop:
 def case_of(size_bytes: int, gpus: int, mode: str) -> Case:
     """What the loop does, as a case."""
     return Case(
-        "fidelity", "nccl", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, gpus,
+        "fidelity",
+        "nccl",
+        "all_reduce",
+        "default",
+        "float32",
+        "sum",
+        size_bytes,
+        size_bytes // 4,
+        gpus,
         mode="graph" if mode == "graph" else "streaming",
-    )  # fmt: skip
+    )
 
 
 def launches_for(seconds: float) -> int:
@@ -139,7 +159,9 @@ def launches_for(seconds: float) -> int:
     return max(GRAPH_LAUNCHES, min(MOST_LAUNCHES, wanted // GRAPH_LAUNCHES * GRAPH_LAUNCHES))
 
 
-def compared(endpoint: NcclRanks, loop: PlainLoop, case: Case, mode: str, rounds: int) -> Comparison:
+def compared(
+    endpoint: NcclRanks, loop: PlainLoop, case: Case, mode: str, rounds: int
+) -> Comparison:
     """Both by turns, who is first by turns too."""
     endpoint.prepare(case)
     launches = launches_for(loop.seconds(case.size_bytes, GRAPH_LAUNCHES, mode))
@@ -154,7 +176,9 @@ def compared(endpoint: NcclRanks, loop: PlainLoop, case: Case, mode: str, rounds
                 theirs.append(loop.seconds(case.size_bytes, launches, mode))
     endpoint.finish()
     # The first round warms up.
-    return Comparison(case.size_bytes, mode, statistics.median(theirs[1:]), statistics.median(ours[1:]))
+    return Comparison(
+        case.size_bytes, mode, statistics.median(theirs[1:]), statistics.median(ours[1:])
+    )
 
 
 def table(comparisons: Sequence[Comparison]) -> str:
@@ -181,7 +205,10 @@ def measured(gpus: int | None, rounds: int) -> list[Comparison]:
         endpoint = NcclWorkerGroup(ranks, 16).endpoint(0)
         try:
             points = [(size, mode) for size in SIZES for mode in MODES]
-            return [compared(endpoint, loop, case_of(s, ranks, mode), mode, rounds) for s, mode in points]
+            return [
+                compared(endpoint, loop, case_of(s, ranks, mode), mode, rounds)
+                for s, mode in points
+            ]
         finally:
             endpoint.close()
             loop.close()
@@ -190,7 +217,9 @@ def measured(gpus: int | None, rounds: int) -> list[Comparison]:
 def main(arguments: Sequence[str]) -> int:
     """Compare and print; the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.nccl_fidelity", description=__doc__)
-    parser.add_argument("--gpus", type=int, default=None, help="how many GPUs; all of them by default")
+    parser.add_argument(
+        "--gpus", type=int, default=None, help="how many GPUs; all of them by default"
+    )
     parser.add_argument("--rounds", type=int, default=15, help="samples of each")
     given = parser.parse_args(arguments)
     reason = open_backend("nccl").unavailable()

@@ -39,9 +39,18 @@ def rank(number: int, library: ctypes.CDLL, met: Path) -> None:
     data = (ctypes.c_float * 10)()
     call = library.onecclSend if number == 0 else library.onecclRecv
     call.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        *(
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+        )
     ]
-    print("rank", number, "gives", call(data, 10, FLOAT32, 1 - number, communicator, None), flush=True)
+    print(
+        "rank", number, "gives", call(data, 10, FLOAT32, 1 - number, communicator, None), flush=True
+    )
 
 
 def main(folder: str, *own: str) -> int:
@@ -49,13 +58,19 @@ def main(folder: str, *own: str) -> int:
     if own:
         rank(int(own[0]), ctypes.CDLL(f"{folder}/libccl.so.2"), Path(own[1]))
         return 0
-    wanted = {"CCL_PLUGIN": "ONECCL_LEGACY_CPU", "CCL_ATL_TRANSPORT": "ofi", "LD_LIBRARY_PATH": folder}
+    wanted = {
+        "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
+        "CCL_ATL_TRANSPORT": "ofi",
+        "LD_LIBRARY_PATH": folder,
+    }
     with tempfile.TemporaryDirectory() as place:
         both = [
-            subprocess.Popen([sys.executable, __file__, folder, str(number), f"{place}/id"],
-                             env={**os.environ, **wanted})
+            subprocess.Popen(
+                [sys.executable, __file__, folder, str(number), f"{place}/id"],
+                env={**os.environ, **wanted},
+            )
             for number in range(2)
-        ]  # fmt: skip
+        ]
         ends = [one.wait() for one in both]
     print("ended with", ends)
     return max(map(abs, ends))

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from benchmarks.points import MPIS, PEERS, TITLES
 
-DESCRIPTION = "ccbench's CPU backend against Open MPI, MPICH, Intel MPI and Gloo, interleaved in one run."
+DESCRIPTION = (
+    "ccbench's CPU backend against Open MPI, MPICH, Intel MPI and Gloo, interleaved in one run."
+)
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, help="rounds over all points (default: 5, quick: 2)")
     add("--quick", action="store_true", help="only sizes up to 1 MiB")
     add("--peers", default=",".join(PEERS), help=f"of {names} (default: all)")
-    add("--pin", default=",".join(MPIS), help="peers to pin as ccbench pins its ranks (default: the MPIs)")
+    add(
+        "--pin",
+        default=",".join(MPIS),
+        help="peers to pin as ccbench pins its ranks (default: the MPIs)",
+    )
     for peer in PEERS:
         text = f"interpreter that has {TITLES[peer]} (default: this one)"
         add(f"--python-{peer}", metavar="PATH", default=sys.executable, help=text)
     add("--json", type=Path, metavar="FILE", help="keep every sample")
     add("--into", type=Path, metavar="FILE", help="put the tables between FILE's markers")
-    add("--replay", type=Path, metavar="FILE", help="measure nothing, print the tables of a --json file")
+    add(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing, print the tables of a --json file",
+    )
     add("--note", default="", help="a sentence to put above the tables")
     add("--seed", type=int, default=0, help="of the order of visits (default: 0)")
     return parser

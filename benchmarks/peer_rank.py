@@ -63,9 +63,9 @@ class FileControl(Control):
         word_bytes = ranks * LINE_WORDS * 8
         self.ranks = ranks
         self.words = memoryview(mapping)[:word_bytes].cast("q")
-        self.stamps = np.frombuffer(mapping, np.float64, ranks * SAMPLE_CAPACITY * 2, word_bytes).reshape(
-            ranks, SAMPLE_CAPACITY, 2
-        )
+        self.stamps = np.frombuffer(
+            mapping, np.float64, ranks * SAMPLE_CAPACITY * 2, word_bytes
+        ).reshape(ranks, SAMPLE_CAPACITY, 2)
 
 
 def repeated(call: Callable[[], object]) -> Launch:
@@ -85,7 +85,9 @@ class MpiLibrary:
         importlib.import_module("mpi4py").rc.thread_level = thread_level
         self._mpi = importlib.import_module("mpi4py.MPI")
         self._world = self._mpi.COMM_WORLD
-        seen = " ".join(self._mpi.Get_library_version().split("\n")[0].split("\0")[0].split(",")[0].split())
+        seen = " ".join(
+            self._mpi.Get_library_version().split("\n")[0].split("\0")[0].split(",")[0].split()
+        )
         if expected not in seen:
             raise SystemExit(f"this interpreter's mpi4py loads {seen!r}, not {expected}")
         if (self._world.rank, self._world.size) != (rank, ranks):
@@ -99,7 +101,9 @@ class MpiLibrary:
         self._loop = loop
         self.version = f"{seen}, launched from C"
         levels = {self._mpi.THREAD_SINGLE: "single", self._mpi.THREAD_MULTIPLE: "multiple"}
-        self.setting = f"thread level {levels.get(self._mpi.Query_thread(), 'between single and multiple')}"
+        self.setting = (
+            f"thread level {levels.get(self._mpi.Query_thread(), 'between single and multiple')}"
+        )
 
     def barrier(self) -> None:
         """The library's barrier."""
@@ -108,7 +112,9 @@ class MpiLibrary:
     def launches(self, case: Case, source: Array, target: Array) -> Launch:
         """The collective on these buffers, so many times, in the loop in C of the backend mpi."""
         # A call through mpi4py takes half a microsecond of Python, more than the library takes for 8 bytes.
-        launch = self._loop.launch(steps_of(Call(self._mpi, self._world, case, (source, target), BLOCKING)))
+        launch = self._loop.launch(
+            steps_of(Call(self._mpi, self._world, case, (source, target), BLOCKING))
+        )
         if launch is None:
             raise ValueError(f"{case.label}: this call does not go into a loop in C")
         return launch

@@ -89,7 +89,11 @@ class PeerTeam:
         prefix = launch_command(self.peer, python, self.ranks, len(os.sched_getaffinity(0)))
         control_path = f"/proc/{os.getpid()}/fd/{self._control}"
         command = [*prefix, python, "-m", "benchmarks.peer_rank", self.peer, str(self.ranks)]
-        command += [self._address, control_path, "pinned" if pinned or self.peer == MEMCPY else "free"]
+        command += [
+            self._address,
+            control_path,
+            "pinned" if pinned or self.peer == MEMCPY else "free",
+        ]
         with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
             listener.bind(self._address)
             listener.listen(self.ranks)
@@ -127,8 +131,14 @@ class PeerTeam:
         return self._connections
 
     def _last_words(self) -> str:
-        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line or "instead of" in line or "not " in line]
+        lines = [
+            line.strip()
+            for line in self._log.read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
+        errors = [
+            line for line in lines if "Error" in line or "instead of" in line or "not " in line
+        ]
         words = (errors or lines or ["it said nothing"])[-1]
         return f"{words}; {install_line(self.peer)}"
 
@@ -141,7 +151,10 @@ class PeerTeam:
         except (EOFError, OSError) as error:
             detail = f"a rank ended ({type(error).__name__}): {self._last_words()}"
             reports = [RankReport(Status.FAILED, detail)]
-        if any(report.status not in (Status.OK, Status.OUT_OF_MEMORY, Status.WRONG) for report in reports):
+        if any(
+            report.status not in (Status.OK, Status.OUT_OF_MEMORY, Status.WRONG)
+            for report in reports
+        ):
             self.close()
         return reports
 
@@ -150,7 +163,9 @@ class PeerTeam:
         while len(reports) < self.ranks:
             pending = {c: rank for rank, c in enumerate(self._connections) if rank not in reports}
             if time.monotonic() > deadline:
-                return [RankReport(Status.TIMED_OUT, f"no answer from ranks {sorted(pending.values())}")]
+                return [
+                    RankReport(Status.TIMED_OUT, f"no answer from ranks {sorted(pending.values())}")
+                ]
             for ready in wait(list(pending), timeout=POLL_SECONDS):
                 assert isinstance(ready, Connection)
                 report = ready.recv()

@@ -97,7 +97,9 @@ def points(quick: bool) -> tuple[Point, ...]:
 
 def own_points(quick: bool) -> tuple[Point, ...]:
     """Points of ccbench alone."""
-    return tuple(point for point in OWN_POINTS if not quick or point.size_bytes <= QUICK_LIMIT_BYTES)
+    return tuple(
+        point for point in OWN_POINTS if not quick or point.size_bytes <= QUICK_LIMIT_BYTES
+    )
 
 
 def case_for(contender: str, point: Point, ranks: int) -> Case:
@@ -124,7 +126,7 @@ def copy_case(memory: str) -> Case:
     count = COPY_BYTES // item_bytes(DTYPE)
     return Case(
         "benchmarks/cpu", "cpu", "send_recv", memory, DTYPE, NO_OP, COPY_BYTES, count, ranks=1
-    )  # fmt: skip
+    )
 
 
 def sampling_for(size_bytes: int) -> Sampling:

@@ -88,14 +88,18 @@ def source_text(text: str) -> str:
     return named if cited or not _UNCITED.search(text) else f"{named}; {_NAMELESS}"
 
 
-def rows_of(entry: Mapping[str, Any], log: ImportedLog, first_table: int = 1) -> tuple[list[Row], list[str]]:
+def rows_of(
+    entry: Mapping[str, Any], log: ImportedLog, first_table: int = 1
+) -> tuple[list[Row], list[str]]:
     """The rows of one log of a manifest, and a line for everything that was left out.
 
     first_table: number of the log's first table among those of its source.
     """
     source = source_text(str(entry.get("source", "")))
     devices, nodes = entry.get("gpus_per_node"), entry.get("nodes")
-    counted = isinstance(nodes, int) or (bool(log.tables) and all(table.nodes for table in log.tables))
+    counted = isinstance(nodes, int) or (
+        bool(log.tables) and all(table.nodes for table in log.tables)
+    )
     known = isinstance(devices, int) and devices > 0 and counted
     given = Given("", devices if known else None, nodes if isinstance(nodes, int) else None)
     told = _with_collective(replace(log, source=source), str(entry.get("collective", "")))
@@ -121,7 +125,9 @@ def _with_collective(log: ImportedLog, word: str) -> ImportedLog:
     name = _COLLECTIVES.get(word, word)
     if name not in COLLECTIVES:
         return log
-    return replace(log, tables=tuple(replace(one, collective=one.collective or name) for one in log.tables))
+    return replace(
+        log, tables=tuple(replace(one, collective=one.collective or name) for one in log.tables)
+    )
 
 
 def _with_forced(log: ImportedLog, forced: str) -> ImportedLog:
@@ -129,7 +135,9 @@ def _with_forced(log: ImportedLog, forced: str) -> ImportedLog:
     words = {name: value.lower() for name, value in _FORCED.findall(forced)}
     tables = []
     for table in log.tables:
-        algorithm = words.get("ALGO", "default") if table.algorithm == "default" else table.algorithm
+        algorithm = (
+            words.get("ALGO", "default") if table.algorithm == "default" else table.algorithm
+        )
         protocol = words.get("PROTO", "default") if table.protocol == "default" else table.protocol
         tables.append(replace(table, algorithm=algorithm, protocol=protocol))
     return replace(log, tables=tuple(tables))
@@ -183,10 +191,14 @@ def _entries(manifest: Path) -> Sequence[Mapping[str, Any]]:
     try:
         plain = yaml.safe_load(manifest.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise CcbenchError(f"{manifest}: cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise CcbenchError(
+            f"{manifest}: cannot be read ({' '.join(str(error).split())[:200]})"
+        ) from None
     entries = plain.get("entries", plain.get("logs")) if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list) or not all(isinstance(one, Mapping) for one in entries):
-        raise CcbenchError(f"{manifest}: not a list of logs; write one mapping per log with file and source")
+        raise CcbenchError(
+            f"{manifest}: not a list of logs; write one mapping per log with file and source"
+        )
     return entries
 
 

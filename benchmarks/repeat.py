@@ -57,7 +57,9 @@ def comparison(first: Rows, second: Rows) -> list[str]:
     """Lines about the points that both runs have."""
     again = {row["case_id"]: row for row in second if row["status"] == "ok"}
     both = [
-        (row, again[row["case_id"]]) for row in first if row["status"] == "ok" and row["case_id"] in again
+        (row, again[row["case_id"]])
+        for row in first
+        if row["status"] == "ok" and row["case_id"] in again
     ]
     if not both:
         return ["no point was measured in both runs"]
@@ -88,7 +90,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = [run_once(options.suite, options.ranks, Path(folder) / name) for name in ("first", "second")]
+        runs = [
+            run_once(options.suite, options.ranks, Path(folder) / name)
+            for name in ("first", "second")
+        ]
     for line in comparison(runs[0].cases, runs[1].cases):
         print(line)
     for name, run in zip(("first", "second"), runs, strict=True):

@@ -41,7 +41,9 @@ def replayed(job: Job, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Print a line a run, then the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
@@ -54,7 +56,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             document = replayed(job, Path(folder))
         parts = {name: document["step"][f"{name}_seconds"] for name in PARTS}
-        alone = next(row["transfer_seconds"] for row in document["what_if"] if "alone" in row["what"])
+        alone = next(
+            row["transfer_seconds"] for row in document["what_if"] if "alone" in row["what"]
+        )
         transfer = sum(parts.values()) - parts["waiting"]
         ratios.append(alone / transfer)
         unexplained.append(parts["slower"] / transfer)
@@ -62,7 +66,9 @@ def main() -> None:
         print(f"a step: {told}; all alone {format_seconds(alone)}", flush=True)
     for name, values in (("alone / transfer", ratios), ("slower / transfer", unexplained)):
         found = median_interval(np.array(values))
-        print(f"{name}: {found.median:.2f} ({found.low:.2f} to {found.high:.2f}, {len(values)} runs)")
+        print(
+            f"{name}: {found.median:.2f} ({found.low:.2f} to {found.high:.2f}, {len(values)} runs)"
+        )
 
 
 if __name__ == "__main__":

@@ -43,10 +43,18 @@ def synthetic_cases(points: int) -> list[Case]:
         row = COLLECTIVES[NAMES[name]]
         size_bytes = 2 ** (10 + power)
         case = Case(
-            "synthetic", "cpu", row.name, ALGORITHMS[algorithm], DTYPES[dtype],
-            "sum" if row.reduces else "none", size_bytes, row.count_for(size_bytes, RANKS, 4), RANKS,
-            root=0 if row.rooted else -1, channels=rest,
-        )  # fmt: skip
+            "synthetic",
+            "cpu",
+            row.name,
+            ALGORITHMS[algorithm],
+            DTYPES[dtype],
+            "sum" if row.reduces else "none",
+            size_bytes,
+            row.count_for(size_bytes, RANKS, 4),
+            RANKS,
+            root=0 if row.rooted else -1,
+            channels=rest,
+        )
         found.append(case)
     return found
 
@@ -61,12 +69,17 @@ def write_synthetic(folder: Path, points: int) -> None:
             ranks = middle * (1 + random.gamma(2.0, 0.02, size=(RANKS, SAMPLES)))
             run.write(
                 Measurement(
-                    case, Status.OK, launches_per_sample=4, samples_seconds=tuple(ranks.max(axis=0).tolist()),
+                    case,
+                    Status.OK,
+                    launches_per_sample=4,
+                    samples_seconds=tuple(ranks.max(axis=0).tolist()),
                     rank_samples_seconds=tuple(tuple(row) for row in ranks.tolist()),
-                    round_samples=(SAMPLES // 5,) * 5, wrong_elements=0, stop_reason="budget",
+                    round_samples=(SAMPLES // 5,) * 5,
+                    wrong_elements=0,
+                    stop_reason="budget",
                 ),
                 Prediction(0.7 * middle, 0.95 * middle, 4e-6, 0.95 * middle - 4e-6, "memory"),
-            )  # fmt: skip
+            )
 
 
 def measured_report(folder: Path) -> tuple[float, float, int, int]:
@@ -85,7 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and say whether the targets were met."""
     parser = argparse.ArgumentParser(description="Time and memory of the page of a large run.")
     parser.add_argument("--points", type=int, default=10_000)
-    parser.add_argument("--keep", type=Path, help="folder of the synthetic run, made when it is not there")
+    parser.add_argument(
+        "--keep", type=Path, help="folder of the synthetic run, made when it is not there"
+    )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = chosen.keep or Path(scratch) / "run"

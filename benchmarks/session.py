@@ -35,7 +35,7 @@ from benchmarks.points import (
     own_points,
     points,
     sampling_for,
-)  # fmt: skip
+)
 from benchmarks.tables import Header, inserted, markdown
 from ccbench import __version__
 from ccbench.cases import Measurement
@@ -84,7 +84,11 @@ def stops(options: Options, contenders: Sequence[tuple[str, int]], round_number:
         block = [Stop(name, ranks, point) for name in names]
         if point == BOUNDED_POINT and ranks == min(options.ranks):
             copies = [size for name, size in contenders if name == MEMCPY]
-            block += [Stop(MEMCPY, size, COPY_POINT, kind) for size in copies for kind in (PRIVATE, SHARED)]
+            block += [
+                Stop(MEMCPY, size, COPY_POINT, kind)
+                for size in copies
+                for kind in (PRIVATE, SHARED)
+            ]
         shuffler.shuffle(block)
         found += block
     return found
@@ -121,8 +125,10 @@ def look_at_sleepers(teams: Teams) -> None:
     time.sleep(SETTLE_SECONDS)  # what starting left to do
     before = {key: processor_seconds(list(team.pids)) for key, team in teams.items()}
     time.sleep(IDLE_LOOK_SECONDS)
-    shares = {key: (processor_seconds(list(team.pids)) - before[key]) / IDLE_LOOK_SECONDS
-              for key, team in teams.items()}  # fmt: skip
+    shares = {
+        key: (processor_seconds(list(team.pids)) - before[key]) / IDLE_LOOK_SECONDS
+        for key, team in teams.items()
+    }
     total = sum(shares.values())
     say(f"{len(teams)} sleeping teams use {100 * total:.1f} % of one processor")
     if total > IDLE_LIMIT:
@@ -134,10 +140,14 @@ def look_at_sleepers(teams: Teams) -> None:
 
 def visit(team: WorkerTeam | PeerTeam, stop: Stop, round_number: int) -> Visit:
     """Measure one stop."""
-    blank = Visit(stop.contender, stop.ranks, stop.point, round_number, "skipped", memory=stop.memory)
+    blank = Visit(
+        stop.contender, stop.ranks, stop.point, round_number, "skipped", memory=stop.memory
+    )
     if not team.usable():
         return replace(blank, detail="its team ended in an earlier visit")
-    case = copy_case(stop.memory) if stop.memory else case_for(stop.contender, stop.point, stop.ranks)
+    case = (
+        copy_case(stop.memory) if stop.memory else case_for(stop.contender, stop.point, stop.ranks)
+    )
     sampling = sampling_for(case.size_bytes)
     if isinstance(team, WorkerTeam):
         return from_measurement(blank, team.run(case, sampling))
@@ -227,7 +237,9 @@ def describe(options: Options, teams: Teams) -> Header:
 def machine_line() -> str:
     """Processor, how many, virtual or not, memory, kernel."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    words = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    words = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+    }
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     kind = "virtual machine" if "hypervisor" in words.get("flags", "") else "no hypervisor seen"
     family = f" family {words['cpu family']}" if "cpu family" in words else ""
@@ -246,7 +258,13 @@ def from_json(text: str) -> tuple[Header, list[Visit]]:
     """What ``to_json`` wrote."""
     document: dict[str, Any] = json.loads(text)
     visits = [
-        Visit(**{**row, "point": Point(**row["point"]), "samples_seconds": tuple(row["samples_seconds"])})
+        Visit(
+            **{
+                **row,
+                "point": Point(**row["point"]),
+                "samples_seconds": tuple(row["samples_seconds"]),
+            }
+        )
         for row in document["visits"]
     ]
     return Header(**document["header"]), visits

@@ -20,7 +20,10 @@ from ccbench.units import format_size
 
 BEGIN = "<!-- figures of benchmarks/cpu.py begin -->"
 END = "<!-- figures of benchmarks/cpu.py end -->"
-MEMORY_NAMES = {PRIVATE: "private memory, huge pages asked for", SHARED: "shared mappings, small pages"}
+MEMORY_NAMES = {
+    PRIVATE: "private memory, huge pages asked for",
+    SHARED: "shared mappings, small pages",
+}
 NOTHING = "-"
 
 
@@ -79,7 +82,9 @@ def _time(time: Spread | None) -> str:
     if time is None:
         return NOTHING
     factor, unit = (1e3, "ms") if time.middle >= 1e-3 else (1e6, "us")
-    low, middle, high = (_three_digits(factor * value) for value in (time.low, time.middle, time.high))
+    low, middle, high = (
+        _three_digits(factor * value) for value in (time.low, time.middle, time.high)
+    )
     return f"**{middle} {unit}** ({low} to {high})"
 
 
@@ -111,7 +116,10 @@ def _bound(figures: Figures) -> list[str]:
     lines.append(f"* fastest single copy of each round: {_rates(best)}")
     point = Point("all_reduce", COPY_BYTES)
     for ranks in figures.rank_counts():
-        share, strict = figures.share_of_bound(ranks, point), figures.strict_share_of_bound(ranks, point)
+        share, strict = (
+            figures.share_of_bound(ranks, point),
+            figures.strict_share_of_bound(ranks, point),
+        )
         if share and strict:
             bound = spread(list(figures.bound_seconds(ranks, point).values()))
             lines.append(
@@ -124,7 +132,9 @@ def _bound(figures: Figures) -> list[str]:
 
 
 def _rates(rates: Spread) -> str:
-    low, middle, high = (_three_digits(rate / 1e9) for rate in (rates.low, rates.middle, rates.high))
+    low, middle, high = (
+        _three_digits(rate / 1e9) for rate in (rates.low, rates.middle, rates.high)
+    )
     return f"**{middle} GB/s** ({low} to {high})"
 
 
@@ -144,7 +154,9 @@ def _conditions(figures: Figures) -> list[str]:
         for name, seen in conditions(figures).items()
     ]
     if not is_quiet(figures):
-        lines.append("* **The machine was not quiet: measure again before believing these figures.**")
+        lines.append(
+            "* **The machine was not quiet: measure again before believing these figures.**"
+        )
     bad = [visit for visit in figures.visits if visit.status != "ok"]
     for visit in bad:
         place = f"{_name(visit.point)} {format_size(visit.point.size_bytes)}, {visit.ranks} ranks"

@@ -32,7 +32,9 @@ def repeated(trace: dict[str, Any], target: Path, size_bytes: int) -> int:
         while written < size_bytes:
             for event in events:
                 args = dict(event.get("args") or {})
-                args |= {key: args[key] + times * ids for key in LATER if isinstance(args.get(key), int)}
+                args |= {
+                    key: args[key] + times * ids for key in LATER if isinstance(args.get(key), int)
+                }
                 moved = (
                     event
                     | {"args": args}
@@ -64,9 +66,13 @@ def main() -> None:
         read = read_traces([target])
         seconds = time.perf_counter() - begin
         after = resource.getrusage(resource.RUSAGE_SELF)
-    print(f"{chosen.megabytes} MB, {times} times the trace: {len(read.communications)} communications")
+    print(
+        f"{chosen.megabytes} MB, {times} times the trace: {len(read.communications)} communications"
+    )
     print(f"{seconds:.1f} s ({after.ru_utime - before.ru_utime:.1f} s of a processor)")
-    print(f"at most {after.ru_maxrss / 1e6:.2f} GB, {before.ru_maxrss / 1e6:.2f} GB of it before reading")
+    print(
+        f"at most {after.ru_maxrss / 1e6:.2f} GB, {before.ru_maxrss / 1e6:.2f} GB of it before reading"
+    )
 
 
 if __name__ == "__main__":

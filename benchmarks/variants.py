@@ -42,14 +42,19 @@ FEWEST_SAMPLES = 8
 """Of a round, of large sizes; of small ones there are many more in its time."""
 
 KEPT_MEMORY = ":".join(
-    f"glibc.malloc.{name}" for name in ("hugetlb=1", "trim_threshold=4294967296", "mmap_threshold=33554432")
+    f"glibc.malloc.{name}"
+    for name in ("hugetlb=1", "trim_threshold=4294967296", "mmap_threshold=33554432")
 )
 """Otherwise the temporary buffers of a library are new pages in each call or not, by chance of its heap."""
 
 THRESHOLD = 0.02
 """Below the slow-down that is looked for: a change of exactly the threshold is found half of the time."""
 
-FALSE_ALARMS, FOUND_LATE, FOUND_SLOWER = "false alarms", "2 us at 8 B named", "5 % from 1 MiB on found"
+FALSE_ALARMS, FOUND_LATE, FOUND_SLOWER = (
+    "false alarms",
+    "2 us at 8 B named",
+    "5 % from 1 MiB on found",
+)
 WANTED = {FALSE_ALARMS: (0.0, 0.01), FOUND_LATE: (1.0, 1.0), FOUND_SLOWER: (0.9, 1.0)}
 """Least and largest share."""
 
@@ -89,7 +94,9 @@ def count(compared: Compared, tallies: Mapping[str, Tally]) -> None:
 
 def missed(tallies: Mapping[str, Tally]) -> list[str]:
     """The figures that are not reached, of those that there are points of."""
-    return [kind for kind, one in tallies.items() if not WANTED[kind][0] <= one.share <= WANTED[kind][1]]
+    return [
+        kind for kind, one in tallies.items() if not WANTED[kind][0] <= one.share <= WANTED[kind][1]
+    ]
 
 
 def compiled(folder: Path, library: Library, name: str, seconds: float, share: float) -> Path:
@@ -118,8 +125,12 @@ def suite(folder: Path, named: str, rounds: int, sizes: Sequence[int] = SIZES_BY
         slowed[LATE] = compiled(folder, library, LATE, LATE_SECONDS, 0)
     if max(sizes) >= SLOW_FROM_BYTES:
         slowed[SLOWER] = compiled(folder, library, SLOWER, 0, LATE_SHARE)
-    env = {name: f"{', ' * bool(named)}env: {{LD_PRELOAD: {path}}}" for name, path in slowed.items()}
-    variants = "\n".join(f"  {name}: {{{of_all}{env.get(name, '')}}}" for name in (BASE, SAME, *slowed))
+    env = {
+        name: f"{', ' * bool(named)}env: {{LD_PRELOAD: {path}}}" for name, path in slowed.items()
+    }
+    variants = "\n".join(
+        f"  {name}: {{{of_all}{env.get(name, '')}}}" for name in (BASE, SAME, *slowed)
+    )
     return f"""\
 suite: variants
 backends: [mpi]
@@ -137,7 +148,9 @@ def made_up(runs: int, rounds: int, noise: float, tallies: Mapping[str, Tally]) 
     random = np.random.default_rng(1)
     usual = {size: 12e-6 if size < SLOW_FROM_BYTES else 1e-3 for size in SIZES_BYTES}
     points = [(name, size) for name in (SAME, LATE, SLOWER) for size in SIZES_BYTES]
-    factors = [1 + LATE_SHARE * (name == SLOWER and size >= SLOW_FROM_BYTES) for name, size in points]
+    factors = [
+        1 + LATE_SHARE * (name == SLOWER and size >= SLOW_FROM_BYTES) for name, size in points
+    ]
     seconds = np.array([usual[size] for _, size in points])
     new_seconds = seconds * factors + LATE_SECONDS * np.array([name == LATE for name, _ in points])
     for _ in range(runs):
@@ -155,12 +168,18 @@ def made_up(runs: int, rounds: int, noise: float, tallies: Mapping[str, Tally]) 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trials, print what was counted after each, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="benchmarks.variants", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.variants", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--sizes", type=parse_sizes, default=SIZES_BYTES, help="such as 8:1024:128")
-    parser.add_argument("--made-up", type=float, metavar="NOISE", help="measure nothing: rounds vary by 0.01")
-    parser.add_argument("--library", default="", help="MPI: its file or the folder that it is installed in")
+    parser.add_argument(
+        "--made-up", type=float, metavar="NOISE", help="measure nothing: rounds vary by 0.01"
+    )
+    parser.add_argument(
+        "--library", default="", help="MPI: its file or the folder that it is installed in"
+    )
     options = parser.parse_args(arguments)
     # Variants of a point meet the same load, so that load alone makes none of them doubtful.
     accepted = frozenset((Flag.OTHER_LOAD, Flag.CPU_CONTENTION, Flag.STEAL))
@@ -173,18 +192,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(bool(missed(tallies)))
     with tempfile.TemporaryDirectory(prefix="ccbench-variants-") as made:
         folder = Path(made)
-        (folder / "variants.yaml").write_text(suite(folder, options.library, options.rounds, options.sizes))
+        (folder / "variants.yaml").write_text(
+            suite(folder, options.library, options.rounds, options.sizes)
+        )
         for number in range(options.runs):
             run = folder / f"run{number}"
-            command = [sys.executable, "-m", "ccbench", "run", str(folder / "variants.yaml"), "-o", str(run)]
+            command = [
+                sys.executable,
+                "-m",
+                "ccbench",
+                "run",
+                str(folder / "variants.yaml"),
+                "-o",
+                str(run),
+            ]
             command += ["--allow-libraries", "--no-report", "--quiet"]
             subprocess.run(
-                command, check=True, stdout=subprocess.DEVNULL,
+                command,
+                check=True,
+                stdout=subprocess.DEVNULL,
                 env={**os.environ, "GLIBC_TUNABLES": KEPT_MEMORY},
-            )  # fmt: skip
+            )
             compared = compare_by(run, AXIS["variant"], BASE, settings)
             count(compared, tallies)
-            counts = (f"{kind} {one.called} of {one.points}" for kind, one in sorted(tallies.items()))
+            counts = (
+                f"{kind} {one.called} of {one.points}" for kind, one in sorted(tallies.items())
+            )
             load = os.getloadavg()[0]
             print(f"run {number + 1}, load {load:.1f}: {'; '.join(counts)}", flush=True)
     for kind in missed(tallies):

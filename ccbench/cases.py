@@ -76,10 +76,16 @@ class Axis:
         return _KINDS[self.kind](cell)
 
 
-_KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {"string": str, "int64": int, "bool": bool}
+_KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {
+    "string": str,
+    "int64": int,
+    "bool": bool,
+}
 
 
-def axis(meaning: str, label: str = "{}", default_label: str = "", **declared: Any) -> dict[str, Axis]:
+def axis(
+    meaning: str, label: str = "{}", default_label: str = "", **declared: Any
+) -> dict[str, Axis]:
     """Metadata of a field of Case: its row of AXES."""
     return {"axis": Axis(meaning, label, default_label, **declared)}
 
@@ -337,87 +343,248 @@ class Case:
     read back has the name alone.
     """
 
-    # fmt: off
     suite: str
-    backend: str = field(metadata=axis(
-        "cpu, cuda, nccl, mpi, gloo, simulated, or the library an import names"))
+    backend: str = field(
+        metadata=axis("cpu, cuda, nccl, mpi, gloo, simulated, or the library an import names")
+    )
     collective: str = field(metadata=axis("as nccl-tests names it, with underscores"))
-    algorithm: str = field(metadata=axis(
-        "algorithm asked for; `default` leaves the choice to the backend", default=DEFAULT, choice=True))
-    dtype: str = field(metadata=axis(
-        "type of one element; empty where an import does not say", needs="moves_data", blank="uint8",
-        values=tuple(ITEM_BYTES), all_values=CPU_DTYPES, sweep_default="float32"))
-    op: str = field(metadata=axis(
-        "reduction, `none` where nothing is reduced", default=NO_OP, needs="reduces",
-        values=(*OPS, "premulsum"), all_values=OPS))
-    size_bytes: int = field(metadata=axis("largest buffer of one rank (nccl-tests' size)", unit="bytes"))
-    count: int = field(metadata=axis(
-        "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
-        unit="elements", identity=False))
+    algorithm: str = field(
+        metadata=axis(
+            "algorithm asked for; `default` leaves the choice to the backend",
+            default=DEFAULT,
+            choice=True,
+        )
+    )
+    dtype: str = field(
+        metadata=axis(
+            "type of one element; empty where an import does not say",
+            needs="moves_data",
+            blank="uint8",
+            values=tuple(ITEM_BYTES),
+            all_values=CPU_DTYPES,
+            sweep_default="float32",
+        )
+    )
+    op: str = field(
+        metadata=axis(
+            "reduction, `none` where nothing is reduced",
+            default=NO_OP,
+            needs="reduces",
+            values=(*OPS, "premulsum"),
+            all_values=OPS,
+        )
+    )
+    size_bytes: int = field(
+        metadata=axis("largest buffer of one rank (nccl-tests' size)", unit="bytes")
+    )
+    count: int = field(
+        metadata=axis(
+            "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
+            unit="elements",
+            identity=False,
+        )
+    )
     ranks: int = field(metadata=axis("ranks that took part", "{} ranks"))
     _: KW_ONLY
-    nodes: int = field(default=1, metadata=axis(
-        "machines the ranks were spread over; 0 where an import does not say", "{} nodes", unlabelled=(0,)))
-    root: int = field(default=NO_ROOT, metadata=axis(
-        "root rank, -1 where the collective has none", "root {}", unlabelled=(0,), needs="rooted"))
-    in_place: bool = field(default=False, metadata=axis(
-        "input and output share memory", "in place", needs="moves_data",
-        key="placement", values=PLACEMENTS, all_values=PLACEMENTS))
-    mode: str = field(default="streaming", metadata=axis(
-        "how launches follow each other: streaming, isolated, graph, cold, overlap",
-        values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
-        all_values=("streaming", "isolated")))
-    protocol: str = field(default=DEFAULT, metadata=axis(
-        "protocol asked for, or `default`", "protocol {}", choice=True,
-        values=(DEFAULT, "ll", "ll128", "simple")))
-    pair: str = field(default="", metadata=axis(
-        "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
-        "pair {}", "ring of all ranks", key="pairs"))
-    groups: str = field(default="", metadata=axis(
-        "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
-        "groups {}", "all ranks together"))
-    active_group: int = field(default=ALL_GROUPS, metadata=axis(
-        "number of the group that alone ran, from 0; -1: all of them at once",
-        "group {} alone", "all groups at once", key="group_mode"))
-    concurrent: str = field(default="", metadata=axis(
-        "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
-        "concurrent {}", "nothing concurrent"))
-    traffic: str = field(default="", metadata=axis(
-        "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
-        "traffic {}", "balanced"))
-    overlap_with: str = field(default="", metadata=axis(
-        "of mode overlap: matmul or memory; else empty", "computing {}", "nothing computed",
-        noun="computation", values=("matmul", "memory"), all_values=("matmul", "memory")))
-    channels: int = field(default=0, metadata=axis(
-        "channels asked for, 0: the library's choice", "{} channels", "channels default", choice=True,
-        bounds=(0, 64), noun="number of channels"))
-    transport: str = field(default=DEFAULT, metadata=axis(
-        "way between devices asked for: default, host (pinned memory of the host), network",
-        "transport {}", "transport default", choice=True, values=(DEFAULT, "host", "network")))
-    registration: str = field(default="none", metadata=axis(
-        "of the buffers: none, local, symmetric", "registration {}", "registration none", choice=True,
-        needs="moves_data", values=REGISTRATIONS, all_values=REGISTRATIONS))
-    aggregation: int = field(default=1, metadata=axis(
-        "collectives in one group call", "{} at once", "1 at once", bounds=(1, 1024),
-        noun="number of collectives at once"))
-    misalignment_bytes: int = field(default=0, metadata=axis(
-        "how far buffers start off their alignment", "{} B off", "aligned", unit="bytes",
-        needs="moves_data", key="misalignment", bounds=(0, 4096), noun="number of bytes"))
-    processes: str = field(default=ONE_PROCESS, metadata=axis(
-        "of backends that drive GPUs: `one` for all GPUs of a host, or one `per_gpu`; `one` elsewhere",
-        "one process per GPU", "one process", choice=True, values=PROCESSES, all_values=PROCESSES,
-        noun="process model"))
-    memory: str = field(default=DEFAULT, metadata=axis(
-        "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
-        "{} memory", "memory default", needs="moves_data", values=(DEFAULT, DEVICE_MEMORY)))
-    variant: str = field(default="", metadata=axis(
-        "library and variables that the ranks were started with, by the suite's name for them",
-        "variant {}", "no variant", choice=True, key="variants"))
-    cta_policy: str = field(default=DEFAULT, metadata=axis(
-        "multiprocessors that NCCL may take: default, efficiency (few), zero (copy engines)",
-        "CTA policy {}", "CTA policy default", choice=True, needs="moves_data", noun="CTA policy",
-        values=(DEFAULT, "efficiency", "zero")))
-    # fmt: on
+    nodes: int = field(
+        default=1,
+        metadata=axis(
+            "machines the ranks were spread over; 0 where an import does not say",
+            "{} nodes",
+            unlabelled=(0,),
+        ),
+    )
+    root: int = field(
+        default=NO_ROOT,
+        metadata=axis(
+            "root rank, -1 where the collective has none",
+            "root {}",
+            unlabelled=(0,),
+            needs="rooted",
+        ),
+    )
+    in_place: bool = field(
+        default=False,
+        metadata=axis(
+            "input and output share memory",
+            "in place",
+            needs="moves_data",
+            key="placement",
+            values=PLACEMENTS,
+            all_values=PLACEMENTS,
+        ),
+    )
+    mode: str = field(
+        default="streaming",
+        metadata=axis(
+            "how launches follow each other: streaming, isolated, graph, cold, overlap",
+            values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
+            all_values=("streaming", "isolated"),
+        ),
+    )
+    protocol: str = field(
+        default=DEFAULT,
+        metadata=axis(
+            "protocol asked for, or `default`",
+            "protocol {}",
+            choice=True,
+            values=(DEFAULT, "ll", "ll128", "simple"),
+        ),
+    )
+    pair: str = field(
+        default="",
+        metadata=axis(
+            "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
+            "pair {}",
+            "ring of all ranks",
+            key="pairs",
+        ),
+    )
+    groups: str = field(
+        default="",
+        metadata=axis(
+            "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
+            "groups {}",
+            "all ranks together",
+        ),
+    )
+    active_group: int = field(
+        default=ALL_GROUPS,
+        metadata=axis(
+            "number of the group that alone ran, from 0; -1: all of them at once",
+            "group {} alone",
+            "all groups at once",
+            key="group_mode",
+        ),
+    )
+    concurrent: str = field(
+        default="",
+        metadata=axis(
+            "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
+            "concurrent {}",
+            "nothing concurrent",
+        ),
+    )
+    traffic: str = field(
+        default="",
+        metadata=axis(
+            "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
+            "traffic {}",
+            "balanced",
+        ),
+    )
+    overlap_with: str = field(
+        default="",
+        metadata=axis(
+            "of mode overlap: matmul or memory; else empty",
+            "computing {}",
+            "nothing computed",
+            noun="computation",
+            values=("matmul", "memory"),
+            all_values=("matmul", "memory"),
+        ),
+    )
+    channels: int = field(
+        default=0,
+        metadata=axis(
+            "channels asked for, 0: the library's choice",
+            "{} channels",
+            "channels default",
+            choice=True,
+            bounds=(0, 64),
+            noun="number of channels",
+        ),
+    )
+    transport: str = field(
+        default=DEFAULT,
+        metadata=axis(
+            "way between devices asked for: default, host (pinned memory of the host), network",
+            "transport {}",
+            "transport default",
+            choice=True,
+            values=(DEFAULT, "host", "network"),
+        ),
+    )
+    registration: str = field(
+        default="none",
+        metadata=axis(
+            "of the buffers: none, local, symmetric",
+            "registration {}",
+            "registration none",
+            choice=True,
+            needs="moves_data",
+            values=REGISTRATIONS,
+            all_values=REGISTRATIONS,
+        ),
+    )
+    aggregation: int = field(
+        default=1,
+        metadata=axis(
+            "collectives in one group call",
+            "{} at once",
+            "1 at once",
+            bounds=(1, 1024),
+            noun="number of collectives at once",
+        ),
+    )
+    misalignment_bytes: int = field(
+        default=0,
+        metadata=axis(
+            "how far buffers start off their alignment",
+            "{} B off",
+            "aligned",
+            unit="bytes",
+            needs="moves_data",
+            key="misalignment",
+            bounds=(0, 4096),
+            noun="number of bytes",
+        ),
+    )
+    processes: str = field(
+        default=ONE_PROCESS,
+        metadata=axis(
+            "of backends that drive GPUs: `one` for all GPUs of a host, or one `per_gpu`; `one` elsewhere",
+            "one process per GPU",
+            "one process",
+            choice=True,
+            values=PROCESSES,
+            all_values=PROCESSES,
+            noun="process model",
+        ),
+    )
+    memory: str = field(
+        default=DEFAULT,
+        metadata=axis(
+            "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
+            "{} memory",
+            "memory default",
+            needs="moves_data",
+            values=(DEFAULT, DEVICE_MEMORY),
+        ),
+    )
+    variant: str = field(
+        default="",
+        metadata=axis(
+            "library and variables that the ranks were started with, by the suite's name for them",
+            "variant {}",
+            "no variant",
+            choice=True,
+            key="variants",
+        ),
+    )
+    cta_policy: str = field(
+        default=DEFAULT,
+        metadata=axis(
+            "multiprocessors that NCCL may take: default, efficiency (few), zero (copy engines)",
+            "CTA policy {}",
+            "CTA policy default",
+            choice=True,
+            needs="moves_data",
+            noun="CTA policy",
+            values=(DEFAULT, "efficiency", "zero"),
+        ),
+    )
+
     started_with: Variant = field(default=Variant(), compare=False)
 
     @property
@@ -502,7 +669,9 @@ class Case:
         )
         item = item_bytes(self.dtype)
         count = row.count_for(self.size_bytes, other.group_ranks, item)
-        return replace(other, count=count, size_bytes=row.size_bytes(count, other.group_ranks, item))
+        return replace(
+            other, count=count, size_bytes=row.size_bytes(count, other.group_ranks, item)
+        )
 
     def input_count(self, group_rank: int) -> int:
         """Elements of the input buffer of rank ``group_rank`` of a group."""
@@ -514,7 +683,9 @@ class Case:
     def output_count(self, group_rank: int) -> int:
         """Elements of the output buffer of rank ``group_rank`` of a group."""
         if self.collective == UNEVEN:
-            return int(sent_elements(self.traffic, self.count, self.group_ranks)[:, group_rank].sum())
+            return int(
+                sent_elements(self.traffic, self.count, self.group_ranks)[:, group_rank].sum()
+            )
         row = collective(self.collective)
         return row.output_count(self.count, self.group_ranks, group_rank, max(self.root, 0))
 
@@ -525,8 +696,13 @@ class Case:
         if self.op != NO_OP:
             words.append(self.op)
         words.append(f"{self.size_bytes} B")
-        labels = [axis.label_of(getattr(self, axis.name)) for axis in AXES[AXES.index(AXIS["ranks"]) + 1 :]]
-        return ", ".join((" ".join(words), plural(self.ranks, "rank"), self.backend, *filter(None, labels)))
+        labels = [
+            axis.label_of(getattr(self, axis.name))
+            for axis in AXES[AXES.index(AXIS["ranks"]) + 1 :]
+        ]
+        return ", ".join(
+            (" ".join(words), plural(self.ranks, "rank"), self.backend, *filter(None, labels))
+        )
 
 
 def _axes_of(case: type[Case]) -> Iterator[Axis]:
@@ -539,9 +715,15 @@ def _axes_of(case: type[Case]) -> Iterator[Axis]:
             key, blank = row.key or one.name, default if row.blank is None else row.blank
             sweep_default = row.sweep_default or (row.values[0] if row.values else default)
             yield replace(
-                row, name=one.name, kind=kinds[str(one.type)], default=default, blank=blank, key=key,
-                sweep_default=sweep_default, noun=row.noun or key,
-            )  # fmt: skip
+                row,
+                name=one.name,
+                kind=kinds[str(one.type)],
+                default=default,
+                blank=blank,
+                key=key,
+                sweep_default=sweep_default,
+                noun=row.noun or key,
+            )
 
 
 AXES = tuple(_axes_of(Case))
@@ -561,7 +743,10 @@ WORK = tuple(axis for axis in SETTINGS if not axis.choice)
 
 def setting_labels(values: Mapping[str, Any], varying: Collection[str] = ()) -> list[str]:
     """Return labels of the settings of ``values`` that are not at their default, or are among ``varying``."""
-    labels = (one.label_of(values[one.name]) or one.default_label * (one.name in varying) for one in SETTINGS)
+    labels = (
+        one.label_of(values[one.name]) or one.default_label * (one.name in varying)
+        for one in SETTINGS
+    )
     return [label for label in labels if label]
 
 
@@ -582,7 +767,9 @@ def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str])
     """
     same = len({*dtypes} - {""}) < 2
     row = COLLECTIVES.get(collective)
-    native = all(capabilities_of(one).adds_natively for one in backends) and "float8" not in "".join(dtypes)
+    native = all(
+        capabilities_of(one).adds_natively for one in backends
+    ) and "float8" not in "".join(dtypes)
     return same or (row is not None and (native or not row.reduces))
 
 

@@ -156,7 +156,16 @@ def _row(
     sized: bool = False,
 ) -> Collective:
     return Collective(
-        name, reduces, rooted, blocked, inputs, outputs, origins, bus_factor, moves_data, moves_data or sized
+        name,
+        reduces,
+        rooted,
+        blocked,
+        inputs,
+        outputs,
+        origins,
+        bus_factor,
+        moves_data,
+        moves_data or sized,
     )
 
 
@@ -166,29 +175,47 @@ COLLECTIVES: dict[str, Collective] = {
         _row("all_reduce", _all, _all, _from_everyone, lambda n: 2 * (n - 1) / n, reduces=True),
         _row("all_gather", _own, _all, _whole_from_owner, _ring_share, blocked=True),
         _row(
-            "reduce_scatter", _all, _own,
+            "reduce_scatter",
+            _all,
+            _own,
             lambda rank, index, ranks, root: [(origin, rank) for origin in range(ranks)],
-            _ring_share, reduces=True, blocked=True,
+            _ring_share,
+            reduces=True,
+            blocked=True,
         ),
         _row(
-            "broadcast", _all_at_root, _all, lambda rank, index, ranks, root: [(root, index)],
-            _one, rooted=True,
+            "broadcast",
+            _all_at_root,
+            _all,
+            lambda rank, index, ranks, root: [(root, index)],
+            _one,
+            rooted=True,
         ),
         _row("reduce", _all, _all_at_root, _from_everyone, _one, reduces=True, rooted=True),
         _row("all_to_all", _all, _second_half, _transposed, _ring_share, blocked=True),
         _row("all_to_all_v", _all, _second_half, _transposed, _ring_share, blocked=True),
-        _row("gather", _own, _all_at_root, _whole_from_owner, _ring_share, rooted=True, blocked=True),
         _row(
-            "scatter", _all_at_root, _own, lambda rank, index, ranks, root: [(root, rank)],
-            _ring_share, rooted=True, blocked=True,
+            "gather", _own, _all_at_root, _whole_from_owner, _ring_share, rooted=True, blocked=True
         ),
         _row(
-            "send_recv", _all, _second_half,
-            lambda rank, index, ranks, root: [((rank - 1) % ranks, index)], _one,
+            "scatter",
+            _all_at_root,
+            _own,
+            lambda rank, index, ranks, root: [(root, rank)],
+            _ring_share,
+            rooted=True,
+            blocked=True,
+        ),
+        _row(
+            "send_recv",
+            _all,
+            _second_half,
+            lambda rank, index, ranks, root: [((rank - 1) % ranks, index)],
+            _one,
         ),
         _row("barrier", _all, _all, _from_everyone, _one, moves_data=False),
     )
-}  # fmt: skip
+}
 
 SETUPS: dict[str, Collective] = {
     name: _row(name, _all, _all, _from_everyone, _one, moves_data=False, sized=name == "register")
@@ -254,7 +281,9 @@ def reference(
         case "scatter":
             return [block.copy() for block in np.split(inputs[root], ranks)]
         case "all_to_all" | "all_to_all_v":
-            return [np.concatenate(column) for column in zip(*map(blocks, range(ranks)), strict=True)]
+            return [
+                np.concatenate(column) for column in zip(*map(blocks, range(ranks)), strict=True)
+            ]
         case "send_recv":
             return [inputs[rank - 1].copy() for rank in range(ranks)]
     return [nothing.copy() for _ in range(ranks)]

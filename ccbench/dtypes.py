@@ -46,7 +46,11 @@ EXACT_LIMIT: dict[str, int] = {
 float8_e4m3 4, float8_e5m2 3: Micikevicius et al., "FP8 formats for deep learning", 2022)."""
 
 
-_SMALL_FLOATS = {"bfloat16": "bfloat16", "float8_e4m3": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+_SMALL_FLOATS = {
+    "bfloat16": "bfloat16",
+    "float8_e4m3": "float8_e4m3fn",
+    "float8_e5m2": "float8_e5m2",
+}
 """Names in ml_dtypes."""
 
 

@@ -44,7 +44,9 @@ EXPERT_AXES = ("etp", "ep", "edp")
 _AS_EXPERT = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """What an axis of the order is called among the experts; context parallelism does not exist there."""
 
-_WRITTEN = re.compile(r"((?:tp|cp|ep|dp|pp)[0-9]{1,7})(-(?:etp|tp|cp|ep|dp|pp)[0-9]{1,7}){0,5}", re.ASCII)
+_WRITTEN = re.compile(
+    r"((?:tp|cp|ep|dp|pp)[0-9]{1,7})(-(?:etp|tp|cp|ep|dp|pp)[0-9]{1,7}){0,5}", re.ASCII
+)
 _OF = re.compile(r"([a-z]{2,3}(?:-[a-z]{2,3}){0,3}) of ([a-z0-9-]{3,80})", re.ASCII)
 
 
@@ -71,7 +73,9 @@ class Layout:
             )
         for name in LAYOUT_AXES:
             if getattr(self, name) < 1:
-                raise UsageError(f"layout: {name} is {getattr(self, name)}; write a number from 1 on")
+                raise UsageError(
+                    f"layout: {name} is {getattr(self, name)}; write a number from 1 on"
+                )
         if self.ranks % (self.expert_tp * self.ep * self.pp):
             raise UsageError(
                 f"layout: {self.ranks} ranks do not divide into experts' etp {self.expert_tp} x ep {self.ep} "
@@ -152,7 +156,9 @@ def make_layout(values: Mapping[str, int | str], ranks: int) -> Layout:
     """
     unknown = sorted(set(values) - {*LAYOUT_AXES, "etp", "order"})
     if unknown:
-        raise UsageError(f"layout: {unknown[0]!r} is no axis; write order, {', '.join(LAYOUT_AXES)} or etp")
+        raise UsageError(
+            f"layout: {unknown[0]!r} is no axis; write order, {', '.join(LAYOUT_AXES)} or etp"
+        )
     order = str(values.get("order", MEGATRON_ORDER))
     order = full_order(ORDERS.get(order, order))
     sizes = {name: int(values.get(name, 1)) for name in (*LAYOUT_AXES, "etp") if name in values}
@@ -186,7 +192,9 @@ def full_order(order: str) -> str:
 def parse_layout(text: str) -> Layout:
     """``tp2-cp1-ep1-dp4-pp1``, as ``str(Layout)`` writes it; axes left out have size 1. UsageError if not."""
     if not _WRITTEN.fullmatch(text):
-        raise UsageError(f"layout: {text[:80]!r} is no layout; write axes with sizes, such as tp2-dp4-pp2")
+        raise UsageError(
+            f"layout: {text[:80]!r} is no layout; write axes with sizes, such as tp2-dp4-pp2"
+        )
     pairs = [re.fullmatch(r"([a-z]+)([0-9]+)", part) for part in text.split("-")]
     sizes = [(found.group(1), int(found.group(2))) for found in pairs if found]
     names = [name for name, _ in sizes]
@@ -267,7 +275,9 @@ class PairingRound:
                 else:
                     found.append(tuple(start + place for start in starts for place in places))
         if not found:
-            raise UsageError(f"groups: {self} pairs nobody of {units} units; take blocks of two or more")
+            raise UsageError(
+                f"groups: {self} pairs nobody of {units} units; take blocks of two or more"
+            )
         return tuple(sorted(found))
 
     def pairs(self, units: int) -> list[tuple[int, int]]:
@@ -285,9 +295,12 @@ class PairingRound:
         # Of an odd number of units the one that meets the fixed place, which is empty, sits out.
         pairs = [] if units % 2 else [(units - 1, number)]
         pairs += [
-            ((number + step) % rounds, (number - step) % rounds) for step in range(1, (rounds + 1) // 2)
+            ((number + step) % rounds, (number - step) % rounds)
+            for step in range(1, (rounds + 1) // 2)
         ]
-        return sorted((min(pair), max(pair)) for pair in ((names[one], names[two]) for one, two in pairs))
+        return sorted(
+            (min(pair), max(pair)) for pair in ((names[one], names[two]) for one, two in pairs)
+        )
 
 
 def parse_round(text: str) -> PairingRound | None:
@@ -297,7 +310,12 @@ def parse_round(text: str) -> PairingRound | None:
         return None
     kind, number, seed, unit_ranks, within, rail = found.groups()
     return PairingRound(
-        kind, int(number), int(seed or 0), max(1, int(unit_ranks or 1)), int(within or 0), bool(rail)
+        kind,
+        int(number),
+        int(seed or 0),
+        max(1, int(unit_ranks or 1)),
+        int(within or 0),
+        bool(rail),
     )
 
 
@@ -311,7 +329,8 @@ _COLOURS: dict[str, Callable[[int, int], int]] = {
 _SPELLINGS = {"/": "//", "div": "//", "mod": "%", "and": "&", "or": "|"}
 
 _EXPRESSION = re.compile(
-    r"(?:ranks?)?\s*(//|/|%|&|\||div|mod|and|or)\s*(0x[0-9a-f]{1,8}|[0-9]{1,9})", re.ASCII | re.IGNORECASE
+    r"(?:ranks?)?\s*(//|/|%|&|\||div|mod|and|or)\s*(0x[0-9a-f]{1,8}|[0-9]{1,9})",
+    re.ASCII | re.IGNORECASE,
 )
 
 _PAIR = re.compile(r"([0-9]{1,6})\s*(<>|>)\s*([0-9]{1,6})", re.ASCII)
@@ -340,9 +359,13 @@ def read_groups(text: str) -> str:
         # ``true`` is an int for Python, and no rank.
         sound = all(groups) and all(type(rank) is int and 0 <= rank < 1_000_000 for rank in members)
         if not members or not sound:
-            raise UsageError(f"groups: {text[:80]} is no list of lists of ranks; write [[0, 1], [2, 3]]")
+            raise UsageError(
+                f"groups: {text[:80]} is no list of lists of ranks; write [[0, 1], [2, 3]]"
+            )
         if len(set(members)) < len(members):
-            raise UsageError(f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time")
+            raise UsageError(
+                f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time"
+            )
         return json.dumps(groups)
     one_round = parse_round(text)
     if one_round is not None:
@@ -426,7 +449,11 @@ def read_concurrent(text: str) -> str:
             f"concurrent: {text[:80]!r} is no collective with groups; write 'all_gather' or "
             "'all_gather on rank % 2'"
         )
-    return str(Concurrent(name, "" if groups == ALL else read_groups(groups), True)) if groups else name
+    return (
+        str(Concurrent(name, "" if groups == ALL else read_groups(groups), True))
+        if groups
+        else name
+    )
 
 
 def parse_concurrent(text: str) -> Concurrent:

@@ -35,9 +35,13 @@ class Interval:
 def _checked(samples: Samples) -> NDArray[np.float64]:
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 1 or not len(values):
-        raise ValueError(f"samples have shape {values.shape}; give one dimension with at least one sample")
+        raise ValueError(
+            f"samples have shape {values.shape}; give one dimension with at least one sample"
+        )
     if not np.all(np.isfinite(values)):
-        raise ValueError("samples contain NaN or infinity; drop failed samples before any statistics")
+        raise ValueError(
+            "samples contain NaN or infinity; drop failed samples before any statistics"
+        )
     return values
 
 
@@ -69,7 +73,9 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval:
     says what that is worth. Raises ValueError for no samples, for NaN, and for a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; give a fraction between 0 and 1, such as 0.95")
+        raise ValueError(
+            f"confidence is {confidence}; give a fraction between 0 and 1, such as 0.95"
+        )
     values = np.sort(_checked(samples))
     rank, coverage = median_ranks(len(values), confidence)
     return Interval(
@@ -80,7 +86,9 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval:
     )
 
 
-def rounds_interval(samples: Samples, round_samples: Sequence[int], confidence: float = 0.95) -> Interval:
+def rounds_interval(
+    samples: Samples, round_samples: Sequence[int], confidence: float = 0.95
+) -> Interval:
     """The interval of a case that was measured in several rounds: of the rounds' medians.
 
     Samples of one round resemble each other more than those of different rounds, so pooling them would
@@ -92,7 +100,10 @@ def rounds_interval(samples: Samples, round_samples: Sequence[int], confidence: 
     """
     values = _checked(samples)
     lengths = [length for length in round_samples if length]
-    if sum(lengths) != len(values) or median_ranks(max(len(lengths), 1), confidence)[1] < confidence:
+    if (
+        sum(lengths) != len(values)
+        or median_ranks(max(len(lengths), 1), confidence)[1] < confidence
+    ):
         return median_interval(values, confidence)
     parts = np.split(values, np.cumsum(lengths)[:-1])
     return median_interval([float(np.median(part)) for part in parts], confidence)
@@ -141,11 +152,14 @@ def chance_of_most(times: int, tries: int, kinds: int) -> float:
         return 1.0
     tail = sum(
         math.exp(
-            math.lgamma(tries + 1) - math.lgamma(k + 1) - math.lgamma(tries - k + 1)
-            - k * math.log(kinds) + (tries - k) * math.log1p(-1 / kinds)
+            math.lgamma(tries + 1)
+            - math.lgamma(k + 1)
+            - math.lgamma(tries - k + 1)
+            - k * math.log(kinds)
+            + (tries - k) * math.log1p(-1 / kinds)
         )
         for k in range(times, tries + 1)
-    )  # fmt: skip
+    )
     return min(1.0, kinds * tail)
 
 

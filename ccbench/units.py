@@ -29,7 +29,11 @@ _PREFIXES = "KMGTP"
 
 SIZE_UNITS: dict[str, int] = {
     "B": 1,
-    **{form: 1024 ** (power + 1) for power, p in enumerate(_PREFIXES) for form in (p, p.lower(), f"{p}iB")},
+    **{
+        form: 1024 ** (power + 1)
+        for power, p in enumerate(_PREFIXES)
+        for form in (p, p.lower(), f"{p}iB")
+    },
     **{f"{p}B": 1000 ** (power + 1) for power, p in enumerate(_PREFIXES)},
     "kB": 1000,
 }
@@ -81,11 +85,28 @@ def shown(value: object) -> str:
 
 
 _OTHER_NAMES = {
-    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
-    "single": "float32", "fp64": "float64", "double": "float64", "fp8": "float8_e4m3", "e4m3": "float8_e4m3",
-    "e5m2": "float8_e5m2", "int": "int32", "char": "int8", "average": "avg", "mean": "avg", "add": "sum",
-    "maximum": "max", "minimum": "min", "product": "prod", "bcast": "broadcast", "p2p": "send_recv",
-}  # fmt: skip
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "float": "float32",
+    "single": "float32",
+    "fp64": "float64",
+    "double": "float64",
+    "fp8": "float8_e4m3",
+    "e4m3": "float8_e4m3",
+    "e5m2": "float8_e5m2",
+    "int": "int32",
+    "char": "int8",
+    "average": "avg",
+    "mean": "avg",
+    "add": "sum",
+    "maximum": "max",
+    "minimum": "min",
+    "product": "prod",
+    "bcast": "broadcast",
+    "p2p": "send_recv",
+}
 """What other tools and libraries call a data type, an operation or a collective -> its name here."""
 
 
@@ -131,7 +152,9 @@ def parse_size(text: str | int) -> int:
         raise ValueError(f"{shown(text)} is not a size; write a number and a unit, such as '1 MiB'")
     number, unit = match.groups()
     if unit and unit not in SIZE_UNITS:
-        by_folded = {known.casefold(): known for known in SIZE_UNITS if len(known) > 1 or known == "B"}
+        by_folded = {
+            known.casefold(): known for known in SIZE_UNITS if len(known) > 1 or known == "B"
+        }
         near = difflib.get_close_matches(unit.casefold(), by_folded, n=1, cutoff=0.5)
         likely = by_folded[near[0]] if near else "MiB"
         raise ValueError(f"{shown(text)} is not a size; write '{number} {likely}'")
@@ -158,7 +181,9 @@ def parse_duration(text: str) -> float:
         total, position, smallest = total + Fraction(match[1]) * unit, match.end(), unit
     if position < len(stripped) or not stripped:
         units = ", ".join(unit for unit in DURATION_UNITS if unit != "µs")
-        raise ValueError(f"{shown(text)} is not a duration; write '500 ms' or '1h30m' (units: {units})")
+        raise ValueError(
+            f"{shown(text)} is not a duration; write '500 ms' or '1h30m' (units: {units})"
+        )
     return float(total)
 
 

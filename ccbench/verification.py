@@ -143,7 +143,9 @@ def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
     generator = np.random.default_rng(20_21)
     if op == "prod":
         # 1 or 3 modulo 8: closed under multiplication, never zero, and never the poison, which is 5 modulo 8.
-        eighths = generator.integers(0, 1 << (8 * item_bytes(dtype) - 3), PERIOD_ELEMENTS, dtype=np.uint64)
+        eighths = generator.integers(
+            0, 1 << (8 * item_bytes(dtype) - 3), PERIOD_ELEMENTS, dtype=np.uint64
+        )
         odd = generator.choice(np.array([1, 3], np.uint64), PERIOD_ELEMENTS)
         return _twice(eighths * np.uint64(8) + odd, dtype)
     largest = min(LARGEST_VALUE, EXACT_LIMIT[dtype])
@@ -153,7 +155,9 @@ def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
         positive = np.arange(2, largest + 1, 2)
     else:
         # Sums in floating point must be exact; what is copied or compared may be as large as there is.
-        positive = np.arange(1, (max(1, min(largest, EXACT_LIMIT[dtype] // ranks)) if sums else largest) + 1)
+        positive = np.arange(
+            1, (max(1, min(largest, EXACT_LIMIT[dtype] // ranks)) if sums else largest) + 1
+        )
     values = positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
     if not sums and item_bytes(dtype) == 1:
         values = values[values % 256 != POISON_BYTE]
@@ -313,7 +317,9 @@ class Piece(NamedTuple):
             yield self.begin + start, self.period[: self.elements - start]
 
 
-def expected_pieces(case: Case, rank: int, elements: int, seed: int, launches: int) -> Iterator[Piece]:
+def expected_pieces(
+    case: Case, rank: int, elements: int, seed: int, launches: int
+) -> Iterator[Piece]:
     """Yield pieces that together are rank's right output of ``elements`` elements, in their order."""
     row = collective(case.collective)
     if not elements or not case.count or not row.moves_data:
@@ -325,7 +331,9 @@ def expected_pieces(case: Case, rank: int, elements: int, seed: int, launches: i
     for block in range(elements // case.count):
         origins = row.origins(rank, block, case.ranks, root)
         period = min(PERIOD_ELEMENTS, case.count)
-        one = _combined(case, [(o, index * case.count) for o, index in origins], period, seed, launches)
+        one = _combined(
+            case, [(o, index * case.count) for o, index in origins], period, seed, launches
+        )
         yield Piece(block * case.count, case.count, one)
 
 
@@ -343,7 +351,9 @@ def _uneven_pieces(case: Case, rank: int, seed: int) -> Iterator[Piece]:
         end += elements
 
 
-def _combined(case: Case, sources: list[tuple[int, int]], length: int, seed: int, launches: int) -> Array:
+def _combined(
+    case: Case, sources: list[tuple[int, int]], length: int, seed: int, launches: int
+) -> Array:
     parts = [values(case, origin, start, length, seed, launches) for origin, start in sources]
     if not collective(case.collective).reduces:
         copied: Array = parts[0]

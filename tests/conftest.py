@@ -84,7 +84,11 @@ def is_among(path: Path, places: tuple[str, ...]) -> bool:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files of which ``make`` asks for no test: reading all of them takes long."""
     asked = config.getoption("markexpr").split(" and ")
-    if "portable" in asked and collection_path.is_file() and not is_among(collection_path, PORTABLE):
+    if (
+        "portable" in asked
+        and collection_path.is_file()
+        and not is_among(collection_path, PORTABLE)
+    ):
         return True
     if collection_path.is_dir() or not {"alone", "not alone"} & set(asked):
         return None
@@ -123,7 +127,9 @@ def leave_out_tested(config: pytest.Config, items: list[pytest.Item]) -> None:
         return
     passed = set(noted.read_text().splitlines())
     again = {
-        item.nodeid for item in items if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        item.nodeid
+        for item in items
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     }
     left_out = [item for item in items if item.nodeid in passed - again]
     config.hook.pytest_deselected(items=left_out)
@@ -143,7 +149,8 @@ def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pyt
     kept, seen = set[int](), set[tuple[str, int]]()
     for _ in range(min(mark.args[0], len(order))):
         best = max(
-            (one for one in range(len(order)) if one not in kept), key=lambda one: len(values[one] - seen)
+            (one for one in range(len(order)) if one not in kept),
+            key=lambda one: len(values[one] - seen),
         )
         kept.add(best)
         seen |= values[best]
@@ -174,7 +181,11 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     expected_to_fail = hasattr(report, "wasxfail")
-    if report.skipped and not expected_to_fail and not MAY_SKIP & set(getattr(report, "keywords", ())):
+    if (
+        report.skipped
+        and not expected_to_fail
+        and not MAY_SKIP & set(getattr(report, "keywords", ()))
+    ):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         _skipped.append(f"{report.nodeid}: {reason}")
 

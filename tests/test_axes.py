@@ -28,7 +28,9 @@ ROW = """
     texture: int = field(default=0, metadata=axis(
         "what a library can be told", "texture {}", "no texture", choice=True, bounds=(0, 3)))
 """
-BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
+BACKEND_ROW = (
+    '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
+)
 BACKEND_HAS_IT = '"flavour": EVERY, "texture": (2,), '
 
 BEFORE_A_BACKEND = '    Capabilities(\n        "nccl",'
@@ -116,7 +118,9 @@ def inserted(file: Path, before: str, text: str) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout whose cases have one axis more, and suites that ask for it."""
     folder = tmp_path_factory.mktemp("wider")
-    shutil.copytree(ROOT / "ccbench", folder / "ccbench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "ccbench", folder / "ccbench", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("kernels", "suites", "results", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     inserted(folder / "ccbench" / "cases.py", "    # fmt: on\n", ROW)
@@ -126,7 +130,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "all.yaml").write_text(SUITE.format(name="all", flavour="all"))
     (folder / "plain.yaml").write_text(SUITE.format(name="plain", flavour="plain"))
     (folder / "wrong.yaml").write_text(SUITE.format(name="wrong", flavour="bitter"))
-    (folder / "beyond.yaml").write_text(SUITE.format(name="beyond", flavour="plain").replace("2]", "4]"))
+    (folder / "beyond.yaml").write_text(
+        SUITE.format(name="beyond", flavour="plain").replace("2]", "4]")
+    )
     return folder
 
 
@@ -136,9 +142,12 @@ def ended(folder: Path) -> dict[str, Ended]:
     done = subprocess.run(
         [sys.executable, "-c", DRIVER],
         input=json.dumps([command.split() for command in COMMANDS.values()]),
-        capture_output=True, text=True, cwd=folder, check=True,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=True,
         env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
-    )  # fmt: skip
+    )
     return {name: Ended(*one) for name, one in zip(COMMANDS, json.loads(done.stdout), strict=True)}
 
 
@@ -165,10 +174,15 @@ def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(ended: dict[str,
     assert "cpu has no texture" in said
 
 
-def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(ended: dict[str, Ended]) -> None:
+def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(
+    ended: dict[str, Ended],
+) -> None:
     assert ended["refused"].code == ended["refused number"].code == 2
     assert "wrong.yaml:3: sweep.flavour: 'bitter' is not a flavour; " in ended["refused"].err
-    assert "beyond.yaml:3: sweep.texture[1]: 4 is not a texture; write 0 to 3" in ended["refused number"].err
+    assert (
+        "beyond.yaml:3: sweep.texture[1]: 4 is not a texture; write 0 to 3"
+        in ended["refused number"].err
+    )
 
 
 def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
@@ -178,9 +192,13 @@ def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     assert sorted(table["texture"].to_pylist()) == [0] * 6 + [2] * 6
 
 
-def test_a_new_axis_is_in_tables_and_tells_lines_apart(ended: dict[str, Ended], folder: Path) -> None:
+def test_a_new_axis_is_in_tables_and_tells_lines_apart(
+    ended: dict[str, Ended], folder: Path
+) -> None:
     assert ended["report"].code == 0, ended["report"].err
-    written = {file.suffix: file.read_text() for file in (folder / "report").rglob("*") if file.is_file()}
+    written = {
+        file.suffix: file.read_text() for file in (folder / "report").rglob("*") if file.is_file()
+    }
     assert "flavour" in written[".csv"].splitlines()[0].split(",")
     assert "flavour sweet" in written[".md"]
     assert "flavour sour" in "".join(written.values())

@@ -44,7 +44,9 @@ HEADER = Header("2026-01-02", "2 x processor", {CCBENCH: "0.1.0"}, {CCBENCH: "pi
 TEAMS = [(name, ranks) for ranks in (2, 4) for name in (CCBENCH, *PEERS)] + [(MEMCPY, 2)]
 
 
-def visit(contender: str, point: Point, seconds: float, round_number: int = 0, memory: str = "") -> Visit:
+def visit(
+    contender: str, point: Point, seconds: float, round_number: int = 0, memory: str = ""
+) -> Visit:
     """Three samples around a median, two ranks."""
     samples = (seconds * 0.9, seconds, seconds * 1.5)
     return Visit(contender, 2, point, round_number, "ok", samples, 1, memory=memory)
@@ -86,11 +88,15 @@ def test_times_are_medians_and_ratios_are_taken_within_rounds() -> None:
 def test_a_round_that_one_of_the_two_missed_makes_no_pair() -> None:
     visits = [one for one in recorded() if (one.contender, one.round_number) != (GLOO, 1)]
     failed = Visit(GLOO, 2, ONE_MIB, 1, "failed", detail="rank 1 ended")
-    assert shown(Figures([*visits, failed]).paired_speedup(GLOO, 2, ONE_MIB)) == pytest.approx((30, 30, 30))
+    assert shown(Figures([*visits, failed]).paired_speedup(GLOO, 2, ONE_MIB)) == pytest.approx(
+        (30, 30, 30)
+    )
     assert Figures([failed]).seconds(GLOO, 2, ONE_MIB) is None
 
 
-def test_the_bound_is_the_traffic_over_the_fastest_copy_of_the_round_or_strictly_of_the_run() -> None:
+def test_the_bound_is_the_traffic_over_the_fastest_copy_of_the_round_or_strictly_of_the_run() -> (
+    None
+):
     figures = Figures(recorded())
     # Two processes, a byte read and a byte written each; the fastest sample took 0.9 of the median.
     fastest = 2 * 2 * 16e9 / 0.9
@@ -164,13 +170,17 @@ def test_every_round_visits_everything_once_in_an_order_of_its_own() -> None:
     first, second = (stops(options, TEAMS, number) for number in (0, 1))
     assert first != second
     assert set(first) == set(second)
-    assert len(first) == len(set(first)) == 2 * (5 * len(points(False)) + len(own_points(False))) + 2
+    assert (
+        len(first) == len(set(first)) == 2 * (5 * len(points(False)) + len(own_points(False))) + 2
+    )
     assert first == stops(options, TEAMS, 0)
 
 
 def test_contenders_of_one_point_follow_each_other_and_copies_are_beside_what_they_bound() -> None:
     order = stops(parse([]), TEAMS, 3)
-    blocks = [(2, LARGEST) if stop.contender == MEMCPY else (stop.ranks, stop.point) for stop in order]
+    blocks = [
+        (2, LARGEST) if stop.contender == MEMCPY else (stop.ranks, stop.point) for stop in order
+    ]
     changes = sum(before != after for before, after in pairwise(blocks))
     assert changes == len(set(blocks)) - 1
 
@@ -199,7 +209,12 @@ def test_options_are_taken_over() -> None:
     given += ["--python-gloo", "/e/python", "--json", "f", "--note", "x"]
     options = parse(given)
     assert isinstance(options, Options)
-    assert (options.ranks, options.rounds, options.peers, options.pinned) == ((2, 4), 3, (GLOO,), (GLOO,))
+    assert (options.ranks, options.rounds, options.peers, options.pinned) == (
+        (2, 4),
+        3,
+        (GLOO,),
+        (GLOO,),
+    )
     assert (options.pythons[GLOO], options.json, options.note) == ("/e/python", Path("f"), "x")
     assert parse(["--quick"]).rounds == 2
     assert parse(["--peers", ""]).peers == ()
@@ -255,10 +270,14 @@ def test_a_command_line_tells_whose_process_a_number_is() -> None:
     assert command_line(process.pid) == []
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ranks are pinned and find files in /proc")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="ranks are pinned and find files in /proc"
+)
 def test_a_team_measures_with_the_code_that_ccbench_measures_with(tmp_path: Path) -> None:
     case = replace(copy_case(PRIVATE), size_bytes=4096, count=1024)
-    sampling = Sampling(minimum_samples=7, maximum_samples=7, warmup_seconds=0, minimum_sample_seconds=0)
+    sampling = Sampling(
+        minimum_samples=7, maximum_samples=7, warmup_seconds=0, minimum_sample_seconds=0
+    )
     team = PeerTeam(MEMCPY, sys.executable, 2, True, tmp_path)
     try:
         reports = [team.run(one, sampling) for one in (case, replace(case, algorithm=SHARED))]
@@ -290,14 +309,22 @@ def test_runs_are_compared_point_by_point() -> None:
     from benchmarks.repeat import Timed, comparison
 
     def cases(medians: list[float]) -> list[dict[str, Any]]:
-        named = {"collective": "all_reduce", "size_bytes": 8, "status": "ok", "launching_seconds": 1.0}
+        named = {
+            "collective": "all_reduce",
+            "size_bytes": 8,
+            "status": "ok",
+            "launching_seconds": 1.0,
+        }
         return [
             {
-                "case_id": str(number), "median_seconds": median, "low_seconds": median * 0.9,
-                "high_seconds": median * 1.1, **named,
+                "case_id": str(number),
+                "median_seconds": median,
+                "low_seconds": median * 0.9,
+                "high_seconds": median * 1.1,
+                **named,
             }
             for number, median in enumerate(medians)
-        ]  # fmt: skip
+        ]
 
     failed = {**cases([9.0])[0], "status": "failed"}
     lines = comparison([*cases([1.0, 2.0, 4.0]), failed], cases([1.1, 4.0, 4.0]))

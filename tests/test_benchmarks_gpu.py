@@ -63,7 +63,9 @@ def at_share(algorithm: str, ranks: int, share: float, size_bytes: int = LARGEST
 
 
 @given(RANKS, st.sampled_from(gpu.ALGORITHMS), st.integers(1, 1 << 30))
-def test_no_kernel_moves_less_than_every_input_and_output_once(ranks: int, name: str, size: int) -> None:
+def test_no_kernel_moves_less_than_every_input_and_output_once(
+    ranks: int, name: str, size: int
+) -> None:
     least = 2 * ranks * size
     assert moved_bytes(name, ranks, size) >= least
     assert moved_bytes("mesh_two_shot", ranks, size) == least
@@ -73,12 +75,16 @@ def test_no_kernel_moves_less_than_every_input_and_output_once(ranks: int, name:
 @given(RANKS)
 def test_the_ring_s_bytes_are_those_counted_along_a_piece_s_way(ranks: int) -> None:
     moved = 0
-    for step in range(2 * ranks - 1):  # the piece's ranks, in order: around once to be added, then again
+    for step in range(
+        2 * ranks - 1
+    ):  # the piece's ranks, in order: around once to be added, then again
         moved += 1 if step < ranks else 0  # its contribution is read
         moved += 2 if step < ranks - 1 else 0  # a message is written, and read by the next rank
         moved += 1 if step >= ranks - 1 else 0  # an output is written
         moved += 1 if ranks <= step < 2 * ranks - 2 else 0  # and read again to be handed on
-    assert ranks * moved == moved_bytes("ring", ranks, ranks)  # each piece is a rank's share of the buffer
+    assert ranks * moved == moved_bytes(
+        "ring", ranks, ranks
+    )  # each piece is a rank's share of the buffer
 
 
 @given(st.integers(2, 16))
@@ -95,7 +101,9 @@ def test_a_share_is_of_the_faster_copy_and_no_surer_than_copy_and_kernel_togethe
     faster = gpu.ceiling_of(1000, [[2.0, 2.1, 1.9], [1.0, 1.2, 1.1, 1.1]])
     assert (faster.seconds.median, faster.samples) == (1.1, 4)
     assert CEILING.rate.median == pytest.approx(4e12)
-    assert floor_seconds(8, LARGEST_BYTES, CEILING).median == pytest.approx(16 * LARGEST_BYTES / 4e12)
+    assert floor_seconds(8, LARGEST_BYTES, CEILING).median == pytest.approx(
+        16 * LARGEST_BYTES / 4e12
+    )
     ceiling = Ceiling(100, Interval(0.9, 1.0, 1.1, 0.95), 9)
     share = floor_share(Timed("ring", 2, 100, GRAPH, Interval(3.0, 4.0, 5.0, 0.95), 9), ceiling)
     assert (share.low, share.median, share.high) == pytest.approx((1.8 / 5, 2 / 4, 2.2 / 3))
@@ -109,7 +117,9 @@ def test_a_share_is_of_the_faster_copy_and_no_surer_than_copy_and_kernel_togethe
 def test_a_verdict_needs_the_whole_interval_on_one_side(middle: float, half: float) -> None:
     value = Interval(middle - half, middle, middle + half, 0.95)
     verdict = judged(value, 1.0, at_least=True)
-    assert verdict == ("PASS" if middle - half >= 1 else "FAIL" if middle + half < 1 else "NO VERDICT")
+    assert verdict == (
+        "PASS" if middle - half >= 1 else "FAIL" if middle + half < 1 else "NO VERDICT"
+    )
     mirrored = Interval(-value.high, -value.median, -value.low, 0.95)
     assert judged(mirrored, -1.0, at_least=False) == verdict
 
@@ -119,7 +129,10 @@ def all_good() -> list[Timed]:
     for ranks in (2, 4, 8):
         found += [at_share("mesh_two_shot", ranks, 0.85), at_share("ring", ranks, 0.65)]
         found += [at_share(INTERPRETED, ranks, 0.60)]
-        found += [at_share("ring", ranks, 0.65, 16 * MIB), at_share(INTERPRETED, ranks, 0.64, 16 * MIB)]
+        found += [
+            at_share("ring", ranks, 0.65, 16 * MIB),
+            at_share(INTERPRETED, ranks, 0.64, 16 * MIB),
+        ]
     return found
 
 
@@ -155,7 +168,9 @@ def test_each_target_is_missed_alone(worse: Timed, text: str) -> None:
 
 
 def test_plain_launches_decide_nothing_and_what_is_missing_is_said() -> None:
-    plain = [timed(one.algorithm, one.ranks, one.size_bytes, 1.0, "streaming") for one in all_good()]
+    plain = [
+        timed(one.algorithm, one.ranks, one.size_bytes, 1.0, "streaming") for one in all_good()
+    ]
     found = verdicts(plain, CEILING, (2,))
     assert {one.verdict for one in found} == {"NO VERDICT"}
     assert gpu_figures.exit_code(found) == 3
@@ -178,16 +193,26 @@ def test_every_algorithm_runs_at_its_sizes_in_both_modes() -> None:
     options = gpu.parse(["-o", "somewhere"])
     suite = gpu.suite_of(options)
     context = ExpansionContext(
-        backends=None, auto_backends=("cuda",), ranks=None, auto_ranks=2,
-        algorithms_of=lambda name, collective: open_backend(name).algorithms(collective), only=None,
-    )  # fmt: skip
+        backends=None,
+        auto_backends=("cuda",),
+        ranks=None,
+        auto_ranks=2,
+        algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
+        only=None,
+    )
     cases = expand(suite, context)
-    assert {case.algorithm for case in cases} == set(gpu.ALGORITHMS) <= set(kernel_algorithms("all_reduce"))
+    assert (
+        {case.algorithm for case in cases}
+        == set(gpu.ALGORITHMS)
+        <= set(kernel_algorithms("all_reduce"))
+    )
     assert {case.mode for case in cases} == {"streaming", GRAPH}
     assert {case.ranks for case in cases} == {2, 4, 8}
     assert {(case.size_bytes, case.ranks) for case in cases if case.algorithm == "ring"} >= {
-        (8, 8), (16 * MIB, 2), (LARGEST_BYTES, 8),
-    }  # fmt: skip
+        (8, 8),
+        (16 * MIB, 2),
+        (LARGEST_BYTES, 8),
+    }
     assert max(case.size_bytes for case in cases if case.algorithm == "ll") == gpu.UP_TO["ll"]
     backend = open_backend("cuda")
     assert [reason for case in cases if (reason := backend.unsupported(case))] == []
@@ -208,7 +233,9 @@ def test_a_mistake_on_the_command_line_ends_with_2(
 def test_without_a_driver_it_ends_with_2_and_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver")
+    monkeypatch.setattr(
+        "ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver"
+    )
     assert gpu.main(["-o", str(tmp_path / "out")]) == 2
     said = capsys.readouterr()
     assert said.err == "benchmarks/gpu.py: backend cuda: this machine has no NVIDIA driver\n"
@@ -238,11 +265,26 @@ def emulation() -> None:
 
 @pytest.mark.usefixtures("emulation")
 def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -> None:
-    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "260 B", "--rounds", "1", "-o", "out"]
+    words = [
+        "--backend",
+        "cuda-host",
+        "--ranks",
+        "2",
+        "--sizes",
+        "260 B",
+        "--rounds",
+        "1",
+        "-o",
+        "out",
+    ]
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, cwd=tmp_path, check=False,
+        [sys.executable, str(SCRIPT), *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
         env={**os.environ, "CCBENCH_FAULT": ""},
-    )  # fmt: skip
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("EMULATION: ")
     assert "No verdicts" in ended.stdout
@@ -262,8 +304,20 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("emulation")
-def test_a_run_without_a_report_leaves_its_folder_for_another_machine_to_draw(tmp_path: Path) -> None:
-    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B", "--rounds", "1", "--no-report"]
+def test_a_run_without_a_report_leaves_its_folder_for_another_machine_to_draw(
+    tmp_path: Path,
+) -> None:
+    words = [
+        "--backend",
+        "cuda-host",
+        "--ranks",
+        "2",
+        "--sizes",
+        "8 B",
+        "--rounds",
+        "1",
+        "--no-report",
+    ]
     assert gpu.main([*words, "-o", str(tmp_path / "out")]) == 0
     assert load_run(tmp_path / "out/run").points
     assert not (tmp_path / "out/run/report").exists()

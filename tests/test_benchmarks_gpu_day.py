@@ -64,8 +64,16 @@ def ended(out: Path, *phases: Phase) -> dict[str, Ending]:
 
 def test_a_step_that_fails_says_so_and_the_rest_goes_on(tmp_path: Path) -> None:
     phases = (
-        Phase("one", "?", (Step("bad", 60, says("FAILED this - that", 1)), Step("good", 60, says("fine")))),
-        Phase("two", "?", (Step("absent", 60, (), needs="no-such-program"), Step("last", 60, says("fine")))),
+        Phase(
+            "one",
+            "?",
+            (Step("bad", 60, says("FAILED this - that", 1)), Step("good", 60, says("fine"))),
+        ),
+        Phase(
+            "two",
+            "?",
+            (Step("absent", 60, (), needs="no-such-program"), Step("last", 60, says("fine"))),
+        ),
     )
     day(tmp_path).run(phases, resume=False)
     found = ended(tmp_path, *phases)
@@ -146,7 +154,9 @@ sys.exit(gpu_day.main([sys.argv[1], "--minutes", "2", *sys.argv[3:]]))
 
 def started(out: Path, seconds: str, *more: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-c", SCRIPT, str(out), seconds, *more]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(tmp_path: Path) -> None:
@@ -167,7 +177,11 @@ def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(tmp_pa
     assert "| second | long | stopped |" in (out / "summary.md").read_text()
     with tarfile.open(out / "gpu-day.tar.gz") as tar:
         names = tar.getnames()
-    assert {"gpu-day/first/quick/data", "gpu-day/second/long/data", "gpu-day/second/long.log"} <= set(names)
+    assert {
+        "gpu-day/first/quick/data",
+        "gpu-day/second/long/data",
+        "gpu-day/second/long.log",
+    } <= set(names)
 
     first = (out / "first" / "quick.json").stat().st_mtime_ns
     process = started(out, "0", "--resume")
@@ -182,7 +196,9 @@ def test_resume_begins_with_what_was_never_begun_and_comes_last_to_what_was_cut_
 ) -> None:
     waits = ("-c", "import time; time.sleep(60)")
     first = Phase("first", "?", (Step("whole", 60, says("fine")), Step("long", 1.0, waits)))
-    second = Phase("second", "?", (Step("killed", 60, says("fine")), Step("fresh", 60, says("fine"))))
+    second = Phase(
+        "second", "?", (Step("killed", 60, says("fine")), Step("fresh", 60, says("fine")))
+    )
     day(tmp_path).run((first,), resume=False)
     (tmp_path / "second").mkdir()
     (tmp_path / "second" / "killed.log").write_text("begun\n")  # the machine was taken away
@@ -244,14 +260,22 @@ def test_what_a_day_on_a_gpu_left_is_published_with_every_sample(
     monkeypatch.setattr(gpu_day, "REFERENCE", tmp_path / "reference")
     out = tmp_path / "day"
     write_run(out / "loopback" / "suite", sweep())
-    (out / "gpu" / "own-kernels" / "run").mkdir(parents=True)  # of a step that was ended before it measured
+    (out / "gpu" / "own-kernels" / "run").mkdir(
+        parents=True
+    )  # of a step that was ended before it measured
     (out / "facts").mkdir()
-    (out / "facts" / "nvidia-smi.log").write_text("    Product Name                    : NVIDIA X100 PCIe\n")
+    (out / "facts" / "nvidia-smi.log").write_text(
+        "    Product Name                    : NVIDIA X100 PCIe\n"
+    )
     gpu_day.report(out, rehearsal=False)
     assert gpu_day.main([str(out), "--publish"]) == 0
     assert "left out" in capsys.readouterr().err
     target = tmp_path / "reference" / "nvidia-x100-pcie"
-    assert {file.name for file in target.iterdir()} == {"summary.md", "figures.json", "loopback.parquet"}
+    assert {file.name for file in target.iterdir()} == {
+        "summary.md",
+        "figures.json",
+        "loopback.parquet",
+    }
     table, run = pd.read_parquet(target / "loopback.parquet"), load_run(out / "loopback" / "suite")
     samples = [sample for row in table["samples_seconds"] for sample in row]
     assert samples == [sample for point in run.points for sample in point.samples_seconds]
@@ -277,7 +301,9 @@ def test_every_file_of_gpu_tests_is_in_a_phase_and_every_module_is_there() -> No
         word.removeprefix("tests/gpu/") for word in words if word.startswith("tests/gpu/")
     }
     names = "".join(file.read_text() for file in (ROOT / "tests" / "gpu").glob("*.py"))
-    assert all(word in names for word in re.findall(r"[a-z_]{6,}", ON_DOUBLES))  # what rehearsals leave out
+    assert all(
+        word in names for word in re.findall(r"[a-z_]{6,}", ON_DOUBLES)
+    )  # what rehearsals leave out
     modules = [words[place + 1] for place, word in enumerate(words) if word == "-m"]
     assert all("-m" in step.words for phase in PHASES for step in phase.steps if not step.program)
     assert all(find_spec(name) for name in modules)
@@ -289,14 +315,35 @@ def test_the_order_is_that_of_what_is_worth_most_and_of_the_page() -> None:
     """And the page's figures are the limits; by its seconds the first call reaches the profile."""
     page = (ROOT / "docs" / "kernels-tests.md").read_text()
     rows = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (\d+) \| (\d+) \| ", page, re.MULTILINE)
-    assert [row[0] for row in rows] == [phase.name for phase in PHASES] == [
-        "facts", "warm", "smoke", "smoke-ipc", "bits", "fidelity", "gpu", "settle", "teams", "endurance",
-        "nccl-shared", "profile", "tests", "loopback", "sanitizer", "nccl-teams",
-    ]  # fmt: skip
+    assert (
+        [row[0] for row in rows]
+        == [phase.name for phase in PHASES]
+        == [
+            "facts",
+            "warm",
+            "smoke",
+            "smoke-ipc",
+            "bits",
+            "fidelity",
+            "gpu",
+            "settle",
+            "teams",
+            "endurance",
+            "nccl-shared",
+            "profile",
+            "tests",
+            "loopback",
+            "sanitizer",
+            "nccl-teams",
+        ]
+    )
     reached = 0
     for (name, seconds, total, limit), phase in zip(rows, PHASES, strict=True):
         reached += int(seconds)
-        assert (int(total), int(limit)) == (reached, sum(step.limit_seconds for step in phase.steps)), name
+        assert (int(total), int(limit)) == (
+            reached,
+            sum(step.limit_seconds for step in phase.steps),
+        ), name
         assert int(seconds) < int(limit), name
     by_name = {row[0]: int(row[2]) for row in rows}
     assert by_name["profile"] <= 9 * 60 - gpu_day.ENDING_SECONDS < by_name["tests"]
@@ -320,8 +367,11 @@ def ids(*words: str) -> list[str]:
     options = ("--collect-only", "-q", "-p", "no:cacheprovider", "-o", "addopts=")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *words],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return [line for line in done.stdout.splitlines() if line.startswith("tests/gpu/")]
 
 
@@ -333,7 +383,9 @@ def test_profiles_hold_no_device_back_and_settings_are_those_of_their_names() ->
             words = f"{name.removeprefix('CCBENCH_KERNEL_').lower().replace('_', '-')}-{value}"
             assert words in step.name or words == "packets-bytes-32MiB"
     assert len({step.environment for step in SETTLING}) == len(SETTLING)
-    assert all("report" in " ".join(steps[one].words) for one in ("gpu/own-kernels", "loopback/suite"))
+    assert all(
+        "report" in " ".join(steps[one].words) for one in ("gpu/own-kernels", "loopback/suite")
+    )
 
 
 def test_a_step_has_variables_of_its_own(tmp_path: Path) -> None:
@@ -381,11 +433,16 @@ class Driver:
         (Driver(cuMulticastCreate=1), "multicast: cuMulticastCreate: CUresult 1", 5),
         (
             Driver(supported=0, cuMulticastGetGranularity=801),
-            "multicast: cuMulticastGetGranularity: CUresult 801", 4,
+            "multicast: cuMulticastGetGranularity: CUresult 801",
+            4,
         ),
-        (Driver(absent="cuMulticastCreate"), "multicast: cuMulticastCreate is not in this driver", 4),
+        (
+            Driver(absent="cuMulticastCreate"),
+            "multicast: cuMulticastCreate is not in this driver",
+            4,
+        ),
     ],
-)  # fmt: skip
+)
 def test_multicast_of_one_device_is_a_fact_whatever_the_driver_says(
     driver: Driver, last: str, calls: int
 ) -> None:
@@ -412,7 +469,10 @@ def test_readings_are_timed_one_by_one_and_none_without_nvml() -> None:
 def test_the_summary_has_the_device_s_facts(tmp_path: Path) -> None:
     gpu_day.write(tmp_path / "facts" / "device.log", "NVML reading: median 1.2 ms\nmulticast: no\n")
     gpu_day.report(tmp_path, rehearsal=False)
-    assert "\n- NVML reading: median 1.2 ms\n- multicast: no\n" in (tmp_path / "summary.md").read_text()
+    assert (
+        "\n- NVML reading: median 1.2 ms\n- multicast: no\n"
+        in (tmp_path / "summary.md").read_text()
+    )
 
 
 # -- what is compiled and rehearsed -----------------------------------------------------------------------
@@ -420,7 +480,9 @@ def test_the_summary_has_the_device_s_facts(tmp_path: Path) -> None:
 
 def test_the_last_lines_hold_all_failures_even_when_everything_fails() -> None:
     text = "x" * gpu_day.TEXT_LIMIT
-    found = [Ending(phase.name, step.name, FAILED, text=text) for phase in PHASES for step in phase.steps]
+    found = [
+        Ending(phase.name, step.name, FAILED, text=text) for phase in PHASES for step in phase.steps
+    ]
     assert len("\n".join(gpu_day.last_lines(found))) < MOST_CHARACTERS
     assert all(one.line in gpu_day.last_lines(found) for one in found)
 
@@ -459,7 +521,9 @@ def test_what_is_compiled_beforehand_is_by_the_compiler_that_cupy_makes_backends
 
 
 @pytest.mark.exhaustive
-def test_a_device_that_no_compiler_knows_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_no_compiler_knows_is_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert warm.main(["--capability", "33"]) == 2
     assert "not for this device's sm_33" in capsys.readouterr().err
 
@@ -469,10 +533,29 @@ def test_kernels_of_two_streams_wait_for_each_other_on_the_doubles() -> None:
     reason = open_backend("cuda-host").unavailable()
     if reason:
         pytest.skip(reason)
-    words = ["tests.backends.on_doubles", "cuda", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    words = [
+        "tests.backends.on_doubles",
+        "cuda",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", *words, "tests/gpu/test_two_streams.py", "-k", "ring or captures or peer"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            *words,
+            "tests/gpu/test_two_streams.py",
+            "-k",
+            "ring or captures or peer",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
     assert "15 passed" in done.stdout

@@ -54,7 +54,12 @@ def test_a_trial_is_right_when_it_names_the_planted_rank_and_no_other(
 
 def test_whom_a_verdict_accuses_is_read_off_its_lines() -> None:
     slow = Finding(
-        "problem", "slow_rank", ("rank 2",), "late in 40 of 42 cases", "look at it", "Slow rank: rank 2"
+        "problem",
+        "slow_rank",
+        ("rank 2",),
+        "late in 40 of 42 cases",
+        "look at it",
+        "Slow rank: rank 2",
     )
     other = Finding("problem", "device", ("GPU 1",), "thermal", "cool it", "Device: GPU 1")
     assert named_in([f"NOT HEALTHY: {slow.subject}", f"  {slow}", f"  {other}"]) == ("rank 2",)

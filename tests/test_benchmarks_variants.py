@@ -59,15 +59,20 @@ def test_the_preloaded_function_calls_the_library_and_takes_longer(tmp_path: Pat
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "fake.c"], check=True)
     late = compiled(tmp_path, Library("Open MPI 5", "4.1", str(library), "mpiexec"), LATE, 0.01, 0)
     said = subprocess.run(
-        [sys.executable, "-c", CALLS, library], env={"LD_PRELOAD": str(late)}, check=True,
-        capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
+        [sys.executable, "-c", CALLS, library],
+        env={"LD_PRELOAD": str(late)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
     assert said[0] == "2"
     assert all(float(seconds) >= 0.01 for seconds in said[1:])
 
 
 def test_what_a_point_counts_for() -> None:
-    kinds = {(name, size): expected(name, size) for name in (SAME, LATE, SLOWER) for size in SIZES_BYTES}
+    kinds = {
+        (name, size): expected(name, size) for name in (SAME, LATE, SLOWER) for size in SIZES_BYTES
+    }
     assert {kinds[SAME, size] for size in SIZES_BYTES} == {FALSE_ALARMS}
     assert kinds[LATE, 8] == FOUND_LATE
     assert kinds[LATE, SLOW_FROM_BYTES] is kinds[SLOWER, 8] is None
@@ -85,7 +90,10 @@ def test_what_is_named_and_what_is_no_change_are_counted_apart() -> None:
             one = case(0, variant=name, size_bytes=size, count=size // 4)
             points.append(measured(one, rounds))
     tallies: dict[str, Tally] = defaultdict(Tally)
-    count(compare_by(run_of(points), AXIS["variant"], BASE, Settings(thresholds=Thresholds(0.02))), tallies)
+    count(
+        compare_by(run_of(points), AXIS["variant"], BASE, Settings(thresholds=Thresholds(0.02))),
+        tallies,
+    )
     assert (tallies[FALSE_ALARMS].called, tallies[FALSE_ALARMS].points) == (0, 3)
     assert (tallies[FOUND_LATE].called, tallies[FOUND_SLOWER].called) == (1, 2)
     assert missed(tallies) == []
@@ -93,7 +101,9 @@ def test_what_is_named_and_what_is_no_change_are_counted_apart() -> None:
     assert missed(tallies) == [FOUND_LATE]
 
 
-def test_a_little_noise_hides_nothing_and_much_noise_is_no_alarm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_little_noise_hides_nothing_and_much_noise_is_no_alarm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--made-up", "0.005", "--rounds", "12", "--runs", "20"]) == 0
     assert "false alarms 0 of 60" in capsys.readouterr().out
     assert main(["--made-up", "0.5", "--rounds", "12", "--runs", "20"]) == 1
@@ -109,5 +119,6 @@ def test_the_suite_has_each_variant_with_the_library_that_is_named(tmp_path: Pat
     assert all(Path(dict(one.environment)["LD_PRELOAD"]).exists() for one in found.variants[2:])
     small, large = (read_suite(suite(tmp_path, "", 4, [size])) for size in (8, SLOW_FROM_BYTES))
     assert [[one.name for one in each.variants] for each in (small, large)] == [
-        [BASE, SAME, LATE], [BASE, SAME, SLOWER]
-    ]  # fmt: skip
+        [BASE, SAME, LATE],
+        [BASE, SAME, SLOWER],
+    ]

@@ -75,7 +75,9 @@ def lines_of_code(text: str, tree: ast.Module) -> tuple[frozenset[int], int]:
             case ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=last):
                 documents |= set(range(first, (last or first) + 1))
             case ast.Constant(value=str(value), lineno=first, end_lineno=last) if last != first:
-                code |= {number for number in range(first, (last or first) + 1) if lines[number] in value}
+                code |= {
+                    number for number in range(first, (last or first) + 1) if lines[number] in value
+                }
     return frozenset(code - documents), len(comments - code - documents)
 
 

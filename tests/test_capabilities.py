@@ -34,7 +34,9 @@ def test_every_home_is_there_and_has_the_rows_name(name: str) -> None:
 def test_a_row_has_workers_for_each_process_model_that_cases_may_ask_for(name: str) -> None:
     able = DECLARED[name]
     asked = {model for model in PROCESSES if able.has("processes", model)}
-    assert asked == set(able.workers) - {ONE_PROCESS} or able.launched  # which starts a process for each rank
+    assert (
+        asked == set(able.workers) - {ONE_PROCESS} or able.launched
+    )  # which starts a process for each rank
     assert all(callable(load_entry_point(one)) for one in able.workers.values())
     for axis, value in able.lacks:
         assert able.has(axis, value)
@@ -55,12 +57,16 @@ def test_a_row_names_axes_and_values_that_a_suite_can_ask_for(name: str) -> None
     [
         ("cpu", {}, None),
         ("cpu", {"transport": "host"}, "cpu has no transport host; there is on nccl, cuda, rccl"),
-        ("cuda", {"mode": "overlap"}, "cuda has no mode overlap; it has streaming, isolated, graph, cold; "
-         "there is on cpu, nccl, mpi, gloo"),
+        (
+            "cuda",
+            {"mode": "overlap"},
+            "cuda has no mode overlap; it has streaming, isolated, graph, cold; "
+            "there is on cpu, nccl, mpi, gloo",
+        ),
         ("cpu", {"ranks": 256}, None),
         ("cpu", {"ranks": 257}, "257 ranks: cpu has at most 256"),
     ],
-)  # fmt: skip
+)
 def test_what_a_row_lacks_is_refused_with_who_has_it(
     name: str, changes: dict[str, Any], said: str | None
 ) -> None:
@@ -92,7 +98,10 @@ def test_the_rows_of_libraries_are_what_their_tables_of_calls_have() -> None:
 ALSO_MEANING = {
     "cpu": (4, "a kind of machine in machine files, and of clock"),
     "simulated": (0, "the column that says that times were computed"),
-    "nccl": (4, "what importing takes a tool's output to be of, tables of constants, a model to fit"),
+    "nccl": (
+        4,
+        "what importing takes a tool's output to be of, tables of constants, a model to fit",
+    ),
     "rccl": (2, "the same, and tables of constants"),
     "hccl": (1, "what importing takes a tool's output to be of"),
     "mpi": (6, "the same"),
@@ -122,7 +131,11 @@ def written() -> list[tuple[str, str, bool]]:
 
 def quoted(word: str) -> list[str]:
     """Where ``word`` is a text by itself."""
-    return [place for place, name, compared in written() if (name, compared) == (word, word == "simulated")]
+    return [
+        place
+        for place, name, compared in written()
+        if (name, compared) == (word, word == "simulated")
+    ]
 
 
 def constants(tree: ast.AST, compared: bool) -> Iterator[ast.Constant]:
@@ -136,7 +149,11 @@ def constants(tree: ast.AST, compared: bool) -> Iterator[ast.Constant]:
 
 @pytest.mark.parametrize(
     ("text", "compared", "seen"),
-    [('row["x"]', False, ["x"]), ('row["x"]', True, []), ('backend in ("x", "y")', True, ["x", "y"])],
+    [
+        ('row["x"]', False, ["x"]),
+        ('row["x"]', True, []),
+        ('backend in ("x", "y")', True, ["x", "y"]),
+    ],
 )
 def test_a_name_that_is_written_is_seen(text: str, compared: bool, seen: list[str]) -> None:
     assert [node.value for node in constants(ast.parse(text), compared)] == seen
@@ -170,12 +187,18 @@ def row_of(name: str) -> str:
         if axis not in (*LISTED, "collective", "overlap_with", "in_place")
     ]
     cells = (
-        f"`{name}`", words("mode"), words("op"), f"all but {', '.join(lacking)}" if lacking else "all",
-        ", ".join(also) or "-", str(able.most_ranks or "-"),
-    )  # fmt: skip
+        f"`{name}`",
+        words("mode"),
+        words("op"),
+        f"all but {', '.join(lacking)}" if lacking else "all",
+        ", ".join(also) or "-",
+        str(able.most_ranks or "-"),
+    )
     return f"| {' | '.join(cells)} |"
 
 
 @pytest.mark.parametrize("name", backend_names())
 def test_the_table_in_the_document_is_what_the_rows_say(name: str) -> None:
-    assert row_of(name) in (CHECKOUT / "docs" / "backends.md").read_text(encoding="utf-8").splitlines()
+    assert (
+        row_of(name) in (CHECKOUT / "docs" / "backends.md").read_text(encoding="utf-8").splitlines()
+    )

@@ -33,7 +33,9 @@ def session(folder: Path, tests: str, ci: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("tests", [OTHER_SKIP, MODULE_SKIP])
-def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(tmp_path: Path, tests: str) -> None:
+def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(
+    tmp_path: Path, tests: str
+) -> None:
     ended = session(tmp_path, tests, ci="1")
     assert ended.returncode == 1, ended.stdout
     assert "skips that are not allowed in CI" in ended.stdout
@@ -44,7 +46,8 @@ FAILING = OTHER_SKIP + "def test_bad():\n    assert 0\n"
 
 
 @pytest.mark.parametrize(
-    ("tests", "ci", "code"), [(GPU_SKIP + EXPECTED_FAILURE, "1", 0), (OTHER_SKIP, "", 0), (FAILING, "1", 1)]
+    ("tests", "ci", "code"),
+    [(GPU_SKIP + EXPECTED_FAILURE, "1", 0), (OTHER_SKIP, "", 0), (FAILING, "1", 1)],
 )
 def test_skips_for_want_of_a_gpu_and_outside_ci_are_allowed_and_a_failure_stays_one(
     tmp_path: Path, tests: str, ci: str, code: int
@@ -93,7 +96,9 @@ def test_plain():
 """
 
 
-def test_a_thinned_test_keeps_every_value_of_its_parameters_in_the_quick_tier(tmp_path: Path) -> None:
+def test_a_thinned_test_keeps_every_value_of_its_parameters_in_the_quick_tier(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    thinned: n\n    exhaustive: more\n    alone: by itself\n"
     )
@@ -101,13 +106,24 @@ def test_a_thinned_test_keeps_every_value_of_its_parameters_in_the_quick_tier(tm
     (tmp_path / "test_combined.py").write_text(COMBINED)
 
     def collected(marks: str) -> set[str]:
-        command = [sys.executable, "-m", "pytest", "-q", "--co", "-p", "no:cacheprovider", "-m", marks, "."]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--co",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            marks,
+            ".",
+        ]
         shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
         return {line.partition("::")[2] for line in shown.splitlines() if "::" in line}
 
     quick, rest = collected("not exhaustive"), collected("exhaustive")
     assert len(quick) == len(rest) + 1 == 4
-    assert {letter for name in quick for letter in name.partition("[")[2] if letter in "abcde"} == set(
-        "abcde"
-    )
+    assert {
+        letter for name in quick for letter in name.partition("[")[2] if letter in "abcde"
+    } == set("abcde")
     assert not quick & rest

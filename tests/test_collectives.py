@@ -55,7 +55,12 @@ def by_origins(
 
 
 @given(
-    name=NAMES, ranks=RANKS, count=st.integers(0, 7), dtype=DTYPES, op=st.sampled_from(OPS), drawn=st.data()
+    name=NAMES,
+    ranks=RANKS,
+    count=st.integers(0, 7),
+    dtype=DTYPES,
+    op=st.sampled_from(OPS),
+    drawn=st.data(),
 )
 def test_the_reference_agrees_with_the_origins_of_the_table(
     name: str, ranks: int, count: int, dtype: Any, op: str, drawn: st.DataObject
@@ -129,8 +134,12 @@ def test_blocks_of_an_all_to_all_v_are_as_large_as_is_said() -> None:
         ("avg", np.int8, [1] * 127 + [0] * 130, 0),
     ],
 )
-def test_an_op_combines_as_its_type_does(op: str, dtype: Any, values: list[int], result: float) -> None:
-    assert combined([np.array([value], dtype) for value in values], op).astype(float).tolist() == [result]
+def test_an_op_combines_as_its_type_does(
+    op: str, dtype: Any, values: list[int], result: float
+) -> None:
+    assert combined([np.array([value], dtype) for value in values], op).astype(float).tolist() == [
+        result
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +154,9 @@ def test_an_op_combines_as_its_type_does(op: str, dtype: Any, values: list[int],
         (lambda: item_bytes("fp16"), "dtype: 'fp16' is not known; did you mean 'float16'"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_known_ones(asked: Callable[[], object], refusal: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(
+    asked: Callable[[], object], refusal: str
+) -> None:
     with pytest.raises(UsageError, match=refusal):
         asked()
 
@@ -161,7 +172,9 @@ def test_bus_factors_of_eight_ranks_are_those_of_nccl_tests() -> None:
 
 
 @given(name=NAMES, ranks=RANKS, size=st.integers(0, 10**6), item=st.sampled_from([1, 2, 4, 8]))
-def test_the_count_of_a_size_is_the_largest_that_fits(name: str, ranks: int, size: int, item: int) -> None:
+def test_the_count_of_a_size_is_the_largest_that_fits(
+    name: str, ranks: int, size: int, item: int
+) -> None:
     row = collective(name)
     count = row.count_for(size, ranks, item)
     assert row.size_bytes(count, ranks, item) <= size
@@ -177,7 +190,10 @@ def test_sizes_and_slots_are_those_of_the_largest_buffer(
     root = drawn.draw(st.integers(0, ranks - 1))
     counts, slots = [], []
     for rank in range(ranks):
-        counts += [row.input_count(count, ranks, rank, root), row.output_count(count, ranks, rank, root)]
+        counts += [
+            row.input_count(count, ranks, rank, root),
+            row.output_count(count, ranks, rank, root),
+        ]
         slots += [*row.inputs(rank, ranks, pieces, root), *row.outputs(rank, ranks, pieces, root)]
     assert row.size_bytes(count, ranks, 4) == 4 * max(counts)
     assert row.slots(ranks, pieces) % pieces == 0

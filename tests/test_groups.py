@@ -36,15 +36,25 @@ def test_ranks_of_one_colour_are_a_group(text: str, groups: tuple[tuple[int, ...
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("/4", "rank // 4"), ("DIV 4", "rank // 4"), ("%2", "rank % 2"), ("MOD 0x2", "rank % 2"),
-     ("&0x7", "rank & 7"), ("AND 7", "rank & 7"), ("OR 0x3", "rank | 3"), ("ranks//2", "rank // 2")],
-)  # fmt: skip
+    [
+        ("/4", "rank // 4"),
+        ("DIV 4", "rank // 4"),
+        ("%2", "rank % 2"),
+        ("MOD 0x2", "rank % 2"),
+        ("&0x7", "rank & 7"),
+        ("AND 7", "rank & 7"),
+        ("OR 0x3", "rank | 3"),
+        ("ranks//2", "rank // 2"),
+    ],
+)
 def test_nccl_tests_spellings_mean_the_same(theirs: str, ours: str) -> None:
     assert read_groups(theirs) == ours
 
 
 @given(st.integers(1, 64), st.sampled_from(["//", "%", "&", "|"]), st.integers(1, 64))
-def test_every_rank_is_in_one_group_or_the_groups_are_refused(ranks: int, operator: str, number: int) -> None:
+def test_every_rank_is_in_one_group_or_the_groups_are_refused(
+    ranks: int, operator: str, number: int
+) -> None:
     try:
         groups = parse_groups(f"rank {operator} {number}", ranks)
     except UsageError as error:
@@ -99,12 +109,16 @@ def test_every_pair_comes_once(ranks: int) -> None:
 @given(st.sampled_from(PAIRINGS), st.integers(2, 40), st.integers(0, 5))
 def test_rounds_of_a_round_robin_have_every_pair_once(kind: str, units: int, seed: int) -> None:
     rounds = units - 1 + units % 2
-    pairs = [pair for number in range(rounds) for pair in PairingRound(kind, number, seed).pairs(units)]
+    pairs = [
+        pair for number in range(rounds) for pair in PairingRound(kind, number, seed).pairs(units)
+    ]
     assert sorted(pairs) == [(one, two) for one in range(units) for two in range(one + 1, units)]
 
 
 @given(st.integers(2, 200), st.integers(0, 300), st.integers(0, 9))
-def test_nobody_is_in_two_pairs_and_of_an_odd_number_one_sits_out(units: int, number: int, seed: int) -> None:
+def test_nobody_is_in_two_pairs_and_of_an_odd_number_one_sits_out(
+    units: int, number: int, seed: int
+) -> None:
     met = [unit for pair in PairingRound("matching", number, seed).pairs(units) for unit in pair]
     assert len(met) == len(set(met)) == units - units % 2
 

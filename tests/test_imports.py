@@ -12,9 +12,18 @@ import pytest
 import ccbench
 
 HEAVY = (
-    "cupy", "matplotlib", "mpi4py", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy",
-    "torch", "yaml",
-)  # fmt: skip
+    "cupy",
+    "matplotlib",
+    "mpi4py",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "scipy",
+    "torch",
+    "yaml",
+)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
 VOCABULARY = (
-    "errors", "units", "dtypes", "groups", "collectives", "cases",
-    "stats", "verification",
-)  # fmt: skip
+    "errors",
+    "units",
+    "dtypes",
+    "groups",
+    "collectives",
+    "cases",
+    "stats",
+    "verification",
+)
 
 # Nine layers of packages, lowest first. Packages of one layer do not know each other. Suite is the lowest:
 # every YAML file is read by suite.documents.
@@ -92,7 +98,9 @@ def known(package: Path) -> dict[str, set[str]]:
     for module, file in sources(package):
         part = module.split(".")[0]
         if part in found:
-            found[part] |= {target.split(".")[0] for _, target in imported(file)} & set(packages) - {part}
+            found[part] |= {target.split(".")[0] for _, target in imported(file)} & set(
+                packages
+            ) - {part}
     return found
 
 

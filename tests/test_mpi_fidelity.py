@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mpi_fidelity import LAUNCHES, Round, compiled, exit_code, lines_of, seconds_of_c, shown
+from benchmarks.mpi_fidelity import (
+    LAUNCHES,
+    Round,
+    compiled,
+    exit_code,
+    lines_of,
+    seconds_of_c,
+    shown,
+)
 from ccbench.backends.mpi.library import Library, installed
 from ccbench.errors import BackendUnavailable
 
@@ -56,7 +64,9 @@ def test_the_c_program_checks_its_sums_and_times_them(library: Library, tmp_path
     assert 0 < seconds_of_c(program, library, 2, 1 << 10) < 60
 
 
-def test_the_c_program_refuses_arguments_that_make_no_sense(library: Library, tmp_path: Path) -> None:
+def test_the_c_program_refuses_arguments_that_make_no_sense(
+    library: Library, tmp_path: Path
+) -> None:
     program = compiled(tmp_path, library)
     done = subprocess.run([program, "8"], capture_output=True, text=True)
     assert done.returncode != 0

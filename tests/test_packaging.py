@@ -35,7 +35,16 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (new_run / "run.json").write_text("{}")
     (source / "results" / "reference").mkdir(exist_ok=True)
     (source / "results" / "reference" / "planted.json").write_text("{}")
-    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+    ]
     built = subprocess.run([*command, "built"], cwd=source, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     (wheel,) = (source / "built").glob("ccbench-*.whl")
@@ -51,7 +60,9 @@ def test_suites_published_results_and_machines_are_in_the_wheel(unpacked_wheel: 
         ("ccbench/topology/catalog/hgx-h100.yaml", "topology/catalog"),
     ):
         file = CHECKOUT / one
-        found = {other.name for other in (unpacked_wheel / "ccbench" / shipped).glob(f"*{file.suffix}")}
+        found = {
+            other.name for other in (unpacked_wheel / "ccbench" / shipped).glob(f"*{file.suffix}")
+        }
         assert file.name in found
         assert found == {other.name for other in file.parent.glob(f"*{file.suffix}")}
 
@@ -67,9 +78,9 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
 ) -> None:
     assert (unpacked_wheel / "ccbench" / "py.typed").is_file()
     assert list(unpacked_wheel.glob("ccbench-*.dist-info/licenses/LICENSE"))
-    assert {entry.name for entry in unpacked_wheel.iterdir() if not entry.name.endswith(".dist-info")} == {
-        "ccbench"
-    }
+    assert {
+        entry.name for entry in unpacked_wheel.iterdir() if not entry.name.endswith(".dist-info")
+    } == {"ccbench"}
 
 
 def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:

@@ -38,7 +38,11 @@ def in_blocks() -> set[str]:
 def in_sentences() -> set[str]:
     """Commands in code within sentences, which may leave out arguments."""
     prose = [re.sub(BLOCK, "", text) for text in TEXTS]
-    return {" ".join(line.split()) for text in prose for line in re.findall(r"`(ccbench [a-z][^`]*)`", text)}
+    return {
+        " ".join(line.split())
+        for text in prose
+        for line in re.findall(r"`(ccbench [a-z][^`]*)`", text)
+    }
 
 
 @pytest.mark.parametrize("line", sorted(in_blocks()))
@@ -66,9 +70,21 @@ FOREIGN = {
 }
 """Files of other projects that pages name."""
 
-TOPS = ("ccbench", "kernels", "suites", "results", "tests", "benchmarks", "docs", ".ci", "constraints")
+TOPS = (
+    "ccbench",
+    "kernels",
+    "suites",
+    "results",
+    "tests",
+    "benchmarks",
+    "docs",
+    ".ci",
+    "constraints",
+)
 PLACES = "".join(
-    f"/{place.relative_to(CHECKOUT).as_posix()}\n" for top in TOPS for place in (CHECKOUT / top).rglob("*")
+    f"/{place.relative_to(CHECKOUT).as_posix()}\n"
+    for top in TOPS
+    for place in (CHECKOUT / top).rglob("*")
 )
 
 
@@ -105,7 +121,9 @@ def test_the_two_commands_use_what_the_checkout_has() -> None:
     assert "pip install -c constraints/tested.txt . && .venv/bin/ccbench run quick" in README
     assert (CHECKOUT / "constraints/tested.txt").is_file()
     assert "\nmake install check\n" in README
-    targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
+    targets = set(
+        re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE)
+    )
     assert {"install", "check"} <= targets
 
 
@@ -113,6 +131,8 @@ def test_ci_types_what_the_readme_says_and_asks_make_for_what_it_has() -> None:
     ci = (CHECKOUT / ".ci/run").read_text()
     patterns = re.findall(r"grep -E '(.*)' README.md", ci)
     assert [len(re.findall(pattern, README, flags=re.MULTILINE)) for pattern in patterns] == [1, 1]
-    targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
+    targets = set(
+        re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE)
+    )
     (everything,) = re.findall(r"^targets=\((.*)\)", ci, flags=re.MULTILINE)
     assert {*everything.split(), "portable"} <= targets

@@ -28,7 +28,9 @@ def exact_coverage(samples: int, rank: int) -> Fraction:
 
 
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_the_ranks_are_the_innermost_that_cover_by_exact_counting(samples: int, confidence: float) -> None:
+def test_the_ranks_are_the_innermost_that_cover_by_exact_counting(
+    samples: int, confidence: float
+) -> None:
     rank, coverage = median_ranks(samples, confidence)
     assert coverage == pytest.approx(float(exact_coverage(samples, rank)), abs=1e-10)
     if exact_coverage(samples, 1) >= confidence:
@@ -80,7 +82,9 @@ def test_an_interval_is_the_median_between_samples_of_its_ranks(
 
 def test_a_million_samples_have_a_finite_interval() -> None:
     rank, coverage = median_ranks(1_000_000, 0.95)
-    assert rank == pytest.approx(500_000 - 0.98 * 1000, abs=2)  # z / 2 * sqrt(n), normal approximation
+    assert rank == pytest.approx(
+        500_000 - 0.98 * 1000, abs=2
+    )  # z / 2 * sqrt(n), normal approximation
     assert 0.95 <= coverage < 0.951
 
 
@@ -102,7 +106,9 @@ def test_intervals_overlap_when_they_share_a_point(first: list[int], second: lis
 
 @pytest.mark.parametrize("samples", [[], [1.0, math.nan], [math.inf], [[1.0]]])
 @pytest.mark.parametrize("function", [median_interval, tukey_outliers])
-def test_samples_that_are_none_or_not_finite_are_refused(function: object, samples: list[float]) -> None:
+def test_samples_that_are_none_or_not_finite_are_refused(
+    function: object, samples: list[float]
+) -> None:
     with pytest.raises(ValueError, match="samples"):
         function(samples)  # type: ignore[operator]  # two functions of one argument
 

@@ -29,11 +29,25 @@ from ccbench.units import (
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
     [
-        (8, 8), ("8B", 8), (" 1 MiB ", 2**20), ("2M", 2 * 2**20), ("2m", 2 * 2**20), ("3k", 3072),
-        ("1.5  KiB", 1536), ("1 kB", 1000), ("1 KB", 1000), ("1 MB", 10**6), ("1e3 B", 1000), ("0", 0),
-        ("2GB", 2 * 10**9), ("1 TiB", 2**40), ("3 TB", 3 * 10**12), ("0.5G", 2**29), ("1P", 2**50),
+        (8, 8),
+        ("8B", 8),
+        (" 1 MiB ", 2**20),
+        ("2M", 2 * 2**20),
+        ("2m", 2 * 2**20),
+        ("3k", 3072),
+        ("1.5  KiB", 1536),
+        ("1 kB", 1000),
+        ("1 KB", 1000),
+        ("1 MB", 10**6),
+        ("1e3 B", 1000),
+        ("0", 0),
+        ("2GB", 2 * 10**9),
+        ("1 TiB", 2**40),
+        ("3 TB", 3 * 10**12),
+        ("0.5G", 2**29),
+        ("1P", 2**50),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_binary_unless_they_say_otherwise(text: str | int, size_bytes: int) -> None:
     assert parse_size(text) == size_bytes
 
@@ -74,11 +88,20 @@ def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("10m", 600), ("500 ms", 0.5), ("1h30m", 5400), ("1 h 30 min", 5400), ("20 us", 2e-5), ("20µs", 2e-5),
-        ("20 \u03bcs", 2e-5), ("3 ns", 3e-9), ("0 s", 0), ("1.5s", 1.5), ("1e-05 s", 1e-5),
+        ("10m", 600),
+        ("500 ms", 0.5),
+        ("1h30m", 5400),
+        ("1 h 30 min", 5400),
+        ("20 us", 2e-5),
+        ("20µs", 2e-5),
+        ("20 \u03bcs", 2e-5),
+        ("3 ns", 3e-9),
+        ("0 s", 0),
+        ("1.5s", 1.5),
+        ("1e-05 s", 1e-5),
         ("1m30s500ms", 90.5),
     ],
-)  # fmt: skip
+)
 def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
@@ -86,12 +109,15 @@ def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("parse", "cure", "wrong"),
     [
-        (parse_duration, "write '500 ms'",
-         ["", "s", "5", "5 x", "1s 2h", "1s1s", "-1 s", "1 S", "\u0661 s", "1" * 41 + "s", None]),
+        (
+            parse_duration,
+            "write '500 ms'",
+            ["", "s", "5", "5 x", "1s 2h", "1s1s", "-1 s", "1 S", "\u0661 s", "1" * 41 + "s", None],
+        ),
         (parse_duration, "^5 has no unit; write '5 s' or '5 ms'$", [5]),
         (parse_fraction, "write '5%'", ["5", "101%", -0.1, 2, math.nan, "x%", True, None, "%"]),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_duration_or_fraction_shows_one_that_is_right(
     parse: Callable[[object], float], cure: str, wrong: list[object]
 ) -> None:
@@ -111,18 +137,34 @@ def test_formatted_seconds_keep_four_digits_and_long_ones_three(seconds: float) 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0 us"), (8.5e-7, "0.85 us"), (1.23456e-5, "12.35 us"), (9.9996e-4, "1 ms"), (0.25, "250 ms"),
-        (599.9, "599.9 s"), (1386.0, "23.1 min"), (36328.0, "10.1 h"), (0.99996, "1 s"), (12.3456, "12.35 s"),
-        (-2e-3, "-2 ms"), (math.inf, "inf s"), (math.nan, "nan s"),
+        (0.0, "0 us"),
+        (8.5e-7, "0.85 us"),
+        (1.23456e-5, "12.35 us"),
+        (9.9996e-4, "1 ms"),
+        (0.25, "250 ms"),
+        (599.9, "599.9 s"),
+        (1386.0, "23.1 min"),
+        (36328.0, "10.1 h"),
+        (0.99996, "1 s"),
+        (12.3456, "12.35 s"),
+        (-2e-3, "-2 ms"),
+        (math.inf, "inf s"),
+        (math.nan, "nan s"),
     ],
-)  # fmt: skip
+)
 def test_seconds_are_shown_in_the_unit_that_fits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(1e9, "1 GB/s"), (371.24e9, "371.2 GB/s"), (1e6, "0.001 GB/s"), (0, "0 GB/s"), (math.nan, "nan GB/s")],
+    [
+        (1e9, "1 GB/s"),
+        (371.24e9, "371.2 GB/s"),
+        (1e6, "0.001 GB/s"),
+        (0, "0 GB/s"),
+        (math.nan, "nan GB/s"),
+    ],
 )
 def test_rates_are_decimal_gigabytes_a_second(rate: float, text: str) -> None:
     assert format_rate(rate) == text
@@ -135,7 +177,11 @@ def test_fractions_may_be_percentages(text: str | float, value: float) -> None:
     assert parse_fraction(text) == pytest.approx(value)
 
 
-@given(st.one_of(st.text(), st.integers(), st.floats(), st.lists(st.text()), st.integers(10**40, 10**41)))
+@given(
+    st.one_of(
+        st.text(), st.integers(), st.floats(), st.lists(st.text()), st.integers(10**40, 10**41)
+    )
+)
 def test_what_was_seen_is_shown_on_one_short_line(value: object) -> None:
     assert shown(value).isprintable() or isinstance(value, list)
     assert len(shown(value)) < 620
@@ -157,9 +203,18 @@ def test_any_text_is_a_quantity_or_a_value_error_with_a_cure(
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(261.08, "260x"), (520.3, "520x"), (1286.2, "1300x"), (1.25, "1.2x"), (12.4, "12x"), (0.0423, "0.042x"),
-     (128522.8, "130000x"), (0.0, "0x"), (math.inf, "infx")],
-)  # fmt: skip
+    [
+        (261.08, "260x"),
+        (520.3, "520x"),
+        (1286.2, "1300x"),
+        (1.25, "1.2x"),
+        (12.4, "12x"),
+        (0.0423, "0.042x"),
+        (128522.8, "130000x"),
+        (0.0, "0x"),
+        (math.inf, "infx"),
+    ],
+)
 def test_ratios_are_written_without_exponents(ratio: float, text: str) -> None:
     assert format_ratio(ratio) == text
 
@@ -168,7 +223,9 @@ def test_ratios_are_written_without_exponents(ratio: float, text: str) -> None:
     ("change", "text"),
     [(0.123, "+12.3%"), (-0.05, "-5.0%"), (8.5, "+850.0%"), (9.0, "10x"), (math.inf, "infx")],
 )
-def test_changes_are_percentages_until_the_ratio_reads_more_easily(change: float, text: str) -> None:
+def test_changes_are_percentages_until_the_ratio_reads_more_easily(
+    change: float, text: str
+) -> None:
     assert format_change(change) == text
 
 
@@ -182,7 +239,12 @@ def test_names_of_other_libraries_are_understood(word: str, meant: str) -> None:
 
 
 def test_shares_are_percentages_until_the_ratio_reads_more_easily() -> None:
-    assert [percent(one) for one in (0.123, 0.004, 8.5, 260.08)] == ["12 %", "0.4 %", "850 %", "260x"]
+    assert [percent(one) for one in (0.123, 0.004, 8.5, 260.08)] == [
+        "12 %",
+        "0.4 %",
+        "850 %",
+        "260x",
+    ]
 
 
 def test_words_for_many_have_their_ending() -> None:

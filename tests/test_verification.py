@@ -36,7 +36,17 @@ def case_of(
     size_bytes = row.size_bytes(count, ranks, item_bytes(dtype))
     op, root = op if row.reduces else NO_OP, root if row.rooted else NO_ROOT
     return Case(
-        "s", "cpu", name, "default", dtype, op, size_bytes, count, ranks, root=root, in_place=in_place
+        "s",
+        "cpu",
+        name,
+        "default",
+        dtype,
+        op,
+        size_bytes,
+        count,
+        ranks,
+        root=root,
+        in_place=in_place,
     )
 
 
@@ -54,7 +64,9 @@ def results_of(case: Case, seed: int, launches: int = 1, at_start: bool = False)
     at_start: a reduce_scatter writes over the first block, and a reduce spoils the other ranks' inputs.
     """
     buffers = inputs_of(case, seed, launches)
-    sent = sent_elements(case.traffic, case.count, case.ranks) if case.collective == UNEVEN else None
+    sent = (
+        sent_elements(case.traffic, case.count, case.ranks) if case.collective == UNEVEN else None
+    )
     outputs = reference(buffers, case.op, case.collective, max(case.root, 0), sent)
     for _ in range(launches - 1):
         if case.in_place:
@@ -69,7 +81,9 @@ def _next_inputs(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
     pieces = case.ranks if row.blocked else 1
     following = []
     for rank in range(case.ranks):
-        given, made = (of(rank, case.ranks, pieces, max(case.root, 0)) for of in (row.inputs, row.outputs))
+        given, made = (
+            of(rank, case.ranks, pieces, max(case.root, 0)) for of in (row.inputs, row.outputs)
+        )
         blocks = dict(zip(given, np.split(inputs[rank], max(1, len(given))), strict=False))
         for slot, block in zip(made, np.split(outputs[rank], max(1, len(made))), strict=False):
             if slot in blocks:
@@ -81,7 +95,9 @@ def _next_inputs(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
 def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
     """As ``_next_inputs`` where MPI writes a block of sums, and where Gloo leaves sums of some ranks."""
     if case.collective == "reduce":
-        partial = [reference(inputs[rank:], case.op, "all_reduce", 0)[0] for rank in range(case.ranks)]
+        partial = [
+            reference(inputs[rank:], case.op, "all_reduce", 0)[0] for rank in range(case.ranks)
+        ]
         return [outputs[rank] if rank == case.root else partial[rank] for rank in range(case.ranks)]
     if case.collective == "reduce_scatter":
         pairs = zip(outputs, inputs, strict=True)
@@ -98,23 +114,37 @@ def cases(draw: st.DrawFn) -> Case:
     name = draw(st.sampled_from(MOVING))
     ranks = draw(st.one_of(st.integers(1, 20), st.sampled_from([45, 64, 100])))
     case = case_of(
-        name, draw(st.sampled_from(CPU_DTYPES)), draw(st.sampled_from(OPS)), draw(st.integers(0, 300)), ranks,
-        root=draw(st.integers(0, ranks - 1)), in_place=draw(st.booleans()) and name in IN_PLACE,
-    )  # fmt: skip
+        name,
+        draw(st.sampled_from(CPU_DTYPES)),
+        draw(st.sampled_from(OPS)),
+        draw(st.integers(0, 300)),
+        ranks,
+        root=draw(st.integers(0, ranks - 1)),
+        in_place=draw(st.booleans()) and name in IN_PLACE,
+    )
     return replace(case, traffic=draw(st.sampled_from(TRAFFICS)) if name == UNEVEN else "")
 
 
 @examples(
-    30, 300, case=cases(), seed=st.integers(0, 2**40), launches=st.integers(1, 5), at_start=st.booleans()
+    30,
+    300,
+    case=cases(),
+    seed=st.integers(0, 2**40),
+    launches=st.integers(1, 5),
+    at_start=st.booleans(),
 )
-def test_right_results_are_never_reported(case: Case, seed: int, launches: int, at_start: bool) -> None:
+def test_right_results_are_never_reported(
+    case: Case, seed: int, launches: int, at_start: bool
+) -> None:
     for rank, output in enumerate(results_of(case, seed, launches, at_start)):
         assert check(case, rank, output, seed, launches) is None
 
 
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter", "reduce"])
-def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(name: str, dtype: str) -> None:
+def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(
+    name: str, dtype: str
+) -> None:
     for op, at_start, ranks in product(OPS, (False, True), (1, 2, 3, 8)):
         case = case_of(name, dtype, op, 200, ranks, root=ranks - 1, in_place=True)
         for rank, output in enumerate(results_of(case, 5, 40, at_start)):
@@ -134,7 +164,11 @@ def test_every_combination_passes_in_its_own_arithmetic(dtype: str) -> None:
 
 def _folded(buffers: Outputs, op: str) -> np.ndarray[Any, Any]:
     """One after the other, rounded or wrapped to the element type after every step."""
-    functions: dict[str, Callable[..., Any]] = {"prod": np.multiply, "min": np.minimum, "max": np.maximum}
+    functions: dict[str, Callable[..., Any]] = {
+        "prod": np.multiply,
+        "min": np.minimum,
+        "max": np.maximum,
+    }
     total: np.ndarray[Any, Any] = buffers[0].copy()
     for buffer in buffers[1:]:
         total = functions.get(op, np.add)(total, buffer)
@@ -221,7 +255,9 @@ def wrong_element(
     return Damage(where, where + 1, where)
 
 
-def nan_bits(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random) -> Damage:
+def nan_bits(
+    output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random
+) -> Damage:
     """All ones: a NaN in every floating point type, -1 or the largest value in the others."""
     where = chooser.randrange(len(output))
     bits = output.view(f"u{output.dtype.itemsize}")
@@ -243,7 +279,9 @@ def swapped_chunks(
     return Damage(one, other + length, None)
 
 
-def stale_buffer(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random) -> Damage:
+def stale_buffer(
+    output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random
+) -> Damage:
     """A chunk that was not written in this launch: the last seed's result, or the poison."""
     length = chooser.randint(CHUNK_ELEMENTS, len(output))
     begin = chooser.randrange(len(output) - length + 1)
@@ -282,7 +320,9 @@ def _random_case(chooser: random.Random) -> tuple[Case, int]:
     root = chooser.randrange(ranks)
     count = chooser.randint(2 * CHUNK_ELEMENTS, 3000)
     in_place = name in IN_PLACE and chooser.random() < 0.5
-    case = case_of(name, chooser.choice(CPU_DTYPES), chooser.choice(OPS), count, ranks, root, in_place)
+    case = case_of(
+        name, chooser.choice(CPU_DTYPES), chooser.choice(OPS), count, ranks, root, in_place
+    )
     case = replace(case, traffic=chooser.choice(TRAFFICS) if name == UNEVEN else "")
     having = [rank for rank in range(ranks) if case.output_count(rank) >= 2 * CHUNK_ELEMENTS]
     return case, chooser.choice(having)
@@ -307,8 +347,12 @@ def test_an_all_reduce_in_place_that_does_nothing_is_reported(op: str) -> None:
 # -- what chance cannot hide ---------------------------------------------------------------------------------
 
 
-@examples(10, 100, dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30))
-def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, seed: int) -> None:
+@examples(
+    10, 100, dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30)
+)
+def test_the_average_of_data_that_differ_between_ranks_is_exact(
+    dtype: str, ranks: int, seed: int
+) -> None:
     case = case_of("all_reduce", dtype, "avg", 500, ranks)
     inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, seed)]
     totals = np.sum(inputs, axis=0)
@@ -346,7 +390,8 @@ def _skip(inputs: Outputs, skipped: int, op: str) -> np.ndarray[Any, Any]:
     """Everything combined but what rank ``skipped`` brought; an average still divides by all ranks."""
     neutral = inputs[skipped] * 0 + (op == "prod")
     others = [
-        neutral.astype(buffer.dtype) if rank == skipped else buffer for rank, buffer in enumerate(inputs)
+        neutral.astype(buffer.dtype) if rank == skipped else buffer
+        for rank, buffer in enumerate(inputs)
     ]
     return reference(others, op, "all_reduce", 0)[0]
 
@@ -359,7 +404,9 @@ def test_poison_is_never_a_right_value(dtype: str, op: str) -> None:
     poisoned = np.empty(1, numpy_dtype(dtype))
     poison(poisoned)
     bits = f"u{poisoned.itemsize}"
-    for ranks, in_place, launches in product((1, 2, 3, 5, 8, 9, 12, 17, 46, 64), (False, True), (1, 2)):
+    for ranks, in_place, launches in product(
+        (1, 2, 3, 5, 8, 9, 12, 17, 46, 64), (False, True), (1, 2)
+    ):
         case = case_of(name, dtype, op, 8192, ranks, in_place=in_place)
         (output, *_) = results_of(case, ranks, launches)
         assert not np.any(output.view(bits) == poisoned.view(bits)), (ranks, in_place, launches)

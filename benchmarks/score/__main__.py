@@ -58,7 +58,9 @@ def score(manifest: Path, holdout: bool, learn: bool, as_json: bool) -> int:
         for line in lines(scores, by_system, held_out, told):
             click.echo(line)
     if not any(log.score.overall.points for log in scores.logs):
-        say(f"ccbench: error: score: none of the {len(logs)} logs can be modelled; the reasons are above")
+        say(
+            f"ccbench: error: score: none of the {len(logs)} logs can be modelled; the reasons are above"
+        )
         return 2
     return 0
 

@@ -16,9 +16,7 @@ def other_gpu(entry: ManifestEntry, log: ImportedLog) -> str:
     said = entry.gpu.partition("(")[0]
     for device in log.devices:
         if device.model and is_other_model(device.model, said):
-            return (
-                f"the manifest's gpu is {entry.gpu}, and the log lists {device.model}; correct the manifest"
-            )
+            return f"the manifest's gpu is {entry.gpu}, and the log lists {device.model}; correct the manifest"
     return ""
 
 
@@ -38,9 +36,16 @@ def _hosts(entry: ManifestEntry, log: ImportedLog) -> str:
     """Containers may each have a host name of their own, so this is only told."""
     ranks = {device.rank for device in log.devices}
     whole = len(ranks) > 1 and all(table.ranks in (None, len(ranks)) for table in log.tables)
-    if not whole or ranks != set(range(len(ranks))) or not all(device.host for device in log.devices):
+    if (
+        not whole
+        or ranks != set(range(len(ranks)))
+        or not all(device.host for device in log.devices)
+    ):
         return ""
-    gpus = {(device.host, device.rank if device.device is None else device.device) for device in log.devices}
+    gpus = {
+        (device.host, device.rank if device.device is None else device.device)
+        for device in log.devices
+    }
     if len(gpus) != len(ranks):
         return ""  # one name for all hosts, or ranks that share a GPU
     hosts = Counter(host for host, _ in gpus)

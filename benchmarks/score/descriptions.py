@@ -168,7 +168,9 @@ def _generation(gpu: str, interconnect: str) -> tuple[Generation, str]:
     switch = re.search(r"nvswitch([1-5])", interconnect, re.IGNORECASE)
     if switch is not None:
         return _OF_SWITCH[switch[1]], f"assumed from {switch[0]}"
-    raise MachineError(f"{shown(gpu)}: names no accelerator that is known; write its model, such as H100 SXM")
+    raise MachineError(
+        f"{shown(gpu)}: names no accelerator that is known; write its model, such as H100 SXM"
+    )
 
 
 def _domains(interconnect: str, gpus_per_node: int, nodes: int) -> int:
@@ -194,7 +196,9 @@ def _network(
         return None, "one node"
     ports, origin = ports_of(words, gpus_per_node, generation)
     if ports is None:
-        raise MachineError(f"network: {shown(words)} for {domains} nodes; write for example ib-ndr-400x8")
+        raise MachineError(
+            f"network: {shown(words)} for {domains} nodes; write for example ib-ndr-400x8"
+        )
     merged = ranks_per_node // gpus_per_node
     if merged > 1:
         ports = NetworkPorts(
@@ -245,12 +249,16 @@ def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Ins
     if links is None and re.fullmatch(r"nvswitch[1-5]", words.strip(), re.IGNORECASE):
         links = {Generation.VOLTA: 6, Generation.AMPERE: 12}.get(generation, 18)
     if not links or rate is None:
-        raise MachineError(f"{shown(gpu)}: how many NVLinks it has is not known; write for example NV12")
+        raise MachineError(
+            f"{shown(gpu)}: how many NVLinks it has is not known; write for example NV12"
+        )
     origin = "as written" if stated is not None else "the model's number of links"
     return _Inside(intra, links * rate, links, f"{words}: {links} x {rate / 1e9:g} GB/s, {origin}")
 
 
-def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str, switched: bool) -> _Inside:
+def _some_nvlink(
+    gpu: str, generation: Generation, ranks: int, words: str, switched: bool
+) -> _Inside:
     """NVLink without a word about its shape: cards have bridges, boards what was built of that generation.
 
     switched: nothing says that there are no NVSwitches.
@@ -267,14 +275,18 @@ def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str, switc
     if generation in _HYBRID_CUBES and ranks > 4:
         return _cube(generation, ranks, words)
     on_switch = (
-        switched and generation in _MULTICASTING and re.search(r"GH200|GB200|GB300", gpu.upper()) is None
+        switched
+        and generation in _MULTICASTING
+        and re.search(r"GH200|GB200|GB300", gpu.upper()) is None
     )
     return _nvlinks(gpu, generation, words, Intra.NVSWITCH if on_switch else Intra.NVLINK_MESH)
 
 
 def _bridge(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
     """Bridges join two cards, but for the four-way ones of H200 NVL; a ring through more crosses PCIe."""
-    four_way = ranks <= 4 and re.search(r"H200 NVL|(?:4|four)[- ]way", f"{gpu} {words}", re.IGNORECASE)
+    four_way = ranks <= 4 and re.search(
+        r"H200 NVL|(?:4|four)[- ]way", f"{gpu} {words}", re.IGNORECASE
+    )
     if ranks > 2 and not four_way:
         return _pcie(gpu, generation, words, Intra.PCIE)
     return _nvlinks(gpu, generation, words, Intra.BRIDGE)
@@ -283,7 +295,9 @@ def _bridge(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
 def _cube(generation: Generation, ranks: int, words: str) -> _Inside:
     machine = _HYBRID_CUBES.get(generation)
     if machine is None:
-        raise MachineError(f"{shown(words)}: {generation.value} GPUs were never built as a cube mesh")
+        raise MachineError(
+            f"{shown(words)}: {generation.value} GPUs were never built as a cube mesh"
+        )
     box = library_system(load_catalog(machine), ranks=ranks)
     return _Inside(
         Intra.CUBE_MESH,
@@ -323,7 +337,9 @@ def _pcie(gpu: str, generation: Generation, words: str, intra: Intra) -> _Inside
     lanes = int(lanes_stated[1]) if lanes_stated is not None else 16
     rate = None if number is None else pcie_rate(number, lanes)
     if rate is None:
-        raise MachineError(f"{shown(gpu)}: its PCIe generation is not known; write for example pcie4")
+        raise MachineError(
+            f"{shown(gpu)}: its PCIe generation is not known; write for example pcie4"
+        )
     origin = "as written" if stated is not None else f"the port of {generation.value} cards"
     return _Inside(intra, rate, 1, f"{words}: PCIe {number} x{lanes}, {origin}")
 
@@ -331,11 +347,15 @@ def _pcie(gpu: str, generation: Generation, words: str, intra: Intra) -> _Inside
 def _unsaid(gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]) -> _Inside:
     """Words that say nothing: boards that exist in one form only, and cards, are taken as such."""
     if re.search(r"none", words, re.IGNORECASE):
-        raise MachineError(f"interconnect: {shown(words)} for {ranks} GPUs of a node; write what joins them")
+        raise MachineError(
+            f"interconnect: {shown(words)} for {ranks} GPUs of a node; write what joins them"
+        )
     whole_board = ranks == 8 and generation is Generation.AMPERE  # fewer may be the mesh of four
     on_board = not absent & {"nvlink", "nvswitch"}
     if on_board and is_module(gpu) and ranks <= 8 and (whole_board or generation in _MULTICASTING):
-        inside = _nvlinks(gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH)
+        inside = _nvlinks(
+            gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH
+        )
     elif generation is Generation.CDNA3 and ranks <= 8 and "xgmi" not in absent:
         inside = _xgmi(gpu, generation, ranks, f"the board's mesh, assumed ({words})")
     elif absent or (is_card(gpu) and generation is not Generation.UNKNOWN):

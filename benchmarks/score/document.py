@@ -50,7 +50,9 @@ def document(
         "total": total,
         "logs": [_log(log) for log in scores.logs],
         "counted": sum(log.counted for log in scores.logs),
-        "not_modelled": [{"file": log.entry.file, "reason": log.reason} for log in scores.not_modelled],
+        "not_modelled": [
+            {"file": log.entry.file, "reason": log.reason} for log in scores.not_modelled
+        ],
         "not_modelled_count": len(scores.not_modelled),
         "unhealthy": _files(log for log in scores.logs if log.entry.healthy is False),
         "unknown_health": _files(log for log in scores.logs if log.entry.healthy is None),
@@ -91,7 +93,10 @@ def system_plain(system: LibrarySystem) -> Plain:
 
 
 def _score(score: Score) -> Plain:
-    return {**asdict(score.overall), "bands": {name: asdict(band) for name, band in score.bands.items()}}
+    return {
+        **asdict(score.overall),
+        "bands": {name: asdict(band) for name, band in score.bands.items()},
+    }
 
 
 def _comparison(found: Mapping[str, Score]) -> Plain:
@@ -118,7 +123,8 @@ def _files(logs: Iterable[LogScore]) -> list[str]:
 def _tested(systems: Sequence[SystemErrors]) -> Plain:
     learned = residuals_of(systems)
     one_by_one = [
-        {"system": one.system.name, "files": list(one.files), **_score(one.errors.score)} for one in systems
+        {"system": one.system.name, "files": list(one.files), **_score(one.errors.score)}
+        for one in systems
     ]
     return {
         "total": _score(sum((one.errors for one in systems), Errors()).score),

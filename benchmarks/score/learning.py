@@ -63,7 +63,10 @@ def fit(
     for one in observations:
         rows[system_key(one.system)] += len(one.seconds)
     weights = np.concatenate(
-        [np.full(len(one.seconds), 1 / np.sqrt(rows[system_key(one.system)])) for one in observations]
+        [
+            np.full(len(one.seconds), 1 / np.sqrt(rows[system_key(one.system)]))
+            for one in observations
+        ]
     )
 
     def residuals(point: Floats) -> Floats:
@@ -113,7 +116,9 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
         (BETWEEN_FILE, between_systems(left_out)),
     ):
         told = f"{len(tested)} systems of {learned_on}"
-        _write(path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None)
+        _write(
+            path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None
+        )
 
 
 def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
@@ -142,9 +147,13 @@ def _write(path: Path, plain: Mapping[str, Any], **style: Any) -> None:
 
     try:
         read_installed.cache_clear()
-        path.write_text(yaml.safe_dump(plain, sort_keys=False, explicit_end=True, **style), encoding="utf-8")
+        path.write_text(
+            yaml.safe_dump(plain, sort_keys=False, explicit_end=True, **style), encoding="utf-8"
+        )
     except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+        raise MachineError(
+            f"{path}: cannot be written ({error.strerror}); name another file"
+        ) from None
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:

@@ -74,7 +74,9 @@ def points_of(
         observations += found
     if not log.tables:
         reasons["the log has no table"] += 1
-    told = (f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.items())
+    told = (
+        f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.items()
+    )
     return LogPoints(entry, tuple(observations), tuple(told), contradictions(entry, log))
 
 
@@ -93,7 +95,9 @@ def _of_table(
     if system.ranks == 1:
         reasons["one rank: nothing is sent"] += 1
         return []
-    rows = _timed_rows(_checked_for(log, table, asked.collective, system.ranks), system.ranks, reasons)
+    rows = _timed_rows(
+        _checked_for(log, table, asked.collective, system.ranks), system.ranks, reasons
+    )
     groups: dict[tuple[str, bool], list[ImportedRow]] = {}
     for row in rows:
         groups.setdefault((dtype_of(row, entry), row.in_place), []).append(row)
@@ -113,15 +117,24 @@ def dtype_of(row: ImportedRow, entry: ManifestEntry) -> str:
     return _DTYPES.get(word, word)
 
 
-def _checked_for(log: ImportedLog, table: ImportedTable, collective: str, ranks: int) -> ImportedTable:
+def _checked_for(
+    log: ImportedLog, table: ImportedTable, collective: str, ranks: int
+) -> ImportedTable:
     """``table`` with the flags that its figures deserve on these ranks: its device lines may be others'."""
-    return checked(replace(log, tables=(replace(table, collective=collective, ranks=ranks),))).tables[0]
+    return checked(
+        replace(log, tables=(replace(table, collective=collective, ranks=ranks),))
+    ).tables[0]
 
 
 def system_of(entry: ManifestEntry, team: Team) -> LibrarySystem:
     """The system that the manifest's words describe for this team. Raises MachineError."""
     system = described(
-        entry.gpu, team.gpus_per_node, team.nodes, entry.interconnect, entry.network, name=_name(entry, team)
+        entry.gpu,
+        team.gpus_per_node,
+        team.nodes,
+        entry.interconnect,
+        entry.network,
+        name=_name(entry, team),
     )
     origins = {**system.origins, "ranks": team.origin}
     if system.network is not None and switches_add(f"{entry.forced} {entry.network}"):

@@ -83,7 +83,9 @@ def read_manifest(path: str | Path) -> tuple[ManifestEntry, ...]:
     entries = plain.get("logs") if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{where}: is not a list of logs; write '- file: ...' for each")
-    return _each_once(where, [_entry(fields, f"{where}[{index}]") for index, fields in enumerate(entries)])
+    return _each_once(
+        where, [_entry(fields, f"{where}[{index}]") for index, fields in enumerate(entries)]
+    )
 
 
 def _each_once(where: Path, entries: list[ManifestEntry]) -> tuple[ManifestEntry, ...]:
@@ -92,20 +94,28 @@ def _each_once(where: Path, entries: list[ManifestEntry]) -> tuple[ManifestEntry
     for index, entry in enumerate(entries):
         first = places.setdefault(os.path.normpath(entry.file), index)
         if first != index:
-            raise UsageError(f"{where}[{index}]: {entry.file} is there already, as [{first}]; keep one")
+            raise UsageError(
+                f"{where}[{index}]: {entry.file} is there already, as [{first}]; keep one"
+            )
     return tuple(entries)
 
 
 def _entry(fields: Any, place: str) -> ManifestEntry:
     if not isinstance(fields, Mapping):
-        raise UsageError(f"{place}: {shown(fields)} is not a mapping; write '- file: ...' and its fields")
+        raise UsageError(
+            f"{place}: {shown(fields)} is not a mapping; write '- file: ...' and its fields"
+        )
     for name in REQUIRED:
         if fields.get(name) is None:
             raise UsageError(f"{place}: {name} is missing; give it")
     for name in fields:
-        near = difflib.get_close_matches(str(name), [one for one in OPTIONAL if one not in fields], 1, 0.8)
+        near = difflib.get_close_matches(
+            str(name), [one for one in OPTIONAL if one not in fields], 1, 0.8
+        )
         if near and name not in (*REQUIRED, *OPTIONAL):
-            raise UsageError(f"{place}: {shown(name)} is not a field that is read; did you mean {near[0]}?")
+            raise UsageError(
+                f"{place}: {shown(name)} is not a field that is read; did you mean {near[0]}?"
+            )
     return ManifestEntry(
         file=_file(fields["file"], place),
         gpu=_text(fields, "gpu", place),

@@ -62,11 +62,85 @@ NVLSTREE_CHANNEL_GBYTES: dict[str, tuple[float, float, float]] = {
 NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
 
 TREE_CORRECTION: tuple[tuple[float, ...], ...] = (
-    (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
-    (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
-    (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8,
-     0.9, 0.9, 0.9),
-)  # fmt: skip
+    (
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ),
+    (
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.8,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.8,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        1,
+        1,
+        1,
+    ),
+    (
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.7,
+        0.7,
+        0.8,
+        0.9,
+        0.9,
+        0.9,
+    ),
+)
 """Factor on Tree's rate for 64 B, 128 B, ... 256 MiB, by protocol."""
 
 Floats = NDArray[np.float64]
@@ -77,9 +151,59 @@ SPEEDS_INSIDE = {
     "blackwell": (90.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
 }
 SPEEDS_ACROSS = {
-    "ampere": (48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.4, 1.2),
-    "hopper": (48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2),
-    "blackwell": (96.0, 86.0, 80.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 20.0, 12.0, 6.0, 3.0, 2.4, 1.2),
+    "ampere": (
+        48.0,
+        30.0,
+        28.0,
+        24.0,
+        20.0,
+        18.0,
+        15.0,
+        12.0,
+        10.0,
+        9.0,
+        7.0,
+        6.0,
+        5.0,
+        4.0,
+        3.0,
+        2.4,
+        1.2,
+    ),
+    "hopper": (
+        48.0,
+        45.0,
+        42.0,
+        40.0,
+        30.0,
+        24.0,
+        22.0,
+        20.0,
+        17.5,
+        15.0,
+        12.0,
+        6.0,
+        3.0,
+        2.4,
+        1.2,
+    ),
+    "blackwell": (
+        96.0,
+        86.0,
+        80.0,
+        48.0,
+        45.1,
+        42.0,
+        40.0,
+        30.0,
+        24.0,
+        20.0,
+        12.0,
+        6.0,
+        3.0,
+        2.4,
+        1.2,
+    ),
 }
 """Rates per channel that NCCL's search tries, GB/s (src/graph/search.cc); Volta and older use Ampere's."""
 
@@ -139,7 +263,9 @@ def _packed(
     best = (min(total, port, speeds[-1]), 1)
     for speed in speeds:
         most = MOST_CHANNELS if math.isinf(port) else ports * int(port / speed + 1e-9)
-        channels = min(MOST_CHANNELS, most, MOST_CHANNELS if math.isinf(total) else int(total / speed + 1e-9))
+        channels = min(
+            MOST_CHANNELS, most, MOST_CHANNELS if math.isinf(total) else int(total / speed + 1e-9)
+        )
         if channels and channels * speed > best[0] * best[1] * (1 + 1e-4):
             best = (speed, channels)
     return best
@@ -161,7 +287,9 @@ def nccl_estimate(system: LibrarySystem, request: LibraryRequest) -> Floats:
     return np.asarray(np.min(options, axis=0))
 
 
-def _options(system: LibrarySystem, request: LibraryRequest, sizes: Floats) -> list[tuple[str, str, Floats]]:
+def _options(
+    system: LibrarySystem, request: LibraryRequest, sizes: Floats
+) -> list[tuple[str, str, Floats]]:
     if system.ranks < 2:
         return []
     rates = graph_rates(system)
@@ -222,12 +350,16 @@ def _ring(
     return base + (steps - between) * hop + between * across, bus * system.ranks / steps
 
 
-def _plateau(system: LibrarySystem, collective: str, rates: GraphRates, which: int, sizes: Floats) -> Floats:
+def _plateau(
+    system: LibrarySystem, collective: str, rates: GraphRates, which: int, sizes: Floats
+) -> Floats:
     """Factor on a ring's latency at each size."""
     if collective != "all_reduce" or which != SIMPLE or system.nodes == 1:
         return np.ones_like(sizes)
     factor = PLATEAU.get(table_row(system.generation), PLATEAU_ELSEWHERE)
-    return np.asarray(np.where(sizes / (rates.channels * system.ranks) >= PLATEAU_BYTES, factor, 1.0))
+    return np.asarray(
+        np.where(sizes / (rates.channels * system.ranks) >= PLATEAU_BYTES, factor, 1.0)
+    )
 
 
 def _column(system: LibrarySystem) -> int:
@@ -248,7 +380,9 @@ def _tree(system: LibrarySystem, rates: GraphRates, which: int) -> tuple[float, 
     if system.nodes > 1:
         hop = max(hop, _overhead(system.host, which))
     depth = int(math.log2(system.nodes))
-    latency = 2 * ((system.ranks_per_node - 1) * hop + depth * HOP_MICROSECONDS["network"]["tree"][which])
+    latency = 2 * (
+        (system.ranks_per_node - 1) * hop + depth * HOP_MICROSECONDS["network"]["tree"][which]
+    )
     return BASE_MICROSECONDS["tree"][which] + latency, 0.5 * bus
 
 
@@ -271,6 +405,8 @@ def _nvls(system: LibrarySystem, rates: GraphRates) -> tuple[float, float]:
         return NVLS_HOP_MICROSECONDS, inside * system.ranks / (2 * (system.ranks - 1))
     across = rates.channels * rates.across * (2 if system.nodes == 2 else 1)
     most = rates.channels * NVLSTREE_CHANNEL_GBYTES[row][_column(system)]
-    latency = NVLS_HOP_MICROSECONDS + 2 * int(math.log2(system.nodes)) * NVLSTREE_NETWORK_MICROSECONDS
+    latency = (
+        NVLS_HOP_MICROSECONDS + 2 * int(math.log2(system.nodes)) * NVLSTREE_NETWORK_MICROSECONDS
+    )
     bus = min(inside, across, most)
     return latency, bus * system.ranks / (2 * (system.ranks - 1))

@@ -27,8 +27,12 @@ _SLINGSHOT = re.compile(r"slingshot[- ]1([01])\b", re.IGNORECASE)
 
 _NUMBER = r"([0-9]{1,5}(?:\.[0-9]{1,3})?)"
 _GIGABITS = r"G(?:b(?:/s|ps|its?(?:/s)?|E)?)?\b"
-_COUNT_AND_RATE = re.compile(rf"(?<![\w.-])([0-9]{{1,3}})\s?x\s?{_NUMBER}\s?{_GIGABITS}", re.IGNORECASE)
-_RATE_AND_COUNT = re.compile(rf"(?<![\d.]){_NUMBER}\s?(?:{_GIGABITS})?\s?x\s?([0-9]{{1,4}})\b", re.IGNORECASE)
+_COUNT_AND_RATE = re.compile(
+    rf"(?<![\w.-])([0-9]{{1,3}})\s?x\s?{_NUMBER}\s?{_GIGABITS}", re.IGNORECASE
+)
+_RATE_AND_COUNT = re.compile(
+    rf"(?<![\d.]){_NUMBER}\s?(?:{_GIGABITS})?\s?x\s?([0-9]{{1,4}})\b", re.IGNORECASE
+)
 _PER_GPU = re.compile(rf"{_NUMBER}\s?(?:{_GIGABITS})?\s+per GPU", re.IGNORECASE)
 _CLASS = re.compile(rf"(?<![\d.]){_NUMBER}(?:\s?-\s?([0-9]{{1,5}}))?\s?{_GIGABITS}", re.IGNORECASE)
 _BARE = re.compile(rf"-{_NUMBER}(?![\w.])")
@@ -50,14 +54,18 @@ _USUAL_PORT: dict[Generation, int] = {
 """Gb/s of the InfiniBand ports that makers put beside boards of a generation (DGX user guides)."""
 
 
-def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[NetworkPorts | None, str]:
+def ports_of(
+    words: str, ranks_per_node: int, generation: Generation
+) -> tuple[NetworkPorts | None, str]:
     """NICs of one node and where they are from; None where the words say that there is no network.
 
     Raises MachineError where they name one whose kind or rate stays open, or that is said not to work.
     """
     text = said_and_denied(words.strip())[0]
     if _UNREACHABLE.search(words):
-        raise MachineError(f"network: {shown(words)} is said not to be a network that works as it should")
+        raise MachineError(
+            f"network: {shown(words)} is said not to be a network that works as it should"
+        )
     if _NO_NETWORK.fullmatch(text):
         return None, "none"
     kind = _KIND.search(text.replace("/", " "))
@@ -80,12 +88,18 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
         )
     gigabits, count, origin = rated
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < count <= MOST_NICS * max(1, ranks_per_node):
-        raise MachineError(f"network: {shown(words)} is out of range; write for example ib-ndr-400x8")
+        raise MachineError(
+            f"network: {shown(words)} is out of range; write for example ib-ndr-400x8"
+        )
     share = share_said(words, r"(?:nic|hca|port|rail|adapter|link)s?\b|infiniband\b|ib\b|roce\b")[0]
     if share < 1:
         # Whole NICs, and of one that is left its share.
         whole = max(1, int(count * share))
-        gigabits, count, origin = gigabits * count * share / whole, whole, f"{origin}; {share:.0%} of it"
+        gigabits, count, origin = (
+            gigabits * count * share / whole,
+            whole,
+            f"{origin}; {share:.0%} of it",
+        )
     return NetworkPorts(word, gigabits * 1e9 / 8, count, switches_add(words)), origin
 
 
@@ -95,7 +109,9 @@ def switches_add(words: str) -> bool:
     return re.search(r"\bSHARP\b", said) is not None and "SHARP" not in denied.upper()
 
 
-def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> tuple[float, int, str] | None:
+def _rate(
+    text: str, word: str, ranks_per_node: int, generation: Generation
+) -> tuple[float, int, str] | None:
     reversed_ = _COUNT_AND_RATE.search(text)
     if reversed_ is not None:
         return float(reversed_[2]), int(reversed_[1]), f"as written: {reversed_[0].strip()}"

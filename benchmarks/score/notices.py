@@ -74,7 +74,9 @@ def _is_seen(log: LogPoints, published: frozenset[_Figure]) -> bool:
         for one in log.observations
         for size, seconds in zip(one.request.size_bytes, one.seconds, strict=True)
     ]
-    return sum(figure in published for figure in figures) >= max(FEWEST_SEEN, SEEN_SHARE * len(figures))
+    return sum(figure in published for figure in figures) >= max(
+        FEWEST_SEEN, SEEN_SHARE * len(figures)
+    )
 
 
 def _digits(seconds: float) -> str:

@@ -65,7 +65,9 @@ class Errors:
         return score(self.size_bytes, self.errors)
 
 
-def errors_of(observations: Sequence[Observation], predict: Predictor) -> tuple[Errors, tuple[str, ...]]:
+def errors_of(
+    observations: Sequence[Observation], predict: Predictor
+) -> tuple[Errors, tuple[str, ...]]:
     """The errors of ``predict``, and the reasons for what it could not answer, each once."""
     found, reasons = Errors(), dict[str, None]()
     for one in observations:
@@ -79,19 +81,25 @@ def errors_of(observations: Sequence[Observation], predict: Predictor) -> tuple[
     return found, tuple(reasons)
 
 
-def scored(logs: Sequence[LogPoints], model: Predictor, comparisons: Mapping[str, Predictor]) -> Scores:
+def scored(
+    logs: Sequence[LogPoints], model: Predictor, comparisons: Mapping[str, Predictor]
+) -> Scores:
     """Errors by ``model`` and by each of ``comparisons``: of every log, and of all healthy ones together."""
     total, others = Errors(), dict.fromkeys(comparisons, Errors())
     found = []
     for log in logs:
         errors, missing = errors_of(log.observations, model)
-        compared = {name: errors_of(log.observations, predict)[0] for name, predict in comparisons.items()}
+        compared = {
+            name: errors_of(log.observations, predict)[0] for name, predict in comparisons.items()
+        }
         one = _log_score(log, errors, missing, compared)
         found.append(one)
         if one.counted:
             total += errors
             others = {name: others[name] + compared[name] for name in others}
-    return Scores(tuple(found), total.score, {name: errors.score for name, errors in others.items()})
+    return Scores(
+        tuple(found), total.score, {name: errors.score for name, errors in others.items()}
+    )
 
 
 def _log_score(

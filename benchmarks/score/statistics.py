@@ -46,14 +46,20 @@ def summary(errors: Sequence[float]) -> ErrorSummary:
         return ErrorSummary(0)
     signed = np.asarray(errors, dtype=np.float64)
     sizes = np.abs(signed)
-    return ErrorSummary(len(signed), float(np.median(sizes)), float(sizes.mean()), float(signed.mean()))
+    return ErrorSummary(
+        len(signed), float(np.median(sizes)), float(sizes.mean()), float(signed.mean())
+    )
 
 
 def score(size_bytes: Sequence[int], errors: Sequence[float]) -> Score:
     """Of points of these sizes with these errors; what is not finite (nobody predicted it) is not counted."""
-    known = [(size, error) for size, error in zip(size_bytes, errors, strict=True) if np.isfinite(error)]
+    known = [
+        (size, error) for size, error in zip(size_bytes, errors, strict=True) if np.isfinite(error)
+    ]
     bands = {
-        name: summary([error for size, error in known if least <= size and (most is None or size <= most)])
+        name: summary(
+            [error for size, error in known if least <= size and (most is None or size <= most)]
+        )
         for name, least, most in BANDS
     }
     return Score(summary([error for _, error in known]), bands)

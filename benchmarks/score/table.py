@@ -53,9 +53,9 @@ def section(score: dict[str, Any], when: str) -> str:
     rows = {
         "the model as it ships": total,
         "learned without the system": left_out["total"],
-        "calibrated on every other size, tested on the rest": score["calibrated_on_every_other_size"][
-            "total"
-        ],
+        "calibrated on every other size, tested on the rest": score[
+            "calibrated_on_every_other_size"
+        ]["total"],
         "alpha-beta with nominal rates": total["comparison"]["alpha_beta"],
         "NCCL's own tuning constants": total["comparison"]["nccl_constants"],
     }
@@ -66,14 +66,23 @@ def section(score: dict[str, Any], when: str) -> str:
     lines += [f"| {name} | {cells(one)} |" for name, one in rows.items()]
     known = [one for one in left_out["systems"] if one.get("points")]
     known.sort(key=lambda one: one["median_error"])
-    lines += ["", "System by system, each predicted by what all others taught:", "", f"| system {head}", rule]
+    lines += [
+        "",
+        "System by system, each predicted by what all others taught:",
+        "",
+        f"| system {head}",
+        rule,
+    ]
     return "\n".join([*lines, *(f"| {plain(one['system'])} | {cells(one)} |" for one in known)])
 
 
 def by_system(one: dict[str, Any]) -> str:
     """Figures in which every system weighs the same, and coverage."""
     found, bands = one["by_system"], one["bands"]
-    figures = [percent(found["median_error"]), f"{percent(found['low'])} to {percent(found['high'])}"]
+    figures = [
+        percent(found["median_error"]),
+        f"{percent(found['low'])} to {percent(found['high'])}",
+    ]
     figures += [percent(found["percentile_90"]), f"{100 * found['bias']:+.1f}"]
     figures += [percent(found["bands"][band]["median_error"]) for band in BANDS]
     figures += [percent(one["coverage_80"]), percent(one["coverage_95"])]

@@ -53,12 +53,18 @@ def team_of(entry: ManifestEntry, table: ImportedTable) -> Team | str:
 
 def _ranks_seen(table: ImportedTable) -> tuple[int, ...] | None:
     """Ranks that the rates allow; None where they say nothing, all that fit where rows are flagged for it."""
-    whole = [row for row in table.rows if set(row.flags) <= {Flag.BUSBW_CONTRADICTS_ALGBW, Flag.INCOMPLETE}]
+    whole = [
+        row
+        for row in table.rows
+        if set(row.flags) <= {Flag.BUSBW_CONTRADICTS_ALGBW, Flag.INCOMPLETE}
+    ]
     return ranks_that_fit([replace(row, flags=()) for row in whole], table.collective)
 
 
 def _by_nodes(gpus_per_node: int, seen: tuple[int, ...]) -> Team | str:
-    nodes = [ranks // gpus_per_node for ranks in seen if gpus_per_node and ranks % gpus_per_node == 0]
+    nodes = [
+        ranks // gpus_per_node for ranks in seen if gpus_per_node and ranks % gpus_per_node == 0
+    ]
     if not nodes:
         return f"no number of nodes of {gpus_per_node} GPUs fits the log ({_shown(seen)})"
     if len(nodes) == 1:
@@ -67,7 +73,9 @@ def _by_nodes(gpus_per_node: int, seen: tuple[int, ...]) -> Team | str:
         return f"how many nodes took part is not known ({_shown(seen)})"
     middle = math.sqrt(nodes[0] * nodes[-1])
     chosen = min(nodes, key=lambda count: abs(count - middle))
-    return Team(gpus_per_node, chosen, f"assumed: busbw / algbw leaves {nodes[0]} to {nodes[-1]} nodes")
+    return Team(
+        gpus_per_node, chosen, f"assumed: busbw / algbw leaves {nodes[0]} to {nodes[-1]} nodes"
+    )
 
 
 def _shown(seen: tuple[int, ...] | None) -> str:

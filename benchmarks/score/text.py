@@ -71,11 +71,15 @@ def lines(
             known = residuals_of(pooled(held_out.anchored))
             for title, systems in held_out.anchored.items():
                 # Around predictions for other collectives intervals are those of predictions without anchors.
-                yield from _by_system(title, systems, known if ANCHORS.get(title) else None, ("bands",))
+                yield from _by_system(
+                    title, systems, known if ANCHORS.get(title) else None, ("bands",)
+                )
             known = residuals_of(held_out.between)
             yield from _by_system("told every other size", held_out.between, known, ("bands",))
     if held_out is not None:
-        yield from _holdout("Calibrated on every other size, tested on the rest:", held_out.other_sizes)
+        yield from _holdout(
+            "Calibrated on every other size, tested on the rest:", held_out.other_sizes
+        )
 
 
 def _apart(
@@ -107,7 +111,9 @@ def _by_system(
         more += [_percent(inside.get(key)) for key in ("coverage_80", "coverage_95")]
         more.append(f"{inside['median_width']:.2f}" if "median_width" in inside else "-")
         row = (
-            "".join(f"{cell:>9}" for cell in cells) + f"{edges:>16}" + "".join(f"{cell:>9}" for cell in more)
+            "".join(f"{cell:>9}" for cell in cells)
+            + f"{edges:>16}"
+            + "".join(f"{cell:>9}" for cell in more)
         )
         yield f"{title if not name else '  ' + name:40}{row}"
 
@@ -136,7 +142,9 @@ def _heading(width: int, names: Sequence[str]) -> str:
     return " " * width + "".join(f"{title:>9}" for title in titles)
 
 
-def _row(name: str, score: Score, comparison: Mapping[str, Score], names: Sequence[str], width: int) -> str:
+def _row(
+    name: str, score: Score, comparison: Mapping[str, Score], names: Sequence[str], width: int
+) -> str:
     overall = score.overall
     cells = [str(overall.points), _percent(overall.median_error), _percent(overall.mape)]
     cells.append(_percent(overall.bias, signed=True))

@@ -128,7 +128,10 @@ Fold = tuple[list[tuple[LogPoints, Observation]], LibraryConstants]
 
 
 def folds(
-    logs: Sequence[LogPoints], key: Callable[[LibrarySystem], Hashable], report: Report, learn: Learn
+    logs: Sequence[LogPoints],
+    key: Callable[[LibrarySystem], Hashable],
+    report: Report,
+    learn: Learn,
 ) -> tuple[Fold, ...]:
     """The healthy observations of each key, and what those of other keys taught."""
     healthy = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
@@ -163,7 +166,9 @@ def anchored_systems(left_out: Sequence[Fold]) -> dict[str, tuple[SystemErrors, 
             and len(one.seconds) >= FEWEST_SIZES
         ]
         for name, anchors in ANCHORS.items() if pairs else ():
-            fits = [calibrate([_near(one, anchors)], taught) if anchors else None for _, one in pairs]
+            fits = [
+                calibrate([_near(one, anchors)], taught) if anchors else None for _, one in pairs
+            ]
             rest = [(log, _near(one, EVERY_ANCHOR, without=True)) for log, one in pairs]
             found[name].append(_together(rest, fits, taught, anchors))
             others = [
@@ -309,7 +314,8 @@ def figures(tested: Sequence[SystemErrors]) -> Plain:
     for title, word in by.items():
         words = sorted({word(one) for one in tested})
         found[title] = {
-            name: _summary([one.log_ratios for one in tested if word(one) == name]) for name in words
+            name: _summary([one.log_ratios for one in tested if word(one) == name])
+            for name in words
         }
     return found
 
@@ -341,10 +347,17 @@ def coverage(tested: Sequence[SystemErrors], learned: Residuals) -> Plain:
         return {"bands": {}}
     inside_80, inside_95, widths = list[Floats](), list[Floats](), list[Floats]()
     for one in tested:
-        predictions = [Prediction(0.0, 1.0, 1.0 - share, share, "") for share in one.transfer_shares.tolist()]
+        predictions = [
+            Prediction(0.0, 1.0, 1.0 - share, share, "") for share in one.transfer_shares.tolist()
+        ]
         known = without(one.system.name, learned)
         rows = [
-            (edges.low_80_seconds, edges.high_80_seconds, edges.low_95_seconds, edges.high_95_seconds)
+            (
+                edges.low_80_seconds,
+                edges.high_80_seconds,
+                edges.low_95_seconds,
+                edges.high_95_seconds,
+            )
             for edges in intervals(one.system, predictions, known, one.octaves.tolist())
         ]
         measured, edges_of = np.exp(one.log_ratios), np.array(rows).T
@@ -357,13 +370,21 @@ def coverage(tested: Sequence[SystemErrors], learned: Residuals) -> Plain:
         if not there:
             return {}
         return {
-            "coverage_80": float(np.mean([inside_80[place][rows[place]].mean() for place in there])),
-            "coverage_95": float(np.mean([inside_95[place][rows[place]].mean() for place in there])),
-            "median_width": float(np.median([np.median(widths[place][rows[place]]) for place in there])),
+            "coverage_80": float(
+                np.mean([inside_80[place][rows[place]].mean() for place in there])
+            ),
+            "coverage_95": float(
+                np.mean([inside_95[place][rows[place]].mean() for place in there])
+            ),
+            "median_width": float(
+                np.median([np.median(widths[place][rows[place]]) for place in there])
+            ),
         }
 
     found = of([np.ones(len(one.log_ratios), dtype=bool) for one in tested])
-    found["bands"] = {name: of([one.band(least, most) for one in tested]) for name, least, most in BANDS}
+    found["bands"] = {
+        name: of([one.band(least, most) for one in tested]) for name, least, most in BANDS
+    }
     return found
 
 
@@ -373,7 +394,9 @@ def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
     for one in tested:
         order = np.argsort(one.transfer_shares, kind="stable")
         chosen = order[
-            np.unique(np.linspace(0, len(order) - 1, min(MOST_ROWS, len(order))).round().astype(int))
+            np.unique(
+                np.linspace(0, len(order) - 1, min(MOST_ROWS, len(order))).round().astype(int)
+            )
         ]
         regimes = np.array([regime_of(size) for size in one.size_bytes.tolist()])
         medians = tuple(
@@ -388,7 +411,9 @@ def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
                 tuple(round(share, 3) for share in one.transfer_shares[chosen].tolist()),
                 tuple(round(ratio, 4) for ratio in one.log_ratios[chosen].tolist()),
                 medians,
-                tuple(round(away, 1) for away in one.octaves[chosen].tolist()) if len(one.octaves) else (),
+                tuple(round(away, 1) for away in one.octaves[chosen].tolist())
+                if len(one.octaves)
+                else (),
             )
         )
     # Wider and wider tails, of which the last that holds enough stays.

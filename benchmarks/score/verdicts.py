@@ -32,7 +32,11 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
     for one in sweeps:
         made = [
             Prediction(
-                0.0, at.seconds, at.seconds - at.bandwidth_seconds, at.bandwidth_seconds, at.bottleneck
+                0.0,
+                at.seconds,
+                at.seconds - at.bandwidth_seconds,
+                at.bandwidth_seconds,
+                at.bottleneck,
             )
             for at in predict_library(system, one.request)
         ]
@@ -41,7 +45,15 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
         for size, seconds, prediction, edges in rows:
             points.append(
                 Point(
-                    "log", "nccl", collective, "default", "float32", "none", size, size // 4, system.ranks,
+                    "log",
+                    "nccl",
+                    collective,
+                    "default",
+                    "float32",
+                    "none",
+                    size,
+                    size // 4,
+                    system.ranks,
                     median_seconds=seconds,
                     predicted_seconds=prediction.predicted_seconds,
                     predicted_low_80_seconds=edges.low_80_seconds,
@@ -49,7 +61,7 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
                     predicted_low_95_seconds=edges.low_95_seconds,
                     predicted_high_95_seconds=edges.high_95_seconds,
                 )
-            )  # fmt: skip
+            )
     typical = typicality(
         system,
         [one.size_bytes for one in points],
@@ -60,7 +72,9 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
     regimes = defaultdict[str, list[Point]](list)
     for point in points:
         regimes[regime_of(point.size_bytes)].append(point)
-    found = [regime_verdict(name, members, typical.get(name)).word for name, members in regimes.items()]
+    found = [
+        regime_verdict(name, members, typical.get(name)).word for name, members in regimes.items()
+    ]
     return min(found, key=list(Word).index)
 
 
@@ -90,7 +104,9 @@ def verdicts(manifest: Path) -> None:
                 click.echo(f"{word.value}: {log.entry.file}, {collective}, {health}")
     for health, words in counts.items():
         told = ", ".join(f"{count} {word}" for word, count in words.most_common())
-        click.echo(f"{health}: {words.total()} collectives of {len(systems[health])} systems: {told}")
+        click.echo(
+            f"{health}: {words.total()} collectives of {len(systems[health])} systems: {told}"
+        )
 
 
 if __name__ == "__main__":

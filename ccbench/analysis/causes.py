@@ -73,7 +73,9 @@ def _inside(system: LibrarySystem, intra: Intra) -> Systems:
     rate = None if generation is None or system.intra is Intra.NONE else pcie_rate(generation)
     if rate is None or system.intra in (intra, Intra.HOST):
         return ()
-    return (replace(system, intra=intra, intra_bytes_per_second=rate, links_per_gpu=1, multicast=False),)
+    return (
+        replace(system, intra=intra, intra_bytes_per_second=rate, links_per_gpu=1, multicast=False),
+    )
 
 
 def _far_nics(system: LibrarySystem) -> Systems:
@@ -91,7 +93,9 @@ def _half_links(system: LibrarySystem) -> Systems:
     if system.intra in (Intra.NONE, Intra.PCIE, Intra.HOST):
         return ()
     halved = system.intra_bytes_per_second / 2
-    return (replace(system, intra_bytes_per_second=halved, links_per_gpu=system.links_per_gpu // 2),)
+    return (
+        replace(system, intra_bytes_per_second=halved, links_per_gpu=system.links_per_gpu // 2),
+    )
 
 
 def _sockets(system: LibrarySystem) -> Systems:
@@ -196,7 +200,7 @@ RULES: tuple[Rule, ...] = (
         slows=(1.3, SLOWEST_CLOCK),
         needs_sign=True,
     ),
-)  # fmt: skip
+)
 """From what people meet most often down."""
 
 
@@ -248,19 +252,29 @@ def causes_of(
         mildest, worst = rule.slows
         fastest = [mildest * min(times) for times in zip(*prices, strict=True)]
         slowest = [worst * max(times) for times in zip(*prices, strict=True)]
-        effect = median(slow / usual for slow, usual in zip(slowest[:last], healthy[:last], strict=True))
+        effect = median(
+            slow / usual for slow, usual in zip(slowest[:last], healthy[:last], strict=True)
+        )
         if not rule.slows_small if only_small else effect < LEAST_EFFECT:
             continue
         # How far what was measured lies outside of what the cause gives, and how much that leaves open.
         misses = [
             max(log(low / seconds), log(seconds / high), 0.0)
-            for low, seconds, high in zip(fastest[:last], measured_seconds, slowest[:last], strict=True)
+            for low, seconds, high in zip(
+                fastest[:last], measured_seconds, slowest[:last], strict=True
+            )
         ]
         miss = median(misses)
         sign = re.search(rule.shown_by, signs, re.MULTILINE) if rule.shown_by else None
         # What some size of the run exceeds by more than the model errs is not how the run went.
-        excluded = any(low > FITS * seconds for low, seconds in zip(fastest, seconds_of_all, strict=True))
-        if rule.ruled_out_by and re.search(rule.ruled_out_by, signs) and not (sign and "via " in sign[0]):
+        excluded = any(
+            low > FITS * seconds for low, seconds in zip(fastest, seconds_of_all, strict=True)
+        )
+        if (
+            rule.ruled_out_by
+            and re.search(rule.ruled_out_by, signs)
+            and not (sign and "via " in sign[0])
+        ):
             continue
         if sign is None and (miss > log(FITS) or excluded or rule.needs_sign):
             continue

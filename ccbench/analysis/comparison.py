@@ -32,7 +32,16 @@ from ccbench.analysis.significance import (
     tested,
 )
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
-from ccbench.cases import IDENTITY, NO_OP, ONE_PROCESS, WORK, Axis, Status, capabilities_of, moves_alike
+from ccbench.cases import (
+    IDENTITY,
+    NO_OP,
+    ONE_PROCESS,
+    WORK,
+    Axis,
+    Status,
+    capabilities_of,
+    moves_alike,
+)
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.model.library.constants import shipped
@@ -45,7 +54,9 @@ from ccbench.results.points import BOUND_TOLERANCE
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change, format_size, plural, shown, suggestion
 
-BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
+BY_RATIO_ALONE = (
+    "printed averages: the ratio against the threshold, nothing is known of their spread"
+)
 
 VARIANT = "variant"
 
@@ -135,12 +146,16 @@ def side_of(points: Sequence[Point]) -> Side:
     for status in (Status.OK, Status.WRONG):
         chosen = [point for point in points if point.status is status] or chosen
     first = chosen[0]
-    timed = [point for point in chosen if first.status is Status.OK and point.median_seconds is not None]
+    timed = [
+        point for point in chosen if first.status is Status.OK and point.median_seconds is not None
+    ]
     return Side(
         status=first.status,
         detail=first.detail,
         rounds=[
-            one_round for point in timed for one_round in point.rounds or [np.array([point.median_seconds])]
+            one_round
+            for point in timed
+            for one_round in point.rounds or [np.array([point.median_seconds])]
         ],
         seconds=float(np.median([point.median_seconds for point in timed])) if timed else None,
         averages=any(not len(point.samples_seconds) for point in timed),
@@ -165,7 +180,11 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
     doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
     if doubtful:
         # An imported table may carry a word that this version does not know, which nobody can accept.
-        accept = f", or let that count: --accept-flags {','.join(doubtful)}" if {*doubtful} <= {*Flag} else ""
+        accept = (
+            f", or let that count: --accept-flags {','.join(doubtful)}"
+            if {*doubtful} <= {*Flag}
+            else ""
+        )
         return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}"
     # The least sample of a round mostly tells at once that its median is above zero.
     if not (side.seconds or 0) > 0 or not all(
@@ -223,13 +242,17 @@ def notes_on(base: Run, new: Run) -> Iterator[str]:
     for backend in sorted(versions[0].keys() & versions[1].keys()):
         yield from _differences(backend, *(", ".join(sorted(found[backend])) for found in versions))
     for words, path in _TOLD.items():
-        yield from _differences(words, *(run.manifest.at("environment", *path) for run in (base, new)))
+        yield from _differences(
+            words, *(run.manifest.at("environment", *path) for run in (base, new))
+        )
 
 
 def _differences(words: str, left: Any, right: Any) -> Iterator[str]:
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in sorted({*left, *right} - _BESIDE_THE_POINT, key=str):
-            yield from _differences(f"{words}: {key}", left.get(key, "not set"), right.get(key, "not set"))
+            yield from _differences(
+                f"{words}: {key}", left.get(key, "not set"), right.get(key, "not set")
+            )
     elif left is not None and right is not None and left != right:
         yield f"{words}: {_short(left)} in base, {_short(right)} in new"
 
@@ -280,10 +303,15 @@ def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
 def may_be_alike(other: Point, point: Point) -> bool:
     """True if nothing that both say of collective, op, nodes, network and type tells the two apart."""
     known = other.collective == point.collective != UNKNOWN_COLLECTIVE
-    same_op = other.op == point.op or NO_OP in (other.op, point.op)  # as where an all-reduce names none
+    same_op = other.op == point.op or NO_OP in (
+        other.op,
+        point.op,
+    )  # as where an all-reduce names none
     same_nodes = other.nodes == point.nodes or not other.nodes or not point.nodes
     over = 1 in (other.nodes, point.nodes) or not is_other_network(point.network, other.network)
-    alike = moves_alike(point.collective, (other.backend, point.backend), (other.dtype, point.dtype))
+    alike = moves_alike(
+        point.collective, (other.backend, point.backend), (other.dtype, point.dtype)
+    )
     return known and same_op and same_nodes and over and alike
 
 
@@ -292,7 +320,9 @@ def middle_of(found: Sequence[Point], point: Point) -> tuple[Point, int]:
 
     Of those of the same algorithm and protocol, else of those left to the library, else of all.
     """
-    alike = [one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)]
+    alike = [
+        one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)
+    ]
     left = [one for one in found if (one.algorithm, one.protocol) == ("default", "default")]
     chosen = alike or left or found
     ordered = sorted(chosen, key=lambda one: (one.median_seconds or math.inf, one.source, one.run))
@@ -309,7 +339,9 @@ def library_of(point: Point) -> str:
 # -- verdicts -----------------------------------------------------------------------------------------------
 
 
-def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | None = None) -> Compared:
+def compare(
+    base: Run | Path | str, new: Run | Path | str, settings: Settings | None = None
+) -> Compared:
     """Compare two runs: folders, ``published:NAME`` as the base, or what ``load_run`` gave.
 
     Every point of either run is in the result, save those that neither supports; of published results only
@@ -320,8 +352,12 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
         every = facing_published(base, by_identity(new).values())
-        unlike = [face[1][0] for face in every if face[0] and measures_launches(face[1][0], face[0][0])]
-        faces = [face for face in every if not (face[0] and measures_launches(face[1][0], face[0][0]))]
+        unlike = [
+            face[1][0] for face in every if face[0] and measures_launches(face[1][0], face[0][0])
+        ]
+        faces = [
+            face for face in every if not (face[0] and measures_launches(face[1][0], face[0][0]))
+        ]
     else:
         faces, unlike = facing(by_identity(base), by_identity(new)), []
     results, left_out = _verdicts(faces, settings, other)
@@ -335,11 +371,18 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     # Imports of several logs hold points several times.
     several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)
     if several:
-        notes.append(f"{several} points were measured several times in a run; each time counts as a round")
+        notes.append(
+            f"{several} points were measured several times in a run; each time counts as a round"
+        )
     return Compared(
-        str(base.path), str(new.path), settings, results, tuple(notes), _left_out(left_out),
+        str(base.path),
+        str(new.path),
+        settings,
+        results,
+        tuple(notes),
+        _left_out(left_out),
         unread=len(base.problems) + len(new.problems),
-    )  # fmt: skip
+    )
 
 
 def compare_by(
@@ -360,11 +403,17 @@ def compare_by(
         versions[value].add(point.backend_version)
     if len(sides) < 2:
         only = ", ".join(map(shown, sides)) or "no case"
-        raise UsageError(f"--by {axis.key}: {run.path} has {only}; name an axis with several values there")
+        raise UsageError(
+            f"--by {axis.key}: {run.path} has {only}; name an axis with several values there"
+        )
     if base and base not in sides:
-        raise UsageError(f"--base: {shown(base)} is no value of {axis.key} there; {suggestion(base, sides)}")
+        raise UsageError(
+            f"--base: {shown(base)} is no value of {axis.key} there; {suggestion(base, sides)}"
+        )
     first = base or next(
-        one for one in (str(axis.default), *run.manifest.mapping("suite", axis.key), *sides) if one in sides
+        one
+        for one in (str(axis.default), *run.manifest.mapping("suite", axis.key), *sides)
+        if one in sides
     )
     new = [one for one in sides if one != first]
     faces = [face for value in new for face in facing(sides[first], sides[value])]
@@ -379,9 +428,14 @@ def compare_by(
     if in_turn and run.manifest.at("suite", "sampling", "start_ranks") == "once":
         notes.append(STARTED_ONCE)
     return Compared(
-        f"{run.path}, {axis.name} {first}", ", ".join(new), settings, results,
-        (*run.problems, *notes), _left_out(left_out), unread=len(run.problems),
-    )  # fmt: skip
+        f"{run.path}, {axis.name} {first}",
+        ", ".join(new),
+        settings,
+        results,
+        (*run.problems, *notes),
+        _left_out(left_out),
+        unread=len(run.problems),
+    )
 
 
 Cases = Mapping[tuple[object, ...], Sequence[Point]]
@@ -424,7 +478,9 @@ def _verdicts(
                 one = _without_test(one, old, now, settings)
         results.append(one)
     # The correction for many points is over all that are tested.
-    tests = _by_test([results[place] for place in testable], list(testable.values()), settings, in_turn)
+    tests = _by_test(
+        [results[place] for place in testable], list(testable.values()), settings, in_turn
+    )
     for place, one in zip(testable, tests, strict=True):
         results[place] = one
     return tuple(results), left_out
@@ -446,9 +502,14 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
         else:
             results.append(_against_model(points[0], side, settings))
     return Compared(
-        "model", str(run.path), settings, tuple(results), tuple(run.problems), _left_out(left_out),
+        "model",
+        str(run.path),
+        settings,
+        tuple(results),
+        tuple(run.problems),
+        _left_out(left_out),
         unread=len(run.problems),
-    )  # fmt: skip
+    )
 
 
 def _left_out(count: int) -> tuple[str, ...]:
@@ -460,10 +521,15 @@ def _undecided(point: Point, base: Side | None, new: Side | None, settings: Sett
     threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(
-        point, Verdict.NONE, threshold, base_seconds=times[0], new_seconds=times[1],
-        base_rounds=len(base.rounds) if base else 0, new_rounds=len(new.rounds) if new else 0,
+        point,
+        Verdict.NONE,
+        threshold,
+        base_seconds=times[0],
+        new_seconds=times[1],
+        base_rounds=len(base.rounds) if base else 0,
+        new_rounds=len(new.rounds) if new else 0,
         wrong=new is not None and new.status is Status.WRONG,
-    )  # fmt: skip
+    )
 
 
 def _without_test(one: Comparison, base: Side, new: Side, settings: Settings) -> Comparison:
@@ -540,10 +606,16 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
     if not obstacle and side.simulated:
         obstacle = Cause.SIMULATED, "the times were computed from the model themselves"
     if not obstacle and not predicted:
-        obstacle = Cause.NO_PREDICTION, "no prediction was made; give the machine when running or importing"
+        obstacle = (
+            Cause.NO_PREDICTION,
+            "no prediction was made; give the machine when running or importing",
+        )
     if not obstacle and side.bound_seconds and seconds < BOUND_TOLERANCE * side.bound_seconds:
         by = f"{1 - seconds / side.bound_seconds:.0%}"
-        obstacle = Cause.BEATS_BOUND, f"{by} below what nothing should beat; the bound or the clock is wrong"
+        obstacle = (
+            Cause.BEATS_BOUND,
+            f"{by} below what nothing should beat; the bound or the clock is wrong",
+        )
     if obstacle or not predicted:
         cause, reason = obstacle or (None, "")
         return replace(one, cause=cause, reason=reason)
@@ -552,7 +624,9 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
         one = replace(one, ratio=ratio)
         if side.averages or side.imported:
             return replace(one, verdict=by_ratio(ratio, one.threshold), reason=BY_RATIO_ALONE)
-        return replace(one, cause=Cause.TOO_FEW_ROUNDS, reason=f"{one.new_rounds} rounds are too few")
+        return replace(
+            one, cause=Cause.TOO_FEW_ROUNDS, reason=f"{one.new_rounds} rounds are too few"
+        )
     # A prediction has no spread: it stands as often as there are rounds.
     new = round_medians([side.rounds])
     base: Floats = np.full_like(new, predicted)

@@ -54,9 +54,7 @@ LONGEST_EVIDENCE = 800
 SIMULATED = "SIMULATED"
 EMULATION = Flag.EMULATION.upper()
 
-LEFT_OUT = (
-    "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
-)
+LEFT_OUT = "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
 """Where emulated times are, and why."""
 
 Points = Sequence[Point]
@@ -66,18 +64,24 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     """Everything found in ``run``, problems first; ``points`` are the run's, as a report names them."""
     found = []
     if not points and not run.problems:
-        found.append(_finding(
-            "problem", "empty", "The run holds no case",
-            f"no case's file lies in {plain(run.path.name)}/cases",
-            "run the suite; 'ccbench run SUITE --plan' lists what it would measure",
-        ))  # fmt: skip
+        found.append(
+            _finding(
+                "problem",
+                "empty",
+                "The run holds no case",
+                f"no case's file lies in {plain(run.path.name)}/cases",
+                "run the suite; 'ccbench run SUITE --plan' lists what it would measure",
+            )
+        )
     # Only whom the verdict of health blames: wrong data and unstable times have rules of their own here.
     verdict = machine_verdict(run)
     found += [one for one in (verdict.findings if verdict else ()) if one.kind in BLAMES]
     verdicts = speed_verdicts(run)
     # What a verdict calls slow or fast as a whole is not said of its cases again, nor is it called fast where
     # cases beat their bound, which says more.
-    judged = (one for verdict in verdicts for one in verdict.regimes if one.word in (Word.SLOW, Word.FAST))
+    judged = (
+        one for verdict in verdicts for one in verdict.regimes if one.word in (Word.SLOW, Word.FAST)
+    )
     told = frozenset(case_id for one in judged for case_id in one.case_ids)
     of_cases = findings_of(points, told)
     beaten = any(one.kind == "beats_bound" for one in of_cases)
@@ -87,7 +91,9 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"
         found.append(
-            _finding("problem", "unreadable", unread, "; ".join(run.problems), "see the files named")
+            _finding(
+                "problem", "unreadable", unread, "; ".join(run.problems), "see the files named"
+            )
         )
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
 
@@ -99,13 +105,17 @@ def findings_of(points: Points, told: Collection[str] = ()) -> tuple[Finding, ..
     """
     points = [point for point in points if not point.baseline]
     untold = [point for point in points if point.case_id not in told]
-    found = [finding for rule in RULES for finding in rule(untold if rule is far_from_prediction else points)]
+    found = [
+        finding
+        for rule in RULES
+        for finding in rule(untold if rule is far_from_prediction else points)
+    ]
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
 
 
 def _finding(
     severity: str, kind: str, subject: str, evidence: str, advice: str, cases: int = 0
-) -> Finding:  # fmt: skip
+) -> Finding:
     return Finding(severity, kind, (), plain(evidence, LONGEST_EVIDENCE), advice, subject, cases)
 
 
@@ -113,13 +123,19 @@ def machine_findings(manifest: Manifest) -> Iterator[Finding]:
     """Findings of the machine's diagnosis, as the manifest has them."""
     for entry in manifest.mappings("findings"):
         devices = entry.get("devices")
-        named = ", ".join(plain(one) for one in devices[:8]) if isinstance(devices, (list, tuple)) else ""
+        named = (
+            ", ".join(plain(one) for one in devices[:8])
+            if isinstance(devices, (list, tuple))
+            else ""
+        )
         kind = plain(entry.get("kind", "machine"))
         yield _finding(
-            "problem" if entry.get("severity") == "problem" else "note", kind,
+            "problem" if entry.get("severity") == "problem" else "note",
+            kind,
             f"Machine: {kind.replace('_', ' ')}" + (f" ({named})" if named else ""),
-            str(entry.get("evidence", "")), plain(entry.get("advice", ""), LONGEST_EVIDENCE),
-        )  # fmt: skip
+            str(entry.get("evidence", "")),
+            plain(entry.get("advice", ""), LONGEST_EVIDENCE),
+        )
 
 
 # Rules about single cases.
@@ -133,7 +149,8 @@ def provenance(points: Iterable[Point]) -> str:
     points = list(points)
     begun = [point for point in points if point.status is not Status.UNSUPPORTED]
     kinds = {
-        EMULATION if point.emulated else SIMULATED if point.simulated else "" for point in begun or points
+        EMULATION if point.emulated else SIMULATED if point.simulated else ""
+        for point in begun or points
     }
     named = " AND ".join(sorted(kinds - {""}, reverse=True))
     return f"PARTLY {named}" if "" in kinds and named else named
@@ -145,23 +162,33 @@ def no_measurement(points: Points) -> Iterator[Finding]:
     if EMULATION in label:
         emulated = sum(point.emulated for point in points)
         yield _finding(
-            "doubt", "emulation", f"{label}: GPU kernels ran on a CPU",
+            "doubt",
+            "emulation",
+            f"{label}: GPU kernels ran on a CPU",
             f"{plural(emulated, 'case')}; the times are {LEFT_OUT}",
-            Flag.EMULATION.advice, emulated,
-        )  # fmt: skip
+            Flag.EMULATION.advice,
+            emulated,
+        )
     elif label:
         modelled = sum(point.simulated for point in points)
         yield _finding(
-            "doubt", "simulation", f"{label}: times were computed, not measured",
+            "doubt",
+            "simulation",
+            f"{label}: times were computed, not measured",
             f"{plural(modelled, 'case')} priced by a model",
-            "use them to choose what to measure, not as a measurement", modelled,
-        )  # fmt: skip
+            "use them to choose what to measure, not as a measurement",
+            modelled,
+        )
     looped = sum(Flag.LOOPBACK in point.flags for point in points)
     if looped:
         yield _finding(
-            "doubt", "loopback", "Loopback: ranks shared a device or a host's loopback",
-            "no link between devices was measured", Flag.LOOPBACK.advice, looped,
-        )  # fmt: skip
+            "doubt",
+            "loopback",
+            "Loopback: ranks shared a device or a host's loopback",
+            "no link between devices was measured",
+            Flag.LOOPBACK.advice,
+            looped,
+        )
 
 
 def wrong_results(points: Points) -> Iterator[Finding]:
@@ -169,13 +196,20 @@ def wrong_results(points: Points) -> Iterator[Finding]:
     wrong = [point for point in points if point.status == Status.WRONG]
     if wrong:
         worst = max(wrong, key=lambda point: point.wrong_elements or 0)
-        count = "" if worst.wrong_elements is None else f": {plural(worst.wrong_elements, 'wrong element')}"
+        count = (
+            ""
+            if worst.wrong_elements is None
+            else f": {plural(worst.wrong_elements, 'wrong element')}"
+        )
         yield _finding(
-            "problem", "wrong_results", f"WRONG RESULTS in {plural(len(wrong), 'case')}",
+            "problem",
+            "wrong_results",
+            f"WRONG RESULTS in {plural(len(wrong), 'case')}",
             f"worst: {worst.label}{count}. {worst.detail}".strip(),
             "trust no figure of this backend until the cause is known; "
-            "repeat with another algorithm, protocol and cable path to find what they share", len(wrong),
-        )  # fmt: skip
+            "repeat with another algorithm, protocol and cable path to find what they share",
+            len(wrong),
+        )
 
 
 _ADVICE_OF_STATUS: Mapping[Status, tuple[str, str]] = {
@@ -195,21 +229,32 @@ def not_measured(points: Points) -> Iterator[Finding]:
         if failed:
             reason = f": {failed[0].detail}" if failed[0].detail else ""
             yield _finding(
-                "problem", status.value, f"{plural(len(failed), 'case')} {words}",
-                f"first: {failed[0].label}{reason}", advice, len(failed),
-            )  # fmt: skip
+                "problem",
+                status.value,
+                f"{plural(len(failed), 'case')} {words}",
+                f"first: {failed[0].label}{reason}",
+                advice,
+                len(failed),
+            )
     refused = [point for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)]
     if refused:
         # A run that measured nothing is a problem; a few cases that a backend refuses are often meant so.
         nothing = len(refused) == len(points)
         reasons = Counter(one.detail.rstrip(".") or one.status.value for one in refused)
         yield _finding(
-            "problem" if nothing else "note", "not_run",
-            "Nothing could be measured" if nothing else f"{plural(len(refused), 'case')} did not run",
-            "; ".join(f"{reason} ({plural(count, 'case')})" for reason, count in reasons.most_common()),
-            "'ccbench doctor' tells what is missing" if nothing else "nothing, where the reason is meant so",
+            "problem" if nothing else "note",
+            "not_run",
+            "Nothing could be measured"
+            if nothing
+            else f"{plural(len(refused), 'case')} did not run",
+            "; ".join(
+                f"{reason} ({plural(count, 'case')})" for reason, count in reasons.most_common()
+            ),
+            "'ccbench doctor' tells what is missing"
+            if nothing
+            else "nothing, where the reason is meant so",
             len(refused),
-        )  # fmt: skip
+        )
 
 
 def _most(texts: Sequence[str]) -> str:
@@ -220,7 +265,9 @@ def _most(texts: Sequence[str]) -> str:
 
 def beats_bound(points: Points) -> Iterator[Finding]:
     """Cases faster than their bound (``Point.beats_bound``); one rank has none, emulation no time."""
-    beating = [one for one in points if one.status == Status.OK and one.beats_bound and not one.emulated]
+    beating = [
+        one for one in points if one.status == Status.OK and one.beats_bound and not one.emulated
+    ]
     if not beating:
         return
     texts = []
@@ -231,12 +278,16 @@ def beats_bound(points: Points) -> Iterator[Finding]:
         bound = format_seconds(one.bound_seconds or 0.0)
         texts.append(f"{one.label}: {format_seconds(_seconds(one))} {what} the bound of {bound}")
     yield _finding(
-        "problem", "beats_bound", f"{plural(len(beating), 'case')} faster than the bound allows",
+        "problem",
+        "beats_bound",
+        f"{plural(len(beating), 'case')} faster than the bound allows",
         _most(texts),
-        "the model contradicts itself; report it" if all(one.simulated for one in beating) else
-        "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
-        "cache, or the clock is wrong; name the machine with --machine, or calibrate again", len(beating),
-    )  # fmt: skip
+        "the model contradicts itself; report it"
+        if all(one.simulated for one in beating)
+        else "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
+        "cache, or the clock is wrong; name the machine with --machine, or calibrate again",
+        len(beating),
+    )
 
 
 def far_from_prediction(points: Points) -> Iterator[Finding]:
@@ -247,13 +298,18 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
     ratios = [
         (one.median_seconds / one.predicted_seconds, one)
         for one in points
-        if one.status == Status.OK and one.median_seconds and one.predicted_seconds and one.group_ranks > 1
+        if one.status == Status.OK
+        and one.median_seconds
+        and one.predicted_seconds
+        and one.group_ranks > 1
         if not (one.beats_bound or one.simulated or one.emulated or UNJUDGED_FLAGS & {*one.flags})
     ]
 
     def beyond(far: Sequence[tuple[float, Point]]) -> str:
         learned = all(one.predicted_low_95_seconds is not None for _, one in far)
-        return "clearly (95 % interval)" if learned else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
+        return (
+            "clearly (95 % interval)" if learned else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
+        )
 
     def times(ratio: float) -> str:
         return f"{format_ratio(ratio) if ratio >= 1 else f'{ratio:.0%} of'} the prediction"
@@ -261,7 +317,9 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
     def text(ratio: float, point: Point) -> str:
         flagged = "" if point.trusted else f" (flagged: {point.flags[0]})"
         costs = f", by the model {point.bottleneck} costs most" if point.bottleneck else ""
-        return f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
+        return (
+            f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
+        )
 
     def limits(point: Point) -> tuple[float, float]:
         low, high = point.predicted_low_95_seconds, point.predicted_high_95_seconds
@@ -279,12 +337,13 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
             far.sort(key=lambda pair: -abs(math.log(pair[0])))
             middle = times(median(ratio for ratio, _ in far))
             yield _finding(
-                severity, f"{word}_than_predicted",
+                severity,
+                f"{word}_than_predicted",
                 f"{plural(len(far), 'case')} {beyond(far)} {word} than predicted",
                 f"{_most([text(*pair) for pair in far])}; half of them {middle} or further off",
                 "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
                 len(far),
-            )  # fmt: skip
+            )
 
 
 def flagged_cases(points: Points) -> Iterator[Finding]:
@@ -299,10 +358,13 @@ def flagged_cases(points: Points) -> Iterator[Finding]:
     for flag, members in sorted(flagged.items(), key=lambda item: (-len(item[1]), item[0])):
         if flag not in (Flag.LOOPBACK, Flag.EMULATION):
             yield _finding(
-                "doubt", flag,
+                "doubt",
+                flag,
                 f"{len(members)} of {plural(len(ok), 'case')} flagged: {flag.replace('_', ' ')}",
-                f"first: {members[0].label}", advice_on(flag), len(members),
-            )  # fmt: skip
+                f"first: {members[0].label}",
+                advice_on(flag),
+                len(members),
+            )
 
 
 def unstable(points: Points) -> Iterator[Finding]:
@@ -317,13 +379,14 @@ def unstable(points: Points) -> Iterator[Finding]:
         width, worst = max(wide, key=lambda item: item[0])
         measured = sum(point.status == Status.OK for point in points)
         yield _finding(
-            "doubt", "unstable",
+            "doubt",
+            "unstable",
             f"{len(wide)} of {plural(measured, 'case')} unstable: interval wider than {percent(UNSTABLE)}",
             f"worst: {worst.label}, interval {percent(width)} of the median wide after "
             f"{plural(len(worst.samples_seconds), 'sample')}",
             "give the run more time, quiet the machine, lock clocks; small differences mean nothing here",
             len(wide),
-        )  # fmt: skip
+        )
 
 
 def teams_of(points: Points) -> dict[tuple[str, int, int], list[Point]]:
@@ -366,9 +429,13 @@ def stragglers(points: Points) -> Iterator[Finding]:
         rank, text = slowest_rank(members)
         if rank is not None:
             yield _finding(
-                "doubt", "straggler", f"Rank {rank} is slower than the others",
-                f"{text} ({backend}, {ranks} ranks)", ADVICE["slow_rank"], len(members),
-            )  # fmt: skip
+                "doubt",
+                "straggler",
+                f"Rank {rank} is slower than the others",
+                f"{text} ({backend}, {ranks} ranks)",
+                ADVICE["slow_rank"],
+                len(members),
+            )
 
 
 def incomplete(points: Points) -> Iterator[Finding]:
@@ -376,10 +443,13 @@ def incomplete(points: Points) -> Iterator[Finding]:
     begun = [point for point in points if point.status == Status.OK and not point.complete]
     if begun:
         yield _finding(
-            "doubt", "incomplete", f"{plural(len(begun), 'case')} not measured in as many rounds as planned",
+            "doubt",
+            "incomplete",
+            f"{plural(len(begun), 'case')} not measured in as many rounds as planned",
             "the run ended early; drift over the run cannot be told apart from speed",
-            "go on with 'ccbench run SUITE --resume DIR'", len(begun),
-        )  # fmt: skip
+            "go on with 'ccbench run SUITE --resume DIR'",
+            len(begun),
+        )
 
 
 # Rules about curves and between collectives.
@@ -404,7 +474,9 @@ def _seconds(point: Point) -> float:
 
 def _low(point: Point) -> float:
     """The least the time may be; of a point without an interval a little below it."""
-    return point.low_seconds if point.low_seconds is not None else _seconds(point) * (1 - CLEAR_SHARE)
+    return (
+        point.low_seconds if point.low_seconds is not None else _seconds(point) * (1 - CLEAR_SHARE)
+    )
 
 
 def _high(point: Point) -> float:
@@ -445,12 +517,15 @@ def not_monotone(points: Points) -> Iterator[Finding]:
     if found:
         ratio, before, after = max(found, key=lambda item: item[0])
         yield _finding(
-            "doubt", "not_monotone", f"Time falls with size at {plural(len(found), 'place')}",
+            "doubt",
+            "not_monotone",
+            f"Time falls with size at {plural(len(found), 'place')}",
             f"most: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
             f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
             "the smaller size is chosen badly or was disturbed: measure it again, then try other algorithms "
-            "and protocols there", len(found),
-        )  # fmt: skip
+            "and protocols there",
+            len(found),
+        )
 
 
 def bandwidth_dips(points: Points) -> Iterator[Finding]:
@@ -479,13 +554,16 @@ def bandwidth_dips(points: Points) -> Iterator[Finding]:
     if found:
         share, before, dip = min(found, key=lambda item: item[0])
         yield _finding(
-            "doubt", "bandwidth_dip", f"Bus bandwidth dips at {plural(len(found), 'size')}",
+            "doubt",
+            "bandwidth_dip",
+            f"Bus bandwidth dips at {plural(len(found), 'size')}",
             f"deepest: {dip.label} has {dip.busbw:.4g} GB/s, {percent(1 - share)} less than the "
             f"{before.busbw:.4g} GB/s of {format_size(before.size_bytes)}, and larger sizes are faster again"
             f"{_switch(before, dip)}",
             "typical of a change of algorithm or protocol in the wrong place; compare forced algorithms at "
-            "that size", len(found),
-        )  # fmt: skip
+            "that size",
+            len(found),
+        )
 
 
 def slow_for_other_sizes(points: Points) -> Iterator[Finding]:
@@ -510,12 +588,14 @@ def slow_for_other_sizes(points: Points) -> Iterator[Finding]:
             for ratio, one in found
         ]
         yield _finding(
-            "doubt", "slow_for_other_sizes",
+            "doubt",
+            "slow_for_other_sizes",
             f"{plural(len(found), 'size')} slower than the run's other sizes imply",
             _most(texts),
             "measure it again: what goes away was a disturbance, and what stays is often a change of "
-            "algorithm or protocol in the wrong place; compare forced ones there", len(found),
-        )  # fmt: skip
+            "algorithm or protocol in the wrong place; compare forced ones there",
+            len(found),
+        )
 
 
 GUIDELINES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -538,7 +618,17 @@ Sizes are nccl-tests': the whole buffer on either side, so equal sizes are equal
 
 def _work(point: Point) -> tuple[object, ...]:
     """Return the key that cases must share to be compared, collective and algorithm apart."""
-    asked = ("run", "simulated", "backend", "dtype", "ranks", "nodes", "size_bytes", "mode", "transport")
+    asked = (
+        "run",
+        "simulated",
+        "backend",
+        "dtype",
+        "ranks",
+        "nodes",
+        "size_bytes",
+        "mode",
+        "transport",
+    )
     return tuple(getattr(point, name) for name in (*asked, *(axis.name for axis in WORK)))
 
 
@@ -564,20 +654,32 @@ def self_inconsistent(points: Points) -> Iterator[Finding]:
             ratio, worst = max(broken, key=lambda item: item[0])
             together = " followed by ".join(part_names)
             yield _finding(
-                "doubt", "self_inconsistent",
+                "doubt",
+                "self_inconsistent",
                 f"{whole_name} slower than {together} at {plural(len(broken), 'size')}",
                 f"most: {worst.label} takes {format_seconds(_seconds(worst))}, "
                 f"{format_ratio(ratio)} {together}",
-                f"use {together} there, or force another algorithm of {whole_name}", len(broken),
-            )  # fmt: skip
+                f"use {together} there, or force another algorithm of {whole_name}",
+                len(broken),
+            )
 
 
 def default_loses(points: Points) -> Iterator[Finding]:
     """The library's own choice against algorithms that were asked for, of the same work."""
-    groups: dict[tuple[object, ...], tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
+    groups: dict[tuple[object, ...], tuple[list[Point], list[Point]]] = defaultdict(
+        lambda: ([], [])
+    )
     for one in _judged(points):
         forced = one.algorithm != "default" or one.protocol != "default" or bool(one.channels)
-        work = (*_work(one), one.collective, one.op, one.root, one.in_place, one.registration, one.variant)
+        work = (
+            *_work(one),
+            one.collective,
+            one.op,
+            one.root,
+            one.in_place,
+            one.registration,
+            one.variant,
+        )
         groups[work][forced].append(one)
     lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
     for defaults, forced_ones in groups.values():
@@ -590,27 +692,41 @@ def default_loses(points: Points) -> Iterator[Finding]:
         ratio, default, best = max(cases, key=lambda item: item[0])
         words = " ".join([best.algorithm] + [best.protocol] * (best.protocol != "default"))
         yield _finding(
-            "doubt", "default_loses",
+            "doubt",
+            "default_loses",
             f"{backend}'s choice for {collective} loses at {plural(len(cases), 'size')}",
             f"most: {default.label} takes {format_seconds(_seconds(default))}, {format_ratio(ratio)} {words}",
-            f"force {words} around {format_size(default.size_bytes)}, or tune the choice", len(cases),
-        )  # fmt: skip
+            f"force {words} around {format_size(default.size_bytes)}, or tune the choice",
+            len(cases),
+        )
 
 
 def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...]:
     """Sizes at which a variant is slower or faster than the first of ``order``, and what it chose there."""
-    lines: dict[tuple[object, ...], dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
+    lines: dict[tuple[object, ...], dict[str, dict[int, Point]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for one in _judged(points):
         if one.variant in order:
-            asked = replace(one.point, size_bytes=0, count=0, backend=one.backend, processes=one.processes)
+            asked = replace(
+                one.point, size_bytes=0, count=0, backend=one.backend, processes=one.processes
+            )
             lines[one.run, asked.identity][one.variant][one.size_bytes] = one
     found = []
     for line in lines.values():
         base = line.get(order[0], {})
         for name in order[1:]:
-            pairs = [(base[size], one) for size, one in sorted(line.get(name, {}).items()) if size in base]
-            for sign, band in groupby(pairs, lambda pair: _clearly_slower(pair[1], [pair[0]])
-                                      - _clearly_slower(pair[0], [pair[1]])):  # fmt: skip
+            pairs = [
+                (base[size], one)
+                for size, one in sorted(line.get(name, {}).items())
+                if size in base
+            ]
+            for sign, band in groupby(
+                pairs,
+                lambda pair: (
+                    _clearly_slower(pair[1], [pair[0]]) - _clearly_slower(pair[0], [pair[1]])
+                ),
+            ):
                 if sign:
                     found.append(_band_finding(pairs, [*band], sign > 0))
     return tuple(found)
@@ -630,27 +746,43 @@ def _band_finding(
         where = f"from {format_size(first.size_bytes)} on"
     where = "at every size" if len(band) == len(pairs) else where
     change = median(_seconds(new) / _seconds(old) for old, new in band) - 1
-    chosen = [tuple(f"{one.algorithm_used} {one.protocol_used}".strip() for one in pair) for pair in band]
+    chosen = [
+        tuple(f"{one.algorithm_used} {one.protocol_used}".strip() for one in pair) for pair in band
+    ]
     (was, now), times = Counter(chosen).most_common(1)[0]
     switch = f": {was} became {now}" * (was != now and 2 * times > len(band))
     old, new = max(band, key=lambda pair: abs(math.log(_seconds(pair[1]) / _seconds(pair[0]))))
     return _finding(
-        "doubt" if slower else "note", "variant",
+        "doubt" if slower else "note",
+        "variant",
         f"{new.variant} is {percent(abs(change))} {'slower' if slower else 'faster'} {where}{switch}",
         f"most: {new.label} takes {format_seconds(_seconds(new))}, {old.variant} "
         f"{format_seconds(_seconds(old))} ({old.backend_version} -> {new.backend_version})",
-        f"'ccbench compare RUN --by variant --base {old.variant}' tests every point", len(band),
-    )  # fmt: skip
+        f"'ccbench compare RUN --by variant --base {old.variant}' tests every point",
+        len(band),
+    )
 
 
 Rule = Callable[[Points], Iterator[Finding]]
 
 SHAPE_RULES: tuple[Rule, ...] = (
-    slow_for_other_sizes, not_monotone, bandwidth_dips, self_inconsistent, default_loses
-)  # fmt: skip
+    slow_for_other_sizes,
+    not_monotone,
+    bandwidth_dips,
+    self_inconsistent,
+    default_loses,
+)
 
 RULES: tuple[Rule, ...] = (
-    no_measurement, wrong_results, not_measured, beats_bound, flagged_cases, *SHAPE_RULES,
-    far_from_prediction, unstable, stragglers, incomplete,
-)  # fmt: skip
+    no_measurement,
+    wrong_results,
+    not_measured,
+    beats_bound,
+    flagged_cases,
+    *SHAPE_RULES,
+    far_from_prediction,
+    unstable,
+    stragglers,
+    incomplete,
+)
 """Of each severity the gravest first."""

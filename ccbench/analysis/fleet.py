@@ -168,7 +168,11 @@ class FleetVerdict(HealthVerdict):
     @property
     def exclude(self) -> str:
         """The option of Slurm's that leaves these out; empty without any."""
-        return f"--exclude={','.join(self.names[node] for node in self.excluded)}" if self.excluded else ""
+        return (
+            f"--exclude={','.join(self.names[node] for node in self.excluded)}"
+            if self.excluded
+            else ""
+        )
 
     @property
     def links(self) -> tuple[tuple[int, ...], ...]:
@@ -212,7 +216,9 @@ class FleetVerdict(HealthVerdict):
     def suspects(self) -> tuple[int, ...]:
         """Nodes to look at again: blamed, perhaps to blame, or in no fast pair; none that was lost."""
         named = {node for one in self.possible for node in one.nodes}
-        return tuple(sorted((named | (set(range(len(self.names))) - self.cleared)) - set(self.lost)))
+        return tuple(
+            sorted((named | (set(range(len(self.names))) - self.cleared)) - set(self.lost))
+        )
 
 
 def verdict_of(run: Run) -> FleetVerdict:
@@ -226,7 +232,8 @@ def verdict_of(run: Run) -> FleetVerdict:
     if unsaid and not verdict.doubt:
         said = f"{unsaid[0].label}: {unsaid[0].status.value}: {unsaid[0].detail}"
         return replace(
-            verdict, doubt=f"of {plural(len(unsaid), 'case')} nobody knows whose fault it is: {said}"
+            verdict,
+            doubt=f"of {plural(len(unsaid), 'case')} nobody knows whose fault it is: {said}",
         )
     return verdict
 
@@ -244,7 +251,9 @@ def blocks_of(run: Run) -> dict[int, int]:
         made = parse_round(point.groups)
         if made and made.within:
             node = node_numbers(point)
-            return {node[rank]: rank // made.unit_ranks // made.within for rank in range(point.ranks)}
+            return {
+                node[rank]: rank // made.unit_ranks // made.within for rank in range(point.ranks)
+            }
     return {}
 
 
@@ -320,9 +329,15 @@ def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Ob
     sure = point.status is Status.FAILED or "no answer from rank" in point.detail
     named = _ranks_named(point) & set(members) if seconds is None and sure else set()
     return Observation(
-        kind, nodes, seconds, point.predicted_high_95_seconds, places[0] if single else -1,
-        point.detail if seconds is None else "", work, tuple(sorted({node_of_rank[rank] for rank in named})),
-    )  # fmt: skip
+        kind,
+        nodes,
+        seconds,
+        point.predicted_high_95_seconds,
+        places[0] if single else -1,
+        point.detail if seconds is None else "",
+        work,
+        tuple(sorted({node_of_rank[rank] for rank in named})),
+    )
 
 
 @dataclass(frozen=True)
@@ -350,17 +365,11 @@ class _Kind:
         """Why what is not slow need not be healthy, empty if it is."""
         count, name = len(self.judged), self.name
         if count < FEWEST_ALIKE:
-            return (
-                f"{plural(count, 'group')} of {name}: of fewer than {FEWEST_ALIKE} nobody knows what is usual"
-            )
+            return f"{plural(count, 'group')} of {name}: of fewer than {FEWEST_ALIKE} nobody knows what is usual"
         if self.fast > 1 or (self.fast and count <= FEW_ALIKE):
-            return (
-                f"{self.fast} of {count} groups of {name} are much faster than usual: the others may be slow"
-            )
+            return f"{self.fast} of {count} groups of {name} are much faster than usual: the others may be slow"
         if self.least > MOST_SLOW:
-            return (
-                f"times of {name} vary so much that only {format_ratio(math.exp(self.least))} is surely slow"
-            )
+            return f"times of {name} vary so much that only {format_ratio(math.exp(self.least))} is surely slow"
         return ""
 
     @property
@@ -406,7 +415,8 @@ def _kinds(observations: Sequence[Observation]) -> list[_Kind]:
         least = max(LEAST_SLOW, SLOW_SIGMAS * sigma)
         # Of two the faster one counts: what is slow is so each time.
         excess = [
-            median_low(math.log(one.seconds or 1.0) for one in same) - usual for same in repeated.values()
+            median_low(math.log(one.seconds or 1.0) for one in same) - usual
+            for same in repeated.values()
         ]
         few = len(repeated) < FEWEST_ALIKE
         judged = tuple(
@@ -424,16 +434,27 @@ def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> Fleet
     # Alone a node says nothing of its network.
     pairs = [one for one in judged if len(one.seen.nodes) > 1]
     paired = pairs or any(len(one.nodes) > 1 for one in observations)
-    cleared = {node for one in (pairs if paired else judged) if not one.slow for node in one.seen.nodes}
+    cleared = {
+        node for one in (pairs if paired else judged) if not one.slow for node in one.seen.nodes
+    }
     lost, lost_links, either = _lost(observations)
-    said = {node: one.detail for one in reversed(observations) if one.seconds is None for node in one.nodes}
+    said = {
+        node: one.detail
+        for one in reversed(observations)
+        if one.seconds is None
+        for node in one.nodes
+    }
     causes, unknown = _causes([one for one in judged if not set(one.seen.nodes) & set(lost)])
     slow = [one for one in judged if one.slow]
-    once = tuple(one for one in causes if sum(row.times for row in slow if one.touches(row.seen)) == 1)
+    once = tuple(
+        one for one in causes if sum(row.times for row in slow if one.touches(row.seen)) == 1
+    )
     causes = tuple(one for one in causes if one not in once) + lost_links
     findings = [
         _finding(
-            "lost", names[node], f"its groups hung, failed or gave wrong data: {said[node] or 'no reason'}"
+            "lost",
+            names[node],
+            f"its groups hung, failed or gave wrong data: {said[node] or 'no reason'}",
         )
         for node in lost
     ]
@@ -450,7 +471,9 @@ def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> Fleet
         findings.append(_finding("unknown", what, "each of them explains what was slow"))
     for some in either:
         what = " or ".join(names[cause.nodes[0]] for cause in some)
-        findings.append(_finding("unknown", what, f"their group was lost: {said[some[0].nodes[0]]}"))
+        findings.append(
+            _finding("unknown", what, f"their group was lost: {said[some[0].nodes[0]]}")
+        )
     chance = "slow in the one round that measured it"
     findings += [_finding("unstable", cause.named(names), chance) for cause in once]
     findings += _beyond_the_model(observations)
@@ -459,12 +482,23 @@ def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> Fleet
         f"{len(cleared)} of {plural(len(names), 'node')} seen to be fast",
     ]
     if kinds and not any(one.limit_seconds for one in observations):
-        evidence.append("no interval of the model (of pairs that needs --network): all may be slow alike")
-    doubt = next((kind.doubt for kind in kinds if kind.doubt), "") if kinds else "no group was timed"
+        evidence.append(
+            "no interval of the model (of pairs that needs --network): all may be slow alike"
+        )
+    doubt = (
+        next((kind.doubt for kind in kinds if kind.doubt), "") if kinds else "no group was timed"
+    )
     return FleetVerdict(
-        tuple(findings), tuple(evidence), doubt, causes, (*unknown, *either), once, lost,
-        frozenset(cleared - set(lost)), tuple(names),
-    )  # fmt: skip
+        tuple(findings),
+        tuple(evidence),
+        doubt,
+        causes,
+        (*unknown, *either),
+        once,
+        lost,
+        frozenset(cleared - set(lost)),
+        tuple(names),
+    )
 
 
 def _lost(
@@ -479,7 +513,10 @@ def _lost(
     surely = {node for one in observations for node in one.proven}
     surely |= {node for node, groups in partners.items() if len(groups) > 1 or (node,) in groups}
     ended = {
-        node for one in observations if one.seconds is not None and len(one.nodes) > 1 for node in one.nodes
+        node
+        for one in observations
+        if one.seconds is not None and len(one.nodes) > 1
+        for node in one.nodes
     }
     lost, paths, either = set(surely), list[Cause](), list[tuple[Cause, ...]]()
     for nodes in sorted(
@@ -534,7 +571,9 @@ def _causes(judged: Sequence[_Judged]) -> tuple[tuple[Cause, ...], tuple[tuple[C
     certain -= parts | {one for one in certain if one.nodes in whole and one.kind != "slow_node"}
     named = {one.nodes for one in certain}
     unknown = dict.fromkeys(some for _, alternatives in found for some in alternatives)
-    return tuple(sorted(certain)), tuple(some for some in unknown if not named & {one.nodes for one in some})
+    return tuple(sorted(certain)), tuple(
+        some for some in unknown if not named & {one.nodes for one in some}
+    )
 
 
 def smallest_causes(
@@ -546,7 +585,9 @@ def smallest_causes(
     for cause in _possible(judged):
         rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen))
         # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
-        if rows and (rows, cause.nodes) not in {(others, one.nodes) for one, others in touched.items()}:
+        if rows and (rows, cause.nodes) not in {
+            (others, one.nodes) for one, others in touched.items()
+        }:
             touched[cause] = rows
     certain: list[Cause] = []
     unknown: list[tuple[Cause, ...]] = []
@@ -562,7 +603,9 @@ def smallest_causes(
         certain += shared
         left = every - {row for one in shared for row in touched[one]}
         if left:
-            unknown.append(tuple(sorted(one for one in causes if touched[one] & left and one not in shared)))
+            unknown.append(
+                tuple(sorted(one for one in causes if touched[one] & left and one not in shared))
+            )
     return tuple(sorted(certain)), tuple(unknown)
 
 
@@ -602,7 +645,9 @@ def _components(touched: Mapping[Cause, Collection[int]]) -> Iterator[list[Cause
             if cause in left:
                 del left[cause]
                 part.append(cause)
-                waiting += [other for row in touched[cause] for other in by_row[row] if other in left]
+                waiting += [
+                    other for row in touched[cause] for other in by_row[row] if other in left
+                ]
         yield part
 
 
@@ -619,7 +664,9 @@ def _cover(
     for column, cause in enumerate(causes):
         matrix[np.searchsorted(places, sorted(touched[cause])), column] = 1.0
     ones = np.ones(len(causes), np.int64)
-    solved = milp(ones, constraints=LinearConstraint(matrix, 1.0), integrality=ones, bounds=Bounds(0, 1))
+    solved = milp(
+        ones, constraints=LinearConstraint(matrix, 1.0), integrality=ones, bounds=Bounds(0, 1)
+    )
     assert solved.x is not None, "taking all of them is a solution"
     return [cause for cause, taken in zip(causes, solved.x, strict=True) if taken > 0.5]
 
@@ -643,8 +690,14 @@ def second_look(
     for block in sorted({blocks.get(node, 0) for node in suspects}):
         inside = {node for node in range(len(verdict.names)) if blocks.get(node, 0) == block}
         fast = sorted((verdict.cleared - set(suspects)) & inside)
-        links = [one.nodes for one in verdict.possible if one.kind == "slow_link" and {*one.nodes} <= inside]
-        asked = _rounds_of_suspects([node for node in suspects if node in inside], fast, links, draw)
+        links = [
+            one.nodes
+            for one in verdict.possible
+            if one.kind == "slow_link" and {*one.nodes} <= inside
+        ]
+        asked = _rounds_of_suspects(
+            [node for node in suspects if node in inside], fast, links, draw
+        )
         for number, pairs in enumerate(asked):
             met = {node for pair in pairs for node in pair}
             free = [fast[place] for place in draw.permutation(len(fast)) if fast[place] not in met]
@@ -654,7 +707,10 @@ def second_look(
 
 
 def _rounds_of_suspects(
-    suspects: Sequence[int], fast: Sequence[int], links: Sequence[tuple[int, ...]], draw: np.random.Generator
+    suspects: Sequence[int],
+    fast: Sequence[int],
+    links: Sequence[tuple[int, ...]],
+    draw: np.random.Generator,
 ) -> Iterator[list[tuple[int, ...]]]:
     if not fast:
         return
@@ -669,7 +725,9 @@ def _rounds_of_suspects(
             if not set(nodes) & {node for pair in again for node in pair}:
                 again.append(nodes)
         yield again
-        around = [*dict.fromkeys(node for nodes in links for node in nodes), *fast][:MOST_NEIGHBOURS]
+        around = [*dict.fromkeys(node for nodes in links for node in nodes), *fast][
+            :MOST_NEIGHBOURS
+        ]
         for number in range(len(around) - 1 + len(around) % 2):
             pairs = PairingRound("round_robin", number).pairs(len(around))
             yield [(around[one], around[two]) for one, two in pairs]

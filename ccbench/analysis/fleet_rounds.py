@@ -55,7 +55,9 @@ def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
     if any(map(_is_end, points)):
         return ()  # no rank can be had any more: what was measured must do
     lost = {group for point in points for group in lost_groups(point)}
-    timed = {(_kind_of(point), group) for point in points if point.is_timed for group in point.members}
+    timed = {
+        (_kind_of(point), group) for point in points if point.is_timed for group in point.members
+    }
     added = {row.get("groups") for row in run.manifest.mappings(FURTHER_CASES)}
     ahead: list[Case | None] = []
     for point in (point for point in points if lost_groups(point)):
@@ -98,7 +100,8 @@ def without(case: Case, out: Collection[int]) -> Case | None:
     whole = [part for part, length in zip(kept, lengths, strict=True) if len(part) == length]
     halves = [part for part, length in zip(kept, lengths, strict=True) if 2 * len(part) == length]
     return _with(
-        case, whole + [sorted(one + two) for one, two in zip(halves[::2], halves[1::2], strict=False)]
+        case,
+        whole + [sorted(one + two) for one, two in zip(halves[::2], halves[1::2], strict=False)],
     )
 
 
@@ -123,7 +126,10 @@ def _looked_again(run: Run) -> tuple[Case, ...]:
     cases = []
     for nodes in filter(None, rounds):
         for (kind, ends, by_rail), node in kinds.items():
-            ranks = [[[rank for rank, of in enumerate(node) if of == one] for one in some] for some in nodes]
+            ranks = [
+                [[rank for rank, of in enumerate(node) if of == one] for one in some]
+                for some in nodes
+            ]
             if by_rail:
                 groups = [list(rail) for both in ranks for rail in zip(*both, strict=False)]
             else:
@@ -143,7 +149,9 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
     free = [node for node in sorted(verdict.cleared) if node not in partners]
     proven = {node for one in observations for node in one.proven}
     for node, groups in sorted(partners.items()):
-        told = any(len(partners[other]) > 1 or other in proven for group in groups for other in group)
+        told = any(
+            len(partners[other]) > 1 or other in proven for group in groups for other in group
+        )
         partner = next((one for one in free if (min(node, one), max(node, one)) not in met), None)
         if partner is not None and not told and node not in looked:
             free.remove(partner)

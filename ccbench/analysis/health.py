@@ -208,7 +208,9 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
     for point in wrong[:MOST_NAMED]:
         rank = re.match(r"(rank \d+): ", point.detail)  # as verification says it
         what = f"{rank[1]} in {point.label}" if rank else point.label
-        found.append(_finding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else "")))
+        found.append(
+            _finding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else ""))
+        )
     if len(wrong) > MOST_NAMED:
         found.append(_finding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
     # Cases that failed or hung, by reason: the reason names the rank.
@@ -260,7 +262,8 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
     kept = [(name, seen) for (_, name), seen in missed.items() if not members[name] & ranks.keys()]
     kept.sort(key=lambda item: -max(ratio for ratio, _ in item[1]))
     return ranks, [
-        _finding("slow_pair", name, "; ".join(text for _, text in seen)) for name, seen in kept[:MOST_NAMED]
+        _finding("slow_pair", name, "; ".join(text for _, text in seen))
+        for name, seen in kept[:MOST_NAMED]
     ]
 
 
@@ -308,5 +311,7 @@ def _evidence(
     )
     others = Counter(flag for point in timed for flag in point.flags if flag not in DEVICE_FAULTS)
     if others:
-        lines.append("flags: " + ", ".join(f"{flag} ({count})" for flag, count in others.most_common(4)))
+        lines.append(
+            "flags: " + ", ".join(f"{flag} ({count})" for flag, count in others.most_common(4))
+        )
     return lines

@@ -174,7 +174,9 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
             if name not in ("name", "uuid", "bus_id", "index", "serial"):
                 gpus[f"GPU {name}"].append(value)
     # One value stands for all GPUs that have the same.
-    of_all = {name: all_of[0] for name, all_of in gpus.items() if all_of.count(all_of[0]) == len(all_of)}
+    of_all = {
+        name: all_of[0] for name, all_of in gpus.items() if all_of.count(all_of[0]) == len(all_of)
+    }
 
     found: dict[str, Any] = {
         "machine": manifest.machine,
@@ -189,7 +191,9 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
         **of_all,
         **manifest.mapping("environment", "variables"),
     }
-    return {name: _text(value) for name, value in found.items() if value not in (None, "", {}, [], ())}
+    return {
+        name: _text(value) for name, value in found.items() if value not in (None, "", {}, [], ())
+    }
 
 
 def machine_of(manifest: Manifest, group_by_hardware: bool = False) -> str:
@@ -303,9 +307,7 @@ class History:
         if self.long_enough:
             return ""
         seen = max((len(series.seen) for series in self.series), default=0)
-        return (
-            f"Cannot say: {plural(seen, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
-        )
+        return f"Cannot say: {plural(seen, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
 
 
 def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
@@ -314,7 +316,9 @@ def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
     found: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():
-            raise RunFolderError(f"{root}: not a folder; name one that holds run folders, such as results")
+            raise RunFolderError(
+                f"{root}: not a folder; name one that holds run folders, such as results"
+            )
         for folder, below, files in os.walk(root):
             if MANIFEST_NAME in files:
                 below.clear()  # a run folder holds no other
@@ -325,7 +329,10 @@ def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def history_of(
-    folders: Sequence[Path], minimum_change: float = 0.03, group_by_hardware: bool = False, only: str = ""
+    folders: Sequence[Path],
+    minimum_change: float = 0.03,
+    group_by_hardware: bool = False,
+    only: str = "",
 ) -> History:
     """The history that ``folders`` tell. only: text that a series' label must contain.
 
@@ -358,7 +365,9 @@ def history_of(
         series.append(Series(label, machine, tuple(seen for seen, _ in members), levels, moved))
     # By label, and before that those with the newest steps.
     series.sort(key=lambda one: (one.label, one.machine))
-    series.sort(key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True)
+    series.sort(
+        key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True
+    )
     return History(runs, tuple(series), tuple(problems))
 
 
@@ -366,7 +375,11 @@ def _seen(run: Run, only: str) -> dict[str, Seen]:
     """The median of each case, by label; samples are not held while other runs are read."""
     told: dict[str, list[Point]] = defaultdict(list)
     for point in run.points:
-        words = (point.label, "simulated" * point.simulated, f"source {point.source}" * point.imported)
+        words = (
+            point.label,
+            "simulated" * point.simulated,
+            f"source {point.source}" * point.imported,
+        )
         label = " ".join(filter(None, words))
         if point.is_timed and not point.emulated and only in label:
             told[label].append(point)
@@ -402,7 +415,9 @@ def history_lines(history: History) -> list[str]:
         lines.append(
             f"    {change.machine}; run {change.run}, {plural(change.runs_after, 'run')} on the new level"
         )
-        lines += [f"    {line}" for line in change.environment] or ["    nothing that was recorded changed"]
+        lines += [f"    {line}" for line in change.environment] or [
+            "    nothing that was recorded changed"
+        ]
     if len(history.changes) > MOST_LINES:
         lines.append(f"and {len(history.changes) - MOST_LINES} older steps")
     words = f"{plural(history.runs, 'run')}, {len(history.series)} series"

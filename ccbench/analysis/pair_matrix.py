@@ -45,7 +45,9 @@ class Joined:
 
     def word(self, one: int, other: int) -> str:
         """The class of the path between two ranks."""
-        return self.inside(one, other) if self.machines[one] == self.machines[other] else OTHER_MACHINE
+        return (
+            self.inside(one, other) if self.machines[one] == self.machines[other] else OTHER_MACHINE
+        )
 
     def link_class(self, members: Sequence[int]) -> LinkClass:
         """Return the class of a group; groups that are joined alike have the same."""
@@ -221,7 +223,12 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
         usual = matrix.usual_seconds[link_class]
         low, ratio = matrix.low_seconds[source][target], matrix.ratio(source, target)
         many = matrix.class_sizes[link_class] >= FEWEST_OF_A_CLASS
-        if many and not matrix.doubts[source][target] and ratio > slowest and (low is None or low > usual):
+        if (
+            many
+            and not matrix.doubts[source][target]
+            and ratio > slowest
+            and (low is None or low > usual)
+        ):
             found.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))
     return tuple(sorted(found, key=lambda miss: -miss.ratio))
 
@@ -251,7 +258,9 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
 
 def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMatrix:
     first = next(iter(pairs.values()))
-    settings = [name for name in _KIND if name not in ("collective", "backend", "dtype", "ranks", "nodes")]
+    settings = [
+        name for name in _KIND if name not in ("collective", "backend", "dtype", "ranks", "nodes")
+    ]
 
     def cells(value: Callable[[Point], Cell], empty: Cell) -> tuple[tuple[Cell, ...], ...]:
         table = [[empty] * first.ranks for _ in range(first.ranks)]
@@ -263,7 +272,9 @@ def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMa
 
     return PairMatrix(
         backend=first.backend,
-        setting=", ".join(filter(None, (AXIS[name].label_of(getattr(first, name)) for name in settings))),
+        setting=", ".join(
+            filter(None, (AXIS[name].label_of(getattr(first, name)) for name in settings))
+        ),
         dtype=first.dtype,
         ranks=first.ranks,
         nodes=first.nodes,
@@ -294,7 +305,10 @@ def _link_rates(run: Run, point: Point) -> Table:
             sources = [source for source in range(ranks) for _ in range(ranks)]
             links = routes.route(sources, list(range(ranks)) * ranks)
             speeds = routes.link_bytes_per_second
-            slowest = [min((float(speeds[link]) for link in row if link >= 0), default=None) for row in links]
+            slowest = [
+                min((float(speeds[link]) for link in row if link >= 0), default=None)
+                for row in links
+            ]
     return tuple(tuple(slowest[row * ranks : (row + 1) * ranks]) for row in range(ranks))
 
 

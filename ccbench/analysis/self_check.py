@@ -64,7 +64,9 @@ class SelfCheck:
     def doubt(self) -> str:
         """A reason not to trust comparisons at these settings with such data; empty where there is none."""
         if not self.points:
-            return "no point can be judged: flagged, too few rounds, not measured, or not in both runs"
+            return (
+                "no point can be judged: flagged, too few rounds, not measured, or not in both runs"
+            )
         if self.false_alarms > MOST_FALSE:
             return f"false alarms at {self.false_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
         if self.direct is not None and self.direct_alarms is None:
@@ -101,7 +103,9 @@ def check_self(
         rounds = [one_round for side in sides for one_round in side.rounds]
         each = len(rounds) // len(sides)
         # The same points are judged as a comparison would judge, but for the arrangement of the two runs.
-        whole = len(sides) == len(cases) and not any(obstacle_of(side, "run", settings) for side in sides)
+        whole = len(sides) == len(cases) and not any(
+            obstacle_of(side, "run", settings) for side in sides
+        )
         if whole and not sides[0].simulated and enough_rounds(each, each, settings.confidence):
             kept.append(points[0])
             tables.append(rounds)

@@ -199,7 +199,9 @@ def rank_p(base: Floats, new: Floats) -> Floats:
     # Points with as many rounds on either side share one distribution.
     for n, m in np.unique(counts, axis=0).tolist():
         rows = np.flatnonzero((counts == (n, m)).all(axis=1))
-        left, right = (one[rows][~np.isnan(one[rows])].reshape(len(rows), -1) for one in (base, new))
+        left, right = (
+            one[rows][~np.isnan(one[rows])].reshape(len(rows), -1) for one in (base, new)
+        )
         # Pairs in which the base is the faster one; ties count half.
         wins = np.zeros(len(rows))
         for column in range(m):
@@ -229,13 +231,17 @@ def trimmed_p(differences: Floats) -> Floats:
     cut = (TRIMMED * count).astype(np.int64)
     places = np.arange(ordered.shape[1])
     inner = np.clip(places, cut[:, None], (count - cut - 1)[:, None])
-    winsorized = np.where(places < count[:, None], np.take_along_axis(ordered, inner, axis=1), np.nan)
+    winsorized = np.where(
+        places < count[:, None], np.take_along_axis(ordered, inner, axis=1), np.nan
+    )
     kept = count - 2 * cut
     mean = np.nanmean(np.where(inner == places, ordered, np.nan), axis=1)
     spread = np.nanstd(winsorized, axis=1, ddof=1) * np.sqrt((count - 1) / (kept * (kept - 1)))
     still = spread < 1e-12  # as in welch_p
     found = 2 * special.stdtr(kept - 1, -np.abs(mean) / np.where(still, 1.0, spread))
-    return np.asarray(np.where(still, np.where(np.abs(mean) > 1e-9, 0.0, 1.0), found), dtype=np.float64)
+    return np.asarray(
+        np.where(still, np.where(np.abs(mean) > 1e-9, 0.0, 1.0), found), dtype=np.float64
+    )
 
 
 def sign_p(differences: Floats) -> Floats:
@@ -267,7 +273,9 @@ def corrected(p_values: Floats) -> Floats:
     count = len(p_values)
     order = np.argsort(p_values)
     found = np.empty(count)
-    found[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * (count - np.arange(count))))
+    found[order] = np.minimum(
+        1.0, np.maximum.accumulate(p_values[order] * (count - np.arange(count)))
+    )
     return found
 
 
@@ -292,7 +300,8 @@ def ratio_intervals(
     for start in range(0, len(base), POINTS_AT_ONCE):
         chunk = slice(start, start + POINTS_AT_ONCE)
         old, now = (
-            resampled_medians(one[chunk], draws, [seed, side]) for side, one in enumerate((base, new))
+            resampled_medians(one[chunk], draws, [seed, side])
+            for side, one in enumerate((base, new))
         )
         ratios = np.sort(now / old, axis=1)
         # Outwards to a replicate that exists: the interval is never narrower than the tails say.

@@ -148,10 +148,13 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
             path.append(text)
         found = []
         if path:
-            found.append(SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}"))
+            found.append(
+                SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}")
+            )
         for odd in _odd_among_peers(backend, cases):
             if not any(
-                set(odd.members) <= set(one.members) or set(odd.members) >= set(one.members) for one in found
+                set(odd.members) <= set(one.members) or set(odd.members) >= set(one.members)
+                for one in found
             ):
                 found.append(odd)
         named += found
@@ -170,7 +173,9 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
         if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
             continue
         slowest = max(siblings, key=siblings.__getitem__)
-        ratio = siblings[slowest] / median(time for group, time in siblings.items() if group != slowest)
+        ratio = siblings[slowest] / median(
+            time for group, time in siblings.items() if group != slowest
+        )
         is_slow = math.log(ratio) >= one.least(SLOW_HALF)
         ratios[tuple(siblings)].append((slowest, ratio if is_slow else 0.0))
     for parts in sorted(ratios, key=lambda groups: -len(groups[0])):
@@ -178,7 +183,10 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
             times = [ratio for slowest, ratio in ratios[parts] if slowest == group and ratio]
             if len(times) >= max(FEWEST_CASES, DECIDED * len(ratios[parts])):
                 words = f"ranks {format_ranks(group)} ({median(times):.2f} times as long as the rest of "
-                return group, f"{words}{format_ranks(parent)} in {len(times)} of {len(ratios[parts])} cases)"
+                return (
+                    group,
+                    f"{words}{format_ranks(parent)} in {len(times)} of {len(ratios[parts])} cases)",
+                )
     return None
 
 
@@ -197,7 +205,9 @@ def _odd_among_peers(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]
             for place in high_outliers(logs, one.least(SLOW_GROUP)):
                 ratios[one.expression, groups[place]].append(math.exp(logs[place]))
     # The order of expressions is that of their first cases.
-    for (expression, group), times in sorted(ratios.items(), key=lambda item: [*counted].index(item[0][0])):
+    for (expression, group), times in sorted(
+        ratios.items(), key=lambda item: [*counted].index(item[0][0])
+    ):
         if len(times) >= max(FEWEST_CASES, DECIDED * counted[expression]):
             text = (
                 f"{median(times):.2f} times the usual time of its peers ({expression}) in "
@@ -300,7 +310,9 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
     What other programs took is no rank's fault.
     """
     # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
-    polling = [one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags]
+    polling = [
+        one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags
+    ]
     found = []
     for one in _blamed(polling, _gets_least):
         # A rank's processor time over the least that a rank gets that does not lack it.
@@ -382,4 +394,8 @@ def _could_run(point: Point) -> list[float]:
     # other load alone.
     if not _is_loaded(point):
         return list(shares)
-    return [had + waited for had, waited in zip(shares, queued, strict=True)] if shares and queued else []
+    return (
+        [had + waited for had, waited in zip(shares, queued, strict=True)]
+        if shares and queued
+        else []
+    )

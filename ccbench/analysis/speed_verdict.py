@@ -43,10 +43,16 @@ BROKEN_FROM = {"latency": 5.0, "middle": 5.0, "large": 3.0}
 """Times the prediction, at every size of a regime, above which something is broken, whatever p-value so few
 systems can support: of the published healthy logs none comes beyond 3.2, 1.8 and 1.9."""
 
-UNJUDGED_FLAGS = frozenset(flag.value for flag in Flag if flag.about is About.FIGURES) | {Flag.LOOPBACK.value}
+UNJUDGED_FLAGS = frozenset(flag.value for flag in Flag if flag.about is About.FIGURES) | {
+    Flag.LOOPBACK.value
+}
 """Flags of cases whose figures are no times between devices, or contradict each other."""
 
-ENDINGS = {"crashed": "the program crashed", "hung": "the program hung", "cut": "the output is cut off"}
+ENDINGS = {
+    "crashed": "the program crashed",
+    "hung": "the program hung",
+    "cut": "the output is cut off",
+}
 """Outcomes of an imported file that leave something unmeasured, in sentences."""
 
 WORDS = {"latency": "small messages", "middle": "middle sizes", "large": "large messages"}
@@ -113,7 +119,11 @@ class RegimeVerdict:
     def figure(self, seconds: float) -> str:
         """``seconds`` at the size shown, as a time or as the bus bandwidth that follows."""
         rate = None if self.in_seconds else self.point.busbw_at(seconds)
-        return format_seconds(float(f"{seconds:.3g}")) if rate is None else f"{float(f'{rate:.3g}'):g} GB/s"
+        return (
+            format_seconds(float(f"{seconds:.3g}"))
+            if rate is None
+            else f"{float(f'{rate:.3g}'):g} GB/s"
+        )
 
     def span(self, first: float, last: float) -> str:
         """``430 to 490 GB/s``, of two times in seconds; one figure where the two are alike."""
@@ -150,7 +160,9 @@ class SpeedVerdict:
         if self.wrong:
             return Word.WRONG
         order = list(Word)
-        word = min((regime.word for regime in self.regimes), key=order.index, default=Word.CANNOT_SAY)
+        word = min(
+            (regime.word for regime in self.regimes), key=order.index, default=Word.CANNOT_SAY
+        )
         return Word.CANNOT_SAY if self.unfinished and word is Word.NORMAL else word
 
     @property
@@ -187,7 +199,9 @@ class SpeedVerdict:
         signed, unproven = [], []
         for cause in self.causes:
             span = worst.span(cause.slowest_seconds, cause.fastest_seconds)
-            text = cause.rule.name + (f", which gives {span} here" if worst is self.regimes[0] else "")
+            text = cause.rule.name + (
+                f", which gives {span} here" if worst is self.regimes[0] else ""
+            )
             if cause.sign:
                 signed.append(f"{text} ({cause.sign} was seen)")
             else:
@@ -199,7 +213,9 @@ class SpeedVerdict:
             parts.append("no cause that is known gives these times")
         seen = "; ".join(parts)
         checks = dict.fromkeys(one.rule.check for one in self.causes)
-        cure = "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
+        cure = (
+            "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
+        )
         return Finding("problem" if self.broken else "doubt", "slow", (), seen, cure, subject)
 
     @property
@@ -220,7 +236,10 @@ class SpeedVerdict:
                     "seconds": one.point.median_seconds,
                     "expected_seconds": list(one.usual_seconds or ()) or None,
                     "over_predicted": one.factor,
-                    **{name: getattr(one.typical, name, None) for name in ("p_slow", "p_fast", "systems")},
+                    **{
+                        name: getattr(one.typical, name, None)
+                        for name in ("p_slow", "p_fast", "systems")
+                    },
                 }
                 for one in self.regimes
             ],
@@ -281,7 +300,9 @@ def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:
             reason = f"the closing lines count {plural(counted, 'wrong value')}, of rows that are left out"
             found.insert(0, SpeedVerdict(file.log.source, reason=reason, wrong=True))
         elif file.log.outcome in (Outcome.CRASHED, Outcome.HUNG):
-            found.append(SpeedVerdict(file.log.source, reason=f"{ended}{detail}; no case could be imported"))
+            found.append(
+                SpeedVerdict(file.log.source, reason=f"{ended}{detail}; no case could be imported")
+            )
     return tuple(found)
 
 
@@ -300,9 +321,7 @@ def wrong_text(run: Run, wrong: Sequence[Point], cases: int) -> str:
     closing = f"the closing line counts {plural(counted, 'wrong value')}"
     unjudged = "; no verdict on speed is given where data are wrong"
     if all(point.detail.endswith(NO_ROW_SHOWS_THEM) for point in wrong):
-        return (
-            f"{closing}, {NO_ROW_SHOWS_THEM}: {len(wrong)} of {plural(cases, 'case')} are in doubt{unjudged}"
-        )
+        return f"{closing}, {NO_ROW_SHOWS_THEM}: {len(wrong)} of {plural(cases, 'case')} are in doubt{unjudged}"
     worst = max(wrong, key=lambda point: point.wrong_elements or 0)
     place = "in place" if worst.in_place else "out of place"
     count = f", {plural(worst.wrong_elements, 'wrong element')}" if worst.wrong_elements else ""
@@ -321,7 +340,9 @@ def _tables_of(run: Run, points: Sequence[Point]) -> list[Mapping[str, Any]]:
 
 def _facts(tables: Sequence[Mapping[str, Any]], name: str) -> list[int]:
     """Whole numbers of that name among the facts of imported tables."""
-    return [number for table in tables if isinstance(number := Manifest(table).at("facts", name), int)]
+    return [
+        number for table in tables if isinstance(number := Manifest(table).at("facts", name), int)
+    ]
 
 
 def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
@@ -339,7 +360,9 @@ def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
     if ended in ENDINGS and not (whole and ended == "cut"):
         detail = file.text("detail")
         parts.append(ENDINGS[ended] + f" ({detail})" * bool(detail))
-    announced, printed = (sum(_facts(tables, name)) for name in ("announced_sizes", "printed_sizes"))
+    announced, printed = (
+        sum(_facts(tables, name)) for name in ("announced_sizes", "printed_sizes")
+    )
     short = 2 * printed < announced
     if short:
         sizes = [point.size_bytes for point in asked]
@@ -349,7 +372,9 @@ def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
             f"for {format_size(min(smallest, default=0))} to {format_size(max(largest, default=0))}, "
             f"the rows are of {format_size(min(sizes))} to {format_size(max(sizes))}"
         )
-    failed = any(point.status in FAILURES for point in asked) or (not whole and ended in ("crashed", "hung"))
+    failed = any(point.status in FAILURES for point in asked) or (
+        not whole and ended in ("crashed", "hung")
+    )
     return "; ".join(parts), failed or short or 2 * count > len(asked)
 
 
@@ -401,10 +426,16 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
         return request, None
     if system.generation is Generation.ASCEND:
         return f"no times of {able.library or first.backend} on healthy systems are known", None
-    judged = [one for one in points if one.predicted_seconds and one.predicted_low_80_seconds is not None]
+    judged = [
+        one for one in points if one.predicted_seconds and one.predicted_low_80_seconds is not None
+    ]
     if not judged:
         told = run.manifest.at("unpriced")
-        why = str(told[0]) if isinstance(told, list) and told else "no prediction with an interval was made"
+        why = (
+            str(told[0])
+            if isinstance(told, list) and told
+            else "no prediction with an interval was made"
+        )
         return why, None
     predicted = [one.predicted_seconds or 0.0 for one in judged]
     measured = [one.median_seconds or 0.0 for one in judged]
@@ -442,7 +473,9 @@ def collapse_text(points: Sequence[Point]) -> str:
             if rates[place] < COLLAPSE * min(max(rates[: place + 1]), max(rates[place:]))
         ]
         if len(low) > 1:
-            texts.append(f"{'in' if in_place else 'out of'} place from {low[0].size} to {low[-1].size}")
+            texts.append(
+                f"{'in' if in_place else 'out of'} place from {low[0].size} to {low[-1].size}"
+            )
     faster = "smaller and larger sizes are more than twice as fast"
     return f"collapse {' and '.join(texts)}: {faster}" if texts else ""
 
@@ -451,7 +484,9 @@ def _factor(point: Point) -> float:
     return (point.median_seconds or 0.0) / (point.predicted_seconds or 1.0)
 
 
-def regime_verdict(regime: str, points: Sequence[Point], typical: Typicality | None) -> RegimeVerdict:
+def regime_verdict(
+    regime: str, points: Sequence[Point], typical: Typicality | None
+) -> RegimeVerdict:
     """The verdict on ``points``, which are of one regime and have predictions with intervals."""
     ordered = sorted(points, key=_factor)
     shown = ordered[(len(ordered) - 1) // 2]
@@ -491,7 +526,9 @@ def _causes(
         return ()
     largest, *smaller = regimes
     # The last size is the one that a cause's rate is told at.
-    members = [one for one in points if one.case_id in largest.case_ids and one is not largest.point]
+    members = [
+        one for one in points if one.case_id in largest.case_ids and one is not largest.point
+    ]
     members.append(largest.point)
     file = run.manifest.imported(largest.point.source)
     settings = {**run.manifest.mapping("environment", "variables"), **file.mapping("environment")}
@@ -500,7 +537,9 @@ def _causes(
     signs += dict.fromkeys(flag for one in points for flag in one.flags)
     return causes_of(
         system,
-        sized(request, (one.size_bytes for one in members), members[-1].dtype, members[-1].in_place),
+        sized(
+            request, (one.size_bytes for one in members), members[-1].dtype, members[-1].in_place
+        ),
         [one.median_seconds or 0.0 for one in members],
         any(one.word is Word.SLOW for one in smaller) if smaller else None,
         "\n".join(signs),
@@ -520,7 +559,9 @@ def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
     if not known:
         return ""
     # Fewer systems were measured at small sizes: what is said is of the regime that most are known of.
-    origins = dict.fromkeys(one.origin for one in known if one.systems == max(each.systems for each in known))
+    origins = dict.fromkeys(
+        one.origin for one in known if one.systems == max(each.systems for each in known)
+    )
     called, systems = false_alarms()
     return (
         f"Expected: where 80 % of healthy systems lie, from {'; '.join(origins)}. Of {systems} healthy ones, "

@@ -60,7 +60,10 @@ class Choice:
         name = self.algorithm if self.protocol == DEFAULT else f"{self.algorithm}/{self.protocol}"
         words = [f"{self.backend} {name}"]
         words += [f"{self.channels} channels"] if self.channels else []
-        words += [axis.label_of(one) for axis, one in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)]
+        words += [
+            axis.label_of(one)
+            for axis, one in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)
+        ]
         return ", ".join(filter(None, (*words, self.variant)))
 
 
@@ -341,7 +344,9 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
             seconds, interval = float(median(one.median_seconds for one in timings)), None
             if all(one.samples_seconds for one in timings):
                 samples = [sample for one in timings for sample in one.samples_seconds]
-                rounds = [n for one in timings for n in (one.round_samples or (len(one.samples_seconds),))]
+                rounds = [
+                    n for one in timings for n in (one.round_samples or (len(one.samples_seconds),))
+                ]
                 among = rounds_interval(samples, rounds, confidence)
                 interval = among if among.confidence >= confidence else None
                 # The run's own median may be that of the rounds; the interval must hold it.
@@ -369,7 +374,9 @@ def _gain(faster: _Speed, slower: _Speed) -> Gain:
 
 
 def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize:
-    order = sorted(speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice))
+    order = sorted(
+        speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice)
+    )
     best = order[0]
     if len(order) == 1:
         return AtSize(size, best, None, None, None, "nothing else was measured")
@@ -417,7 +424,11 @@ def _is_slower(one: _Speed, rival: _Speed, rules: Rules) -> bool:
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
     at_sizes = [speeds[one.size_bytes][choice] for one in looked] if choice is not None else []
-    own = [one for one in looked if choice is not None and one.choice == choice and one.gain is not None]
+    own = [
+        one
+        for one in looked
+        if choice is not None and one.choice == choice and one.gain is not None
+    ]
     gains = sorted((one.gain for one in own if one.gain is not None), key=lambda gain: gain.median)
     reasons = list(dict.fromkeys(one.why for one in looked if one.why)) if choice is None else []
     sizes = tuple(one.size_bytes for one in looked)
@@ -430,7 +441,9 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         rivals=tuple(dict.fromkeys(one.rival for one in (own or looked) if one.rival is not None)),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,
-        bridged_bytes=tuple(one.size_bytes for one in looked if choice is not None and one.choice != choice),
+        bridged_bytes=tuple(
+            one.size_bytes for one in looked if choice is not None and one.choice != choice
+        ),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
         without_interval=any(one.gain is not None and one.gain.low is None for one in looked),
         channels=(choice.channels or used) if choice else 0,

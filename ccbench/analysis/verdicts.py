@@ -86,7 +86,9 @@ class Thresholds:
         for rule in self.rules if points else ():
             for name in sorted(rule.backends - set(there)):
                 cure = suggestion(name, there)
-                found.append(f"{rule.place}.backend: {shown(name)} is a backend of no point; {cure}")
+                found.append(
+                    f"{rule.place}.backend: {shown(name)} is a backend of no point; {cure}"
+                )
             if not any(rule.fits(*point) for point in points) and rule.backends <= set(there):
                 cure = "check its collective and size, or leave it out"
                 found.append(f"{rule.place}: fits no point of either side; {cure}")
@@ -100,7 +102,9 @@ def load_thresholds(path: Path | str, default: float = DEFAULT_THRESHOLD) -> Thr
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a file of thresholds") from None
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror}); name a file of thresholds"
+        ) from None
     return read_thresholds(content, str(path), default)
 
 
@@ -116,18 +120,24 @@ def read_thresholds(
         raise first_error(problem, document.origin) from None
     rules = (
         Rule(
-            rule.threshold, rule.collective, rule.backend, rule.size.low, rule.size.high,
+            rule.threshold,
+            rule.collective,
+            rule.backend,
+            rule.size.low,
+            rule.size.high,
             place=str(document.origin.error(("rules", number), "")),
         )
         for number, rule in enumerate(found.rules)
-    )  # fmt: skip
+    )
     return Thresholds(default if found.default is None else found.default, tuple(rules))
 
 
 def _threshold(value: Any) -> float:
     fraction = parse_fraction(value)
     if not 0 < fraction < 1:
-        raise MisfitError(f"{shown(value)} decides nothing; write more than 0 % and less than 100 %")
+        raise MisfitError(
+            f"{shown(value)} decides nothing; write more than 0 % and less than 100 %"
+        )
     return fraction
 
 
@@ -323,7 +333,9 @@ class Compared:
     def sentence(self) -> str:
         """The verdict in one line."""
         counts = self.counts
-        words = {FINE: "no regression", REGRESSION: "REGRESSION", NO_VERDICT: "NO VERDICT"}[self.exit_code]
+        words = {FINE: "no regression", REGRESSION: "REGRESSION", NO_VERDICT: "NO VERDICT"}[
+            self.exit_code
+        ]
         wrong = sum(one.wrong for one in self.points)
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
         parts += [f"{wrong} with wrong results"] * bool(wrong)

@@ -33,7 +33,9 @@ GPU = Requirement("GPU", cure="a machine with an NVIDIA GPU (see the check GPU)"
 COMPILER = Requirement("C++ compiler", cure="apt-get install g++, or name a compiler with CXX")
 CUPY = Requirement("CuPy", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
 NVRTC = Requirement("NVRTC", distributions=("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"))
-NCCL = Requirement("NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"), library="libnccl")
+NCCL = Requirement(
+    "NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"), library="libnccl"
+)
 MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
 AMD_GPU = Requirement("AMD GPU", cure="a machine with an AMD GPU and ROCm", device="/dev/kfd")
 CUPY_ROCM = Requirement("CuPy for ROCm", "cupy", ("cupy-rocm-7-0", "cupy-rocm-5-0"), "rocm7")
@@ -50,7 +52,15 @@ COMPUTED = {"mode": (*ONE_BY_ONE, "overlap"), "overlap_with": ("matmul", "memory
 OUT_OF_PLACE = ("all_to_all", "all_to_all_v", "send_recv")
 """Libraries would send on what they have received."""
 
-ONE_CALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
+ONE_CALL = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "barrier",
+)
 """Collectives that every library of NCCL's shape has as one function; a barrier is an all_reduce."""
 
 GROUPS = {"groups": EVERY, "active_group": EVERY}

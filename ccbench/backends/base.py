@@ -146,9 +146,7 @@ class Backend(ABC):
         names = Counter(name for name, _ in self.environment(case))
         twice = [name for name, times in names.items() if times > 1]
         if twice and variant.name:
-            return (
-                f"variant {variant.name}: {twice[0]} is set by the library or the case already; leave it out"
-            )
+            return f"variant {variant.name}: {twice[0]} is set by the library or the case already; leave it out"
         return None
 
     def refused(self, case: Case) -> str | None:
@@ -201,7 +199,11 @@ def lacked(backend: str, case: Case) -> str | None:
     for axis in AXES:
         value = getattr(case, axis.name)
         # Where the collective has no such property, the axis holds a blank that asks for nothing.
-        if axis.name in UNDECLARED or value == axis.default or (axis.needs and not getattr(row, axis.needs)):
+        if (
+            axis.name in UNDECLARED
+            or value == axis.default
+            or (axis.needs and not getattr(row, axis.needs))
+        ):
             continue
         for (other, chosen), lacking in able.lacks.items():
             key = AXIS[other].key

@@ -74,7 +74,9 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         built(self._build)
         layout = all_buffers(seen)
         needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout)
-        if case.groups:  # the communicator of all ranks is the world's, a group's takes room of its own
+        if (
+            case.groups
+        ):  # the communicator of all ranks is the world's, a group's takes room of its own
             areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
             needed += communicator_bytes(areas)
         world = self._roomy_world(len(groups) * needed)
@@ -83,7 +85,13 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         self._inputs, self.outputs = {}, {}
         # Groups have flags and counters of their own, so that what one does never counts in another.
         self._calls = [
-            self._call(choice, seen, world, world.communicator(one.members) if case.groups else None, layout)
+            self._call(
+                choice,
+                seen,
+                world,
+                world.communicator(one.members) if case.groups else None,
+                layout,
+            )
             for one in groups
         ]
         self._seed = 0
@@ -131,7 +139,9 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         # The old arena still counts as used; it goes before the new one is made.
         available = available_memory_bytes()
         if available is not None and needed_bytes > MEMORY_SHARE * available:
-            raise OutOfMemory(f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are to be had")
+            raise OutOfMemory(
+                f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are to be had"
+            )
         self._world = None
         self._room_bytes = max(needed_bytes, 1 << 20)
         self._world = HostWorld(

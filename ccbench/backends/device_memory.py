@@ -50,7 +50,9 @@ class DeviceMemory(HostMemory):
         self._cuda = cuda
         exchange = endpoint.exchange
         told = [text.decode() for text in exchange.all_gather(name.encode())]
-        self._gpus = tuple(f"GPU {gpu} of {host}" for gpu, host in zip(told, exchange.hosts, strict=True))
+        self._gpus = tuple(
+            f"GPU {gpu} of {host}" for gpu, host in zip(told, exchange.hosts, strict=True)
+        )
         self._flags = (Flag.LOOPBACK,) if len(set(self._gpus)) < endpoint.ranks else ()
         self._devices = DeviceWatch([name] if watched is None else watched)
         self._address = self._capacity_bytes = self._used_bytes = 0
@@ -78,14 +80,18 @@ class DeviceMemory(HostMemory):
         full = [rank for rank, (fitted, _) in enumerate(told) if not fitted]
         if full:
             self._free()
-            raise OutOfMemory(f"{self._gpus[full[0]]} has no {told[full[0], 1]:.0f} bytes left in one piece")
+            raise OutOfMemory(
+                f"{self._gpus[full[0]]} has no {told[full[0], 1]:.0f} bytes left in one piece"
+            )
         self._used_bytes = 0
 
     def _free(self) -> None:
         at, self._address, self._capacity_bytes = self._address, 0, 0
         self._cuda.free(at)
 
-    def new_buffer(self, elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int) -> Array:
+    def new_buffer(
+        self, elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int
+    ) -> Array:
         """The next piece of what was reserved."""
         aligned = -(-(self._address + self._used_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         begin = aligned - self._address + misalignment_bytes

@@ -29,7 +29,15 @@ from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.cases import ONE_PROCESS, Case, CaseFacts, capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
-from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
+from ccbench.verification import (
+    Array,
+    Mismatch,
+    Piece,
+    check,
+    expected_pieces,
+    part_of,
+    rounding_of,
+)
 
 FIRST_OF_WARM_UP = -1
 """Number of the first launches of a case, for ``begin_sample``."""
@@ -158,7 +166,9 @@ class TeamEndpoint(Endpoint):
     def arm(self, case: Case) -> None:
         """Remember which of this process's ranks must misbehave in ``case``, which comes next, and how."""
         fault = self._any_fault
-        self._faults = [(rank, fault) for rank in self.own_ranks(case) if fault and fault.matches(case, rank)]
+        self._faults = [
+            (rank, fault) for rank in self.own_ranks(case) if fault and fault.matches(case, rank)
+        ]
 
     def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
@@ -236,7 +246,8 @@ class PerProcessEndpoint(TeamEndpoint):
     def position(self) -> Position:
         """Return where this rank is; asked from another thread while the rank works."""
         activity, sample, barriers = (
-            self.control.read(self.rank, word) for word in (Word.ACTIVITY, Word.SAMPLE, Word.BARRIER)
+            self.control.read(self.rank, word)
+            for word in (Word.ACTIVITY, Word.SAMPLE, Word.BARRIER)
         )
         return Position(activity, sample, barriers)
 
@@ -298,7 +309,9 @@ class SingleProcessEndpoint(TeamEndpoint):
             part = part_of(case, rank)
             if part and part.receives:
                 seeded = part.seeded(seed)
-                found.append(self.compared(rank, output, part.case, part.group_rank, seeded, launches))
+                found.append(
+                    self.compared(rank, output, part.case, part.group_rank, seeded, launches)
+                )
         return merged_mismatch(found)
 
     def compared(
@@ -335,13 +348,21 @@ class SingleProcessEndpoint(TeamEndpoint):
 def merged_mismatch(found: Iterable[Mismatch | None]) -> Mismatch | None:
     """Return the first mismatch, with the wrong elements of all; None where nothing is wrong."""
     wrong = [one for one in found if one]
-    return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None
+    return (
+        replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong))
+        if wrong
+        else None
+    )
 
 
 def setup_mismatch(name: str, rank: int, place: int, ranks: int, seen: int) -> Mismatch | None:
     """Return what is wrong where ``seen`` ranks are in what a setup made for ``place`` of ``ranks`` ranks."""
     expected = len(range(place % 2, ranks, 2)) if name == "comm_split" else ranks
-    return None if seen == expected else Mismatch(rank, 1, 0, f"{seen} ranks answer", f"{expected} ranks")
+    return (
+        None
+        if seen == expected
+        else Mismatch(rank, 1, 0, f"{seen} ranks answer", f"{expected} ranks")
+    )
 
 
 class WorkerGroup(ABC):

@@ -81,7 +81,9 @@ class Fault:
         if self.kind == "element":
             bits[middle] ^= 1
         if self.kind == "nan":
-            bits[middle] = np.iinfo(bits.dtype).max  # all ones: a NaN in every IEEE format, -1 as integer
+            bits[middle] = np.iinfo(
+                bits.dtype
+            ).max  # all ones: a NaN in every IEEE format, -1 as integer
         # Two chunks change places: every value is one that the buffer should hold, only not there.
         if self.kind == "swap":
             quarter = max(1, middle // 2)
@@ -104,7 +106,9 @@ def fault_from_environment() -> Fault | None:
         value = fields.get(key, "0")
         if not value.isdecimal() and value != otherwise:
             also = f" or {otherwise!r}" if otherwise else " of bytes"
-            raise UsageError(f"{VARIABLE}: {text!r}: {key} is {value!r}; write a whole number{also}")
+            raise UsageError(
+                f"{VARIABLE}: {text!r}: {key} is {value!r}; write a whole number{also}"
+            )
     if kind not in _KINDS or not fields.keys() <= _KEYS:
         raise UsageError(
             f"{VARIABLE}: {text!r} is not a fault; write kind:key=value:..., a kind of {', '.join(_KINDS)}, "

@@ -96,7 +96,9 @@ class Route:
 def open_store(host: str, port: int, **listening: int) -> Any:
     """Return torch's store at ``host``; listening: the socket of whoever keeps it, ``master_listen_fd``."""
     store, limit = import_module("torch.distributed").TCPStore, timedelta(seconds=MEET_SECONDS)
-    return store(host, port, None, bool(listening), timeout=limit, wait_for_workers=False, **listening)
+    return store(
+        host, port, None, bool(listening), timeout=limit, wait_for_workers=False, **listening
+    )
 
 
 def meet(exchange: ControlChannel) -> Route:
@@ -113,7 +115,9 @@ def meet(exchange: ControlChannel) -> Route:
     local = len(set(exchange.hosts)) == 1
     store = offer = None
     if exchange.rank == 0:
-        listener = socket.create_server((LOOPBACK if local else "", 0), backlog=max(128, exchange.ranks))
+        listener = socket.create_server(
+            (LOOPBACK if local else "", 0), backlog=max(128, exchange.ranks)
+        )
         port = listener.getsockname()[1]
         outside = [address for address in interfaces.values() if not address.startswith("127.")]
         candidates = [LOOPBACK] if local else [chosen] if chosen else outside or [LOOPBACK]
@@ -125,7 +129,10 @@ def meet(exchange: ControlChannel) -> Route:
     if store is None:
         # The first of rank 0's addresses that answers, and this rank's own towards it.
         for theirs in candidates:
-            with suppress(OSError), socket.create_connection((theirs, port), timeout=TRY_SECONDS) as way:
+            with (
+                suppress(OSError),
+                socket.create_connection((theirs, port), timeout=TRY_SECONDS) as way,
+            ):
                 mine = str(way.getsockname()[0])
                 break
         else:
@@ -141,7 +148,9 @@ def meet(exchange: ControlChannel) -> Route:
     if exchange.rank == 0:
         mine = told[-1] if exchange.ranks > 1 else candidates[0]
     address = LOOPBACK if local and not chosen else chosen or mine
-    interface = next((name for name, one in interfaces.items() if one == address), "unknown interface")
+    interface = next(
+        (name for name, one in interfaces.items() if one == address), "unknown interface"
+    )
     return Route(address, interface, os.environ.get(TRANSPORT_VARIABLE, "tcp").lower(), store)
 
 
@@ -152,7 +161,9 @@ def open_group(route: Route, name: str, rank: int, ranks: int) -> Any:
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname=route.address)]
     options._timeout = CASE_TIMEOUT
-    options._threads = 1  # one collective at a time: a second thread would only compete for the core
+    options._threads = (
+        1  # one collective at a time: a second thread would only compete for the core
+    )
     return gloo(distributed.PrefixStore(name, route.store), rank, ranks, options)
 
 
@@ -257,7 +268,9 @@ class Call:
         group, source, target = place.group, place.input, place.output
         row, options = collective(case.collective), options_of(case.collective)
         if row.reduces:
-            options.reduceOp = getattr(import_module("torch.distributed").ReduceOp, REDUCE_OPS[case.op])
+            options.reduceOp = getattr(
+                import_module("torch.distributed").ReduceOp, REDUCE_OPS[case.op]
+            )
         if row.rooted:
             options.rootRank = max(case.root, 0)
         at_root = row.rooted and place.rank == options.rootRank
@@ -338,7 +351,9 @@ class ConcurrentCalls:
                 for number, work in enumerate(call.works):
                     # Called in the process group's thread.
                     work.get_future().add_done_callback(
-                        lambda _, ends=ended[lane], number=number: ends.update({number: time.perf_counter()})
+                        lambda _, ends=ended[lane], number=number: ends.update(
+                            {number: time.perf_counter()}
+                        )
                     )
         for lane, call in self._silent_first:
             for number, work in enumerate(call.works):
@@ -348,10 +363,10 @@ class ConcurrentCalls:
                 self._seconds[lane] += max(ended[lane].values(), default=began) - began
 
 
-LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
-WAITED_FOR = (
-    "the collective does not tell when it is over, and is waited for after its share of the computation"
+LOOKED_AFTER = (
+    "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
 )
+WAITED_FOR = "the collective does not tell when it is over, and is waited for after its share of the computation"
 AT_ONCE = "each collective runs in the thread of a process group of its own"
 
 
@@ -405,7 +420,9 @@ class GlooEndpoint(RankEndpoint):
 
         def make() -> Setup:
             self._opened += 1  # alike on all ranks, which launch equally often
-            group = open_group(self._route, f"setup {self._opened} of {members}", rank, len(members))
+            group = open_group(
+                self._route, f"setup {self._opened} of {members}", rank, len(members)
+            )
             # Connections are closed by the group's end, whose last name this one is.
             return Setup(partial(count, group), nothing)
 
@@ -484,7 +501,9 @@ class GlooEndpoint(RankEndpoint):
 def _tensor(array: Array) -> Tensor:
     """Return a tensor on the same memory."""
     torch = import_module("torch")
-    if array.dtype.kind == "V" or array.dtype.name == "bfloat16":  # ml_dtypes' type, which torch cannot read
+    if (
+        array.dtype.kind == "V" or array.dtype.name == "bfloat16"
+    ):  # ml_dtypes' type, which torch cannot read
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 

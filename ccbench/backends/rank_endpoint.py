@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control
-from ccbench.backends.endpoint import PerProcessEndpoint, TeamEndpoint, merged_mismatch, setup_mismatch
+from ccbench.backends.endpoint import (
+    PerProcessEndpoint,
+    TeamEndpoint,
+    merged_mismatch,
+    setup_mismatch,
+)
 from ccbench.backends.faults import Fault
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.cases import Case, CaseFacts
@@ -52,7 +57,9 @@ class HostMemory:
         limit = float("inf") if available is None else available * MEMORY_SHARE
         self._endpoint.refuse_beyond(own_bytes, limit, self._endpoint.exchange.hosts)
 
-    def new_buffer(self, elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int) -> Array:
+    def new_buffer(
+        self, elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int
+    ) -> Array:
         """Memory for buffer ``number`` of a case; those with different numbers do not alias.
 
         NumPy asks for huge pages from 4 MiB on, but a buffer that begins anywhere gets them for a part that
@@ -146,7 +153,10 @@ AnyLane = TypeVar("AnyLane", bound=Lane)
 
 
 def lanes_of(
-    make: Callable[[Case, int, Fault | None, int, int], AnyLane], case: Case, rank: int, fault: Fault | None
+    make: Callable[[Case, int, Fault | None, int, int], AnyLane],
+    case: Case,
+    rank: int,
+    fault: Fault | None,
 ) -> tuple[AnyLane, ...]:
     """Return the lane of the case's own collective, and that of the concurrent one where there is one."""
     own, other = make(case, rank, fault, OWN, 0), case.concurrent_case
@@ -184,7 +194,11 @@ class RankBuffers(Lane):
         """Take buffers."""
         self._memory = memory
         read, written = self._read, self._written
-        dtype, off, number = numpy_dtype(self.case.dtype), self.case.misalignment_bytes, 2 * self.number
+        dtype, off, number = (
+            numpy_dtype(self.case.dtype),
+            self.case.misalignment_bytes,
+            2 * self.number,
+        )
         if not self.case.in_place or not self.part:
             self.source = self.input = memory.new_buffer(read, dtype, number, off)
             self.target = self.output = memory.new_buffer(written, dtype, number + 1, off)
@@ -201,7 +215,9 @@ class RankBuffers(Lane):
         """Fill the input with the data of ``seed``."""
         part = self.part
         if part:
-            self._memory.fill(self.input, lambda data: part.fill(data, seed + self.seed_offset, launches))
+            self._memory.fill(
+                self.input, lambda data: part.fill(data, seed + self.seed_offset, launches)
+            )
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
@@ -247,8 +263,12 @@ def group_facts(case: Case, seconds: NDArray[np.float64]) -> CaseFacts:
     seconds: [rank, sample, lane].
     """
     names, members, lanes = zip(*group_parts(case), strict=True)
-    longest = [seconds[list(some), :, lane].max(axis=0) for some, lane in zip(members, lanes, strict=True)]
-    return CaseFacts(parts=names, group_samples_seconds=tuple(tuple(one.tolist()) for one in longest))
+    longest = [
+        seconds[list(some), :, lane].max(axis=0) for some, lane in zip(members, lanes, strict=True)
+    ]
+    return CaseFacts(
+        parts=names, group_samples_seconds=tuple(tuple(one.tolist()) for one in longest)
+    )
 
 
 def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
@@ -256,7 +276,11 @@ def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     other = case.concurrent_case
     assert other is not None, "whoever asks has seen that there is one"
     return [
-        (f"ranks {format_ranks(members)} " * (len(members) < case.ranks) + one.collective, members, lane)
+        (
+            f"ranks {format_ranks(members)} " * (len(members) < case.ranks) + one.collective,
+            members,
+            lane,
+        )
         for lane, one in enumerate((case, other))
         for members in one.members
     ]
@@ -287,7 +311,9 @@ class LaneEndpoint(OnProcessors, TeamEndpoint, Generic[AnyLane]):
     times: LaneTimes | None = None
     _lanes: tuple[AnyLane, ...] = ()
 
-    def open_lanes(self, make: Callable[[Case, int, Fault | None, int, int], AnyLane], case: Case) -> None:
+    def open_lanes(
+        self, make: Callable[[Case, int, Fault | None, int, int], AnyLane], case: Case
+    ) -> None:
         """Begin ``case``: make its lanes."""
         self.say(Activity.PREPARING)
         self.case, self._lanes = case, lanes_of(make, case, self.rank, self._any_fault)
@@ -511,7 +537,9 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         mine = self.times.kept[: self.times.samples]
         seconds = self.gather_numbers(mine.reshape(-1)).reshape(self.ranks, -1, 2)
         groups = group_facts(self.case, seconds)
-        return replace(facts, parts=groups.parts, group_samples_seconds=groups.group_samples_seconds)
+        return replace(
+            facts, parts=groups.parts, group_samples_seconds=groups.group_samples_seconds
+        )
 
     # -- Overlapping ---------------------------------------------------------------------------------------
 

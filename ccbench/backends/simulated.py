@@ -90,7 +90,9 @@ class SimulatedBackend(Backend):
         """Return why the model cannot say anything about ``case``, or None; CcbenchError says it as well."""
         if case.algorithm != "default":
             _schedule(case, case.algorithm)
-        subset_of(case).weights(case.group_ranks)  # UsageError where groups or traffic are for others
+        subset_of(case).weights(
+            case.group_ranks
+        )  # UsageError where groups or traffic are for others
         if case.traffic and case.group_ranks > MOST_UNEVEN_RANKS:
             return f"{case.group_ranks} ranks with uneven blocks: at most {MOST_UNEVEN_RANKS} are simulated"
         return None
@@ -200,7 +202,11 @@ class SimulatedTeam:
         starts = exit_seconds * random.random((len(case.communicating_ranks), count))
         starts -= starts.min(axis=0)
         # Names of what runs at the same time, groups or collectives, and each one's share of a sample.
-        names = tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
+        names = (
+            tuple(f"ranks {format_ranks(members)}" for members in case.members)
+            if case.groups
+            else ()
+        )
         shares = np.ones(len(names))
         if other := case.concurrent_case:
             lanes = len(case.members), len(other.members)
@@ -252,7 +258,9 @@ class SimulatedTeam:
         name, asked = parse_algorithm(algorithm)
         used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
         if isinstance(self._machine, Cluster):
-            return _Choice(schedule, used, schedule_prediction(case, self._machine, used).predicted_seconds)
+            return _Choice(
+                schedule, used, schedule_prediction(case, self._machine, used).predicted_seconds
+            )
         machine, subset = self._machine, subset_of(case)
         key = (schedule, case.in_place, subset)
         if key not in self._loads:
@@ -275,7 +283,9 @@ def wrong_elements(schedule: Schedule, case: Case, seed_offset: int = 0) -> tupl
     count = min(case.count, most)
     size_bytes = row.size_bytes(count, case.group_ranks, item_bytes(case.dtype))
     # Two cases that differ in size alone then ask for the same check, which is made once.
-    small = replace(case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes)
+    small = replace(
+        case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes
+    )
     return _wrong_elements(schedule, small, SEED + seed_offset), count
 
 
@@ -303,7 +313,9 @@ def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np
     layout = Layout(schedule, case.count, in_place=False, sent=amounts_of(case))
     # All ranks' memory is one array (ranks, slots, elements of the largest slot), NaN or poison at first.
     ranks = range(case.ranks) if layout.sent else range(1)
-    largest = max(layout.slot_elements(rank, slot) for rank in ranks for slot in range(schedule.pieces))
+    largest = max(
+        layout.slot_elements(rank, slot) for rank in ranks for slot in range(schedule.pieces)
+    )
     shape = (case.ranks, schedule.slots, largest)
     memory: Array = np.full(shape, np.nan)
     if dtype.kind in "iu":

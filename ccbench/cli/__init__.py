@@ -25,7 +25,14 @@ from ccbench.cli.doctor import doctor
 from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
-from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
+from ccbench.cli.output import (
+    WatchedStream,
+    drop,
+    drop_if_broken,
+    open_closed_streams,
+    say,
+    watched_stdout,
+)
 from ccbench.cli.predict import plan, predict
 from ccbench.cli.replay import replay
 from ccbench.cli.report import report
@@ -52,9 +59,21 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, compare, import_files, predict, calibrate, topo, schedule, tune, history, plan, replay,
-    doctor, list_names,
-):  # fmt: skip
+    run,
+    report,
+    compare,
+    import_files,
+    predict,
+    calibrate,
+    topo,
+    schedule,
+    tune,
+    history,
+    plan,
+    replay,
+    doctor,
+    list_names,
+):
     commands.add_command(_command)
 
 
@@ -98,7 +117,9 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
             return CcbenchError.exit_code
         # Only stdout's own failure: one of a file that nobody foresaw is a bug.
         if not isinstance(error, OSError) or error is not stdout.failure:
-            say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")
+            say(
+                f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:"
+            )
             say("".join(traceback.format_exception(error)))
             return BUG_EXIT_CODE
         drop(sys.stdout)

@@ -23,17 +23,26 @@ if TYPE_CHECKING:
 DEFAULT_TIME = "2s"
 
 
-@click.command(short_help="Measure this machine's constants for predictions, or fit a cluster's to a run.")
+@click.command(
+    short_help="Measure this machine's constants for predictions, or fit a cluster's to a run."
+)
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Machine file, such as mine.yaml."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Machine file, such as mine.yaml.",
 )
 @click.option(
-    "--machine", help="Of RUN: a machine of 'ccbench list machines', a file or a dump; default: as it says."
+    "--machine",
+    help="Of RUN: a machine of 'ccbench list machines', a file or a dump; default: as it says.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Of RUN: how many of these machines.")
 @click.option("--network", help="Of RUN: network between them, such as ib-ndr-400x8.")
-@click.option("--ranks", type=click.IntRange(min=2), help="Of RUN: which points, where it holds several.")
+@click.option(
+    "--ranks", type=click.IntRange(min=2), help="Of RUN: which points, where it holds several."
+)
 @click.option(
     "--time",
     "seconds",
@@ -62,7 +71,9 @@ def calibrate(
     of_runs = {"--machine": machine, "--nodes": nodes, "--network": network, "--ranks": ranks}
     given = [option for option, value in of_runs.items() if value is not None]
     if run is None and given:
-        raise UsageError(f"{given[0]}: is for calibrating from a run; name one: ccbench calibrate RUN")
+        raise UsageError(
+            f"{given[0]}: is for calibrating from a run; name one: ccbench calibrate RUN"
+        )
     if run is not None and seconds is not None:
         raise UsageError("--time: nothing is measured where a run is given; leave it out")
     if output.suffix not in (".yaml", ".yml"):
@@ -86,7 +97,9 @@ def calibrate(
     save_machine(measured, output)
     click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
     if found.disturbed:
-        say(f"warning: {found.disturbed}; its rates may be too low: calibrate again when it is quiet")
+        say(
+            f"warning: {found.disturbed}; its rates may be too low: calibrate again when it is quiet"
+        )
 
 
 def _fit(
@@ -177,10 +190,16 @@ def summary(machine: CalibratedCluster) -> str:
 
     rows = []
     for level in machine.scales:
-        told = plural(level.points, "point") + ", which other scales explain as well" * (level.apart < APART)
+        told = plural(level.points, "point") + ", which other scales explain as well" * (
+            level.apart < APART
+        )
         rows.append((level.term, f"{level.scale:.3f}", told if level.points else "nothing"))
     scales = Table(columns("<scale of", "factor", "<told by"), rows)
-    lines = [f"{machine.name}: {machine.points} points of {machine.ranks} ranks", "", *aligned(scales)]
+    lines = [
+        f"{machine.name}: {machine.points} points of {machine.ranks} ranks",
+        "",
+        *aligned(scales),
+    ]
     held = machine.held_out
     if held is None:
         told = "none, there are too few sizes to fit to half of them"
@@ -202,7 +221,9 @@ def summary(machine: CalibratedCluster) -> str:
     # Predictions of a calibrated machine are for launches like those that it was fitted to.
     used = machine.measured_as
     if used.gpus_per_process > 1:
-        lines.append(f"launches: one thread on {used.gpus_per_process} GPUs; predictions are for the same")
+        lines.append(
+            f"launches: one thread on {used.gpus_per_process} GPUs; predictions are for the same"
+        )
     if used.multicast_off:
         lines.append("NVLS: switched off; predictions are for the same")
     lines.append(

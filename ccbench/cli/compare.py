@@ -34,38 +34,80 @@ MODEL = "model"
 @click.argument(
     "runs", nargs=-1, required=True, metavar="BASE NEW", shell_complete=completing(baselines, "dir")
 )
-@click.option("--threshold", callback=fraction, help="Least change that counts; 5%, and 30% for the model.")
-@click.option("--thresholds", type=click.Path(path_type=Path), help="YAML: by collective, backend and size.")
 @click.option(
-    "--confidence", default="95%", show_default=True, callback=fraction, help="Confidence level of findings."
+    "--threshold", callback=fraction, help="Least change that counts; 5%, and 30% for the model."
 )
 @click.option(
-    "--max-undecided", "undecided", default="0%", show_default=True, callback=fraction,
-    help="Share of points whose interval may be too wide.",
-)  # fmt: skip
+    "--thresholds", type=click.Path(path_type=Path), help="YAML: by collective, backend and size."
+)
 @click.option(
-    "--accept-flags", default="", metavar="LIST", help="Flags that do not make a point doubtful: steal,..."
+    "--confidence",
+    default="95%",
+    show_default=True,
+    callback=fraction,
+    help="Confidence level of findings.",
+)
+@click.option(
+    "--max-undecided",
+    "undecided",
+    default="0%",
+    show_default=True,
+    callback=fraction,
+    help="Share of points whose interval may be too wide.",
+)
+@click.option(
+    "--accept-flags",
+    default="",
+    metavar="LIST",
+    help="Flags that do not make a point doubtful: steal,...",
 )
 @click.option("--across-machines", is_flag=True, help="Compare although hardware differs.")
-@click.option("--by", "axis", metavar="AXIS", help="Of one RUN: its values of an axis, such as variant.")
-@click.option("--base", default="", metavar="VALUE", help="Of --by: what the others are compared with.")
-@click.option("--aa", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine.")
 @click.option(
-    "--aa-resamples", "splits", type=click.IntRange(1, 100_000), default=200, show_default=True,
+    "--by", "axis", metavar="AXIS", help="Of one RUN: its values of an axis, such as variant."
+)
+@click.option(
+    "--base", default="", metavar="VALUE", help="Of --by: what the others are compared with."
+)
+@click.option(
+    "--aa", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine."
+)
+@click.option(
+    "--aa-resamples",
+    "splits",
+    type=click.IntRange(1, 100_000),
+    default=200,
+    show_default=True,
     help="Random resamplings of --aa.",
-)  # fmt: skip
+)
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "md", "junit"]), default="table",
-    show_default=True, help="What is written.",
-)  # fmt: skip
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "md", "junit"]),
+    default="table",
+    show_default=True,
+    help="What is written.",
+)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write there, and only the verdict here."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write there, and only the verdict here.",
 )
 def compare(
-    runs: tuple[str, ...], threshold: float | None, thresholds: Path | None, confidence: float,
-    undecided: float, accept_flags: str, across_machines: bool, axis: str | None, base: str,
-    self_check: bool, splits: int, form: str, output: Path | None,
-) -> int:  # fmt: skip
+    runs: tuple[str, ...],
+    threshold: float | None,
+    thresholds: Path | None,
+    confidence: float,
+    undecided: float,
+    accept_flags: str,
+    across_machines: bool,
+    axis: str | None,
+    base: str,
+    self_check: bool,
+    splits: int,
+    form: str,
+    output: Path | None,
+) -> int:
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
@@ -88,12 +130,18 @@ def compare(
     accepted = frozenset(word.strip() for word in accept_flags.split(",") if word.strip())
     # A word that no row can have would accept nothing.
     for word in sorted(accepted - {*Flag}):
-        raise UsageError(f"--accept-flags: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}")
+        raise UsageError(
+            f"--accept-flags: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}"
+        )
     settings = Settings(
-        thresholds=Thresholds(default) if thresholds is None else load_thresholds(thresholds, default),
-        confidence=confidence, undecided=undecided, across_machines=across_machines,
+        thresholds=Thresholds(default)
+        if thresholds is None
+        else load_thresholds(thresholds, default),
+        confidence=confidence,
+        undecided=undecided,
+        across_machines=across_machines,
         accepted_flags=accepted,
-    )  # fmt: skip
+    )
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")

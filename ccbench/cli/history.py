@@ -20,11 +20,13 @@ from ccbench.cli.output import (
 @click.command(short_help="Show where a machine became faster or slower, over many runs.")
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR..."
-)  # fmt: skip
+)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path),
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
     help="Write an HTML page: a file, or a folder that is there (history.html in it).",
-)  # fmt: skip
+)
 @click.option(
     "--minimum-step",
     default="3%",
@@ -35,9 +37,10 @@ from ccbench.cli.output import (
 )
 @click.option("--only", default="", metavar="TEXT", help="Only series whose name contains TEXT.")
 @click.option(
-    "--group-by-hardware", is_flag=True,
+    "--group-by-hardware",
+    is_flag=True,
     help="Hosts with the same processor and GPUs are one machine.",
-)  # fmt: skip
+)
 @as_json
 def history(
     folders: tuple[Path, ...],
@@ -64,5 +67,7 @@ def history(
     if file is not None:
         from ccbench.report.page_history import history_page
 
-        leave(file, history_page(found, f"History of {', '.join(str(folder) for folder in folders)}"))
+        leave(
+            file, history_page(found, f"History of {', '.join(str(folder) for folder in folders)}")
+        )
     return 0 if found.long_enough else NO_VERDICT_EXIT_CODE

@@ -23,9 +23,12 @@ PARTIAL_EXIT_CODE = 5
 
 
 @click.command("import", short_help="Make a run of what another tool printed.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
 @click.option(
-    "--machine", help="Machine they were measured on, for ranks they do not state and for predictions."
+    "--machine",
+    help="Machine they were measured on, for ranks they do not state and for predictions.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
 @click.option(
@@ -87,7 +90,9 @@ def import_files(
         for one in summaries:
             words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
             words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
-            words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
+            words += [
+                f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"
+            ]
             words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
             click.echo(f"{one['file']}: {', '.join(words)}, {one['outcome']}")
         if folder is not None:
@@ -102,7 +107,10 @@ def import_files(
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         if not verdicts:
             return 2
-    return min(filter(None, (file.exit_code for file in found)), default=PARTIAL_EXIT_CODE if problems else 0)
+    return min(
+        filter(None, (file.exit_code for file in found)),
+        default=PARTIAL_EXIT_CODE if problems else 0,
+    )
 
 
 def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...], list[str]]:
@@ -141,7 +149,9 @@ def _given(machine: str | None, nodes: int | None, network: str | None, ranks: i
         return Given("", None, nodes, network or "", ranks=ranks)
     topology = load_topology(machine)
     gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
-    return Given(topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "", ranks)
+    return Given(
+        topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "", ranks
+    )
 
 
 def _summary(file: Imported) -> dict[str, Any]:

@@ -24,8 +24,12 @@ def axes() -> Listing:
     values = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in listed}
     # A suite names ways to run groups, the column the group that ran.
     values["group_mode"] = ", ".join(GROUP_MODES)
-    meanings = {axis.key: axis.meaning for axis in listed} | {"group_mode": "which groups run at once"}
-    return {key: meaning + f" ({values[key]})" * bool(values[key]) for key, meaning in meanings.items()}
+    meanings = {axis.key: axis.meaning for axis in listed} | {
+        "group_mode": "which groups run at once"
+    }
+    return {
+        key: meaning + f" ({values[key]})" * bool(values[key]) for key, meaning in meanings.items()
+    }
 
 
 def collectives() -> Listing:
@@ -123,7 +127,9 @@ LISTINGS: Mapping[str, Callable[[], Listing]] = {
 }
 
 
-@click.command("list", short_help="List collectives, axes, algorithms, backends, machines, networks, suites.")
+@click.command(
+    "list", short_help="List collectives, axes, algorithms, backends, machines, networks, suites."
+)
 @click.argument("kind", required=False, type=click.Choice([*LISTINGS, SCHEMA]))
 @as_json
 def list_names(kind: str | None, as_json: bool) -> None:

@@ -42,7 +42,13 @@ def exit_code_of(runs: Sequence[Run]) -> int:
     from ccbench.cases import EXIT_CODES, Status
 
     statuses = {point.status for run in runs for point in run.points}
-    return EXIT_CODES[Status.WRONG] if Status.WRONG in statuses else 0 if statuses else NO_VERDICT_EXIT_CODE
+    return (
+        EXIT_CODES[Status.WRONG]
+        if Status.WRONG in statuses
+        else 0
+        if statuses
+        else NO_VERDICT_EXIT_CODE
+    )
 
 
 MOST_PROBLEMS = 5
@@ -65,7 +71,9 @@ def completing(
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Completions of a parameter: those of ``names`` that begin so; where none does, click's of a type."""
 
-    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete(
+        context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         found = [CompletionItem(name) for name in names(context) if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
 
@@ -157,7 +165,9 @@ def check_writable(path: Path, option: str) -> None:
             return
     except OSError as error:
         reason = f"no folder {path.parent}" if not path.parent.is_dir() else error.strerror
-        raise UsageError(f"{option} {path}: cannot be written ({reason}); name another place") from None
+        raise UsageError(
+            f"{option} {path}: cannot be written ({reason}); name another place"
+        ) from None
 
 
 def duration(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -170,7 +180,9 @@ def fraction(context: click.Context, parameter: click.Parameter, text: str | Non
     return _read(parse_fraction, parameter, text)
 
 
-def _read(parse: Callable[[str], float], parameter: click.Parameter, text: str | None) -> float | None:
+def _read(
+    parse: Callable[[str], float], parameter: click.Parameter, text: str | None
+) -> float | None:
     if text is None:
         return None
     try:
@@ -209,9 +221,13 @@ def leave(file: Path | None, result: object) -> None:
         return
     from ccbench.results.folder import write_atomically
 
-    text = result if isinstance(result, str) else json.dumps(result, indent=2, allow_nan=False) + "\n"
+    text = (
+        result if isinstance(result, str) else json.dumps(result, indent=2, allow_nan=False) + "\n"
+    )
     try:
         write_atomically(file, text.encode("utf-8", "replace"))
     except OSError as error:
-        raise UsageError(f"-o {file}: cannot be written ({error.strerror}); name another place") from None
+        raise UsageError(
+            f"-o {file}: cannot be written ({error.strerror}); name another place"
+        ) from None
     say(f"wrote {file}")

@@ -35,14 +35,23 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     required=True,
     help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks."
+)
 @click.option("--network", help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
-@click.option("--collective", required=True, shell_complete=completing(collectives), help="What to price.")
+@click.option(
+    "--collective", required=True, shell_complete=completing(collectives), help="What to price."
+)
 @click.option("--algorithm", shell_complete=completing(algorithms), help="Only this one.")
-@click.option("--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple.")
+@click.option(
+    "--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple."
+)
 @click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU.")
 @click.option(
-    "--sizes", default="8:1GiB:2", show_default=True, help="FROM:TO:FACTOR, or sizes with commas between."
+    "--sizes",
+    default="8:1GiB:2",
+    show_default=True,
+    help="FROM:TO:FACTOR, or sizes with commas between.",
 )
 @click.option("--dtype", default="float32", show_default=True, help="Element type.")
 @click.option(
@@ -59,10 +68,19 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 )
 @as_json
 def predict(
-    machine: str, nodes: int | None, network: str | None, collective: str, algorithm: str | None,
-    protocol: str, ranks: int | None, sizes: str, dtype: str, model: str | None, anchors: tuple[str, ...],
+    machine: str,
+    nodes: int | None,
+    network: str | None,
+    collective: str,
+    algorithm: str | None,
+    protocol: str,
+    ranks: int | None,
+    sizes: str,
+    dtype: str,
+    model: str | None,
+    anchors: tuple[str, ...],
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take.
 
     --anchor says what was measured there: latencies and rates of the model move to it, and intervals get
@@ -74,9 +92,16 @@ def predict(
     try:
         sizes_bytes = [size for part in sizes.split(",") for size in parse_sizes(part)]
     except ValueError as error:
-        raise click.BadParameter(f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes") from None
+        raise click.BadParameter(
+            f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes"
+        ) from None
     asked = Asked(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
-    fixed: dict[str, object] = {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": model}
+    fixed: dict[str, object] = {
+        "--nodes": nodes,
+        "--network": network,
+        "--ranks": ranks,
+        "--model": model,
+    }
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):
@@ -86,7 +111,11 @@ def predict(
             cure = "leave it out, or name the GPUs' own machine, such as hgx-h100"
         raise UsageError(f"--anchor: moves the model of a library on GPUs, and {seen}; {cure}")
     if own is not None:
-        where, by, points = own.cluster.name, "the calibrated library", _calibrated_points(own, asked)
+        where, by, points = (
+            own.cluster.name,
+            "the calibrated library",
+            _calibrated_points(own, asked),
+        )
     elif host is not None:
         where, by, points = host.name, "ccbench's own schedules", _host_points(host, asked, ranks)
     else:
@@ -144,7 +173,9 @@ class Asked:
             return (self.algorithm,)
         rows = [algorithm_row(self.collective, name) for name in algorithms_of(self.collective)]
         return tuple(
-            row.name for row in rows if row.unsupported(ranks, row.default_parameter(ranks, 0)) is None
+            row.name
+            for row in rows
+            if row.unsupported(ranks, row.default_parameter(ranks, 0)) is None
         )
 
     def of_library(self, ranks: int) -> LibraryRequest:
@@ -193,7 +224,10 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     elif told := too_old(f"{name}: {machine.name}", [machine.calibrated_at], cure):
         say(f"note: {told}")
     for option, value in fixed.items():
-        if value is not None and (option, value) not in {("--ranks", machine.ranks), ("--model", LIBRARY)}:
+        if value is not None and (option, value) not in {
+            ("--ranks", machine.ranks),
+            ("--model", LIBRARY),
+        }:
             raise UsageError(
                 f"{option} {value}: {name} is calibrated for a library on {machine.ranks} ranks of "
                 f"{machine.cluster.name}; leave {option} out, or name the machine itself"
@@ -231,7 +265,9 @@ def _anchor(cluster: Cluster, asked: Asked, text: str) -> Measured:
     cure = "write 1KiB=23us, 256MiB=340GB/s or the folder of a run"
     size, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"--anchor {shown(text)}: neither SIZE=TIME nor SIZE=RATE, nor there; {cure}")
+        raise UsageError(
+            f"--anchor {shown(text)}: neither SIZE=TIME nor SIZE=RATE, nor there; {cure}"
+        )
     moved = collective(asked.collective).bus_factor(cluster.ranks)
     try:
         size_bytes, rate = parse_size(size), value.removesuffix("/s")
@@ -280,13 +316,19 @@ def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Poin
     from ccbench.schedules import schedule_for
 
     if ranks is None:
-        raise UsageError("--ranks: missing; on a host any number of processes can take part, so say how many")
+        raise UsageError(
+            "--ranks: missing; on a host any number of processes can take part, so say how many"
+        )
     points = []
     for name in asked.schedules(ranks):
         for size, count in asked.counts(ranks).items():
             schedule = schedule_for(asked.collective, name, ranks, size_bytes=size, prove=False)
-            prices = price_sizes(schedule, [count], item_bytes(asked.dtype), machine, dtype=asked.dtype)
-            points.append(_point(asked.collective, name, "default", ranks, size, prices.prediction(0)))
+            prices = price_sizes(
+                schedule, [count], item_bytes(asked.dtype), machine, dtype=asked.dtype
+            )
+            points.append(
+                _point(asked.collective, name, "default", ranks, size, prices.prediction(0))
+            )
     return points
 
 
@@ -310,7 +352,9 @@ def _cluster_points(cluster: Cluster, asked: Asked, model: str | None) -> tuple[
 
 
 def _library_point(one: ClusterPoint) -> Point:
-    priced = _point(one.collective, one.algorithm, one.protocol, one.ranks, one.size_bytes, one.prediction)
+    priced = _point(
+        one.collective, one.algorithm, one.protocol, one.ranks, one.size_bytes, one.prediction
+    )
     interval = one.prediction.interval
     assert interval is not None  # every prediction of a library has one
     edges = {f"predicted_{name}": value for name, value in asdict(interval).items()}
@@ -324,7 +368,9 @@ def _calibrated_points(machine: CalibratedCluster, asked: Asked) -> list[Point]:
     points = []
     for one in calibrated_points(machine, asked.of_library(machine.ranks)):
         usual = one.point
-        algbw, busbw = _rates(usual.collective, usual.ranks, usual.size_bytes, one.calibrated_seconds)
+        algbw, busbw = _rates(
+            usual.collective, usual.ranks, usual.size_bytes, one.calibrated_seconds
+        )
         calibrated = {"seconds": one.calibrated_seconds, "algbw_GB_s": algbw, "busbw_GB_s": busbw}
         calibrated |= asdict(one.interval)
         further = {f"calibrated_{name}": value for name, value in calibrated.items()}
@@ -371,7 +417,11 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     known = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
     rows = []
     for point in points:
-        row = [point["algorithm"]] + [point["protocol"]] * protocols + [format_size(point["size_bytes"])]
+        row = (
+            [point["algorithm"]]
+            + [point["protocol"]] * protocols
+            + [format_size(point["size_bytes"])]
+        )
         # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
         row += [format_seconds(point["bound_seconds"]) if point["bound_seconds"] > 0 else "-"]
         row += [format_seconds(point["predicted_seconds"])]
@@ -396,28 +446,49 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         if remark:
             click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
-        click.echo(f"~ {known} on other sizes, collectives or algorithms, and extrapolated from them")
+        click.echo(
+            f"~ {known} on other sizes, collectives or algorithms, and extrapolated from them"
+        )
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
-@click.option("--machine", help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
-@click.option("--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
-@click.option("--search", is_flag=True, help="Search all layouts that fit, whatever the plan names.")
 @click.option(
-    "--top", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to list."
+    "--machine", help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump."
 )
-@click.option("--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
 @click.option(
-    "--measured", multiple=True, type=click.Path(path_type=Path), metavar="RUN",
+    "--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8."
+)
+@click.option(
+    "--search", is_flag=True, help="Search all layouts that fit, whatever the plan names."
+)
+@click.option(
+    "--top",
+    "most",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    help="Layouts to list.",
+)
+@click.option(
+    "--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices."
+)
+@click.option(
+    "--measured",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
     help="A run whose measured points replace predictions of the same communication.",
-)  # fmt: skip
+)
 @as_json
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
     help="A folder for figures (SVG, PNG), plan.json and plan.txt.",
-)  # fmt: skip
+)
 def plan(
     plan_file: Path,
     machine: str | None,

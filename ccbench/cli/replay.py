@@ -23,22 +23,35 @@ if TYPE_CHECKING:
     from ccbench.results.traces.fold import Fold
 
 
-@click.command(short_help="Say what the communication of a recorded job costs, there and elsewhere.")
-@click.argument("traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path(path_type=Path))
+@click.command(
+    short_help="Say what the communication of a recorded job costs, there and elsewhere."
+)
+@click.argument(
+    "traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path(path_type=Path)
+)
 @click.option("--plan", is_flag=True, help="Show the job's cases and their share; measure nothing.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A suite of the cases (.yaml), or a page (.html)."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A suite of the cases (.yaml), or a page (.html).",
 )
 @click.option("--backend", help="Measure each case once on this backend.")
-@click.option("--ranks", type=click.IntRange(min=2), help="Ranks to measure or predict on, at most.")
+@click.option(
+    "--ranks", type=click.IntRange(min=2), help="Ranks to measure or predict on, at most."
+)
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
 @click.option("--network", metavar="NET", help="Network between them, such as ib-ndr-400x8.")
-@click.option("--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'.")
+@click.option(
+    "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."
+)
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @as_json
-def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: bool, **asked: Any) -> int:
+def replay(
+    traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: bool, **asked: Any
+) -> int:
     """Say where the time of a job's collectives went, from its TRACEs, and what they take alone.
 
     Traces are files or folders of torch.profiler (Kineto), Chakra, Flight Recorder (JSON), NCCL Inspector or
@@ -95,7 +108,9 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
 def _check_used(asked: Mapping[str, Any]) -> None:
     """Raise UsageError for an option that would change nothing, for want of what it belongs to."""
     if asked["launch"] and not asked["backend"]:
-        raise UsageError(f"--launch {asked['launch']}: say with --backend what its ranks measure with")
+        raise UsageError(
+            f"--launch {asked['launch']}: say with --backend what its ranks measure with"
+        )
     for name in ("nodes", "network"):
         if asked[name] and not asked["machine"] and not asked["backend"]:
             raise UsageError(f"--{name} {asked[name]}: say with --machine what is there")
@@ -186,7 +201,10 @@ def _measured(
         raise UsageError(f"--launch {launch}: say with --ranks how many ranks it starts")
     most = asked["ranks"] or automatic_ranks((backend,))
     here, refused = fitted(folded.cases, most)
-    found = {**alone, **{case: Alone(remark=f"not measured: {why}") for case, why in refused.items()}}
+    found = {
+        **alone,
+        **{case: Alone(remark=f"not measured: {why}") for case, why in refused.items()},
+    }
     if not here:
         return 0, "", found
     # One run for all, so that its conditions are the same for each case.
@@ -210,10 +228,14 @@ def _measured(
         point = points.get(_asked_of(case))
         there = alone.get(whole, Alone())
         if point is None or point.median_seconds is None:
-            remark = f"not measured: {(point.detail or point.status.value) if point else 'no such case'}"
+            remark = (
+                f"not measured: {(point.detail or point.status.value) if point else 'no such case'}"
+            )
         # The model's figures for --machine, where it was named, stand before those of the run's own machine.
         if point is not None and whole not in alone:
-            there = Alone(predicted_seconds=point.predicted_seconds, bound_seconds=point.bound_seconds)
+            there = Alone(
+                predicted_seconds=point.predicted_seconds, bound_seconds=point.bound_seconds
+            )
         if point is not None:
             there = replace(
                 there,

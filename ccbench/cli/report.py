@@ -61,7 +61,11 @@ def baselines(context: click.Context) -> Iterable[str]:
 )
 @as_json
 def report(
-    runs: tuple[Path, ...], baseline: str | None, output: Path | None, formats: str | None, as_json: bool
+    runs: tuple[Path, ...],
+    baseline: str | None,
+    output: Path | None,
+    formats: str | None,
+    as_json: bool,
 ) -> int:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
@@ -85,7 +89,9 @@ def report(
         chosen = tuple(formats.split(","))
     else:
         # The format that the file's name says, else the usual ones.
-        ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
+        ending = (
+            output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
+        )
         form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
@@ -93,7 +99,9 @@ def report(
     code = exit_code_of(loaded)
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
-            raise UsageError(f"report: {export} is of one run and no other format beside; ask for it alone")
+            raise UsageError(
+                f"report: {export} is of one run and no other format beside; ask for it alone"
+            )
         if behind is not None:
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
         _leave_export(export, loaded[0], output)
@@ -115,7 +123,12 @@ def report(
         )
         return code
     for one in loaded:
-        lines = (str(one.path), *verdict_lines(one), screen_table(one, screen_width()), *_beside(one, behind))
+        lines = (
+            str(one.path),
+            *verdict_lines(one),
+            screen_table(one, screen_width()),
+            *_beside(one, behind),
+        )
         click.echo("\n".join(lines))
     for file in files:
         click.echo(f"wrote {file}")
@@ -153,5 +166,7 @@ def _list_published(as_json: bool) -> None:
         return
     for one in found:
         teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in one["teams"])
-        click.echo(f"{PREFIX}{one['name']}: {one['rows']} points of {plural(one['sources'], 'source')}")
+        click.echo(
+            f"{PREFIX}{one['name']}: {one['rows']} points of {plural(one['sources'], 'source')}"
+        )
         click.echo(f"    {', '.join(one['collectives'])}; ranks on nodes: {teams}")

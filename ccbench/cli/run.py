@@ -63,15 +63,25 @@ def _suites(context: click.Context) -> Iterable[str]:
 @click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
 @click.option(
-    "--processes", type=click.Choice((*PROCESSES, "all")), help="Processes that drive GPUs, not the suite's."
+    "--processes",
+    type=click.Choice((*PROCESSES, "all")),
+    help="Processes that drive GPUs, not the suite's.",
 )
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
-@click.option("--network", metavar="NET", help="Network between them, such as ib-ndr-400x8 (predictions).")
-@click.option("--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'.")
+@click.option(
+    "--network", metavar="NET", help="Network between them, such as ib-ndr-400x8 (predictions)."
+)
+@click.option(
+    "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."
+)
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue this run folder.")
-@click.option("--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue this run folder."
+)
+@click.option(
+    "--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name."
+)
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
     "--time-limit",
@@ -142,7 +152,9 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
         if isinstance(error, OSError):
             drop(sys.stdout)  # most likely it was stdout, and its last flush would fail once more
         reason = str(error) or type(error).__name__
-        say(f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}")
+        say(
+            f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}"
+        )
     return code
 
 
@@ -171,7 +183,9 @@ def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     hub = hub_of(os.environ)
     # A variable of a script that is not set.
     if launch is not None and not launch.strip():
-        raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
+        raise UsageError(
+            "--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'"
+        )
     if hub is None:
         return {"launch": launch or "", "ranks": ranks}
     launcher, agents = hub.launcher, len(hub.agents)
@@ -240,7 +254,9 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
             }
             for case, price in _priced(plan)
         ]
-        totals = {name: getattr(plan, name) for name in ("total_bytes", "rank_bytes", "expected_seconds")}
+        totals = {
+            name: getattr(plan, name) for name in ("total_bytes", "rank_bytes", "expected_seconds")
+        }
         print_json({"cases": cases, **totals, "notes": notes})
         return
     for line in (*plan_lines(plan), *(f"note: {note}" for note in notes)):
@@ -311,15 +327,21 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
             table = screen_table(measured, screen_width())
             # Whoever checks a fleet asks for the verdict; the figures are evidence.
             notes = [f"note: {note}" for note in outcome.notes]
-            click.echo("\n".join((*verdicts, table, *notes) if fleet else (table, *verdicts, *notes)))
+            click.echo(
+                "\n".join((*verdicts, table, *notes) if fleet else (table, *verdicts, *notes))
+            )
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
         gone = error
     # Whoever stops a run does not wait for files.
     now = draw and not outcome.interrupted
-    files = drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS)) if now else ()
+    files = (
+        drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS)) if now else ()
+    )
     if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
-        say(f"no report was written; write it with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}")
+        say(
+            f"no report was written; write it with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}"
+        )
     if gone:
         raise gone
     if as_json:

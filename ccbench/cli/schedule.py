@@ -30,9 +30,15 @@ def algorithms(context: click.Context) -> Iterable[str]:
 @click.argument("collective", shell_complete=completing(collectives))
 @click.argument("algorithm", shell_complete=completing(algorithms))
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
-@click.option("--root", type=click.IntRange(min=0), help="Root rank of a rooted collective; else 0.")
-@click.option("--prove", "proven", is_flag=True, help="Prove that it does what the collective says.")
-@click.option("--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+@click.option(
+    "--root", type=click.IntRange(min=0), help="Root rank of a rooted collective; else 0."
+)
+@click.option(
+    "--prove", "proven", is_flag=True, help="Prove that it does what the collective says."
+)
+@click.option(
+    "--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf."
+)
 def schedule(
     collective: str, algorithm: str, ranks: int, root: int | None, proven: bool, draw: Path | None
 ) -> None:

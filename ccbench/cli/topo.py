@@ -21,11 +21,19 @@ def _catalog(context: click.Context) -> Iterable[str]:
 
 @click.command(short_help="Show how GPUs, processors and NICs are connected, and what is wrong.")
 @click.argument("source", required=False, shell_complete=completing(_catalog, "file"))
-@click.option("--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines.")
-@click.option("--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines."
+)
+@click.option(
+    "--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1."
+)
 @as_json
-@click.option("--yaml", "as_yaml", is_flag=True, help="Print a topology file on stdout, to edit and load.")
-@click.option("--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+@click.option(
+    "--yaml", "as_yaml", is_flag=True, help="Print a topology file on stdout, to edit and load."
+)
+@click.option(
+    "--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf."
+)
 def topo(
     source: str | None,
     nodes: int | None,
@@ -60,7 +68,9 @@ def topo(
         draw_topology(topology, draw)
         # A picture of very many machines shows some of them.
         shown = len({device.node for device in topology.devices if device.node >= 0})
-        part = "" if is_whole(topology) else f": the first {shown} of {node_count(topology)} machines"
+        part = (
+            "" if is_whole(topology) else f": the first {shown} of {node_count(topology)} machines"
+        )
         click.echo(f"wrote {draw}{part}", err=as_json or as_yaml)
     if as_json:
         print_json(summary(topology, diagnose(topology)))

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, file_for, fraction, leave, say_problems
+from ccbench.cli.output import (
+    NO_VERDICT_EXIT_CODE,
+    as_json,
+    file_for,
+    fraction,
+    leave,
+    say_problems,
+)
 
 FILE_NAMES = {
     "table": "advice.txt",
@@ -20,12 +27,19 @@ FILE_NAMES = {
 @click.command(short_help="Advise which algorithm to run where, from measured points.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A file, or a folder that is there; else stdout."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A file, or a folder that is there; else stdout.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(list(FILE_NAMES)), default="table", show_default=True,
+    "--format",
+    "form",
+    type=click.Choice(list(FILE_NAMES)),
+    default="table",
+    show_default=True,
     help="nccl-env: NCCL_ALGO and NCCL_PROTO; nccl-csv: for NCCL's example tuner plug-in.",
-)  # fmt: skip
+)
 @click.option(
     "--minimum-gain",
     default="3%",
@@ -35,9 +49,12 @@ FILE_NAMES = {
     help="Gains below are not advised.",
 )
 @click.option(
-    "--assume-algorithm", "forced", multiple=True, metavar="SOURCE=ALGORITHM[/PROTOCOL]",
+    "--assume-algorithm",
+    "forced",
+    multiple=True,
+    metavar="SOURCE=ALGORITHM[/PROTOCOL]",
     help="What was forced where an imported log does not say; SOURCE is a part of its name.",
-)  # fmt: skip
+)
 @as_json
 def tune(
     runs: tuple[Path, ...],

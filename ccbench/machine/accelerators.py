@@ -145,7 +145,9 @@ def nvidia_gpus(files: Files) -> list[PciFunction]:
     return [gpu for gpu in gpus_among(read_functions(files)) if gpu.vendor == NVIDIA]
 
 
-def bridges_above(functions: Mapping[str, PciFunction], addresses: Iterable[str]) -> list[PciFunction]:
+def bridges_above(
+    functions: Mapping[str, PciFunction], addresses: Iterable[str]
+) -> list[PciFunction]:
     """Return the bridges above the functions at ``addresses``, as far as they are to be seen."""
     above = {bridge for one in addresses if one in functions for bridge in functions[one].bridges}
     return [functions[bridge] for bridge in sorted(above) if bridge in functions]
@@ -202,7 +204,9 @@ class Nvml:
         A Missing among the arguments, such as the handle of a GPU that does not answer, is the answer.
         """
         missing = next((one for one in arguments if isinstance(one, Missing)), None)
-        return missing or self._attempt(lambda: getattr(self.library, f"nvml{question}")(*arguments))
+        return missing or self._attempt(
+            lambda: getattr(self.library, f"nvml{question}")(*arguments)
+        )
 
     def answer(self, question: str, *arguments: Any) -> Any:
         """Return as ``ask`` does, with None for both kinds of no answer."""
@@ -228,7 +232,10 @@ class Nvml:
         """Return the PCI address in what a question such as ``DeviceGetPciInfo`` is answered with."""
         place = self.answer(question, *arguments)
         text = b"" if place is None else place.busId
-        return normal_address(text.decode("ascii", "replace") if isinstance(text, bytes) else text) or None
+        return (
+            normal_address(text.decode("ascii", "replace") if isinstance(text, bytes) else text)
+            or None
+        )
 
     def fabric_state(self, handle: Any) -> tuple[int, int] | None:
         """Return (state, status) of the GPU in its NVLink fabric; 3 is completed, 0 is success."""
@@ -286,7 +293,9 @@ def opened(library: Any = None) -> Nvml:
         try:
             import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional, untyped
         except ImportError:
-            raise DriverAbsent("the Python module pynvml is missing (pip install nvidia-ml-py)") from None
+            raise DriverAbsent(
+                "the Python module pynvml is missing (pip install nvidia-ml-py)"
+            ) from None
         library = pynvml
     try:
         library.nvmlInit()
@@ -307,9 +316,23 @@ def count_gpus() -> int:
 # -- GPUs of this machine -----------------------------------------------------------------------------------
 
 MODULES = (
-    "nvidia", "nvidia_uvm", "nvidia_peermem", "nv_peer_mem", "nvidia_fs", "gdrdrv", "amdgpu", "amdkfd",
-    "ib_core", "ib_uverbs", "mlx5_core", "mlx5_ib", "efa", "xpmem", "knem", "vfio_pci",
-)  # fmt: skip
+    "nvidia",
+    "nvidia_uvm",
+    "nvidia_peermem",
+    "nv_peer_mem",
+    "nvidia_fs",
+    "gdrdrv",
+    "amdgpu",
+    "amdkfd",
+    "ib_core",
+    "ib_uverbs",
+    "mlx5_core",
+    "mlx5_ib",
+    "efa",
+    "xpmem",
+    "knem",
+    "vfio_pci",
+)
 """Kernel modules that drive GPUs and network cards, or let one reach the other's memory."""
 
 VERSION_FILE = "/proc/driver/nvidia/version"
@@ -369,7 +392,9 @@ def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) ->
         with suppress(DriverAbsent), driver() as nvml:
             number = nvml.answer("SystemGetCudaDriverVersion_v2")
             cuda = number and cuda_version(number)
-            settings = tuple(_settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles()))
+            settings = tuple(
+                _settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles())
+            )
     kinds = {files.text(f"{DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
     redirects = redirecting(bridges_above(functions, (gpu.address for gpu in gpus)))
     return Accelerators(
@@ -391,7 +416,9 @@ def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) ->
 
 def driver_version(files: Files) -> str | None:
     """Return the version of NVIDIA's kernel module, from its files."""
-    number = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", files.text(VERSION_FILE) or "")
+    number = re.search(
+        r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", files.text(VERSION_FILE) or ""
+    )
     return number[1] if number else files.text("/sys/module/nvidia/version")
 
 
@@ -425,7 +452,11 @@ def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
         return nvml.answer(f"DeviceGet{question}", handle, *arguments)
 
     modes = {}
-    for name, question in (("ecc", "EccMode"), ("persistence", "PersistenceMode"), ("mig", "MigMode")):
+    for name, question in (
+        ("ecc", "EccMode"),
+        ("persistence", "PersistenceMode"),
+        ("mig", "MigMode"),
+    ):
         found = answer(question)
         now = found[0] if isinstance(found, list | tuple) else found
         modes[name] = None if now is None else bool(now)

@@ -17,7 +17,15 @@ from ccbench.machine.accelerators import MOST_LINKS, DriverAbsent, Missing, Nvml
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, SourceWarning, Topology
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    SourceWarning,
+    Topology,
+)
 from ccbench.topology.readers import read_source
 from ccbench.units import shown
 
@@ -63,7 +71,12 @@ class _DriverGraph:
 
         memory, mig = answer("MemoryInfo"), answer("MigMode")
         affinity = enumerate(answer("MemoryAffinity", 16, 0) or ())
-        nodes = [64 * place + bit for place, word in affinity for bit in range(64) if int(word) >> bit & 1]
+        nodes = [
+            64 * place + bit
+            for place, word in affinity
+            for bit in range(64)
+            if int(word) >> bit & 1
+        ]
         capability = answer("CudaComputeCapability")
         # The fabric manager's word: states 0 and 1 are not supported and not started, so there is no fabric.
         state, status = self.nvml.fabric_state(handle) or (0, 0)
@@ -86,7 +99,13 @@ class _DriverGraph:
             "fabric": fabric,
         }
         for (end, up), count in self._add_links(name, handle).items():
-            key = "nvlinks_to_processor" if end else "nvlinks_up_unknown_end" if up else "nvlinks_down"
+            key = (
+                "nvlinks_to_processor"
+                if end
+                else "nvlinks_up_unknown_end"
+                if up
+                else "nvlinks_down"
+            )
             attributes[key] = count
             if up and not end:
                 text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
@@ -127,7 +146,9 @@ class _DriverGraph:
             ways = [(name, end)]
             if end in self.switches.values():  # between GPUs the other GPU tells its own direction
                 ways.append((end, name))
-            self.links += [Link(*way, LinkKind.NVLINK, total, None, count, status, origin) for way in ways]
+            self.links += [
+                Link(*way, LinkKind.NVLINK, total, None, count, status, origin) for way in ways
+            ]
         return unplaced
 
     def _far_end(self, handle: Any, link: int) -> str:
@@ -160,7 +181,9 @@ class _DriverGraph:
                 matrix[pair] = "X"
             elif links_between:
                 matrix[pair] = f"NV{links_between}"
-            elif word := ANCESTORS.get(self.nvml.answer("DeviceGetTopologyCommonAncestor", handle, far), ""):
+            elif word := ANCESTORS.get(
+                self.nvml.answer("DeviceGetTopologyCommonAncestor", handle, far), ""
+            ):
                 matrix[pair] = word
         return matrix
 
@@ -171,7 +194,10 @@ class _DriverGraph:
             return PEER_STATUS.get(self.nvml.answer("DeviceGetP2PStatus", one, other, access), "?")
 
         return [
-            ["X" if row == column else word(one, other) for column, other in enumerate(self.handles)]
+            [
+                "X" if row == column else word(one, other)
+                for column, other in enumerate(self.handles)
+            ]
             for row, one in enumerate(self.handles)
         ]
 
@@ -249,7 +275,9 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     # Its own NICs either are those of the network or make room for them.
     inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
     vertices = nodes * (inside + wanted.nics) + 1
-    built = nodes if vertices <= LARGEST_GRAPH or not wanted.of_any_size else min(nodes, BUILT_NODES)
+    built = (
+        nodes if vertices <= LARGEST_GRAPH or not wanted.of_any_size else min(nodes, BUILT_NODES)
+    )
     found = compose(node, built, wanted)
     if built == nodes:
         return found
@@ -281,7 +309,9 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     kernel_gpus = {gpu.bus_id: gpu for gpu in kernel.gpus if gpu.bus_id}
     shown = {gpu.bus_id for gpu in driver.gpus}
     rest = [gpu for gpu in kernel.gpus if gpu.bus_id not in shown]
-    names = {kernel_gpus[gpu.bus_id].name: gpu.name for gpu in driver.gpus if gpu.bus_id in kernel_gpus}
+    names = {
+        kernel_gpus[gpu.bus_id].name: gpu.name for gpu in driver.gpus if gpu.bus_id in kernel_gpus
+    }
     names |= {gpu.name: f"gpu{len(driver.gpus) + place}" for place, gpu in enumerate(rest)}
     warnings = [*kernel.warnings, *driver.warnings]
     gpus = []
@@ -301,7 +331,9 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         warnings.append(SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}"))
         gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
-    others = [one for one in kernel.devices if one.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)]
+    others = [
+        one for one in kernel.devices if one.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)
+    ]
     links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
     links += [_renamed(link, of_driver) for link in driver.links]
     cores = {cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)}
@@ -315,7 +347,8 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
             **kernel.facts,
             **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
             "gpu_count": len(gpus),
-            "nvswitch_count": kernel.facts.get("nvswitch_count") or driver.facts.get("nvswitch_count"),
+            "nvswitch_count": kernel.facts.get("nvswitch_count")
+            or driver.facts.get("nvswitch_count"),
             "numa_affinity": [gpu.numa_node for gpu in gpus],
             "cpu_affinity": [cores.get(gpu.numa_node) for gpu in gpus],
         },
@@ -329,7 +362,9 @@ def _without_driver(kernel: Topology, driver: Topology) -> Topology:
     warnings = (*kernel.warnings, *driver.warnings)
     vendors = {gpu.attributes.get("vendor") for gpu in kernel.gpus}
     # What is said of NVLinks already is no word on other makers'.
-    if vendors and (vendors != {"NVIDIA"} or not any("NVLink" in warning.text for warning in warnings)):
+    if vendors and (
+        vendors != {"NVIDIA"} or not any("NVLink" in warning.text for warning in warnings)
+    ):
         text = "NVLinks, xGMI and the like cannot be seen in sysfs: how these GPUs are joined is unknown"
         if "AMD" in vendors:
             text += "; rocm-smi --showtopo prints it for AMD's, save that and name the file"
@@ -339,7 +374,9 @@ def _without_driver(kernel: Topology, driver: Topology) -> Topology:
     return replace(found, topology_class=topology_class(found))
 
 
-def _switches(kernel: Topology, driver: Topology) -> tuple[list[Device], dict[str, str], dict[str, str]]:
+def _switches(
+    kernel: Topology, driver: Topology
+) -> tuple[list[Device], dict[str, str], dict[str, str]]:
     """Return NVSwitches of both, and how the kernel's and the driver's names are spelled in one graph."""
     by_address: dict[str, Device] = {}
     of_kernel: dict[str, str] = {}

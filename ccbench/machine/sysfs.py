@@ -123,7 +123,9 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
         if port.name not in carried:
             kind = INFINIBAND if port.layer == "InfiniBand" else ROCE
             up = port.state.endswith("ACTIVE")
-            found.append(Interface(port.name, kind, port.rate_bits_per_second, None, port.name, up, False))
+            found.append(
+                Interface(port.name, kind, port.rate_bits_per_second, None, port.name, up, False)
+            )
     return tuple(sorted(found, key=lambda one: one.name))
 
 
@@ -291,7 +293,9 @@ class _Graph:
         self.warnings: list[SourceWarning] = []
         self._switches: dict[str, str] = {}
         model = files.fields("/proc/cpuinfo").get("model name")
-        folders = {int(path.rsplit("node", 1)[1]): path for path in files.matching(NODES, "node[0-9]*")}
+        folders = {
+            int(path.rsplit("node", 1)[1]): path for path in files.matching(NODES, "node[0-9]*")
+        }
         for node, folder in sorted(folders.items()):
             cores = files.text(f"{folder}/cpulist")
             if not cores:
@@ -316,7 +320,9 @@ class _Graph:
         """Add GPUs, NVSwitches and network cards, each with its way up to a processor."""
         functions = sorted(self.functions.values(), key=lambda one: one.address)
         gpus = [one for one in functions if one.is_accelerator and not self._shadows(one)]
-        switches = [one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == NVIDIA]
+        switches = [
+            one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == NVIDIA
+        ]
         for kind, chosen in ((DeviceKind.GPU, gpus), (DeviceKind.NVSWITCH, switches)):
             for index, function in enumerate(chosen):
                 attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
@@ -337,13 +343,21 @@ class _Graph:
                     near = distances[position] if len(distances) == len(self.cpus) else ""
                     attributes = {"distance": int(near)} if near.isdecimal() else {}
                     self.links.append(
-                        Link(name, other_name, LinkKind.INTER_SOCKET, origin="sysfs", attributes=attributes)
+                        Link(
+                            name,
+                            other_name,
+                            LinkKind.INTER_SOCKET,
+                            origin="sysfs",
+                            attributes=attributes,
+                        )
                     )
 
     def _shadows(self, function: PciFunction) -> bool:
         """Return True for a virtual function whose physical one (same bus and bridge) is here too."""
         return function.virtual and any(
-            not other.virtual and other.bridges == function.bridges and other.vendor == function.vendor
+            not other.virtual
+            and other.bridges == function.bridges
+            and other.vendor == function.vendor
             for other in self.functions.values()
         )
 
@@ -359,7 +373,13 @@ class _Graph:
             self._add_function(name, DeviceKind.NIC, function, attributes)
             return
         self.devices.append(
-            Device(name, DeviceKind.NIC, bus_id=card.bus_id, numa_node=card.numa_node, attributes=attributes)
+            Device(
+                name,
+                DeviceKind.NIC,
+                bus_id=card.bus_id,
+                numa_node=card.numa_node,
+                attributes=attributes,
+            )
         )
         cpu = self.cpu_of(card.numa_node)
         if cpu is None:
@@ -367,7 +387,9 @@ class _Graph:
             self.warnings.append(SourceWarning("not_visible", text))
         else:
             origin = "sysfs: on a bus of the hypervisor, rate unknown"
-            self.links += [Link(*way, LinkKind.PCIE, origin=origin) for way in ((name, cpu), (cpu, name))]
+            self.links += [
+                Link(*way, LinkKind.PCIE, origin=origin) for way in ((name, cpu), (cpu, name))
+            ]
 
     def _add_function(
         self, name: str, kind: DeviceKind, function: PciFunction, attributes: Mapping[str, Any]
@@ -379,7 +401,11 @@ class _Graph:
             if one is not None and one.numa_node is not None and one.numa_node >= 0:
                 node = one.numa_node
                 break
-        everything = {**attributes, "host_bridge": function.host_bridge, "pci_bridges": len(function.bridges)}
+        everything = {
+            **attributes,
+            "host_bridge": function.host_bridge,
+            "pci_bridges": len(function.bridges),
+        }
         self.devices.append(Device(name, kind, 0, function.address, node, everything))
         self._attach(name, function, node)
 
@@ -404,18 +430,30 @@ class _Graph:
                 parent = self._switches[upstream] = f"pcie{len(self._switches)}"
                 switch = self.functions.get(upstream)
                 attributes = {"host_bridge": switch.host_bridge if switch else ""}
-                self.devices.append(Device(parent, DeviceKind.PCIE_SWITCH, 0, upstream, node, attributes))
+                self.devices.append(
+                    Device(parent, DeviceKind.PCIE_SWITCH, 0, upstream, node, attributes)
+                )
                 if switch is not None:
                     self._attach(parent, switch, node)
         if parent is None:
-            seen = "-1" if node == -1 else "not given" if node is None else f"{node}, which has no cores"
+            seen = (
+                "-1"
+                if node == -1
+                else "not given"
+                if node is None
+                else f"{node}, which has no cores"
+            )
             text = f"its NUMA node is {seen}: which processor it hangs on is unknown"
-            self.warnings.append(SourceWarning("not_visible", f"{name} ({function.address}): {text}"))
+            self.warnings.append(
+                SourceWarning("not_visible", f"{name} ({function.address}): {text}")
+            )
         else:
             self.links.extend(_hop(name, parent, function, port))
 
 
-def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None) -> tuple[Link, Link]:
+def _hop(
+    name: str, parent: str, function: PciFunction, port: PciFunction | None
+) -> tuple[Link, Link]:
     """Return the link above ``function``, both ways; ``port`` is the other end."""
     current, above = function.current, port.maximum if port else Port(None, None)
     maximum = Port(
@@ -438,7 +476,9 @@ def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None
         speed, words = maximum.gigatransfers, "speed as it can be, width as it is now"
     width = current.width or maximum.width
     rate = bytes_per_second(speed, width)
-    origin = f"sysfs: {speed:g} GT/s x{width}, {words}" if rate is not None else "sysfs: rate not given"
+    origin = (
+        f"sysfs: {speed:g} GT/s x{width}, {words}" if rate is not None else "sysfs: rate not given"
+    )
     up, down = (
         Link(*way, LinkKind.PCIE, rate, origin=origin, attributes=attributes)
         for way in ((name, parent), (parent, name))

@@ -152,7 +152,9 @@ class NvidiaDevices:
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Look at every GPU, in the order they were given."""
-        clocks = self.sm_clocks()  # of all GPUs before anything else: they fall when the load is over
+        clocks = (
+            self.sm_clocks()
+        )  # of all GPUs before anything else: they fall when the load is over
         xids: dict[str, list[int]] = {}
         for _ in range(MOST_EVENTS if self._events is not None else 0):
             event = self._nvml.answer("EventSetWait", self._events, 0)
@@ -188,10 +190,17 @@ class NvidiaDevices:
             state = int(library.nvmlDeviceGetPerformanceState(gpu.handle))
         except library.NVMLError_NotSupported:
             pass
-        except library.NVMLError as error:  # a GPU that has fallen off the bus answers nothing else either
+        except (
+            library.NVMLError
+        ) as error:  # a GPU that has fallen off the bus answers nothing else either
             trouble = str(error)
         reading = DeviceReading(
-            bus_id, "nvidia", gpu.model, at_seconds=at_seconds, trouble=trouble, performance_state=state
+            bus_id,
+            "nvidia",
+            gpu.model,
+            at_seconds=at_seconds,
+            trouble=trouble,
+            performance_state=state,
         )
         if trouble is not None:
             return reading
@@ -223,7 +232,9 @@ class NvidiaDevices:
             power_limit_watts=scaled(answer("EnforcedPowerLimit"), 1e3),
             temperature_celsius=answer("Temperature", GPU_SENSOR),
             energy_joules=scaled(values.get(ENERGY_MILLIJOULES), 1e3),
-            held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
+            held_back_seconds={
+                word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values
+            },
             links=links,
             pcie_generation=answer("CurrPcieLinkGeneration"),
             pcie_width=answer("CurrPcieLinkWidth"),
@@ -288,7 +299,9 @@ class DeviceWatch:
             highest |= {device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()}
             # As high as ever seen is high enough; else until they have not risen for a while.
             known, waited = self._highest_mhz, now - began
-            if clocks and all(mhz >= NEAR * known.get(device, math.inf) for device, mhz in clocks.items()):
+            if clocks and all(
+                mhz >= NEAR * known.get(device, math.inf) for device, mhz in clocks.items()
+            ):
                 break
             rising = clocks and now - risen < SETTLED_SECONDS
             if waited >= (MOST_SECONDS if rising else LEAST_SECONDS):
@@ -316,7 +329,9 @@ class DeviceWatch:
         """Look at every device, in the order of ``bus_ids``."""
         self._begin()
         looks = self._nvidia.read() if self._nvidia is not None else ()
-        return tuple(replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks)
+        return tuple(
+            replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks
+        )
 
     def close(self) -> None:
         """Leave the driver; the watch may be begun again."""
@@ -332,7 +347,9 @@ class DeviceWatch:
                 self._nvidia = NvidiaDevices(self._driver(), self.bus_ids, self._clock)
 
 
-def read_devices(bus_ids: Sequence[str], driver: Callable[[], Nvml] = opened) -> tuple[DeviceReading, ...]:
+def read_devices(
+    bus_ids: Sequence[str], driver: Callable[[], Nvml] = opened
+) -> tuple[DeviceReading, ...]:
     """Look at the devices at these PCI addresses; none where no driver answers."""
     watch = DeviceWatch(bus_ids, driver)
     try:

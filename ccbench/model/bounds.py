@@ -115,11 +115,15 @@ class FlowGraph:
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         ones = np.ones(len(order), dtype=np.int32)
-        matrix = csr_array((ones, (rows[order], columns[order])), shape=(vertices + 2, vertices + 2))
+        matrix = csr_array(
+            (ones, (rows[order], columns[order])), shape=(vertices + 2, vertices + 2)
+        )
         matrix.sort_indices()
         return edges, place, matrix
 
-    def cut_below(self, needed: Fraction, supply: Sequence[Fraction | None], sink: int) -> Side | None:
+    def cut_below(
+        self, needed: Fraction, supply: Sequence[Fraction | None], sink: int
+    ) -> Side | None:
         """A cut that keeps ``needed`` units from reaching ``sink``; None where they can flow.
 
         supply: units that each rank can offer; None for as many as wanted. The cut is the source's side of a
@@ -129,7 +133,9 @@ class FlowGraph:
 
         if needed <= 0:
             return None
-        denominator = math.lcm(needed.denominator, *{part.denominator for part in supply if part is not None})
+        denominator = math.lcm(
+            needed.denominator, *{part.denominator for part in supply if part is not None}
+        )
         # Multiplied up until all are whole numbers, or rounded where those would not fit 32 bits.
         exact = needed * denominator <= LARGEST_CAPACITY
         scale = Fraction(denominator) if exact else LARGEST_CAPACITY / needed / 2
@@ -140,7 +146,9 @@ class FlowGraph:
         # Of a link nothing above what is asked for can matter.
         scaled = {capacity: min(most, round(capacity * scale)) for capacity in set(edges)}
         data[place[:count]] = [scaled[capacity] for capacity in edges]
-        offers = {part: most if part is None else min(most, round(part * scale)) for part in set(supply)}
+        offers = {
+            part: most if part is None else min(most, round(part * scale)) for part in set(supply)
+        }
         data[place[count : count + ranks]] = [offers[part] for part in supply]
         data[place[count + ranks + self.compute.index(sink)]] = most
         matrix.data = data
@@ -257,7 +265,9 @@ def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
     for groups in splits:
         with_ranks = [group for group in groups if set(group) & set(ranks)]
         if len(with_ranks) >= 2:
-            sides = [_separating(graph, group, len(with_ranks) <= MOST_FLOWS) for group in with_ranks]
+            sides = [
+                _separating(graph, group, len(with_ranks) <= MOST_FLOWS) for group in with_ranks
+            ]
             leaving = sum(graph.capacity_out(side) for side in sides) * graph.unit_bytes_per_second
             rates.append(leaving / (2 * (len(sides) - 1)))
     return min(rates)  # the single ranks are always at least two groups
@@ -300,7 +310,9 @@ def _all_to_all_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
     """
     ranks = list(graph.compute)
     # Large ones first, for flows are spent on these.
-    blocks = [list(machine) for machine in machines if 0 < len(set(machine) & set(ranks)) < len(ranks)]
+    blocks = [
+        list(machine) for machine in machines if 0 < len(set(machine) & set(ranks)) < len(ranks)
+    ]
     size = len(ranks) // 2
     while size > 1:
         blocks += [ranks[start : start + size] for start in range(0, len(ranks) - size + 1, size)]
@@ -348,7 +360,9 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
         case "send_recv":
             # A ring shift: each rank sends its size to the next one and receives as much.
             ways = (graph, graph.reversed())
-            capacities = (way.capacity_out(way.side_of([vertex])) for way in ways for vertex in graph.compute)
+            capacities = (
+                way.capacity_out(way.side_of([vertex])) for way in ways for vertex in graph.compute
+            )
             return min(capacities) * graph.unit_bytes_per_second
     raise MachineError(f"collective: {collective!r} moves no data; it has no bound by links")
 
@@ -410,14 +424,18 @@ def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
     return limit(level, fabric.ranks), level
 
 
-_KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], tuple[float, float]]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], tuple[float, float]]] = (
+    WeakKeyDictionary()
+)
 
 
 def moved_sizes(collective: str, size_bytes: ArrayLike) -> Floats:
     """Sizes as an array, zeros where no data move. Raises MachineError for what cannot be a size."""
     sizes = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
     if sizes.ndim != 1 or not bool(np.all((sizes >= 0) & np.isfinite(sizes))):
-        raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
+        raise MachineError(
+            f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more"
+        )
     return sizes if collective_row(collective).moves_data else np.zeros_like(sizes)
 
 
@@ -500,7 +518,9 @@ def _farthest_seconds(collective: str, fabric: Fabric, root: int) -> float:
     cost = np.maximum(fabric.link_latency_seconds[chosen], 1e-300)
     shape = (fabric.vertices, fabric.vertices)
     # Ranks may relay, so the way is the cheapest there is, not the route.
-    ways = dijkstra(csr_array((cost, (source[chosen], target[chosen])), shape=shape), indices=starts)
+    ways = dijkstra(
+        csr_array((cost, (source[chosen], target[chosen])), shape=shape), indices=starts
+    )
     seconds = ways[:, :ranks]
     if collective == "send_recv":
         seconds = seconds[np.arange(len(starts)), (starts + 1) % ranks]

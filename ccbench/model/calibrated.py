@@ -64,7 +64,9 @@ DEFAULT = "default"
 
 def _check_within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise MachineError(f"{name}: {shown(value)} is not between {low:g} and {high:g}; calibrate again")
+        raise MachineError(
+            f"{name}: {shown(value)} is not between {low:g} and {high:g}; calibrate again"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class Correction:
 
     def __post_init__(self) -> None:
         _check_within("measured: size_bytes", self.size_bytes, 0, MOST_BYTES)
-        _check_within(f"measured: factor at {self.size_bytes} bytes", self.factor, 1 / FARTHEST, FARTHEST)
+        _check_within(
+            f"measured: factor at {self.size_bytes} bytes", self.factor, 1 / FARTHEST, FARTHEST
+        )
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,9 @@ class MeasuredCollective:
 
     def __post_init__(self) -> None:
         if not self.corrections or not self.asked:
-            raise MachineError(f"measured: {self.collective}: no sizes, or nothing asked; leave it out")
+            raise MachineError(
+                f"measured: {self.collective}: no sizes, or nothing asked; leave it out"
+            )
         for left, right in pairwise(self.corrections):
             if right.size_bytes <= left.size_bytes:
                 raise MachineError(
@@ -198,7 +204,9 @@ class CalibratedCluster:
         _check_within("nodes", self.nodes, 1, MOST_RANKS)
         for wrong in sorted(set(ORIGINS) ^ set(self.origins)):
             if wrong in ORIGINS:
-                raise MachineError(f"origins: nothing about {wrong}; say where its numbers came from")
+                raise MachineError(
+                    f"origins: nothing about {wrong}; say where its numbers came from"
+                )
             raise MachineError(f"origins: {shown(wrong)} is not one of {', '.join(ORIGINS)}")
         # Names that changed since: what the scales were of is no longer there.
         for odd in sorted(set(CONSTANTS) ^ set(self.constants)):
@@ -209,7 +217,9 @@ class CalibratedCluster:
             _check_within(f"constants: {name}", value, 1 / FARTHEST, FARTHEST)
         keys = [(one.collective, one.in_place) for one in self.measured]
         if len(set(keys)) < len(keys) or not keys:
-            raise MachineError("measured: list every collective and placement once, and at least one")
+            raise MachineError(
+                "measured: list every collective and placement once, and at least one"
+            )
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -239,7 +249,10 @@ class CalibratedCluster:
 
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
     """Write ``machine`` so that ``load_calibrated(path)`` gives the same value; MachineError if it cannot."""
-    plain = asdict(machine) | {"constants": dict(machine.constants), "origins": dict(machine.origins)}
+    plain = asdict(machine) | {
+        "constants": dict(machine.constants),
+        "origins": dict(machine.origins),
+    }
     # The kind first, by which a reader knows the file.
     write_plain({"kind": plain.pop("kind"), "version": plain.pop("version")} | plain, path)
 
@@ -260,7 +273,9 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
         )
     machine = typed(CalibratedCluster, plain, path)
     try:
-        _ = machine.cluster.system  # made now, so that a machine that does not fit shows with the file's path
+        _ = (
+            machine.cluster.system
+        )  # made now, so that a machine that does not fit shows with the file's path
     except MachineError as error:
         raise MachineError(f"{path}: {error}") from None
     return machine
@@ -311,16 +326,23 @@ def calibrated_points(
             forced = predict_library(system, asked, own.constants)
             pairs = zip(forced, chosen, strict=True)
             foreign = np.array(
-                [(one.algorithm, one.protocol) != (usual.algorithm, usual.protocol) for one, usual in pairs]
+                [
+                    (one.algorithm, one.protocol) != (usual.algorithm, usual.protocol)
+                    for one, usual in pairs
+                ]
             )
-        uncorrected = np.maximum(seconds_of(system, asked, own.constants.table), floor_seconds(system, asked))
+        uncorrected = np.maximum(
+            seconds_of(system, asked, own.constants.table), floor_seconds(system, asked)
+        )
         seconds, inside = np.where(foreign, uncorrected, seconds), inside & ~foreign
     if not there:
         # Never measured here: the scaled library knows no shared links, the usual prediction does.
         plain = [point.seconds for point in predict_library(system, asked)]
         shared = [point.prediction.predicted_seconds for point in points]
         ratios = zip(shared, plain, strict=True)
-        seconds = seconds * np.array([max(1.0, both / one) if one > 0 else 1.0 for both, one in ratios])
+        seconds = seconds * np.array(
+            [max(1.0, both / one) if one > 0 else 1.0 for both, one in ratios]
+        )
     found = []
     for point, time in zip(points, seconds.tolist(), strict=True):
         usual, taken = point.prediction, max(time, point.prediction.bound_seconds)
@@ -333,7 +355,9 @@ def calibrated_points(
     octaves = octaves_from(measured, [point.size_bytes for point in points])
     likely = intervals(system, found, octaves=octaves)
     return tuple(
-        CalibratedPoint(point, new.predicted_seconds, CALIBRATED if seen else EXTRAPOLATED, interval)
+        CalibratedPoint(
+            point, new.predicted_seconds, CALIBRATED if seen else EXTRAPOLATED, interval
+        )
         for point, new, seen, interval in zip(points, found, inside.tolist(), likely, strict=True)
     )
 
@@ -342,7 +366,11 @@ def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryR
     """``request`` with the launches, the version and, where it was not measured otherwise, the placement."""
     used = machine.measured_as
     placements = {one.in_place for one in machine.measured if one.collective == request.collective}
-    placed = request.in_place if not placements or request.in_place in placements else not request.in_place
+    placed = (
+        request.in_place
+        if not placements or request.in_place in placements
+        else not request.in_place
+    )
     return replace(
         request,
         in_place=placed,
@@ -376,7 +404,9 @@ def open_base(
     # A file may be called like a machine of the catalog.
     named = name in catalog_names() and load_catalog(name) == node
     cluster = cluster_of(node, nodes, network, ranks)
-    return Base(name if named else to_plain(node), cluster, network or "" if cluster.nodes > 1 else "")
+    return Base(
+        name if named else to_plain(node), cluster, network or "" if cluster.nodes > 1 else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -424,13 +454,17 @@ def faster_than_bound(base: Base, measured: Sequence[Measured]) -> int:
     return faster
 
 
-def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Provenance) -> CalibratedCluster:
+def calibrate_cluster(
+    base: Base, measured: Sequence[Measured], provenance: Provenance
+) -> CalibratedCluster:
     """The machine of ``base`` with constants that suit ``measured``: requests, and seconds along their sizes.
 
     Raises MachineError where there is no size, and for what is not ``modelled``.
     """
     cluster, run = base.cluster, provenance.run
-    observations = [Observation(cluster.system, request, tuple(seconds)) for request, seconds in measured]
+    observations = [
+        Observation(cluster.system, request, tuple(seconds)) for request, seconds in measured
+    ]
     sizes = sorted({size for one in observations for size in one.request.size_bytes})
     if not sizes:
         raise MachineError(f"{run}: no size of {cluster.name} can be used; measure one or more")
@@ -441,7 +475,9 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
     asked: dict[tuple[str, bool], dict[Asked, None]] = {}
     for one in observations:
         request, count = one.request, len(one.seconds)
-        launched[MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)] += count
+        launched[MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)] += (
+            count
+        )
         key = request.collective, request.in_place
         points[key] += count
         asked.setdefault(key, {})[Asked(request.algorithm, request.protocol)] = None
@@ -520,9 +556,12 @@ def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> Held
 
     def at(chosen: set[int]) -> list[Observation]:
         places = [
-            [i for i, size in enumerate(one.request.size_bytes) if size in chosen] for one in observations
+            [i for i, size in enumerate(one.request.size_bytes) if size in chosen]
+            for one in observations
         ]
-        return [one.taking(wanted) for one, wanted in zip(observations, places, strict=True) if wanted]
+        return [
+            one.taking(wanted) for one, wanted in zip(observations, places, strict=True) if wanted
+        ]
 
     seen, unseen = at(set(sizes[::2])), at(set(sizes[1::2]))
     if len(sizes) < FEWEST_TO_HOLD_OUT:
@@ -532,4 +571,6 @@ def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> Held
     with_scales = np.concatenate([fitted.seconds(one.request) for one in unseen])
     without = np.concatenate([seconds_of(one.system, one.request, table) for one in unseen])
     errors = [np.abs(predicted / real - 1) for predicted in (with_scales, without)]
-    return HeldOutError(len(real), *(float(of(one)) for one in errors for of in (np.median, np.mean)))
+    return HeldOutError(
+        len(real), *(float(of(one)) for one in errors for of in (np.median, np.mean))
+    )

@@ -29,7 +29,13 @@ from ccbench import __version__
 from ccbench.cases import Conditions
 from ccbench.errors import HostBusy, MachineError
 from ccbench.machine.files import Files, cache_folder
-from ccbench.machine.host import allowed_cpus, module_command, read_host, read_processor, single_threaded
+from ccbench.machine.host import (
+    allowed_cpus,
+    module_command,
+    read_host,
+    read_processor,
+    single_threaded,
+)
 from ccbench.machine.readings import QUARTILE, contention_limit, read_cpu_times, watched
 from ccbench.model.calibration_worker import BLOCK_BYTES, COPY, REDUCE, payload_bytes
 from ccbench.model.machine import (
@@ -112,7 +118,10 @@ def stale(machine: Machine) -> str:
 
     They are old, or this is the host of that name with another processor, kernel or release.
     """
-    told, here = machine.origins["cores"].rpartition("; host ")[2], _this_host().removeprefix("host ")
+    told, here = (
+        machine.origins["cores"].rpartition("; host ")[2],
+        _this_host().removeprefix("host "),
+    )
     cure = "calibrate again (ccbench calibrate -o FILE)"
     if told != here and told.partition(":")[0] == here.partition(":")[0]:
         return f"{machine.name} was measured on {told}; now it is {here}; {cure}"
@@ -123,7 +132,9 @@ def too_old(name: str, told: Iterable[str], cure: str) -> str:
     """Return that ``name`` was measured more than MOST_DAYS ago, by the days in ``told``, or ''."""
     # Without a day (shipped machines have theirs in the catalog's pages) nothing is old.
     days = sorted(
-        day for text in told for day in re.findall(r"\b2[0-9]{3}-[01][0-9]-[0-3][0-9](?![0-9])", text)
+        day
+        for text in told
+        for day in re.findall(r"\b2[0-9]{3}-[01][0-9]-[0-3][0-9](?![0-9])", text)
     )
     with suppress(ValueError, IndexError):  # somebody edited the file
         age = (datetime.now(timezone.utc).date() - date.fromisoformat(days[0])).days
@@ -150,7 +161,10 @@ def disturbance(samples: Mapping[str, Any], load: Conditions) -> str:
         )
     # Tries disagree, too, where what disturbs them is not in the system's books.
     key, spread = max(
-        ((key, _lower_quartile(tries) / min(tries)) for key, tries in samples["operations"].items()),
+        (
+            (key, _lower_quartile(tries) / min(tries))
+            for key, tries in samples["operations"].items()
+        ),
         key=lambda one: one[1],
     )
     if spread > SPREAD_LIMIT:
@@ -184,7 +198,9 @@ def quick_machine() -> Machine:
     best = now.machine
     if earlier is not None:
         best = earlier if now.disturbed else best
-        with suppress(MachineError):  # a file that somebody has edited may contradict today's figures
+        with suppress(
+            MachineError
+        ):  # a file that somebody has edited may contradict today's figures
             best = better_of(earlier, now)
     # Where nothing can be kept each call stands alone.
     with suppress(OSError, MachineError):
@@ -222,7 +238,9 @@ def better_of(earlier: Machine, now: Calibration) -> Machine:
         if isinstance(one, Rates):
             changed[name] = _faster(one, other)
         elif isinstance(one, Mapping):
-            changed[name] = {key: max(rate, other.get(key, rate)) for key, rate in {**other, **one}.items()}
+            changed[name] = {
+                key: max(rate, other.get(key, rate)) for key, rate in {**other, **one}.items()
+            }
         else:
             changed[name] = min(one, other)
     fabric = replace(old, **changed)
@@ -244,7 +262,9 @@ def _faster(earlier: Rates, now: Rates) -> Rates:
 
     def curve(name: str) -> tuple[RatePoint, ...]:
         before = {point.working_set_bytes: point for point in getattr(earlier, name)}
-        points = ((before.get(point.working_set_bytes, point), point) for point in getattr(now, name))
+        points = (
+            (before.get(point.working_set_bytes, point), point) for point in getattr(now, name)
+        )
         return tuple(max(pair, key=lambda point: point.bytes_per_second) for pair in points)
 
     return Rates(curve("one_process"), curve("all_cores"))
@@ -274,7 +294,9 @@ def _measured(until_seconds: float, limit_seconds: float) -> Mapping[str, Any]:
     )
 
 
-def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime, virtual: bool = False) -> Machine:
+def machine_from_samples(
+    samples: Mapping[str, Any], measured_at: datetime, virtual: bool = False
+) -> Machine:
     """A Machine from the samples that ``calibration_worker.Samples`` describes.
 
     Lower quartiles become prices: whatever else runs only adds time, but the least of many tries is luck. The
@@ -322,7 +344,8 @@ def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime, virt
         "operation_bytes_per_second": f"{usual}, {numpy}, one process, blocks of {BLOCK_BYTES >> 10} KiB in "
         "cache, cost of the calls taken off",
         "peak_traffic": f"{when}, best of {rounds} copies and additions times {PEAK_MARGIN}"
-        + ", of all cores at least one core's times their number, since a hypervisor may move them" * virtual,
+        + ", of all cores at least one core's times their number, since a hypervisor may move them"
+        * virtual,
     }
     return Machine(f"measured-{cores}-cores", fabric, origins)
 

@@ -99,7 +99,9 @@ class Arithmetic:
             )
             result, remainder = np.empty_like(first), np.empty_like(first)
             for kind, ufunc in _UFUNCS.items():
-                self._functions[arithmetic_key(dtype, kind)] = partial(ufunc, first, second, out=result)
+                self._functions[arithmetic_key(dtype, kind)] = partial(
+                    ufunc, first, second, out=result
+                )
             two = np.asarray(2).astype(first.dtype)
             average = partial(np.divide, first, two, out=result)
             if first.dtype.kind in "iu":
@@ -259,7 +261,11 @@ class Probe:
         self.gather()
         if self.rank > 1:
             return 0.0
-        words, mine, theirs = self._words, self.rank * LINE_WORDS + FLAG, (1 - self.rank) * LINE_WORDS + FLAG
+        words, mine, theirs = (
+            self._words,
+            self.rank * LINE_WORDS + FLAG,
+            (1 - self.rank) * LINE_WORDS + FLAG,
+        )
         first, self._turn = self._turn + 1, self._turn + ROUND_TRIPS
         if self.rank == 1:
             for turn in range(first, first + ROUND_TRIPS):
@@ -320,7 +326,9 @@ class Probe:
                 # The first warms its memory; the second says how many fill a sample.
                 self._work(*key, 1)
                 start, end = self._work(*key, 1)
-                self._times[key] = max(1, min(10_000, round(SAMPLE_SECONDS * 1e9 / max(end - start, 1))))
+                self._times[key] = max(
+                    1, min(10_000, round(SAMPLE_SECONDS * 1e9 / max(end - start, 1)))
+                )
             times = self._times[key]
         if processes > 1:
             times = self.gather(times)[0]
@@ -344,7 +352,9 @@ class Probe:
                 np.add(first, second, result)
         return begin - self._epoch, time.perf_counter_ns() - self._epoch
 
-    def _buffers(self, kind: str, working_set_bytes: int) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+    def _buffers(
+        self, kind: str, working_set_bytes: int
+    ) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
         """Operands, then result."""
         elements = payload_bytes(kind, working_set_bytes) // 4
         parts = 2 if kind == COPY else 3

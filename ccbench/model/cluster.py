@@ -74,7 +74,11 @@ class Cluster:
     @cached_property
     def bound_fabric(self) -> Fabric:
         """Links and routes with all NICs of a node: no rule keeps a GPU from those that others are beside."""
-        return self.fabric if self.stated is None else replace(self, network=self.stated, stated=None).fabric
+        return (
+            self.fabric
+            if self.stated is None
+            else replace(self, network=self.stated, stated=None).fabric
+        )
 
     @cached_property
     def _known(self) -> dict[Hashable, Any]:
@@ -156,7 +160,9 @@ def cluster_of(
     """As many machines like ``node`` as asked for; see ``open_cluster``."""
     held = len(node.gpus)
     if not held:
-        raise MachineError(f"{node.name}: has no GPU to price; name a machine with some, or predict on a CPU")
+        raise MachineError(
+            f"{node.name}: has no GPU to price; name a machine with some, or predict on a CPU"
+        )
     if nodes is None:
         nodes = 1 if ranks is None else -(-ranks // held)
     ranks = nodes * held if ranks is None else ranks
@@ -196,13 +202,17 @@ def without_gpus(node: Topology, gone: set[str]) -> Topology:
     return replace(
         node,
         devices=tuple(device for device in node.devices if device.name not in gone),
-        links=tuple(link for link in node.links if link.source not in gone and link.target not in gone),
+        links=tuple(
+            link for link in node.links if link.source not in gone and link.target not in gone
+        ),
         matrix={pair: path for pair, path in node.matrix.items() if not gone & set(pair)},
         facts={name: fact for name, fact in node.facts.items() if name not in _FACTS_OF_ALL_GPUS},
     )
 
 
-_FACTS_OF_ALL_GPUS = frozenset({"gpu_count", "gpu_matrix", "nvlinks_per_gpu", "rings", "p2p_matrix"})
+_FACTS_OF_ALL_GPUS = frozenset(
+    {"gpu_count", "gpu_matrix", "nvlinks_per_gpu", "rings", "p2p_matrix"}
+)
 """What a source said about GPUs that were left out; it would no longer hold."""
 
 
@@ -239,7 +249,9 @@ def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
     return found
 
 
-def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> tuple[ClusterPoint, ...]:
+def library_points(
+    cluster: Cluster, request: LibraryRequest, root: int = 0
+) -> tuple[ClusterPoint, ...]:
     """Predictions for the collective library; bounds are of any algorithm on the cluster's links."""
     bounds = bound_seconds(cluster, request.collective, request.size_bytes, root)
     name, shared = PAIRWISE_SCHEDULES.get(request.collective), None
@@ -254,9 +266,13 @@ def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> 
         if shared is not None and point.algorithm == "pairwise":
             slower = float(shared.bandwidth[index])
             if slower > point.bandwidth_seconds:
-                point = replace(point, bandwidth_seconds=slower, bottleneck=shared.explanation(index))
+                point = replace(
+                    point, bandwidth_seconds=slower, bottleneck=shared.explanation(index)
+                )
         found.append(point)
-    points = points_with_bounds(request.collective, cluster.ranks, cluster.system, found, bounds.tolist())
+    points = points_with_bounds(
+        request.collective, cluster.ranks, cluster.system, found, bounds.tolist()
+    )
     if request.launch_known:
         return points
     # One thread may have launched on any number of a node's GPUs: up to all of them, intervals reach as far.
@@ -296,7 +312,9 @@ def points_with_bounds(
     for point, bound in zip(points, bound_seconds, strict=True):
         latency = point.latency_seconds + point.fill_seconds
         seconds = latency + point.bandwidth_seconds
-        predictions.append(Prediction(bound, seconds, latency, point.bandwidth_seconds, point.bottleneck))
+        predictions.append(
+            Prediction(bound, seconds, latency, point.bandwidth_seconds, point.bottleneck)
+        )
     return tuple(
         ClusterPoint(
             collective,
@@ -333,7 +351,11 @@ def schedule_points(
 
 
 def points_of(
-    prices: FabricPrices, algorithm: str, ranks: int, size_bytes: Sequence[int], bounds: Iterable[float]
+    prices: FabricPrices,
+    algorithm: str,
+    ranks: int,
+    size_bytes: Sequence[int],
+    bounds: Iterable[float],
 ) -> tuple[ClusterPoint, ...]:
     """``prices`` of a schedule on so many ranks as points, with a bound for each size."""
     return tuple(
@@ -355,6 +377,10 @@ def points_of(
     )
 
 
-def bound_seconds(cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0) -> Floats:
+def bound_seconds(
+    cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0
+) -> Floats:
     """Least seconds of any algorithm at nominal rates; see ``bound_on_fabric``."""
-    return bound_on_fabric(collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network)
+    return bound_on_fabric(
+        collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network
+    )

@@ -137,7 +137,9 @@ def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) ->
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[0].prediction
     schedule = schedule_of(case, algorithm)
     if other is not None:
-        return schedules_at_once(where, (case, schedule), (other, cheapest(other, where))).prediction
+        return schedules_at_once(
+            where, (case, schedule), (other, cheapest(other, where))
+        ).prediction
     if isinstance(where, Cluster):
         return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
     return predict(case, where, schedule)
@@ -161,9 +163,13 @@ class PredictionContext:
     network: str | None = None
     host_networks: Mapping[tuple[str, int], HostNetwork] = field(default_factory=dict)
     launched: bool = False
-    _clusters: dict[tuple[int, int], Cluster | None] = field(default_factory=dict, repr=False, compare=False)
+    _clusters: dict[tuple[int, int], Cluster | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
-    def predict(self, case: Case, algorithm_used: str = "", protocol_used: str = "") -> Prediction | None:
+    def predict(
+        self, case: Case, algorithm_used: str = "", protocol_used: str = ""
+    ) -> Prediction | None:
         """The prediction for one launch of ``case``, None where there is no model of what ran.
 
         algorithm_used, protocol_used: what the backend says it ran; without them, what was asked for.

@@ -113,7 +113,9 @@ class Traffic:
 def traffic_of(schedule: Schedule) -> Traffic:
     """Return what ``schedule`` sends; local moves are left out."""
     patterns = tuple(_pattern(phase, schedule.ranks) for phase in schedule.phases)
-    return Traffic(schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, patterns)
+    return Traffic(
+        schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, patterns
+    )
 
 
 def steps_of(phase: Phase) -> Steps:
@@ -123,7 +125,11 @@ def steps_of(phase: Phase) -> Steps:
     if len(source) and int(np.bincount(source).max()) > 1:
         ranks = int(target.max()) + 1
         pairs, message = np.unique(source.astype(np.int64) * ranks + target, return_inverse=True)
-        source, target, width = pairs // ranks, pairs % ranks, np.bincount(message, width).astype(np.int64)
+        source, target, width = (
+            pairs // ranks,
+            pairs % ranks,
+            np.bincount(message, width).astype(np.int64),
+        )
     return Steps(source, target, width, phase.repeat, phase.advance.source, phase.advance.target)
 
 
@@ -133,7 +139,9 @@ def _pattern(phase: Phase, ranks: int) -> Pattern:
     By distance a step on 131,072 ranks needs no list of flows, and costs a look at some ranks only.
     """
     steps = steps_of(phase)
-    everybody = len(steps.source) == ranks and np.array_equal(np.sort(steps.source), everyone(ranks))
+    everybody = len(steps.source) == ranks and np.array_equal(
+        np.sort(steps.source), everyone(ranks)
+    )
     if not everybody or steps.width.min() != steps.width.max():
         return steps
     # Only the difference matters: where both ends move on alike, the set of flows stays.
@@ -163,7 +171,9 @@ def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> T
     row = algorithm_row(collective, name)
     place = root if collective_row(collective).rooted else 0
     pipelined = (collective, name) in PIPELINES
-    if not pipelined and ((collective, name) not in DIRECTLY or ranks <= MOST_SCHEDULED or parameter):
+    if not pipelined and (
+        (collective, name) not in DIRECTLY or ranks <= MOST_SCHEDULED or parameter
+    ):
         return traffic_of(schedule_for(collective, algorithm, ranks, root, prove=False))
     reason = None
     if ranks < 1:
@@ -171,7 +181,9 @@ def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> T
     elif not 0 <= place < ranks:
         reason = f"root {place}, expected 0 to {ranks - 1}"
     elif pipelined:
-        reason = row.unsupported(ranks, row.default_parameter(ranks, 0) if parameter is None else parameter)
+        reason = row.unsupported(
+            ranks, row.default_parameter(ranks, 0) if parameter is None else parameter
+        )
     if reason:
         raise ScheduleError(f"{collective} {algorithm}: {reason}")
     if not pipelined:
@@ -222,7 +234,8 @@ def _bruck_all_to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
     # A block goes as many ranks on as its place in the order says, by the bits of that distance.
     way = np.arange(ranks)
     return ranks, tuple(
-        Uniform(distance, int(np.count_nonzero(way & distance))) for distance in distances_up_to(ranks)
+        Uniform(distance, int(np.count_nonzero(way & distance)))
+        for distance in distances_up_to(ranks)
     )
 
 
@@ -238,7 +251,10 @@ DIRECTLY: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pattern, .
         ranks,
         (_between(ranks, root, to_root=False), AllPairs(spared=root)),
     ),
-    ("reduce", "direct"): lambda ranks, root: (ranks, (AllPairs(), _between(ranks, root, to_root=True))),
+    ("reduce", "direct"): lambda ranks, root: (
+        ranks,
+        (AllPairs(), _between(ranks, root, to_root=True)),
+    ),
 }
 """(ranks, root) -> pieces and patterns of algorithms whose schedules hold ranks squared flows."""
 
@@ -290,7 +306,9 @@ def sample_of(turns: int, flows: int) -> Sample:
     """Every one of ``turns`` turns of ``flows`` flows each, where these are few; else a stratified sample."""
     if turns <= MOST_EXACT_TURNS and flows * turns <= MOST_EXACT_FLOWS:
         return stratified(turns, turns)
-    return stratified(turns, max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows))))
+    return stratified(
+        turns, max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows)))
+    )
 
 
 def stratified(turns: int, samples: int) -> Sample:
@@ -326,7 +344,9 @@ def representative_ranks(fabric: Fabric) -> Ints | None:
     sizes = [
         level.ranks
         for level in fabric.levels
-        if level.consecutive and level.groups >= FEWEST_GROUPS and level.groups * level.ranks == fabric.ranks
+        if level.consecutive
+        and level.groups >= FEWEST_GROUPS
+        and level.groups * level.ranks == fabric.ranks
     ]
     if fabric.ranks < FEWEST_RANKS or max(sizes, default=1) == 1:
         return None
@@ -366,7 +386,9 @@ class FabricCosts:
     def of_links(self, name: str, fabric: Fabric) -> Floats:
         """The field ``name`` for each link. Raises MachineError where it does not fit the fabric."""
         value = getattr(self, name)
-        given = np.asarray(fabric.link_latency_seconds if value is None else value, dtype=np.float64)
+        given = np.asarray(
+            fabric.link_latency_seconds if value is None else value, dtype=np.float64
+        )
         right, wanted = (given >= 0) & np.isfinite(given), "zero or more"
         if name == "rate_efficiency":
             right, wanted = (given > 0) & (given <= 1), "above 0 and at most 1"
@@ -434,7 +456,9 @@ class LinkTable:
     def way(self, ids: Ints) -> tuple[float, int]:
         """Latency of the slowest row, and its links; among equally slow ones, the most links."""
         seconds, hops = np.zeros(len(ids)), np.zeros(len(ids), dtype=np.int64)
-        for column in ids.T:  # column by column, for there are few and sums along short rows are slow
+        for (
+            column
+        ) in ids.T:  # column by column, for there are few and sums along short rows are slow
             seconds += self.latency[column]
             hops += column >= 0
         slowest = float(seconds.max(initial=0.0))
@@ -488,7 +512,9 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
     ]
 
 
-def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int) -> StepLoad | None:
+def flows_load(
+    table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int
+) -> StepLoad | None:
     """One step's load; None where all its flows are local."""
     apart = source != target
     if not bool(apart.all()):
@@ -534,10 +560,14 @@ def _worst(
     return StepLoad(repeat, *way, float(busy[place]) * scale, link, float(loads[place]) * scale)
 
 
-def uniform_load(table: LinkTable, pattern: Uniform, few: Ints | None, repeat: int = 1) -> StepLoad | None:
+def uniform_load(
+    table: LinkTable, pattern: Uniform, few: Ints | None, repeat: int = 1
+) -> StepLoad | None:
     """One step of ``pattern``; with ``few``, only of what begins or ends there. None where all is local."""
     source = _sources(table, pattern, few)
-    return flows_load(table, source, pattern.target_of(source, table.ranks), np.ones_like(source), repeat)
+    return flows_load(
+        table, source, pattern.target_of(source, table.ranks), np.ones_like(source), repeat
+    )
 
 
 def _sources(table: LinkTable, pattern: Uniform, few: Ints | None) -> Ints:
@@ -560,8 +590,12 @@ def representatives(table: LinkTable) -> Ints | None:
             if whole is None or part is None:
                 alike = whole is part
             else:
-                one, other = ((load.latency_seconds, load.seconds_per_slot_byte) for load in (whole, part))
-                alike = bool(np.allclose(one, other, rtol=1e-12, atol=0.0)) and whole.hops == part.hops
+                one, other = (
+                    (load.latency_seconds, load.seconds_per_slot_byte) for load in (whole, part)
+                )
+                alike = (
+                    bool(np.allclose(one, other, rtol=1e-12, atol=0.0)) and whole.hops == part.hops
+                )
             if not alike:
                 few = None
                 break

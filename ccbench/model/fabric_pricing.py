@@ -145,7 +145,9 @@ class PipelineLoad:
             )
             further = (messages - 1) * self.message_seconds
             many = further > 0  # in no step of a chain, however long it is
-            totals = PipelineTotals(steps, float(latency.sum()), float(cost.sum()), further[many], cost[many])
+            totals = PipelineTotals(
+                steps, float(latency.sum()), float(cost.sum()), further[many], cost[many]
+            )
             self.known[pieces] = totals
         return self.known[pieces]
 
@@ -156,7 +158,9 @@ class PipelineLoad:
         return int(self.links.place[worst]), float(self.links.value[worst])
 
 
-def beyond_bytes(further_seconds: Floats, seconds_per_slot_byte: Floats, slot_bytes: Floats) -> Floats:
+def beyond_bytes(
+    further_seconds: Floats, seconds_per_slot_byte: Floats, slot_bytes: Floats
+) -> Floats:
     """Seconds by which a rank's messages after its first outlast their steps' bytes, shape (steps, sizes).
 
     LogGP's o + (m - 1) max(o, k G) + k G, but for the bytes k of the last of m messages: these go meanwhile.
@@ -271,7 +275,8 @@ class FabricPrices:
         pieces, rates = int(self.pieces[index]), self.loads.rates
         slot = float(self.size_bytes[index]) / (self.loads.traffic.pieces * max(1, pieces))
         spent = [
-            (step.link, step.load, step.repeat * step.seconds_per_slot_byte) for step in self.loads.steps
+            (step.link, step.load, step.repeat * step.seconds_per_slot_byte)
+            for step in self.loads.steps
         ]
         for pipeline in self.loads.pipelines:
             link, cost = pipeline.bottleneck(pieces)
@@ -310,7 +315,9 @@ class FabricPrices:
             parts.append((float(self.bandwidth[index]), words))
         plain, pipelines = self.loads.steps, self.loads.pipelines
         if self.messages[index] > 0:
-            busiest = [load.messages for load in plain] + [load.messages.value.max() for load in pipelines]
+            busiest = [load.messages for load in plain] + [
+                load.messages.value.max() for load in pipelines
+            ]
             words = f"messages (up to {max(busiest):,.0f} of one rank in a step)"
             parts.append((float(self.messages[index]), words))
         if self.latency[index] > 0:
@@ -332,15 +339,17 @@ class _Kept:
     """
 
     patterns: dict[int, dict[Hashable, Any]] = field(default_factory=dict)
-    loads: WeakKeyDictionary[Schedule | Traffic, tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]] = (
-        field(default_factory=WeakKeyDictionary)
-    )
+    loads: WeakKeyDictionary[
+        Schedule | Traffic, tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
+    ] = field(default_factory=WeakKeyDictionary)
 
 
 _KEPT: WeakKeyDictionary[Fabric, WeakKeyDictionary[FabricCosts, _Kept]] = WeakKeyDictionary()
 
 
-def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = PLAIN) -> FabricLoads:
+def fabric_loads(
+    what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = PLAIN
+) -> FabricLoads:
     """The loads of a schedule or traffic; found once for the same three values.
 
     Raises MachineError where the fabric has too few ranks or the costs do not fit it.
@@ -379,7 +388,9 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
     )
     many = further > 0  # in most algorithms a rank sends one message in a step
     waiting = repeat[many] @ beyond_bytes(further[many], cost[many], slot)
-    terms = np.stack([np.full_like(slot, repeat @ (latency + sender)), waiting, float(repeat @ cost) * slot])
+    terms = np.stack(
+        [np.full_like(slot, repeat @ (latency + sender)), waiting, float(repeat @ cost) * slot]
+    )
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if loads.pipelines:
         fixed = loads.traffic.pieces_under_way
@@ -392,7 +403,9 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
             waits += sum(total.steps for total in totals) * sender
             per_byte = sum(total.seconds_per_slot_byte for total in totals)
             piece = slot / pieces
-            beyond = sum(beyond_bytes(total.further, total.cost, piece).sum(axis=0) for total in totals)
+            beyond = sum(
+                beyond_bytes(total.further, total.cost, piece).sum(axis=0) for total in totals
+            )
             options.append(np.stack([np.full_like(slot, waits), beyond, per_byte * piece]))
         # All numbers of pieces at all sizes; each size takes its own best.
         every = np.stack(options)

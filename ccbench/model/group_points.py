@@ -43,7 +43,14 @@ from ccbench.model.library.predictor import busy_seconds, predict_library
 from ccbench.model.library.shapes import FULL_MESHES, uneven_loads
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import case_prices
-from ccbench.model.rank_subset import RankSubset, flow_weights, placed, schedule_of, subset_of, turns_of
+from ccbench.model.rank_subset import (
+    RankSubset,
+    flow_weights,
+    placed,
+    schedule_of,
+    subset_of,
+    turns_of,
+)
 from ccbench.schedules import algorithms_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Floats, Ints, LevelCut
@@ -78,7 +85,8 @@ class GroupPlacement:
             )
         sets = self.gpu_sets
         if sets and (
-            len(sets) != self.groups_per_node or any(len(one) != self.ranks_per_node for one in sets)
+            len(sets) != self.groups_per_node
+            or any(len(one) != self.ranks_per_node for one in sets)
         ):
             raise UsageError(
                 f"placement: GPU sets {sets} for {self.groups_per_node} groups of {self.ranks_per_node} "
@@ -91,7 +99,9 @@ class GroupPlacement:
         if self.gpu_sets:
             return self.gpu_sets
         size = self.ranks_per_node
-        return tuple(tuple(range(one * size, (one + 1) * size)) for one in range(self.groups_per_node))
+        return tuple(
+            tuple(range(one * size, (one + 1) * size)) for one in range(self.groups_per_node)
+        )
 
 
 def standing(group: Sequence[int], gpus_per_node: int) -> dict[int, GpuSet]:
@@ -120,7 +130,9 @@ def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
         return None
     own = next(iter(of_groups[0].values()))
     others = [one for one in next(iter(by_node)) if one != own]
-    return GroupPlacement(len(groups[0]), len(own), len(of_groups[0]), len(others) + 1, (own, *others))
+    return GroupPlacement(
+        len(groups[0]), len(own), len(of_groups[0]), len(others) + 1, (own, *others)
+    )
 
 
 def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacement:
@@ -157,7 +169,9 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
         nodes *= size // within if name in joined else 1
         stride *= size
     offsets = sorted(offsets_of(ours))
-    sets = tuple(tuple(start + offset for offset in offsets) for start in sorted(offsets_of(others)))
+    sets = tuple(
+        tuple(start + offset for offset in offsets) for start in sorted(offsets_of(others))
+    )
     return GroupPlacement(len(offsets) * nodes, len(offsets), nodes, len(sets), sets)
 
 
@@ -193,7 +207,10 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[G
     whole = cluster.system
     if isinstance(groups, GroupPlacement):
         one_node = groups.sets
-        if groups.nodes > whole.nodes or max(gpu for one in one_node for gpu in one) >= whole.ranks_per_node:
+        if (
+            groups.nodes > whole.nodes
+            or max(gpu for one in one_node for gpu in one) >= whole.ranks_per_node
+        ):
             raise MachineError(
                 f"{whole.name}: groups of {groups.ranks_per_node} GPUs on {groups.nodes} nodes, "
                 f"{len(one_node)} a node, but there are {whole.nodes} nodes of {whole.ranks_per_node} GPUs"
@@ -223,7 +240,8 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[G
         if len(own) > 1:
             nics = min(len(_nics(gpus, whole)) for gpus in own.values())
             most = max(
-                (users[node][nic] for node, gpus in own.items() for nic in _nics(gpus, whole)), default=1
+                (users[node][nic] for node, gpus in own.items() for nic in _nics(gpus, whole)),
+                default=1,
             )
         # Each GPU set that the group has, with all sets that run on its node where these share its links.
         inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
@@ -280,7 +298,9 @@ def _group_system(
             if own != tuple(range(apart.ranks_per_node)):
                 apart = cluster.once(("some GPUs", own), partial(_system_of, cluster.node, own))
             options.append((apart, link_users(cluster, own, sets)))
-        slowest, users = min(options, key=lambda option: option[0].intra_bytes_per_second / option[1])
+        slowest, users = min(
+            options, key=lambda option: option[0].intra_bytes_per_second / option[1]
+        )
         system = replace(
             system,
             intra=slowest.intra,
@@ -362,7 +382,9 @@ def _bounds(
     slowness, even = [0.0], kind.ranks == system.ranks
     if traffic and even:
         loads = uneven_loads(system, traffic)
-        slowness += [loads.rank / gpu] + ([loads.node * crossing / node] if system.nodes > 1 else [])
+        slowness += [loads.rank / gpu] + (
+            [loads.node * crossing / node] if system.nodes > 1 else []
+        )
     elif not traffic:
         in_network = cluster.adds_in_network and collective == "all_reduce"
         limit = LIMITS["broadcast" if in_network else collective]
@@ -393,19 +415,25 @@ def group_points(
         crossing = _groups_of_a_node(cluster, groups)
         kinds = []
         for kind in group_systems(cluster, groups):
-            bounds = _bounds(cluster, kind, asked.collective, asked.size_bytes, asked.traffic, crossing)
+            bounds = _bounds(
+                cluster, kind, asked.collective, asked.size_bytes, asked.traffic, crossing
+            )
             # Parts of a group's system that others use as well.
             shared = ""
             if kind.nic_users > 1 and kind.system.nodes > 1:
                 shared += f"; {kind.nic_users} groups share a NIC"
             if kind.link_users > 1:
                 shared += ", " if shared else "; "
-                shared += f"links inside a node {kind.link_users:.3g} times as busy as for one group"
+                shared += (
+                    f"links inside a node {kind.link_users:.3g} times as busy as for one group"
+                )
             points = [
                 replace(point, bottleneck=point.bottleneck + shared)
                 for point in predict_library(kind.system, asked)
             ]
-            kinds.append(points_with_bounds(asked.collective, kind.ranks, kind.system, points, bounds))
+            kinds.append(
+                points_with_bounds(asked.collective, kind.ranks, kind.system, points, bounds)
+            )
         # The launch is over when the slowest kind of group is.
         return tuple(
             max(points, key=lambda point: point.prediction.predicted_seconds)
@@ -416,7 +444,11 @@ def group_points(
 
 
 def subset_points(
-    cluster: Cluster, schedule: Schedule, subset: RankSubset, size_bytes: Sequence[int], algorithm: str
+    cluster: Cluster,
+    schedule: Schedule,
+    subset: RankSubset,
+    size_bytes: Sequence[int],
+    algorithm: str,
 ) -> tuple[ClusterPoint, ...]:
     """One launch of ``schedule`` by all groups of ``subset``; a point for each size, which is one group's.
 
@@ -463,17 +495,25 @@ def _uneven(schedule: Schedule, members: Groups, traffic: str, ranks: int) -> Tr
     return Traffic(schedule.collective, schedule.algorithm, ranks, pieces, tuple(patterns))
 
 
-def link_seconds(cluster: Cluster, schedule: Schedule, subset: RankSubset, size_bytes: int) -> Floats:
+def link_seconds(
+    cluster: Cluster, schedule: Schedule, subset: RankSubset, size_bytes: int
+) -> Floats:
     """Seconds for which each link is busy during one launch, all steps together."""
     flows = subset_flows(schedule, subset, cluster.ranks)
-    patterns = [steps_of(phase) for phase in flows.phases] if isinstance(flows, Schedule) else flows.patterns
+    patterns = (
+        [steps_of(phase) for phase in flows.phases]
+        if isinstance(flows, Schedule)
+        else flows.patterns
+    )
     table = LinkTable(cluster.fabric, cluster.costs, cluster.ranks)
     carried = np.zeros(cluster.fabric.links)
     for steps in patterns:
         assert isinstance(steps, Steps)  # ``placed`` and ``_uneven`` make nothing else
         # What a rank copies within itself uses no link.
         apart = steps.source != steps.target
-        source, target, width = (np.asarray(one)[apart] for one in (steps.source, steps.target, steps.width))
+        source, target, width = (
+            np.asarray(one)[apart] for one in (steps.source, steps.target, steps.width)
+        )
         for part, ids in table.routed(source.astype(np.int64), target.astype(np.int64)):
             carried += steps.turns * table.carried(ids, width[part].astype(np.int64))
     moved = size_bytes if collective_row(schedule.collective).moves_data else 0
@@ -523,7 +563,9 @@ def schedules_at_once(
         shared = np.zeros(where.fabric.links)
         for case, schedule in (one, other):
             subset = subset_of(case)
-            (point,) = subset_points(where, schedule, subset, (case.size_bytes,), schedule.algorithm)
+            (point,) = subset_points(
+                where, schedule, subset, (case.size_bytes,), schedule.algorithm
+            )
             told.append(point.prediction)
             shared = shared + link_seconds(where, schedule, subset, case.size_bytes)
         latency = max(prediction.latency_seconds for prediction in told)
@@ -545,7 +587,9 @@ def library_at_once(
     for case, request in (one, other):
         (point,) = group_points(cluster, case.members, request)
         told.append(point.prediction)
-        kinds = [busy_seconds(kind.system, request) for kind in group_systems(cluster, case.members)]
+        kinds = [
+            busy_seconds(kind.system, request) for kind in group_systems(cluster, case.members)
+        ]
         waits, links, nics = (max(column) for column in zip(*kinds, strict=True))
         # Neither waits for the other, but both need the same links and NICs.
         waiting, inside, network = max(waiting, waits), inside + links, network + nics

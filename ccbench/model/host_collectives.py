@@ -57,7 +57,10 @@ class MessageTimes:
     def __post_init__(self) -> None:
         if not self.sizes_bytes or len(self.sizes_bytes) != len(self.seconds):
             raise MachineError("message times: as many sizes as times are needed, at least one")
-        if any(after <= before for before, after in pairwise(self.sizes_bytes)) or self.sizes_bytes[0] < 0:
+        if (
+            any(after <= before for before, after in pairwise(self.sizes_bytes))
+            or self.sizes_bytes[0] < 0
+        ):
             raise MachineError("message times: sizes must rise, from 0 bytes on")
         if not all(value > 0 and math.isfinite(value) for value in self.seconds):
             raise MachineError("message times: every time must be a positive number of seconds")
@@ -147,7 +150,9 @@ class HostNetwork:
         if self.ranks > 1 and self.together is None:
             raise MachineError("host network: nothing is known of messages between all its ranks")
         if len(self.hosts) > 1 and self.between is None:
-            raise MachineError("host network: several hosts, but nothing is known of messages between them")
+            raise MachineError(
+                "host network: several hosts, but nothing is known of messages between them"
+            )
 
     @property
     def ranks(self) -> int:
@@ -163,7 +168,9 @@ class HostNetwork:
             for curve in curves
             for size, second in zip(curve.sizes_bytes, curve.seconds, strict=True)
         ]
-        seen += [curve.bytes_per_second for curve in curves if math.isfinite(curve.bytes_per_second)]
+        seen += [
+            curve.bytes_per_second for curve in curves if math.isfinite(curve.bytes_per_second)
+        ]
         return max([*seen, self.stream_bytes_per_second or 0.0])
 
     @property
@@ -197,7 +204,9 @@ class HostNetwork:
             shared = max(1, self._sharing(swaps(self.host_of_rank)))
         elif curve is None or (everyone and crossing):
             curve = self.together
-            shared = max(1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]))
+            shared = max(
+                1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)])
+            )
         assert curve is not None, "checked when the value was made"
         carried = sizes * max(1, crossing) / shared
         # Where nobody both sends and receives, a port has its full rate one way.
@@ -277,7 +286,9 @@ def plan_seconds(
             total += stage.times * hop + (pieces - 1) * flow
         else:
             share = stage.share * size_bytes
-            total += stage.times * float(network.step_seconds(stage.messages, share, stage.overlapped))
+            total += stage.times * float(
+                network.step_seconds(stage.messages, share, stage.overlapped)
+            )
             if stage.adds and not stage.overlapped:
                 total += stage.times * share * adding_seconds_per_byte
     return total
@@ -332,7 +343,9 @@ def _is_gloo(backend: str) -> bool:
     return capabilities_of(backend).priced_by is PricedBy.GLOO
 
 
-def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorithm: str) -> dict[str, Plan]:
+def _plans(
+    case: Case, network: HostNetwork, size_bytes: int, root: int, algorithm: str
+) -> dict[str, Plan]:
     """The plans among which the library chooses, by name; one alone where the case or the sources name it."""
     ranks, pair = network.ranks, case.one_pair
     if pair is not None:
@@ -341,15 +354,24 @@ def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorit
     if _is_gloo(case.backend):
         name, make = GLOO_PLANS[case.collective]
         return {name: make(ranks, root)}
-    if not algorithm and case.mode in ("streaming", "isolated"):  # others have algorithms of their own
-        own = own_choice(network.library, case.collective, size_bytes, case.count, network.host_of_rank)
+    if not algorithm and case.mode in (
+        "streaming",
+        "isolated",
+    ):  # others have algorithms of their own
+        own = own_choice(
+            network.library, case.collective, size_bytes, case.count, network.host_of_rank
+        )
         if own:
             return {own: TOLD_PLANS[case.collective][own](ranks, root)}
     plans = {name: make(ranks, root) for name, make in MPI_PLANS[case.collective].items()}
     if case.collective == "broadcast":
-        plans |= {f"pipeline {size}": pipeline_broadcast(ranks, root, size) for size in SEGMENTS_BYTES}
+        plans |= {
+            f"pipeline {size}": pipeline_broadcast(ranks, root, size) for size in SEGMENTS_BYTES
+        }
     named = algorithm.removeprefix("mpi:").replace("-", "_")
-    return {name: plan for name, plan in plans.items() if name.split()[0] == named} if named else plans
+    return (
+        {name: plan for name, plan in plans.items() if name.split()[0] == named} if named else plans
+    )
 
 
 def _own_work(case: Case, size_bytes: int, host: Machine) -> tuple[float, float]:
@@ -381,14 +403,23 @@ def predict_host_library(
     algorithm_used: ``mpi:<name>`` where the library was told which; '' and ``default`` leave it the choice.
     host: the one host of all ranks, for how fast it adds and for a bound by its memory.
     """
-    if case.backend != network.backend or case.ranks != network.ranks or case.groups or case.concurrent:
+    if (
+        case.backend != network.backend
+        or case.ranks != network.ranks
+        or case.groups
+        or case.concurrent
+    ):
         return None
     if case.ranks == 1 or case.collective not in GLOO_PLANS:
         return None
     one_host = len(network.hosts) == 1
     if one_host and not is_priced_on_one_host(case.backend, case.ranks, host):
         return None
-    size = case.count * item_bytes(case.dtype) * (case.ranks if collective(case.collective).blocked else 1)
+    size = (
+        case.count
+        * item_bytes(case.dtype)
+        * (case.ranks if collective(case.collective).blocked else 1)
+    )
     algorithm = "" if algorithm_used in ("", "default") else algorithm_used
     plans = _plans(case, network, size, max(case.root, 0), algorithm)
     if not plans:
@@ -400,9 +431,13 @@ def predict_host_library(
     # Nothing does where they are busy one after the other, and in send_recv, which the probe itself timed.
     free = case.collective == "send_recv"
     calls = {
-        name: 0.0 if free or _goes_one_way(plan) else network.call_seconds for name, plan in plans.items()
+        name: 0.0 if free or _goes_one_way(plan) else network.call_seconds
+        for name, plan in plans.items()
     }
-    priced = {name: calls[name] + copied + price(plan, size, network, adding) for name, plan in plans.items()}
+    priced = {
+        name: calls[name] + copied + price(plan, size, network, adding)
+        for name, plan in plans.items()
+    }
     # Unless it is known or named, the algorithm is the one a library would choose that knew this network.
     name, seconds = min(priced.items(), key=lambda one: one[1])
     latency = min(seconds, calls[name] + price(plans[name], 0, network))
@@ -413,12 +448,12 @@ def predict_host_library(
         told = "nothing to do"
     elif 2 * latency >= seconds:
         steps = sum(stage.times for stage in plans[name])
-        told = (
-            f"{steps} messages in a row {where} ({name}): {latency / seconds:.0%} ({format_seconds(latency)})"
-        )
+        told = f"{steps} messages in a row {where} ({name}): {latency / seconds:.0%} ({format_seconds(latency)})"
     else:
         at = (
-            f" at {format_rate(rate.bytes_per_second)}" if rate and np.isfinite(rate.bytes_per_second) else ""
+            f" at {format_rate(rate.bytes_per_second)}"
+            if rate and np.isfinite(rate.bytes_per_second)
+            else ""
         )
         told = f"bytes {where}{at} ({name}): {carried / seconds:.0%} ({format_seconds(carried)})"
     bound = min(seconds, bound_of(case, size, network, host))
@@ -441,7 +476,11 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     near = pair is not None and place_of[pair.source] == place_of[pair.target]
     least = min(network.inside.seconds) if near and network.inside else network.least_seconds
     unanswered = network.inside_one_way if near or one_host else network.one_way
-    if case.mode == "streaming" and unanswered and (row.rooted or (pair is not None and not pair.both)):
+    if (
+        case.mode == "streaming"
+        and unanswered
+        and (row.rooted or (pair is not None and not pair.both))
+    ):
         least = min(least, *unanswered.seconds)
     if one_host or pair is not None:
         return least

@@ -74,7 +74,9 @@ def _exchange(ranks: int, distance: int) -> Messages:
 def _turned(plan: Plan, adds: bool = False) -> Plan:
     """Messages of ``plan`` from the last to the first, each the other way round."""
     return [
-        replace(stage, messages=tuple((target, source) for source, target in stage.messages), adds=adds)
+        replace(
+            stage, messages=tuple((target, source) for source, target in stage.messages), adds=adds
+        )
         for stage in reversed(plan)
     ]
 
@@ -125,7 +127,10 @@ def _halving_reduce_scatter(ranks: int, root: int) -> Plan:
     """Halves to the farthest, quarters half as far, ...; sums stay where they are."""
     power, uneven = _power_of_two(ranks)
     distances = distances_up_to(power)
-    return [*uneven, *(Stage(_exchange(power, power // (2 * d)), 1 / (2 * d), adds=True) for d in distances)]
+    return [
+        *uneven,
+        *(Stage(_exchange(power, power // (2 * d)), 1 / (2 * d), adds=True) for d in distances),
+    ]
 
 
 def _bruck_all_gather(ranks: int, root: int) -> Plan:
@@ -169,9 +174,13 @@ def _tree(children: Callable[[int, int], list[int]]) -> Maker:
     def made(ranks: int, root: int) -> Plan:
         plan, level = [], [0]
         while level:
-            edges = [(one, child) for one in level for child in children(one, ranks) if child < ranks]
+            edges = [
+                (one, child) for one in level for child in children(one, ranks) if child < ranks
+            ]
             if edges:
-                messages = tuple(((root + one) % ranks, (root + child) % ranks) for one, child in edges)
+                messages = tuple(
+                    ((root + one) % ranks, (root + child) % ranks) for one, child in edges
+                )
                 plan.append(Stage(messages, 1.0))
             level = [child for _, child in edges]
         return plan
@@ -184,7 +193,12 @@ def _knomial(radix: int) -> Callable[[int, int], list[int]]:
 
     def children(number: int, ranks: int) -> list[int]:
         powers = (radix**digit for digit in range(ranks.bit_length()))
-        return [number + times * power for power in powers if power > number for times in range(1, radix)]
+        return [
+            number + times * power
+            for power in powers
+            if power > number
+            for times in range(1, radix)
+        ]
 
     return children
 
@@ -339,7 +353,12 @@ def own_choice(
         if ranks < row["below"] and (not row.get("power_of_two") or ranks & (ranks - 1) == 0):
             algorithms, limits = row["take"][::2], row["take"][1::2]
             found = str(algorithms[sum(size_bytes >= limit for limit in limits)])
-            if table == "Open MPI 4.1" and collective == "all_reduce" and found == "ring" and count < ranks:
+            if (
+                table == "Open MPI 4.1"
+                and collective == "all_reduce"
+                and found == "ring"
+                and count < ranks
+            ):
                 # A ring needs an element for each rank (ompi/mca/coll/base/coll_base_allreduce.c).
                 return "recursive_doubling"
             return "" if found == "unknown" else found

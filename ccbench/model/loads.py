@@ -100,7 +100,11 @@ def step_loads(
         apart = phase.source != phase.target
         pairs = np.sort(phase.target[apart].astype(np.int64) * schedule.ranks + phase.source[apart])
         # Equal neighbours after sorting are one pair; np.unique hashes, which takes ten times as long.
-        targets = pairs[np.append(True, pairs[1:] != pairs[:-1])] // schedule.ranks if len(pairs) else pairs
+        targets = (
+            pairs[np.append(True, pairs[1:] != pairs[:-1])] // schedule.ranks
+            if len(pairs)
+            else pairs
+        )
         flags = int(np.bincount(targets).max()) if len(pairs) else 0
         # The first repetition follows another phase, the others one like themselves: they may wait where it
         # does not.
@@ -122,7 +126,9 @@ def step_loads(
         # Cores with equal loads are listed once.
         operations, copied, reduced = np.unique(work, axis=1)
         active = int(np.count_nonzero(work[OPERATIONS]))
-        loads.append(StepLoad(repeat, operations.astype(np.int64), copied, reduced, active, waits, flags))
+        loads.append(
+            StepLoad(repeat, operations.astype(np.int64), copied, reduced, active, waits, flags)
+        )
     return loads
 
 
@@ -138,7 +144,9 @@ class CompletedLoad:
     active_cores: int
 
 
-def completed_load(schedule: Schedule, cores: int, subset: RankSubset = ALL_RANKS) -> CompletedLoad | None:
+def completed_load(
+    schedule: Schedule, cores: int, subset: RankSubset = ALL_RANKS
+) -> CompletedLoad | None:
     """The reduced slots that no later reduction reads, on the cores of the ranks that reduced them last.
 
     Approximate: they are taken to be what the last turn of the last reducing phase writes. Where that is
@@ -212,9 +220,13 @@ class _Touched:
             return _Touched.nothing(known=False)
         source = (phase.source + turn * phase.advance.source) % schedule.ranks
         target = (phase.target + turn * phase.advance.target) % schedule.ranks
-        worker = np.repeat(source if phase.executed_by_source else target, phase.width).astype(np.int64)
+        worker = np.repeat(source if phase.executed_by_source else target, phase.width).astype(
+            np.int64
+        )
         read = _places(source, phase.source_slot, turn * phase.advance.source_slot, phase, schedule)
-        written = _places(target, phase.target_slot, turn * phase.advance.target_slot, phase, schedule)
+        written = _places(
+            target, phase.target_slot, turn * phase.advance.target_slot, phase, schedule
+        )
         return _Touched(read, worker, written, worker)
 
     def joined(self, other: _Touched, complete: bool) -> _Touched:
@@ -241,17 +253,23 @@ class _Touched:
         )
 
 
-def _places(slots_of: Indices, first: Indices, offset: int, phase: Phase, schedule: Schedule) -> Integers:
+def _places(
+    slots_of: Indices, first: Indices, offset: int, phase: Phase, schedule: Schedule
+) -> Integers:
     """One number per slot of every flow, shape (sum of widths,)."""
     width = phase.width
-    within = np.arange(int(width.sum()), dtype=np.int64) - np.repeat(np.cumsum(width) - width, width)
+    within = np.arange(int(width.sum()), dtype=np.int64) - np.repeat(
+        np.cumsum(width) - width, width
+    )
     start = np.repeat(schedule.wrapped(first, offset).astype(np.int64), width)
     pieces = schedule.pieces
     slot = start - start % pieces + (start % pieces + within) % pieces
     return np.asarray(np.repeat(slots_of, width).astype(np.int64) * schedule.slots + slot)
 
 
-def _by_another(earlier: Integers, earlier_rank: Integers, later: Integers, later_rank: Integers) -> bool:
+def _by_another(
+    earlier: Integers, earlier_rank: Integers, later: Integers, later_rank: Integers
+) -> bool:
     """True if a place occurs in both lists with different ranks."""
     if not len(earlier) or not len(later):
         return False

@@ -150,7 +150,9 @@ class SharedMemory:
         if not self.operation_seconds:
             raise MachineError("operation_seconds: 0, but no call is free; give what one costs")
         if self.best_flag_latency_seconds > self.flag_latency_seconds:
-            raise MachineError("best_flag_latency_seconds: larger than flag_latency_seconds; it cannot be")
+            raise MachineError(
+                "best_flag_latency_seconds: larger than flag_latency_seconds; it cannot be"
+            )
         for key, rate in self.operation_bytes_per_second.items():
             dtype, _, kind = key.partition(" ")
             if dtype not in ITEM_BYTES or kind not in ARITHMETIC:
@@ -159,7 +161,9 @@ class SharedMemory:
                     f"{', '.join(ARITHMETIC)}; write for example 'float16 sum'"
                 )
             if not (rate > 0 and math.isfinite(rate)):
-                raise MachineError(f"operation_bytes_per_second: {key}: {rate} is not a positive number")
+                raise MachineError(
+                    f"operation_bytes_per_second: {key}: {rate} is not a positive number"
+                )
         self._check_peak()
 
     def _check_peak(self) -> None:
@@ -246,11 +250,15 @@ class Machine:
             raise MachineError("name: empty; give the machine a name")
         numbers = {entry.name for entry in fields(self.fabric)}
         # Rates of types may be left out, and nothing need be said about none.
-        optional = set() if self.fabric.operation_bytes_per_second else {"operation_bytes_per_second"}
+        optional = (
+            set() if self.fabric.operation_bytes_per_second else {"operation_bytes_per_second"}
+        )
         missing = sorted(numbers - optional - set(self.origins))
         unknown = sorted(set(self.origins) - numbers)
         if missing:
-            raise MachineError(f"origins: nothing about {', '.join(missing)}; say where each came from")
+            raise MachineError(
+                f"origins: nothing about {', '.join(missing)}; say where each came from"
+            )
         if unknown:
             raise MachineError(f"origins: {', '.join(unknown)} is not a number of this fabric")
 
@@ -313,7 +321,9 @@ def write_plain(plain: Mapping[str, object], path: str | Path) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+        raise MachineError(
+            f"{path}: cannot be written ({error.strerror}); choose another place"
+        ) from None
 
 
 def machine_from_plain(plain: object, path: Path) -> Machine:
@@ -335,7 +345,9 @@ def typed(kind: type[T], plain: object, place: str | Path) -> T:
     loc, seen = first["loc"], shown(first["input"])
     if first["type"] == "unexpected_keyword_argument" and len(loc) == 1:
         raise MachineError(f"{place}: {shown(loc[0])} is not a field; remove it")
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(
+        "."
+    )
     message = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] != "missing":
         message += f"; seen {seen}"

@@ -26,7 +26,9 @@ from ccbench.schedules.schedule import Schedule
 from ccbench.units import format_seconds
 
 
-def compulsory(row: Collective, ranks: int, root: int, subset: RankSubset = ALL_RANKS) -> tuple[float, float]:
+def compulsory(
+    row: Collective, ranks: int, root: int, subset: RankSubset = ALL_RANKS
+) -> tuple[float, float]:
     """Elements that any schedule must read and write, summed over ranks, per element of ``count``.
 
     Read are input elements that another rank's output depends on, written are output elements that depend on
@@ -88,7 +90,10 @@ def working_set_bytes(
     """
 
     def buffers(rank: int) -> int:
-        used = (len(row.inputs(rank, ranks, ranks, root)), len(row.outputs(rank, ranks, ranks, root)))
+        used = (
+            len(row.inputs(rank, ranks, ranks, root)),
+            len(row.outputs(rank, ranks, ranks, root)),
+        )
         return max(used) if in_place else sum(used)
 
     root = max(root, 0)
@@ -231,7 +236,9 @@ def price_sizes(
     if op == "avg" and row.reduces:
         terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype, subset)
     terms[FLAGS] += 2 * _wait_seconds(schedule.ranks - 1, ranks, fabric)  # on entry and on exit
-    bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place, subset)
+    bound = bound_seconds(
+        row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place, subset
+    )
     waits = sum(load.repeat for load in steps if load.waits) + (2 if schedule.ranks > 1 else 0)
     by_term = dict(zip(TERM_NAMES, terms, strict=True))
     return Prices(**by_term, bound=bound, synchronisations=waits, arithmetic=f"{dtype} {op}")
@@ -287,7 +294,9 @@ def _average_terms(
     calls = calls_of(arithmetic_key(dtype, AVERAGE))
     terms[OPERATIONS] = load.operations.max() * calls * fabric.operation_seconds
     if rate is None:
-        terms[COPYING] = load.slots.max() * slot_bytes * share / fabric.copy.at(cached, share, fabric.cores)
+        terms[COPYING] = (
+            load.slots.max() * slot_bytes * share / fabric.copy.at(cached, share, fabric.cores)
+        )
     else:
         terms[COMPUTING] = load.slots.max() * slot_bytes / rate
     return terms

@@ -173,7 +173,9 @@ def vocabulary_parallel(stage: Stage) -> Iterator[Communication]:
             found.append(("all_gather", "inputs of head again", BACKWARD, True))
         found.append((summed, "gradients of head's inputs", BACKWARD, hide))
     for collective, name, phase, hides in found:
-        yield stage.one("tp", collective, stage.stream_bytes, times, name, phase, MICRO_BATCH, hides)
+        yield stage.one(
+            "tp", collective, stage.stream_bytes, times, name, phase, MICRO_BATCH, hides
+        )
     if kind in (ONLY, LAST):
         loss = strategy.rank_tokens * LOSS_BYTES
         yield stage.one("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
@@ -217,12 +219,16 @@ def context_parallel(stage: Stage) -> Iterator[Communication]:
         ]
     passes = [(FORWARD, forward, ""), (BACKWARD, backward, "")]
     # Fused attention computes scores again inside its backward kernel, so that ``selective`` adds nothing.
-    if strategy.recompute == "full" or (strategy.recompute == "selective" and not strategy.fused_attention):
+    if strategy.recompute == "full" or (
+        strategy.recompute == "selective" and not strategy.fused_attention
+    ):
         passes.insert(1, (BACKWARD, forward, ", recomputed"))
     times, hide = stage.holding.layers * strategy.micro_batches, strategy.context_kind == "ring"
     for phase, exchanges, again in passes:
         for collective, size, count, name in exchanges:
-            yield stage.one("cp", collective, size, count * times, f"{name}{again}", phase, LAYER, hide)
+            yield stage.one(
+                "cp", collective, size, count * times, f"{name}{again}", phase, LAYER, hide
+            )
 
 
 def expert_parallel(stage: Stage) -> Iterator[Communication]:
@@ -277,9 +283,14 @@ def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
         yield stage.one("pp", "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide)
         received = times - (strategy.micro_batches if stage.holding.kind == end else 0)
         if split and not strategy.sequence_parallel and received:
-            yield stage.one("tp", "all_gather", whole, received, f"received {name}", phase, MICRO_BATCH)
+            yield stage.one(
+                "tp", "all_gather", whole, received, f"received {name}", phase, MICRO_BATCH
+            )
     if stage.holding.tied:
-        size, name = stage.holding.tied * strategy.gradient_bytes, "gradients of the shared embedding"
+        size, name = (
+            stage.holding.tied * strategy.gradient_bytes,
+            "gradients of the shared embedding",
+        )
         yield stage.one("pp", "all_reduce", size, 1, name, OPTIMIZER, STEP, ranks=2)
 
 
@@ -292,7 +303,11 @@ def data_parallel(stage: Stage) -> Iterator[Communication]:
     """
     strategy, held = stage.strategy, stage.holding
     # (parameters, how many such)
-    dense = [(held.around, 1), (held.layer.dense, held.dense_layers), (held.moe_layer.dense, held.moe_layers)]
+    dense = [
+        (held.around, 1),
+        (held.layer.dense, held.dense_layers),
+        (held.moe_layer.dense, held.moe_layers),
+    ]
     experts = [(held.moe_layer.experts, held.moe_layers)]
     turns, zero = strategy.micro_batches, strategy.zero_stage
     # From stage 2 on gradients are reduced after every micro-batch unless they are kept.
@@ -325,10 +340,17 @@ def data_parallel(stage: Stage) -> Iterator[Communication]:
         for parameters, count in units if zero == 3 else ():
             for collective, item, times, name, phase, hide in found:
                 purpose, launches = name.format(of), count * times
-                yield stage.one(axis, collective, parameters * item, launches, purpose, phase, LAYER, hide)
+                yield stage.one(
+                    axis, collective, parameters * item, launches, purpose, phase, LAYER, hide
+                )
 
 
 PARTS: tuple[Callable[[Stage], Iterator[Communication]], ...] = (
-    tensor_parallel, vocabulary_parallel, context_parallel, expert_parallel, pipeline_parallel, data_parallel,
-)  # fmt: skip
+    tensor_parallel,
+    vocabulary_parallel,
+    context_parallel,
+    expert_parallel,
+    pipeline_parallel,
+    data_parallel,
+)
 """Everything that communicates, a function for each kind of parallelism."""

@@ -72,7 +72,9 @@ class Work:
         return self.matrix_flops + self.attention_flops
 
 
-def product(rows: float, inner: float, outer: float, bytes_each: int, width: float = math.inf) -> Work:
+def product(
+    rows: float, inner: float, outer: float, bytes_each: int, width: float = math.inf
+) -> Work:
     """``rows`` tokens through a matrix of ``inner`` x ``outer`` weights, no wider than ``width`` counts."""
     flops = 2 * rows * inner * outer
     narrowest = max(min(inner, outer, width), 1)
@@ -115,7 +117,9 @@ def step_flops(shape: ModelShape, strategy: Strategy) -> int:
     again = {"none": 0, "selective": attention}.get(strategy.recompute)
     if again is None:
         again = _weights_flops(shape, strategy.capacity) + attention
-    counted = model_flops(shape, strategy.global_batch, strategy.sequence, capacity=strategy.capacity)
+    counted = model_flops(
+        shape, strategy.global_batch, strategy.sequence, capacity=strategy.capacity
+    )
     return counted + strategy.global_batch * strategy.sequence * again
 
 
@@ -150,8 +154,13 @@ def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False
     work = work + product(tokens, shape.attention_width / tp, shape.hidden, each)
     if shape.latent:
         # What goes down into the latent space is done by each rank for its part of the sequence.
-        kv_down, kv_up = shape.kv_rank + shape.rope_head_size, shape.head_size + shape.value_head_size
-        work = work + product(strategy.sharded_tokens, shape.hidden, shape.query_rank + kv_down, each)
+        kv_down, kv_up = (
+            shape.kv_rank + shape.rope_head_size,
+            shape.head_size + shape.value_head_size,
+        )
+        work = work + product(
+            strategy.sharded_tokens, shape.hidden, shape.query_rank + kv_down, each
+        )
         work = work + product(tokens, shape.query_rank, shape.query_width / tp, each)
         work = work + product(tokens, shape.kv_rank, shape.heads * kv_up / tp, each)
     else:

@@ -22,7 +22,14 @@ from ccbench.plan.computing import Efficiency
 from ccbench.plan.pipeline import Gradients
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
-from ccbench.suite.documents import MOST_BYTES, FileKind, Origin, open_file, read_document, shipped_folder
+from ccbench.suite.documents import (
+    MOST_BYTES,
+    FileKind,
+    Origin,
+    open_file,
+    read_document,
+    shipped_folder,
+)
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError, one_word, several, words
 from ccbench.units import parse_duration, parse_fraction, parse_size, shown
@@ -73,7 +80,9 @@ def _number(least: float) -> Callable[[Any], float]:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
             raise MisfitError(f"{shown(value)} is not a number {'above' if least else 'from'} 0")
         if value and not LEAST_NUMBER <= value <= MOST_NUMBER:
-            raise MisfitError(f"{shown(value)} is out of range; write {LEAST_NUMBER:g} to {MOST_NUMBER:g}")
+            raise MisfitError(
+                f"{shown(value)} is out of range; write {LEAST_NUMBER:g} to {MOST_NUMBER:g}"
+            )
         return float(value)
 
     return read
@@ -126,7 +135,9 @@ class OverlapKeys(StrictModel):
 
 
 OVERLAP = BeforeValidator(
-    lambda value: dict.fromkeys(OverlapKeys.model_fields, value) if isinstance(value, bool) else value
+    lambda value: (
+        dict.fromkeys(OverlapKeys.model_fields, value) if isinstance(value, bool) else value
+    )
 )
 """``overlap: true`` is every kind."""
 
@@ -149,7 +160,9 @@ class StrategyKeys(StrictModel):
     optimizer_bytes: Whole = None
     bucket: Annotated[int | None, _reads(_size(LEAST_BUCKET_BYTES))] = None
     overlap: Annotated[OverlapKeys | None, OVERLAP] = None
-    context_kind: Annotated[str | None, _reads(one_word("kind of context parallelism", CONTEXT_KINDS))] = None
+    context_kind: Annotated[
+        str | None, _reads(one_word("kind of context parallelism", CONTEXT_KINDS))
+    ] = None
     traffic: Annotated[str | None, _reads(_traffic)] = None
     capacity: Annotated[float | None, _reads(_number(LEAST_NUMBER))] = None
     fused_attention: Flag = None
@@ -201,8 +214,12 @@ class SearchKeys(StrictModel):
     pp: Wholes = None
     micro_batch: Wholes = None
     virtual_stages: Wholes = None
-    zero: Annotated[tuple[int, ...] | None, _reads(several("stage", _whole(0, MOST_ZERO_STAGE)))] = None
-    recompute: Annotated[tuple[str, ...] | None, _reads(words("amount of recomputing", RECOMPUTED))] = None
+    zero: Annotated[
+        tuple[int, ...] | None, _reads(several("stage", _whole(0, MOST_ZERO_STAGE)))
+    ] = None
+    recompute: Annotated[
+        tuple[str, ...] | None, _reads(words("amount of recomputing", RECOMPUTED))
+    ] = None
 
 
 class DeviceKeys(StrictModel):
@@ -352,7 +369,9 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
     if shape is not None:
         for key, example in (("global_batch", 1024), ("sequence", 4096)):
             # Each layout may have its own, else all need one.
-            if key not in settings and not (choices and all(key in one.settings for one in choices)):
+            if key not in settings and not (
+                choices and all(key in one.settings for one in choices)
+            ):
                 raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
         # Without experts no tokens go among them.
         places = [((), settings), *((one.spot, one.settings) for one in choices)]
@@ -400,7 +419,11 @@ def _shape(value: Any, name: str, origin: Origin) -> ModelShape:
             ("model",), "is missing; write a name such as gpt3-175b, or layers, hidden, heads, ..."
         )
     try:
-        return make_shape({"name": name, **value}) if isinstance(value, dict) else named_shape(str(value))
+        return (
+            make_shape({"name": name, **value})
+            if isinstance(value, dict)
+            else named_shape(str(value))
+        )
     except UsageError as problem:
         key = str(problem).split()[1].strip("'") if isinstance(value, dict) else ""
         spot = ("model", key) if isinstance(value, dict) and key in value else ("model",)
@@ -417,7 +440,12 @@ def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradi
             problem = "beside gradients, whose stated times need nothing else; leave it out"
             raise origin.error((key,), problem)
     made = Gradients(
-        given.layers, given.per_layer, given.compute, given.communicate, given.startup, given.bucket or ()
+        given.layers,
+        given.per_layer,
+        given.compute,
+        given.communicate,
+        given.startup,
+        given.bucket or (),
     )
     try:
         made.check()
@@ -426,14 +454,20 @@ def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradi
     return made
 
 
-def _choices(keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Origin) -> tuple[Choice, ...]:
+def _choices(
+    keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Origin
+) -> tuple[Choice, ...]:
     one, several = keys.layout, keys.layouts
     if one is not None and several is not None:
         raise origin.error(("layouts",), "beside layout; write one of the two")
     if several is None:
-        return () if one in (None, "search") else (_choice(one, ("layout",), settings, dtype, origin),)
+        return (
+            () if one in (None, "search") else (_choice(one, ("layout",), settings, dtype, origin),)
+        )
     if not isinstance(several, list) or not several:
-        raise origin.error(("layouts",), f"{shown(several)} is not a list; write '- {{tp: 8, pp: 2}}' lines")
+        raise origin.error(
+            ("layouts",), f"{shown(several)} is not a list; write '- {{tp: 8, pp: 2}}' lines"
+        )
     found: dict[str, Choice] = {}
     for place, item in enumerate(several):
         choice = _choice(item, ("layouts", place), settings, dtype, origin)
@@ -445,7 +479,9 @@ def _choices(keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Or
     return tuple(found.values())
 
 
-def _choice(value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, origin: Origin) -> Choice:
+def _choice(
+    value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, origin: Origin
+) -> Choice:
     axes: dict[str, int | str]
     if isinstance(value, str):
         try:
@@ -461,9 +497,15 @@ def _choice(value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, ori
             axes["etp"] = layout.etp
         return Choice(value, axes, settings, spot)
     if not isinstance(value, dict):
-        raise origin.error(spot, f"{shown(value)} is not a layout; write {{tp: 8, pp: 2}} or search")
+        raise origin.error(
+            spot, f"{shown(value)} is not a layout; write {{tp: 8, pp: 2}} or search"
+        )
     keys = _checked(LayoutKeys, value, spot, origin)
-    sizes = {axis: getattr(keys, axis) for axis in (*LAYOUT_AXES, "etp") if getattr(keys, axis) is not None}
+    sizes = {
+        axis: getattr(keys, axis)
+        for axis in (*LAYOUT_AXES, "etp")
+        if getattr(keys, axis) is not None
+    }
     axes = {**sizes, **({"order": keys.order} if keys.order is not None else {})}
     label = [
         "-".join(f"{axis}{size}" for axis, size in sizes.items()) or "dp",

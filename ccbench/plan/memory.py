@@ -94,7 +94,9 @@ def named_device(name: str) -> Device:
     for device in named_devices().values():
         if wanted == device.name or wanted in (model.lower() for model in device.models):
             return device
-    raise UsageError(f"device: {name[:80]!r} is not known; one of {', '.join(sorted(named_devices()))}")
+    raise UsageError(
+        f"device: {name[:80]!r} is not known; one of {', '.join(sorted(named_devices()))}"
+    )
 
 
 ONLY, FIRST, MIDDLE, LAST = STAGES = ("only", "first", "middle", "last")
@@ -142,7 +144,11 @@ class Holding:
     @property
     def dense(self) -> int:
         """Parameters outside experts."""
-        return self.around + self.dense_layers * self.layer.dense + self.moe_layers * self.moe_layer.dense
+        return (
+            self.around
+            + self.dense_layers * self.layer.dense
+            + self.moe_layers * self.moe_layer.dense
+        )
 
     @property
     def experts(self) -> int:
@@ -152,7 +158,11 @@ class Holding:
     @property
     def replicated(self) -> int:
         """Parameters that every tensor parallel rank holds and has gradients of for its tokens alone."""
-        return self.whole + self.dense_layers * self.layer.whole + self.moe_layers * self.moe_layer.whole
+        return (
+            self.whole
+            + self.dense_layers * self.layer.whole
+            + self.moe_layers * self.moe_layer.whole
+        )
 
     @property
     def parameters(self) -> int:
@@ -177,7 +187,10 @@ def layer_shares(shape: ModelShape, tp: int, ep: int, etp: int) -> tuple[LayerSh
     else:
         # Keys and values of fewer heads than ranks are on several.
         kv_width = 2 * max(shape.kv_heads // tp, 1) * shape.head_size
-        split = shape.hidden * (shape.query_width + shape.attention_width) // tp + shape.hidden * kv_width
+        split = (
+            shape.hidden * (shape.query_width + shape.attention_width) // tp
+            + shape.hidden * kv_width
+        )
         split += shape.query_width // tp + kv_width if bias_split else 0
     whole += 2 * shape.norm_parameters
     bias_split, bias_whole = shape.ffn_bias_parameters(shape.ffn_hidden)
@@ -352,7 +365,9 @@ def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
     if strategy.zero_stage == 3 and strategy.data_ranks * strategy.layout.expert_dp > 1:
         every = (holding.dense + holding.experts) * strategy.parameter_bytes
         gathered = 2 * max(most, holding.around) * strategy.parameter_bytes
-        working += (min(gathered, every) if strategy.reshard else every) + most * strategy.gradient_bytes
+        working += (
+            min(gathered, every) if strategy.reshard else every
+        ) + most * strategy.gradient_bytes
     elif strategy.zero_stage == 2:
         working += strategy.bucket_bytes
     if strategy.recompute == "full":

@@ -106,7 +106,9 @@ def bucketed(gradients: Gradients, bucket: int, startup_seconds: float) -> Bucke
     sent = queue(zip(ready, [startup_seconds + size * moving for size in sizes], strict=True))
     computing = gradients.count * gradients.compute_seconds
     communicating = sum(one.end_seconds - one.begin_seconds for one in sent)
-    return Bucketed(bucket, startup_seconds, len(sent), sent[-1].end_seconds, computing, communicating)
+    return Bucketed(
+        bucket, startup_seconds, len(sent), sent[-1].end_seconds, computing, communicating
+    )
 
 
 def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
@@ -117,7 +119,9 @@ def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
     """
     # Unless stated: one gradient, one layer, eight layers, everything.
     usual = (gradients.per_layer, 8 * gradients.per_layer, gradients.count)
-    wanted = dict.fromkeys(min(size, gradients.count) for size in (1, *(gradients.buckets or usual)))
+    wanted = dict.fromkeys(
+        min(size, gradients.count) for size in (1, *(gradients.buckets or usual))
+    )
     known = gradients.startup_seconds
     ends = (0.0, gradients.communicate_seconds) if known is None else (known,)
     found = [in_series(gradients)]
@@ -214,7 +218,9 @@ class Pipeline:
     @property
     def chunk_seconds(self) -> tuple[float, ...]:
         """Forward and backward of one chunk of each stage."""
-        return tuple(f + b for f, b in zip(self.forward_seconds, self.backward_seconds, strict=True))
+        return tuple(
+            f + b for f, b in zip(self.forward_seconds, self.backward_seconds, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -318,12 +324,16 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
                 if needs is None:
                     break
                 begin = max(free[stage], needs)
-                length = (pipeline.forward_seconds if is_forward else pipeline.backward_seconds)[stage]
+                length = (pipeline.forward_seconds if is_forward else pipeline.backward_seconds)[
+                    stage
+                ]
                 end = done[work, stage, chunk, micro_batch] = begin + length
                 found.append(Interval(stage, chunk, micro_batch, work, begin, end))
                 # A stage that does not overlap waits until its message is sent.
                 sends = place < last if is_forward else place > 0
-                free[stage] = end + (pipeline.hop_seconds if sends and not pipeline.overlapped else 0.0)
+                free[stage] = end + (
+                    pipeline.hop_seconds if sends and not pipeline.overlapped else 0.0
+                )
                 at[stage] += 1
                 moved = True
     return tuple(sorted(found, key=lambda one: (one.begin_seconds, one.stage)))

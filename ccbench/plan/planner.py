@@ -99,13 +99,15 @@ class Planner:
         """
         hide = self.hide_pipeline if hide_pipeline is None else hide_pipeline
         lines = [
-            Line(one, self.prices.price(strategy.layout, one)) for one in communications(self.shape, strategy)
+            Line(one, self.prices.price(strategy.layout, one))
+            for one in communications(self.shape, strategy)
         ]
         step = step_of(strategy, lines, self.computing(strategy), hide)
         memory = largest_memory(self.shape, strategy)
         batch, sequence = strategy.global_batch, strategy.sequence
         flops, masked = (
-            model_flops(self.shape, batch, sequence, share, strategy.capacity) for share in (1.0, 0.5)
+            model_flops(self.shape, batch, sequence, share, strategy.capacity)
+            for share in (1.0, 0.5)
         )
         ranks, seconds = strategy.layout.ranks, step.seconds
         return Outcome(
@@ -145,7 +147,9 @@ def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
             ) from None
         # Its memory's rate is not known: matrix products take all the time.
         peak = ((dtype, stated.teraflops * 1e12),)
-        return Device(name or "GPU", stated.memory, math.inf, peak, 1.0, "stated in the plan", "stated")
+        return Device(
+            name or "GPU", stated.memory, math.inf, peak, 1.0, "stated in the plan", "stated"
+        )
     return device.with_rates(stated.teraflops, stated.memory)
 
 
@@ -162,7 +166,9 @@ def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = N
         device.peak(dtype)
     except UsageError as problem:
         raise plan.origin.error((key,), str(problem).removeprefix("device: ")) from None
-    return Planner(plan.shape, cluster, device, dtype, plan.efficiency, plan.hide_pipeline, measured)
+    return Planner(
+        plan.shape, cluster, device, dtype, plan.efficiency, plan.hide_pipeline, measured
+    )
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,9 @@ def search(
         candidates += 1
         if planner.fits(largest_memory(planner.shape, strategy)):
             fitting += 1
-            waiting.append((least_seconds(strategy, planner.computing(strategy)), fitting, strategy))
+            waiting.append(
+                (least_seconds(strategy, planner.computing(strategy)), fitting, strategy)
+            )
     waiting.sort(key=lambda one: one[:2])
     kept: list[tuple[float, int, Outcome]] = []
     priced = 0
@@ -235,7 +243,9 @@ def name_of(strategy: Strategy) -> str:
     """The settings that a search varies, in one word for each: ``tp8 pp16 dp8 mb2 v3 zero1 selective``."""
     layout = strategy.layout
     words = [
-        f"{axis}{getattr(layout, axis)}" for axis in ("tp", "cp", "ep", "pp", "dp") if layout.size(axis) > 1
+        f"{axis}{getattr(layout, axis)}"
+        for axis in ("tp", "cp", "ep", "pp", "dp")
+        if layout.size(axis) > 1
     ]
     words += [f"mb{strategy.micro_batch}"]
     words += [f"v{strategy.virtual_stages}"] if strategy.virtual_stages > 1 else []
@@ -259,18 +269,26 @@ def strategies(
         fused = fixed.get("fused_attention", True)
         recomputed = tuple(one for one in RECOMPUTED if one != "selective" or not fused)
         zeros = ZERO_STAGES if layout.dp * layout.cp > 1 else (0,)
-        for micro_batch in wanted.get("micro_batch", [size for size in MICRO_BATCHES if size <= per_rank]):
+        for micro_batch in wanted.get(
+            "micro_batch", [size for size in MICRO_BATCHES if size <= per_rank]
+        ):
             if per_rank % micro_batch:
                 continue
             # Virtual stages must divide the layers, and their schedule have whole rounds of micro-batches.
             whole_rounds = layout.pp > 1 and per_rank // micro_batch % layout.pp == 0
             for chunks in wanted.get("virtual_stages", range(1, MOST_VIRTUAL_STAGES + 1)):
-                if chunks > 1 and not (whole_rounds and planner.shape.layers % (layout.pp * chunks) == 0):
+                if chunks > 1 and not (
+                    whole_rounds and planner.shape.layers % (layout.pp * chunks) == 0
+                ):
                     continue
                 pipeline = "interleaved" if chunks > 1 else fixed.get("pipeline", "1f1b")
                 if chunks == 1 and pipeline == "interleaved":
                     pipeline = "1f1b"
-                varied = {"pipeline": pipeline, "micro_batch": micro_batch, "virtual_stages": chunks}
+                varied = {
+                    "pipeline": pipeline,
+                    "micro_batch": micro_batch,
+                    "virtual_stages": chunks,
+                }
                 for zero, recompute in product(
                     wanted.get("zero", zeros), wanted.get("recompute", recomputed)
                 ):
@@ -283,7 +301,14 @@ def layouts_of(
 ) -> Iterator[dict[str, int | str]]:
     """Sizes of tp, cp, ep, pp (dp is the rest) that divide model, sequence, batch and ranks."""
     shape = planner.shape
-    names = ("global_batch", "sequence", "sequence_parallel", "context_kind", "uneven_stages", "traffic")
+    names = (
+        "global_batch",
+        "sequence",
+        "sequence_parallel",
+        "context_kind",
+        "uneven_stages",
+        "traffic",
+    )
     kept = {name: settings[name] for name in names if name in settings}
     # Found up to the root, since devices may be written as millions of millions by a slip.
     low = [one for one in range(1, math.isqrt(ranks) + 1) if ranks % one == 0]
@@ -293,7 +318,9 @@ def layouts_of(
     # A model has as many heads and layers as it has, however many devices there are.
     heads = tuple(one for one in divisors if shape.heads % one == 0)
     stages = tuple(one for one in divisors if one <= shape.layers)
-    for tp, cp, pp in product(wanted.get("tp", heads), wanted.get("cp", context), wanted.get("pp", stages)):
+    for tp, cp, pp in product(
+        wanted.get("tp", heads), wanted.get("cp", context), wanted.get("pp", stages)
+    ):
         if ranks % (tp * cp * pp) or settings["global_batch"] % (ranks // (tp * cp * pp)):
             continue
         for ep in wanted.get("ep", divisors if shape.experts else (1,)):
@@ -342,7 +369,9 @@ class Planned:
         """Model, machine and device; UsageError for a plan of stated times, which has none."""
         shape = self.plan.shape
         if shape is None or self.cluster is None or self.device is None:
-            raise UsageError(f"{self.plan.name}: a plan of stated times has no model and no machine")
+            raise UsageError(
+                f"{self.plan.name}: a plan of stated times has no model and no machine"
+            )
         return shape, self.cluster, self.device
 
 
@@ -413,7 +442,8 @@ def _searched(plan: Plan, planner: Planner, wanted: Wanted, most: int) -> Search
     for key in ("global_batch", "sequence"):
         if key not in plan.settings:
             raise plan.origin.error(
-                (key,), f"stands in single layouts only; a search needs one: write '{key}:' above the layouts"
+                (key,),
+                f"stands in single layouts only; a search needs one: write '{key}:' above the layouts",
             )
     try:
         return search(planner, plan.settings, wanted, planner.cluster.ranks, most)
@@ -468,13 +498,17 @@ def _resized(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> 
         settings = chosen.settings
         other = base.ranks // base.strategy.layout.dp
         if ranks % other:
-            raise UsageError(f"{ranks} devices hold no whole copy of the model, which takes {other}")
+            raise UsageError(
+                f"{ranks} devices hold no whole copy of the model, which takes {other}"
+            )
     # Weak scaling: as many sequences for each device as the plan has; strong: as many for all.
     batch = settings["global_batch"]
     if plan.scaling == "weak":
         wanted_batch, rest = divmod(batch * ranks, base.ranks)
         if rest or wanted_batch < 1:
-            raise UsageError(f"{batch} sequences on {base.ranks} devices are no whole number on {ranks}")
+            raise UsageError(
+                f"{batch} sequences on {base.ranks} devices are no whole number on {ranks}"
+            )
         batch = wanted_batch
     settings = {**settings, "global_batch": batch}
     if planned.searched is not None or chosen is None:

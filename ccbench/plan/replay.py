@@ -149,11 +149,11 @@ class Replay:
         ran = sum(one.job.count for one in self.cases)
         if not ran:
             others = sum(self.fold.not_folded.values())
-            return f"{plural(others, 'communication')}, none of which is a case" if others else NOTHING
-        if self.step is None:
             return (
-                f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
+                f"{plural(others, 'communication')}, none of which is a case" if others else NOTHING
             )
+        if self.step is None:
+            return f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
         step = self.step
         whole = format_seconds(step.communication_seconds)
         begin = f"of {whole} of communication {'a step' if step.steps > 1 else 'in all'}"
@@ -171,7 +171,9 @@ class Replay:
             round(step.waiting_seconds, 9) > 0
         )
         if step.competing_seconds:
-            parts.append(f"{format_seconds(step.competing_seconds)} compete with computing or each other")
+            parts.append(
+                f"{format_seconds(step.competing_seconds)} compete with computing or each other"
+            )
         if step.slower_seconds:
             than = "alone" if any(one.alone.measured_seconds for one in self.cases) else "predicted"
             parts.append(
@@ -180,11 +182,17 @@ class Replay:
         known = [one.alone.seconds is not None for one in self.cases if one.seconds is not None]
         name = "is transfer (nothing to compare with: is it the wire?)"
         if any(known):
-            name = "are the wire" if all(known) else "are the wire, or transfer with nothing to compare with"
+            name = (
+                "are the wire"
+                if all(known)
+                else "are the wire, or transfer with nothing to compare with"
+            )
         parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {name}")
         if step.untold_seconds:
             untold = format_seconds(step.untold_seconds)
-            parts.append(f"{untold} are of collectives that one rank alone recorded, with its waiting")
+            parts.append(
+                f"{untold} are of collectives that one rank alone recorded, with its waiting"
+            )
         return f"{begin} {', '.join(parts)}{hidden}"
 
 
@@ -242,10 +250,14 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     jobs = [*fold.cases, *both]
     here, refused = fitted(jobs, ranks)
     if not here:
-        reason = next(iter(refused.values()), "no communication of the job is one; the lines above say why")
+        reason = next(
+            iter(refused.values()), "no communication of the job is one; the lines above say why"
+        )
         raise UsageError(f"no case for a suite: {reason}")
     fits = [
-        replace(one, case=here[one.case][0], remarks=(*one.remarks, *filter(None, here[one.case][1:])))
+        replace(
+            one, case=here[one.case][0], remarks=(*one.remarks, *filter(None, here[one.case][1:]))
+        )
         for one in jobs
         if one.case in here
     ]
@@ -265,7 +277,9 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
         return CaseTime(job, alone)
     spent = sum(sum(found) * one.count for one, found in timed)
     # One rank alone tells its time, but not how much of that it waited.
-    joined = [(one, np.array(found), one.waits(one_clock)) for one, found in timed if len(found) > 1]
+    joined = [
+        (one, np.array(found), one.waits(one_clock)) for one, found in timed if len(found) > 1
+    ]
     last = Counter(rank for one, _, _ in joined if (rank := one.last_rank(one_clock)) is not None)
     joined_spent = sum(float(found.sum()) for _, found, _ in joined)
     return CaseTime(
@@ -273,11 +287,15 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
         alone,
         share=spent / total_seconds if total_seconds else None,
         # Of the same instances and by the longest rank, as the transfer: no part is longer than the whole.
-        seconds=median(max(found) for _, found in [(one, found) for one, found, _ in joined] or timed),
+        seconds=median(
+            max(found) for _, found in [(one, found) for one, found, _ in joined] or timed
+        ),
         transfer_seconds=median(float((found - waited).max()) for _, found, waited in joined)
         if joined
         else None,
-        waiting_share=sum(sum(waited) for _, _, waited in joined) / joined_spent if joined_spent else None,
+        waiting_share=sum(sum(waited) for _, _, waited in joined) / joined_spent
+        if joined_spent
+        else None,
         last=last.most_common(1)[0] if last else None,
         decided=last.total(),
     )
@@ -313,7 +331,9 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         spans = _spans(inside) if has_times else np.empty((0, 2))
         others = busy if busy is not None else np.empty((0, 2))
         sums["exposed"] += length(merged(spans)) - float(overlaps(merged(spans), others).sum())
-        sums["computing"] += length(others if within is None or not len(within) else common(others, within))
+        sums["computing"] += length(
+            others if within is None or not len(within) else common(others, within)
+        )
         unlisted = _inside(no_case[rank], within)
         sums["no_case"] += sum(one.duration_seconds or 0.0 for one in unlisted)
         beside = np.zeros(len(inside))
@@ -325,14 +345,19 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
             beside = np.maximum(overlaps(moving, others), _on_other_streams(moving, every))
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
-            for part, seconds in _parts(record, covered, waited, last, alone.get(case, Alone()).seconds):
+            for part, seconds in _parts(
+                record, covered, waited, last, alone.get(case, Alone()).seconds
+            ):
                 sums[part] += seconds
     marked = [len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None]
     # The trace of a rank may have been cut off before its last steps.
     steps, mean = max(marked, default=0), max(sum(marked), ranks, 1)
     each = {name: seconds / mean for name, seconds in sums.items()}
     named = {rank: seconds for rank, seconds in each.items() if isinstance(rank, int)}
-    parts = {f"{name}_seconds": each.get(name, 0.0) for name in ("waiting", "competing", "slower", "wire")}
+    parts = {
+        f"{name}_seconds": each.get(name, 0.0)
+        for name in ("waiting", "competing", "slower", "wire")
+    }
     tells = "waiting" in each
     return StepTime(
         steps=max(steps, 1),
@@ -349,7 +374,11 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
 
 
 def _parts(
-    record: Communication, covered: float, waited: float | None, last: int | None, usual: float | None
+    record: Communication,
+    covered: float,
+    waited: float | None,
+    last: int | None,
+    usual: float | None,
 ) -> Iterator[tuple[str | int, float]]:
     """Give what a record adds to the parts of a step; a number is the rank that it waited for.
 
@@ -372,7 +401,9 @@ def _parts(
     yield "competing" if competes else "slower", taken - waited - wire
 
 
-def _whole_seconds(trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int) -> float:
+def _whole_seconds(
+    trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int
+) -> float:
     """Mean length of a step; of a trace without steps, from the first communication's start to the end."""
     found = []
     for rank, records in by_rank.items():

@@ -71,10 +71,14 @@ class ModelShape:
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
-                raise UsageError(f"shape: {name} is {getattr(self, name)}; write a number from 1 on")
+                raise UsageError(
+                    f"shape: {name} is {getattr(self, name)}; write a number from 1 on"
+                )
         for name in _AT_LEAST_NONE:
             if getattr(self, name) < 0:
-                raise UsageError(f"shape: {name} is {getattr(self, name)}; write 0 for none, or more")
+                raise UsageError(
+                    f"shape: {name} is {getattr(self, name)}; write 0 for none, or more"
+                )
         if self.layers > MOST_LAYERS:
             raise UsageError(f"shape: layers is {self.layers}; write at most {MOST_LAYERS}")
         if self.norm not in NORMS:
@@ -94,7 +98,9 @@ class ModelShape:
                 "shape: top_k, expert_ffn_hidden or shared_experts without experts; write experts"
             )
         if not 0 <= self.dense_layers <= self.layers:
-            raise UsageError(f"shape: dense_layers is {self.dense_layers}; write 0 to {self.layers}")
+            raise UsageError(
+                f"shape: dense_layers is {self.dense_layers}; write 0 to {self.layers}"
+            )
         latent = (self.query_rank, self.kv_rank, self.rope_head_size, self.value_head_size)
         if any(latent) and not all(value > 0 for value in latent):
             raise UsageError(
@@ -196,19 +202,27 @@ class ModelShape:
     @property
     def dense_layer_parameters(self) -> int:
         """Of a layer without experts."""
-        return self.attention_parameters + self.ffn_parameters(self.ffn_hidden) + 2 * self.norm_parameters
+        return (
+            self.attention_parameters
+            + self.ffn_parameters(self.ffn_hidden)
+            + 2 * self.norm_parameters
+        )
 
     @property
     def moe_layer_parameters(self) -> int:
         """Of a layer with experts, all of them."""
         experts = (self.experts + self.shared_experts) * self.expert_parameters
-        return self.attention_parameters + experts + self.router_parameters + 2 * self.norm_parameters
+        return (
+            self.attention_parameters + experts + self.router_parameters + 2 * self.norm_parameters
+        )
 
     @property
     def active_moe_layer_parameters(self) -> int:
         """Of a layer with experts, those that one token meets."""
         experts = (self.top_k + self.shared_experts) * self.expert_parameters
-        return self.attention_parameters + experts + self.router_parameters + 2 * self.norm_parameters
+        return (
+            self.attention_parameters + experts + self.router_parameters + 2 * self.norm_parameters
+        )
 
     @property
     def embedding_parameters(self) -> int:
@@ -250,7 +264,9 @@ def named_shape(name: str) -> ModelShape:
     """A shape by name; UsageError lists the names."""
     found = named_shapes().get(name.strip().lower())
     if found is None:
-        raise UsageError(f"shape: {name[:80]!r} is not known; one of {', '.join(sorted(named_shapes()))}")
+        raise UsageError(
+            f"shape: {name[:80]!r} is not known; one of {', '.join(sorted(named_shapes()))}"
+        )
     return found
 
 
@@ -269,10 +285,14 @@ def make_shape(values: dict[str, Any]) -> ModelShape:
             raise UsageError(f"shape: {key} is {str(value)[:40]!r}; write {_WORDS[kinds[key]]}")
     missing = [key for key in ("layers", "hidden", "heads", "vocabulary") if key not in values]
     if missing:
-        raise UsageError(f"shape: {missing[0]} is missing; write layers, hidden, heads and vocabulary")
+        raise UsageError(
+            f"shape: {missing[0]} is missing; write layers, hidden, heads and vocabulary"
+        )
     hidden, heads = values["hidden"], values["heads"]
     if "head_size" not in values and heads > 0 and hidden % heads:
-        raise UsageError(f"shape: hidden {hidden} does not divide into {heads} heads; write head_size")
+        raise UsageError(
+            f"shape: hidden {hidden} does not divide into {heads} heads; write head_size"
+        )
     follows = {
         "kv_heads": heads,
         "head_size": max(hidden // max(heads, 1), 1),

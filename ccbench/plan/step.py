@@ -70,7 +70,12 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
     for point in (point for run in runs for point in run.points):
         # One launch of all groups with nothing else at the same time, as a training step has them.
         measured = point.is_timed and not point.simulated and not point.emulated
-        alone = not point.concurrent and not point.pair and point.mode != OVERLAP and point.aggregation == 1
+        alone = (
+            not point.concurrent
+            and not point.pair
+            and point.mode != OVERLAP
+            and point.aggregation == 1
+        )
         if not (measured and alone and point.active_group == ALL_GROUPS):
             continue
         spread = nodes = max(1, point.nodes)
@@ -79,7 +84,9 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
             groups = parse_groups(point.groups, point.ranks)
             spread, _ = _nodes_and_groups(groups, point.ranks // nodes)
         curve = fastest.setdefault((point.collective, point.group_ranks, spread, point.traffic), {})
-        curve[point.size_bytes] = min(point.median_seconds or 0.0, curve.get(point.size_bytes, math.inf))
+        curve[point.size_bytes] = min(
+            point.median_seconds or 0.0, curve.get(point.size_bytes, math.inf)
+        )
     if not fastest:
         names = ", ".join(str(run.path) for run in runs)
         if any(point.simulated for run in runs for point in run.points):
@@ -152,10 +159,17 @@ class Prices:
             found = point.prediction
             nodes, on_node = _nodes_and_groups(groups, self._gpus)
             price = Price(
-                found.predicted_seconds, found.bottleneck, PREDICTED, nodes, on_node, point.extrapolated
+                found.predicted_seconds,
+                found.bottleneck,
+                PREDICTED,
+                nodes,
+                on_node,
+                point.extrapolated,
             )
             if self.measured is not None:
-                seconds = self.measured.seconds((collective, communication.ranks, nodes, traffic), size)
+                seconds = self.measured.seconds(
+                    (collective, communication.ranks, nodes, traffic), size
+                )
                 # The bottleneck stays the prediction's: a measurement does not name one.
                 if seconds is not None:
                     price = replace(price, seconds=seconds, source=MEASURED, extrapolated="")
@@ -313,13 +327,23 @@ class _Stage:
             # A stage that is not the first has been done before the first is, by the backward passes between
             # them; of those in the middle the nearest to it counts.
             order = stage_order(strategy.layout.pp)
-            before = () if self.kind in (ONLY, FIRST) else order[:1] if self.kind == MIDDLE else order[:-1]
+            before = (
+                ()
+                if self.kind in (ONLY, FIRST)
+                else order[:1]
+                if self.kind == MIDDLE
+                else order[:-1]
+            )
             ahead = sum(stages[one].backward_seconds for one in before) / strategy.virtual_stages
             shown = _gradients_exposed(lines, self.room(BACKWARD, lines))
             found += _spread_out(lines, max(0.0, shown - ahead))
         late = [line for line in wanted if line.communication.phase == OPTIMIZER]
         weights = [line for line in late if is_data(strategy, line.communication)]
-        found += [replace(line, exposed_seconds=line.total_seconds) for line in late if line not in weights]
+        found += [
+            replace(line, exposed_seconds=line.total_seconds)
+            for line in late
+            if line not in weights
+        ]
         # Weights are gathered behind the first forward pass of the next step.
         found += _spread_out(weights, _pass(weights, [], self.room(FORWARD, weights), 1))
         return tuple(found)
@@ -339,11 +363,17 @@ def step_of(
     listed: dict[str, list[Line]] = {kind: [] for kind in computing}
     for line in wanted:
         listed[line.communication.stage].append(line)
-    stages = {kind: _stage(strategy, kind, computing[kind], lines) for kind, lines in listed.items()}
+    stages = {
+        kind: _stage(strategy, kind, computing[kind], lines) for kind, lines in listed.items()
+    }
     slowest = max(stages.values(), key=lambda stage: stage.seconds)
     hops = [line for line in listed[slowest.kind] if line.communication.phase == PIPELINE]
     order, v = stage_order(strategy.layout.pp), strategy.virtual_stages
-    hides = all(line.communication.can_hide for line in hops) if hide_pipeline is None else hide_pipeline
+    hides = (
+        all(line.communication.can_hide for line in hops)
+        if hide_pipeline is None
+        else hide_pipeline
+    )
     pipeline = Pipeline(
         micro_batches=strategy.micro_batches,
         chunks=v,
@@ -399,7 +429,10 @@ def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence
             sent = sum(line.total_seconds for line in inside if (line.price.nodes > 1) == across)
             busy[phase, across] = sent / turns
         lines = [
-            replace(line, exposed_seconds=line.total_seconds * (share if line.communication.can_hide else 1))
+            replace(
+                line,
+                exposed_seconds=line.total_seconds * (share if line.communication.can_hide else 1),
+            )
             for line in inside
         ]
         passes[phase] += sum(line.exposed_seconds for line in lines) / turns
@@ -425,7 +458,8 @@ def _pass(gathered: Sequence[Line], sent: Sequence[Line], seconds: float, turns:
     if not all(line.communication.can_hide for line in lines):
         return sum(line.total_seconds for line in lines) / turns
     units = (
-        max(sum(line.communication.times for line in group) for group in (gathered, sent) if group) // turns
+        max(sum(line.communication.times for line in group) for group in (gathered, sent) if group)
+        // turns
     )
     gather = sum(line.total_seconds for line in gathered) / turns / units
     after = sum(line.total_seconds for line in sent) / turns / units

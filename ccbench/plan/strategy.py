@@ -105,7 +105,9 @@ class Strategy:
                 "more for an interleaved one, 1 for the others"
             )
         if interleaved and self.layout.pp == 1:
-            raise UsageError("strategy: an interleaved pipeline of one stage; choose pp from 2 on, or 1f1b")
+            raise UsageError(
+                "strategy: an interleaved pipeline of one stage; choose pp from 2 on, or 1f1b"
+            )
         if interleaved and self.micro_batches % self.layout.pp:
             raise UsageError(
                 f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, as they "
@@ -150,13 +152,19 @@ class Strategy:
     @cached_property
     def busiest_share(self) -> float:
         """Tokens that the busiest rank of experts gets, over those of a rank where traffic is balanced."""
-        return float(shares(self.traffic, self.layout.ep).sum(axis=0).max()) if self.traffic else 1.0
+        return (
+            float(shares(self.traffic, self.layout.ep).sum(axis=0).max()) if self.traffic else 1.0
+        )
 
     def expert_rows(self, shape: ModelShape) -> int:
         """Tokens of a micro-batch that one rank sends to experts, each as often as experts it visits."""
         rows = self.sharded_tokens * shape.top_k
         # With a capacity every expert has as many places for each rank, filled or not.
-        return shape.experts * math.ceil(rows * self.capacity / shape.experts) if self.capacity else rows
+        return (
+            shape.experts * math.ceil(rows * self.capacity / shape.experts)
+            if self.capacity
+            else rows
+        )
 
     def stage_layers(self, shape: ModelShape) -> tuple[tuple[int, ...], ...]:
         """Layers by stage, for each of its virtual stages; UsageError where they do not divide."""
@@ -202,13 +210,19 @@ def check_strategy(shape: ModelShape, strategy: Strategy) -> None:
             f"strategy: tp {layout.tp} and {shape.kv_heads} heads of keys and values do not divide; choose "
             "a tp that divides them or a multiple of them"
         )
-    if layout.cp > 1 and strategy.context_kind == "ulysses" and shape.heads % (layout.tp * layout.cp):
+    if (
+        layout.cp > 1
+        and strategy.context_kind == "ulysses"
+        and shape.heads % (layout.tp * layout.cp)
+    ):
         raise UsageError(
             f"strategy: ulysses splits {shape.heads} heads among tp x cp = {layout.tp * layout.cp} ranks; "
             "choose a product that divides them, or context_kind: ring"
         )
     if layout.cp > 1 and strategy.context_kind == "ulysses" and shape.latent:
-        raise UsageError("strategy: ulysses with latent attention is not modelled; write context_kind: ring")
+        raise UsageError(
+            "strategy: ulysses with latent attention is not modelled; write context_kind: ring"
+        )
     _check_experts(shape, strategy)
 
 

@@ -13,9 +13,13 @@ from ccbench.plan.pipeline import Interval, gradients_sent, queue, simulate
 from ccbench.plan.step import Step, is_at_the_end, is_data
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
-    "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",
+    "forward",
+    "backward",
+    "waiting for communication",
+    "gradients and weights",
+    "optimizer's communication",
     "optimizer",
-)  # fmt: skip
+)
 
 MOST_LANES = 8
 FEWEST_SHOWN, ROUNDS_SHOWN = 16, 8
@@ -80,7 +84,9 @@ def timeline(step: Step) -> Timeline:
         lanes.append("sent")
     left_out = [f"{count - len(stages)} of {count} stages are not shown"] * (len(stages) < count)
     if shortened < every:
-        left_out.append(f"drawn with {shortened} of {every} micro-batches, for the others do the same again")
+        left_out.append(
+            f"drawn with {shortened} of {every} micro-batches, for the others do the same again"
+        )
     return Timeline(tuple(lanes), tuple(pieces), "; ".join(left_out))
 
 
@@ -97,7 +103,8 @@ def _waiting_shares(step: Step) -> dict[str, float]:
         waited = sum(
             line.exposed_seconds
             for line in step.lines
-            if line.communication.phase == phase and not is_at_the_end(step.strategy, line.communication)
+            if line.communication.phase == phase
+            and not is_at_the_end(step.strategy, line.communication)
         )
         found[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
     return found
@@ -112,10 +119,16 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     sent = {FORWARD: 0.0, BACKWARD: 0.0}
     for line in step.lines:
         one = line.communication
-        if one.phase in sent and is_data(step.strategy, one) and not is_at_the_end(step.strategy, one):
+        if (
+            one.phase in sent
+            and is_data(step.strategy, one)
+            and not is_at_the_end(step.strategy, one)
+        ):
             sent[one.phase] += line.total_seconds / turns
     return [
-        Piece(lane, one.begin_seconds, min(one.begin_seconds + sent[one.work], one.end_seconds), DATA)
+        Piece(
+            lane, one.begin_seconds, min(one.begin_seconds + sent[one.work], one.end_seconds), DATA
+        )
         for one in intervals
         if one.stage == place and sent[one.work] > 0
     ]
@@ -127,7 +140,11 @@ def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     """
     found = _gradients(step, intervals, lane)
     free = max([one.end_seconds for one in intervals] + [one.end_seconds for one in found])
-    late = [line for line in step.lines if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0]
+    late = [
+        line
+        for line in step.lines
+        if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0
+    ]
     for line in (one for one in late if not is_data(step.strategy, one.communication)):
         found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds

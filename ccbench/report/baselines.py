@@ -53,7 +53,9 @@ class Pair:
     def legend(self) -> str:
         """Library, network and source of the baseline, and what is not known of it."""
         point = self.baseline
-        parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [point.detail]
+        parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [
+            point.detail
+        ]
         more = "; ".join(part for part in parts if part)
         return library_of(point) + (f" ({more})" if more else "")
 
@@ -65,7 +67,9 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     in one figure; what differs or is not known of a point stands in its detail. Emulated times on either side
     have no like.
     """
-    name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
+    name = baseline.path.name.partition(":")[
+        0
+    ]  # of published results the machine is in the small print
     # Emulated times and failures have no like.
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
     found: list[Point] = []
@@ -88,7 +92,12 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
                 run = f"{run} with {one.dtype}"
             found.append(
                 replace(
-                    one, run=run, nodes=kind.nodes, dtype=kind.dtype, op=kind.op, detail="; ".join(detail)
+                    one,
+                    run=run,
+                    nodes=kind.nodes,
+                    dtype=kind.dtype,
+                    op=kind.op,
+                    detail="; ".join(detail),
                 )
             )
     return tuple(found)
@@ -141,17 +150,24 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         theirs = [one for one in points_of(baseline) if _has_speed(one)]
         names, ranks = {one.collective for one in points}, {one.ranks for one in points}
         # Those of the run's collectives and ranks first.
-        theirs.sort(key=lambda one: (one.collective not in names, one.ranks not in ranks, _offer(one)))
+        theirs.sort(
+            key=lambda one: (one.collective not in names, one.ranks not in ranks, _offer(one))
+        )
         offered = list(dict.fromkeys(map(_offer, theirs)))
         near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {one.network}" for one in points[:1] if one.network)
         return [f"{name}: nothing like this run's points{over}; {near}"]
     # What a baseline point is stands once below the lines, by number.
-    marks = {text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)}
+    marks = {
+        text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)
+    }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {one}" for one in _cautions(points, behind, baseline)]
     cells = [
-        (*_cells(pair), f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others))
+        (
+            *_cells(pair),
+            f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others),
+        )
         for pair in pairs
     ]
     rows = aligned(Table(columns(*_TITLES), cells))
@@ -184,7 +200,9 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
     own = {(_work(one), one.size_bytes, one.median_seconds) for one in points if one.median_seconds}
     sources: dict[str, list[bool]] = defaultdict(list)
     for one in behind:
-        sources[one.source or one.run].append((_work(one), one.size_bytes, one.median_seconds) in own)
+        sources[one.source or one.run].append(
+            (_work(one), one.size_bytes, one.median_seconds) in own
+        )
     lines += [
         f"{source} has this run's very figures: the run is compared with itself"
         for source, alike in sources.items()
@@ -231,10 +249,25 @@ def _cells(pair: Pair) -> tuple[str, ...]:
 
 
 _COLUMNS = (
-    "run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place",
-    "setting", "size_bytes", "median_seconds", "busbw_GB_s", "baseline", "baseline_median_seconds",
-    "baseline_busbw_GB_s", "others", "speed_ratio",
-)  # fmt: skip
+    "run",
+    "collective",
+    "backend",
+    "algorithm",
+    "dtype",
+    "op",
+    "ranks",
+    "nodes",
+    "in_place",
+    "setting",
+    "size_bytes",
+    "median_seconds",
+    "busbw_GB_s",
+    "baseline",
+    "baseline_median_seconds",
+    "baseline_busbw_GB_s",
+    "others",
+    "speed_ratio",
+)
 
 
 def pairs_csv(pairs: Sequence[Pair]) -> str:
@@ -243,7 +276,12 @@ def pairs_csv(pairs: Sequence[Pair]) -> str:
     for pair in pairs:
         one, other = pair.point, pair.baseline
         further = (one.median_seconds, one.busbw, pair.legend, other.median_seconds, other.busbw)
-        cells = (*(getattr(one, name) for name in _COLUMNS[:11]), *further, pair.others, pair.speed_ratio)
+        cells = (
+            *(getattr(one, name) for name in _COLUMNS[:11]),
+            *further,
+            pair.others,
+            pair.speed_ratio,
+        )
         rows.append(dict(zip(_COLUMNS, cells, strict=True)))
     return csv_file(_COLUMNS, rows)
 
@@ -251,7 +289,5 @@ def pairs_csv(pairs: Sequence[Pair]) -> str:
 def pairs_table(pairs: Sequence[Pair]) -> Table:
     """Every pair for people."""
     rows = [(pair.point.label, *_cells(pair), pair.legend) for pair in pairs]
-    text = (
-        "Of several comparable points of the baseline the median is shown; ratio: its time over this run's."
-    )
+    text = "Of several comparable points of the baseline the median is shown; ratio: its time over this run's."
     return Table(columns("<case", *_TITLES), rows, text=text)

@@ -43,7 +43,9 @@ def _algorithm(point: Point) -> str:
     chosen = point.channels_used and point.channels_used != point.channels
     used += [f"{point.channels_used} ch"] * bool(chosen)
     words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
-    words += [point.protocol] * (point.protocol != "default") + [point.mode] * (point.mode != "streaming")
+    words += [point.protocol] * (point.protocol != "default") + [point.mode] * (
+        point.mode != "streaming"
+    )
     words += [f"root {point.root}"] * (point.root > 0) + ["in place"] * point.in_place
     return " ".join(words)
 
@@ -75,7 +77,11 @@ def _count(name: str, usual: bool) -> CaseColumn:
 
 
 def _number(
-    title: str, keep: int, name: str, text: Callable[[Any], str], number: Callable[[Point], Any] | None = None
+    title: str,
+    keep: int,
+    name: str,
+    text: Callable[[Any], str],
+    number: Callable[[Point], Any] | None = None,
 ) -> CaseColumn:
     """A column of the field ``name``, or of ``number`` where that is another; a dash where there is none."""
     value = number or attrgetter(name)
@@ -99,10 +105,23 @@ COLUMNS: tuple[CaseColumn, ...] = (
     _telling("op", attrgetter("op")),
     _number("size", 10, "size_bytes", format_size),
     CaseColumn(
-        "time [interval]", True, 10, False, _time, "median_seconds", attrgetter("median_seconds"), usual=True
+        "time [interval]",
+        True,
+        10,
+        False,
+        _time,
+        "median_seconds",
+        attrgetter("median_seconds"),
+        usual=True,
     ),
     _number("algbw", 4, "algbw_GB_s", _rate, attrgetter("algbw")),
-    _number("busbw", 9, "busbw_GB_s", _rate, lambda point: point.busbw if point.group_ranks > 1 else None),
+    _number(
+        "busbw",
+        9,
+        "busbw_GB_s",
+        _rate,
+        lambda point: point.busbw if point.group_ranks > 1 else None,
+    ),
     _number("predicted", 5, "predicted_seconds", format_seconds),
     replace(_number("by other sizes", 4, "by_other_sizes_seconds", format_seconds), usual=False),
     replace(_number("library says", 4, "library_estimate_seconds", format_seconds), usual=False),
@@ -116,7 +135,9 @@ COLUMNS: tuple[CaseColumn, ...] = (
         usual=True,
         # Doubts, or the reason why there is no result.
         text=lambda point: (
-            "; ".join(point.flags) if point.status == Status.OK else point.detail or point.status.value
+            "; ".join(point.flags)
+            if point.status == Status.OK
+            else point.detail or point.status.value
         ),
     ),
 )
@@ -133,7 +154,9 @@ def case_table(points: Sequence[Point]) -> Table:
     shown = [
         column
         for column, cells in texts.items()
-        if column.usual or len({*cells}) > 1 or (column.title in SHOWN_WHERE_SET and {*cells} - {"", "-"})
+        if column.usual
+        or len({*cells}) > 1
+        or (column.title in SHOWN_WHERE_SET and {*cells} - {"", "-"})
     ]
     return Table(tuple(shown), list(zip(*(texts[column] for column in shown), strict=True)))
 
@@ -154,7 +177,11 @@ def screen_table(run: Run, width: int) -> str:
     below = [line for text in pair_lines(pair_matrices(run), width) for line in folded(text, width)]
     sharing = sharing_table(points)
     if sharing.rows:
-        below += ["", *wrapped(f"{sharing.title}. {sharing.text}", width), *fitted_lines(sharing, width)]
+        below += [
+            "",
+            *wrapped(f"{sharing.title}. {sharing.text}", width),
+            *fitted_lines(sharing, width),
+        ]
     lines = [plain(title, width)]
     # Pairs that were measured are in the matrices; a row for each would be thousands.
     points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
@@ -165,12 +192,16 @@ def screen_table(run: Run, width: int) -> str:
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
     notes += doubts(points) if FLAGS in dropped else []
     if "by other sizes" not in dropped and any(one.by_other_sizes_seconds for one in points):
-        notes.append("by other sizes: as the run's other sizes imply, with this machine's own levels")
+        notes.append(
+            "by other sizes: as the run's other sizes imply, with this machine's own levels"
+        )
     others = ", ".join(name for name in dropped if name != FLAGS)
     notes += [f"not shown for want of width: {others}"] * bool(others)
     notes += [f"{label}: {meaning_of(label)}"] * bool(label)
     notes += [imported_from(points)] * any(point.imported for point in points)
-    return "\n".join([*lines, *rows, *(line for note in notes for line in wrapped(note, width)), *below])
+    return "\n".join(
+        [*lines, *rows, *(line for note in notes for line in wrapped(note, width)), *below]
+    )
 
 
 HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
@@ -188,7 +219,9 @@ def page_table(points: Sequence[Point]) -> dict[str, Any]:
         if column.number is not None:
             # Nobody copies more than seven digits of a time; counts stay as they are.
             numbers = [column.number(point) for point in points]
-            entry["numbers"] = [float(f"{one:.7g}") if isinstance(one, float) else one for one in numbers]
+            entry["numbers"] = [
+                float(f"{one:.7g}") if isinstance(one, float) else one for one in numbers
+            ]
         found.append(entry)
     # The script marks failed rows red and a baseline's grey.
     statuses = stored([point.status.value for point in points])
@@ -200,18 +233,52 @@ def stored(texts: Sequence[str]) -> dict[str, Any]:
     """Texts of a column of the page's table, each that occurs often once."""
     places: dict[str, int] = {}
     index = [places.setdefault(text, len(places)) for text in texts]
-    return {"texts": list(texts)} if 2 * len(places) > len(texts) else {"words": list(places), "index": index}
+    return (
+        {"texts": list(texts)}
+        if 2 * len(places) > len(texts)
+        else {"words": list(places), "index": index}
+    )
 
 
 CSV_NAMES = (
-    "run", "baseline", "simulated", "host", "machine", *(axis.name for axis in AXES), "backend_version",
-    "algorithm_used", "protocol_used", "channels_used", "status", "detail", "samples", "median_seconds",
-    "low_seconds", "high_seconds", "interval_confidence", "algbw_GB_s", "busbw_GB_s", "bound_seconds",
-    "predicted_seconds", "by_other_sizes_seconds", "by_other_sizes_low_seconds",
-    "by_other_sizes_high_seconds", "library_estimate_seconds", "slowest_group", "bound_share",
-    "overlap_efficiency", "overlap_low", "overlap_high", "bottleneck", "slowest_rank", "wrong_elements",
-    "flags", "time_statistic", "source", "tool",
-)  # fmt: skip
+    "run",
+    "baseline",
+    "simulated",
+    "host",
+    "machine",
+    *(axis.name for axis in AXES),
+    "backend_version",
+    "algorithm_used",
+    "protocol_used",
+    "channels_used",
+    "status",
+    "detail",
+    "samples",
+    "median_seconds",
+    "low_seconds",
+    "high_seconds",
+    "interval_confidence",
+    "algbw_GB_s",
+    "busbw_GB_s",
+    "bound_seconds",
+    "predicted_seconds",
+    "by_other_sizes_seconds",
+    "by_other_sizes_low_seconds",
+    "by_other_sizes_high_seconds",
+    "library_estimate_seconds",
+    "slowest_group",
+    "bound_share",
+    "overlap_efficiency",
+    "overlap_low",
+    "overlap_high",
+    "bottleneck",
+    "slowest_rank",
+    "wrong_elements",
+    "flags",
+    "time_statistic",
+    "source",
+    "tool",
+)
 _CSV_VALUES: Mapping[str, Callable[[Point], object]] = {
     "channels_used": lambda point: point.channels_used or None,
     "status": lambda point: point.status.value,
@@ -227,4 +294,6 @@ _CSV_VALUES: Mapping[str, Callable[[Point], object]] = {
 def csv_table(points: Sequence[Point]) -> str:
     """All cases as CSV, for spreadsheets and scripts; units are in the names."""
     values = {name: _CSV_VALUES.get(name, attrgetter(name)) for name in CSV_NAMES}
-    return csv_file(CSV_NAMES, ({name: value(point) for name, value in values.items()} for point in points))
+    return csv_file(
+        CSV_NAMES, ({name: value(point) for name, value in values.items()} for point in points)
+    )

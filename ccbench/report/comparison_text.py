@@ -41,9 +41,12 @@ LONGEST_TEXT = 2000
 _SIGNS = {FINE: "✅", REGRESSION: "❌"}
 # A point without its size, or its change, says nothing.
 _COLUMNS = (
-    Column("point", right=False, tells=True), Column("size", keep=9), *columns("base", "new"),
-    Column("time", keep=9), *columns("interval"),
-)  # fmt: skip
+    Column("point", right=False, tells=True),
+    Column("size", keep=9),
+    *columns("base", "new"),
+    Column("time", keep=9),
+    *columns("interval"),
+)
 
 
 def _cells(one: Comparison) -> tuple[str, ...]:
@@ -61,7 +64,9 @@ def screen(compared: Compared, width: int = 80) -> str:
     blocks = {"Wrong results": [one for one in compared.points if one.wrong]}
     for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
         blocks[verdict.value.capitalize()] = list(compared.of(verdict))
-    blocks["No verdict, interval too wide"] = [one for one in undecided if one.cause is Cause.TOO_WIDE]
+    blocks["No verdict, interval too wide"] = [
+        one for one in undecided if one.cause is Cause.TOO_WIDE
+    ]
     lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
     for title, points in blocks.items():
         if points:
@@ -74,9 +79,13 @@ def screen(compared: Compared, width: int = 80) -> str:
     for cause in dict.fromkeys(one.cause for one in open_points):
         alike = [one for one in open_points if one.cause is cause]
         name = cause.value if cause else ""
-        told.append(f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}")
+        told.append(
+            f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}"
+        )
     # What verdicts rest on where that is unusual, each once with the number of its points.
-    reasons = Counter(one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason)
+    reasons = Counter(
+        one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason
+    )
     told += [f"{count} x {reason}" for reason, count in reasons.most_common(MOST_NOTES)]
     told += [f"and {len(reasons) - MOST_NOTES} more reasons"] * (len(reasons) > MOST_NOTES)
     told += [f"note: {note}" for note in (*compared.notes[:MOST_NOTES], *compared.left_out)]
@@ -107,7 +116,9 @@ def self_check_screen(check: SelfCheck, width: int = 80) -> str:
         share = "no point can be judged" if alarms is None else f"{alarms:.1%} of points differ"
         lines.append(f"the two runs as they are: {share} ({check.direct.sentence})")
     lines.append(
-        "these settings can be trusted here" if not check.exit_code else f"NO VERDICT: {check.doubt}"
+        "these settings can be trusted here"
+        if not check.exit_code
+        else f"NO VERDICT: {check.doubt}"
     )
     return "".join(f"{one}\n" for line in lines for one in _wrapped(line, width))
 
@@ -117,8 +128,13 @@ def markdown(compared: Compared) -> str:
     changed = [one for one in compared.points if _has_changed(one)]
     changed.sort(key=lambda one: (not one.wrong, -(one.ratio or 0.0)))
     rest = [one for one in compared.points if not _has_changed(one)]
-    base, new = (plain(side, LONGEST_TEXT).replace("`", "'") for side in (compared.base, compared.new))
-    lines = [f"**{_SIGNS.get(compared.exit_code, '❔')} ccbench: {_escaped(compared.sentence)}**", ""]
+    base, new = (
+        plain(side, LONGEST_TEXT).replace("`", "'") for side in (compared.base, compared.new)
+    )
+    lines = [
+        f"**{_SIGNS.get(compared.exit_code, '❔')} ccbench: {_escaped(compared.sentence)}**",
+        "",
+    ]
     lines += [f"`{base}` → `{new}`", "", *(_rows(changed, MOST_CHANGED) if changed else [])]
     lines += _folded("other points", len(rest), _rows(rest, MOST_FOLDED)) if rest else []
     notes = [*compared.notes, *compared.left_out]

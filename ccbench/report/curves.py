@@ -87,7 +87,10 @@ def size_figures(group: Sequence[Point]) -> list[Figure]:
     for number, part in enumerate(parts, start=1):
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{number}" if len(parts) > 1 else ""
-        if any(point.busbw is not None and point.group_ranks > 1 and not point.emulated for point in part):
+        if any(
+            point.busbw is not None and point.group_ranks > 1 and not point.emulated
+            for point in part
+        ):
             figures.append(_against_size(part, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
     return figures
@@ -162,7 +165,9 @@ def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> S
     """Return the measured line of one series, by size; low and high are ends of y, whichever way y runs."""
     rows: list[Row] = []
     missing = set()
-    for point in sorted((one for one in points if one.size_bytes > 0), key=lambda one: one.size_bytes):
+    for point in sorted(
+        (one for one in points if one.size_bytes > 0), key=lambda one: one.size_bytes
+    ):
         middle = value(point, point.median_seconds)
         if middle is not None:
             ends = [value(point, point.low_seconds), value(point, point.high_seconds), middle]
@@ -184,7 +189,9 @@ def joinable(sizes: Sequence[float]) -> bool:
 def shared_bounds(series: Sequence[Series]) -> list[Series]:
     """Join the bounds of all series whose bounds are equal: a bound depends on groups, not on algorithms."""
     alike: list[tuple[dict[float, float], list[Series]]] = []
-    for bound in sorted((one for one in series if one.kind == Kind.BOUND), key=lambda one: -len(one.x)):
+    for bound in sorted(
+        (one for one in series if one.kind == Kind.BOUND), key=lambda one: -len(one.x)
+    ):
         own = dict(zip(bound.x, bound.y, strict=True))
         for known, members in alike:
             both = own.keys() & known.keys()
@@ -250,24 +257,32 @@ def _race(points: Sequence[Point]) -> Figure | None:
     def rank(key: SeriesKey) -> tuple[bool, float, float]:
         # Who leads somewhere is drawn; then who comes nearest to the fastest anywhere, then in the middle.
         curve = curves[key]
-        ratios = sorted(interval.median / best[size] for size, interval in curve.items() if size in best)
+        ratios = sorted(
+            interval.median / best[size] for size, interval in curve.items() if size in best
+        )
         return names[key] not in ahead, ratios[0], ratios[len(ratios) // 2]
 
     drawn = sorted(sorted(curves, key=rank)[:MOST_SERIES], key=str)
     style = {names[key]: place for place, key in enumerate(drawn)}
     series = [
         _measured(
-            [p for p in points if series_key(p) == key], names[key], style[names[key]],
-            lambda p, seconds: seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None,
+            [p for p in points if series_key(p) == key],
+            names[key],
+            style[names[key]],
+            lambda p, seconds: (
+                seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None
+            ),
         )
         for key in drawn
-    ]  # fmt: skip
+    ]
     notes, marks = _crossover_words(crossings)
     left_out = sorted(names[key] for key in curves if key not in drawn)
     notes += [f"Not drawn for want of room: {', '.join(left_out)}"] * bool(left_out)
     alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
     if alone:
-        notes.append(f"Not drawn, because only one was measured there: {', '.join(map(format_size, alone))}")
+        notes.append(
+            f"Not drawn, because only one was measured there: {', '.join(map(format_size, alone))}"
+        )
     return Figure(
         key=f"algorithms-{group_key(points[0])}",
         topic="algorithms",
@@ -293,13 +308,17 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
         low, high = point.low_seconds, point.high_seconds
         # Imported points have no interval, so that nobody knows who leads.
         if has_size(point) and point.median_seconds and low is not None and high is not None:
-            curves[series_key(point)][point.size_bytes] = Interval(low, point.median_seconds, high, 0.0)
+            curves[series_key(point)][point.size_bytes] = Interval(
+                low, point.median_seconds, high, 0.0
+            )
     return curves
 
 
 def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[Mark, ...]]:
     """The small print's line about crossovers, and their marks on the axis."""
-    texts = [f"{one.after} overtakes {one.before} by {format_size(one.size_bytes)}" for one in crossings]
+    texts = [
+        f"{one.after} overtakes {one.before} by {format_size(one.size_bytes)}" for one in crossings
+    ]
     if not texts:
         return ["No crossover: nowhere does the leader's interval lie wholly above another's"], ()
     notes = [f"{'; '.join(texts)}, the first size measured at which its interval lies below"]
@@ -342,7 +361,9 @@ def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossove
             start = math.nan
             continue
         fastest = min(there, key=lambda name: there[name].median)
-        if leader != fastest and not (leader in there and intervals_overlap(there[leader], there[fastest])):
+        if leader != fastest and not (
+            leader in there and intervals_overlap(there[leader], there[fastest])
+        ):
             crossings += [Crossover(leader, fastest, size)] if leader in there else []
             if not math.isnan(start):
                 found.append(Lead(leader, start, float(size if leader in there else last)))

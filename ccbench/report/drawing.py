@@ -32,13 +32,25 @@ DOTS_PER_INCH = 150
 LARGEST_PICTURE_BYTES = 1_500_000
 """Of an SVG in a page; a larger one is put there as PNG."""
 
-BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+)
 INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
 COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
 DASHES: tuple[tuple[float, ...], ...] = (
-    (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (4, 3), (9, 3),
-)  # fmt: skip
+    (5, 2),
+    (5, 2, 1, 2),
+    (3, 1.5),
+    (7, 2, 1, 1.5, 1, 2),
+    (4, 3),
+    (9, 3),
+)
 DOTS = (1, 1.6)
 """The bound's line; no prediction is drawn in dots alone."""
 
@@ -47,7 +59,12 @@ PREDICTED_SHADE = 0.1
 """Single points of a prediction and of a bound: no measured series has these."""
 
 PALE = "#9a9a9a"
-NO_RESULT: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 7, "markeredgewidth": 1.8}
+NO_RESULT: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "x",
+    "markersize": 7,
+    "markeredgewidth": 1.8,
+}
 
 WIDTH_INCHES = 9.6
 PLOT_INCHES = 4.4
@@ -76,10 +93,14 @@ def save_picture(draw: Callable[[], Canvas], path: Path) -> None:
     try:
         path.write_bytes(picture_bytes(draw, path.suffix.lower()[1:]))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror}); choose another place"
+        ) from None
 
 
-def picture_bytes(draw: Callable[[], Canvas], form: str, dots_per_inch: int = DOTS_PER_INCH) -> bytes:
+def picture_bytes(
+    draw: Callable[[], Canvas], form: str, dots_per_inch: int = DOTS_PER_INCH
+) -> bytes:
     """Return what ``draw`` draws as a file of ``form``; the same figure gives the same bytes."""
     sink = io.BytesIO()
     # A date would make every file another one.
@@ -113,7 +134,9 @@ def drawing_settings() -> Iterator[None]:
             }
         )
         # A name may have letters the font lacks; a box in their place is all that can be done.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from font", category=UserWarning
+        )
         yield
 
 
@@ -153,7 +176,9 @@ def canvas_of(figure: Figure, draw: Callable[[Axes], None] | None = None) -> Can
     canvas = Canvas(figsize=(WIDTH_INCHES, height), facecolor="white")
     FigureCanvasAgg(canvas)
     left = LEFT_INCHES / WIDTH_INCHES
-    canvas.text(left, 1 - 0.20 / height, figure.title, fontsize=13, weight="bold", color=INK, va="top")
+    canvas.text(
+        left, 1 - 0.20 / height, figure.title, fontsize=13, weight="bold", color=INK, va="top"
+    )
     canvas.text(left, 1 - 0.46 / height, figure.subtitle, fontsize=9.5, color=GREY, va="top")
     for index, line in enumerate(reversed(lines)):
         place = (0.10 + LINE_INCHES * index) / height
@@ -177,9 +202,17 @@ def draw_legend(handles: Sequence[Artist], labels: Sequence[str], axes: Axes) ->
     # matplotlib leaves out labels that begin with an underscore.
     shown = [f" {label}" if label.startswith("_") else label for label in labels]
     axes.legend(
-        handles, shown, loc="upper left", bbox_to_anchor=(1.015, 1.0), frameon=False, fontsize=8.5,
-        handlelength=2.4, borderaxespad=0.0, labelspacing=0.65, labelcolor=INK,
-    )  # fmt: skip
+        handles,
+        shown,
+        loc="upper left",
+        bbox_to_anchor=(1.015, 1.0),
+        frameon=False,
+        fontsize=8.5,
+        handlelength=2.4,
+        borderaxespad=0.0,
+        labelspacing=0.65,
+        labelcolor=INK,
+    )
 
 
 def _draw_lines(figure: Figure, axes: Axes) -> None:
@@ -202,7 +235,9 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
             part.set_major_formatter(FixedFormatter([text for _, text in frame.ticks]))
             part.set_minor_locator(NullLocator())
     note = far_note(figure)
-    axes.text(0.99, 0.99, note, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
+    axes.text(
+        0.99, 0.99, note, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY
+    )
     # Measured lines lie over all others.
     order = {Kind.PREDICTED: 3, Kind.BOUND: 2, Kind.BASELINE: 2}
     for series in figure.series:
@@ -212,8 +247,13 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
             zorder = order.get(series.kind, 1 if series.joined else 6)
             axes.plot(series.x, series.y, zorder=zorder, **_look(series))
             if series.low and series.joined:
-                colour, band = COLOURS[series.style % len(COLOURS)], (series.x, series.low, series.high)
-                axes.fill_between(*band, color=colour, alpha=PREDICTED_SHADE, linewidth=0, zorder=0.5)
+                colour, band = (
+                    COLOURS[series.style % len(COLOURS)],
+                    (series.x, series.low, series.high),
+                )
+                axes.fill_between(
+                    *band, color=colour, alpha=PREDICTED_SHADE, linewidth=0, zorder=0.5
+                )
     if figure.topic == "ranks" and figure.y.unit == "ratio":
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
     _draw_spans(figure, axes)
@@ -271,18 +311,33 @@ def _draw_measured(series: Series, axes: Axes) -> None:
     trusted = series.trusted or (True,) * len(series.x)
     # Filled markers for trusted points, hollow ones for flagged.
     for wanted, face in ((True, colour), (False, "white")):
-        chosen = [(x, y) for x, y, one in zip(series.x, series.y, trusted, strict=True) if one == wanted]
+        chosen = [
+            (x, y) for x, y, one in zip(series.x, series.y, trusted, strict=True) if one == wanted
+        ]
         if chosen:
             axes.plot(
-                [x for x, _ in chosen], [y for _, y in chosen], linestyle="none", marker=marker,
-                markersize=size, markerfacecolor=face, markeredgecolor=colour, markeredgewidth=1.1, zorder=5,
-            )  # fmt: skip
+                [x for x, _ in chosen],
+                [y for _, y in chosen],
+                linestyle="none",
+                marker=marker,
+                markersize=size,
+                markerfacecolor=face,
+                markeredgecolor=colour,
+                markeredgewidth=1.1,
+                zorder=5,
+            )
     if series.missing:
         across = axes.get_xaxis_transform()
         foot = [0.0] * len(series.missing)
         axes.plot(
-            series.missing, foot, transform=across, color=colour, clip_on=False, zorder=6, **NO_RESULT
-        )  # fmt: skip
+            series.missing,
+            foot,
+            transform=across,
+            color=colour,
+            clip_on=False,
+            zorder=6,
+            **NO_RESULT,
+        )
 
 
 def _draw_spans(figure: Figure, axes: Axes) -> None:
@@ -309,15 +364,28 @@ def _draw_spans(figure: Figure, axes: Axes) -> None:
         colour = COLOURS[span.style % len(COLOURS)]
         axes.add_patch(
             Rectangle(
-                (begin, 1.015), end - begin, 0.045, transform=across, color=colour, clip_on=False, linewidth=0
+                (begin, 1.015),
+                end - begin,
+                0.045,
+                transform=across,
+                color=colour,
+                clip_on=False,
+                linewidth=0,
             )
         )
         # Roughly how many letters of this size a stretch of the strip holds.
         if len(span.label) <= int(78 * share(begin, end)):
             axes.text(
-                (begin * end) ** 0.5, 1.036, span.label, transform=across, ha="center", va="center",
-                color="white", fontsize=7.5, weight="bold",
-            )  # fmt: skip
+                (begin * end) ** 0.5,
+                1.036,
+                span.label,
+                transform=across,
+                ha="center",
+                va="center",
+                color="white",
+                fontsize=7.5,
+                weight="bold",
+            )
     last = -1.0
     for mark in figure.marks:
         axes.axvline(mark.x, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=2)
@@ -325,7 +393,14 @@ def _draw_spans(figure: Figure, axes: Axes) -> None:
         # The footnote lists every crossover, so a label without room can be left out.
         if place - last > 0.09:
             axes.text(
-                mark.x, 1.075, mark.label, transform=across, ha="center", va="bottom", fontsize=7.8, color=INK
+                mark.x,
+                1.075,
+                mark.label,
+                transform=across,
+                ha="center",
+                va="bottom",
+                fontsize=7.8,
+                color=INK,
             )
             last = place
 
@@ -355,7 +430,9 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
     if Kind.MEASURED in shaded:
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
     if Kind.PREDICTED in shaded:
-        rows.append((Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0), "predicted, 80 % interval"))
+        rows.append(
+            (Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0), "predicted, 80 % interval")
+        )
     measured = {series.label for series in figure.series if series.kind == Kind.MEASURED}
     for kind in (Kind.PREDICTED, Kind.BOUND):
         drawn = [series for series in figure.series if series.kind == kind and series.x]
@@ -367,7 +444,9 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
             continue
         label, colour = (f"{kind.value}, same colour", GREY) if own else (kind.value, INK)
         for one in {series.joined: series for series in drawn}.values():
-            rows.append((Line2D([], [], **{**_look(replace(one, style=0)), "color": colour}), label))
+            rows.append(
+                (Line2D([], [], **{**_look(replace(one, style=0)), "color": colour}), label)
+            )
     if any(series.missing for series in figure.series):
         rows.append((Line2D([], [], color=GREY, **NO_RESULT), "no result"))
     if any(not all(series.trusted) for series in figure.series):
@@ -402,12 +481,25 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
                 # Letters are white on dark cells, whichever end of the colours is dark.
                 is_dark = share < 0.55 if grid.large_is_good else share > 0.45
                 axes.text(
-                    column, row, text, ha="center", va="center", linespacing=1.15,
-                    fontsize=9.5 if len(grid.values) <= 8 else 6.5, color="white" if is_dark else INK,
-                )  # fmt: skip
+                    column,
+                    row,
+                    text,
+                    ha="center",
+                    va="center",
+                    linespacing=1.15,
+                    fontsize=9.5 if len(grid.values) <= 8 else 6.5,
+                    color="white" if is_dark else INK,
+                )
     for row, column in grid.marked:
         axes.add_patch(
-            Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=VERMILION, linewidth=2.4)
+            Rectangle(
+                (column - 0.46, row - 0.46),
+                0.92,
+                0.92,
+                fill=False,
+                edgecolor=VERMILION,
+                linewidth=2.4,
+            )
         )
     # Right of the map a bar of colours, and the lines of the legend below it.
     beside = axes.inset_axes((1.04, 0.56, 0.035, 0.44))
@@ -419,6 +511,13 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     # A frame says the same in every map, so that its meaning stands with the legend.
     lines += ["framed: slower than its class"] * bool(grid.marked)
     axes.text(
-        1.03, 0.5, "\n".join(lines), transform=axes.transAxes, va="top", ha="left", fontsize=7.6, color=GREY,
+        1.03,
+        0.5,
+        "\n".join(lines),
+        transform=axes.transAxes,
+        va="top",
+        ha="left",
+        fontsize=7.6,
+        color=GREY,
         linespacing=1.35,
-    )  # fmt: skip
+    )

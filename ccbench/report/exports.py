@@ -33,17 +33,28 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 TYPE_NAMES = {
-    "float16": "half", "float32": "float", "float64": "double", "float8_e4m3": "f8e4m3",
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3": "f8e4m3",
     "float8_e5m2": "f8e5m2",
-}  # fmt: skip
+}
 """nccl-tests' names of element types, where they are not ours."""
 
 COLLECTIVE_NAMES = {"all_to_all": "alltoall", "all_to_all_v": "alltoallv", "send_recv": "sendrecv"}
 
 PROGRAMS = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "all_to_all_v",
-    "gather", "scatter", "send_recv",
-)  # fmt: skip
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "all_to_all_v",
+    "gather",
+    "scatter",
+    "send_recv",
+)
 """Collectives that nccl-tests has a program for.
 
 Of alltoallv there are two, which count alike (``AlltoAllvGetBw`` of src/alltoallv.cu in NVIDIA/nccl-tests and
@@ -53,9 +64,16 @@ preamble.
 """
 
 TABLE_FIELDS = (
-    "run", "backend", "collective", "algorithm", "protocol", "ranks", "nodes", "mode",
+    "run",
+    "backend",
+    "collective",
+    "algorithm",
+    "protocol",
+    "ranks",
+    "nodes",
+    "mode",
     *(axis.name for axis in SETTINGS),
-)  # fmt: skip
+)
 
 _HEADER = (
     "#                                                              out-of-place"
@@ -80,19 +98,25 @@ def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
     groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for point in points:
         groups[tuple(getattr(point, name) for name in TABLE_FIELDS)].append(point)
-    return tuple(_table(group) for _, group in sorted(groups.items(), key=lambda item: str(item[0])))
+    return tuple(
+        _table(group) for _, group in sorted(groups.items(), key=lambda item: str(item[0]))
+    )
 
 
 def _table(points: Sequence[Point]) -> Table:
     first = points[0]
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
-    words += [first.protocol] * (first.protocol != "default") + [first.mode] * (first.mode != "streaming")
+    words += [first.protocol] * (first.protocol != "default") + [first.mode] * (
+        first.mode != "streaming"
+    )
     words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
     words += [first.setting] * bool(first.setting)
     lines = [*_preamble(points), *_HEADER]
     rows: dict[tuple[str, str, int, int, int], dict[bool, Point]] = defaultdict(dict)
     for point in points:
-        rows[point.dtype, point.op, point.root, point.size_bytes, point.count][point.in_place] = point
+        rows[point.dtype, point.op, point.root, point.size_bytes, point.count][point.in_place] = (
+            point
+        )
     for dtype, op, root, size, count in sorted(rows, key=lambda key: key[:4]):
         placements = rows[dtype, op, root, size, count]
         kind = TYPE_NAMES.get(dtype, dtype)
@@ -114,7 +138,9 @@ def _table(points: Sequence[Point]) -> Table:
         ]
     # Like nccl-tests', the average is over all sizes and says little.
     wrong = sum(point.status is Status.WRONG for point in points)
-    timed = [point for point in points if point.median_seconds is not None and point.mode != OVERLAP]
+    timed = [
+        point for point in points if point.median_seconds is not None and point.mode != OVERLAP
+    ]
     rates = [point.busbw or 0.0 for point in timed]
     average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
     lines += [
@@ -139,7 +165,9 @@ def _preamble(points: Sequence[Point]) -> list[str]:
     if first.collective not in PROGRAMS:
         starting = f"# {program}: nccl-tests has no such program, this is ccbench's own table in its layout"
     kinds = {"median": "medians", "mean": "means as printed", "printed": "as printed"}
-    times = ", ".join(kinds.get(kind, kind) for kind in sorted({point.time_statistic for point in points}))
+    times = ", ".join(
+        kinds.get(kind, kind) for kind in sorted({point.time_statistic for point in points})
+    )
     lines = [
         starting,
         f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
@@ -151,7 +179,9 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         f"machine {first.machine or 'unknown'}; times are {times}",
     ]
     versions = sorted({point.backend_version for point in points if point.backend_version})
-    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
+    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(
+        origin
+    )
     lines += [f"# {label}: {meaning_of(label)}"] if label else []
     return [*lines, "#"]
 
@@ -195,12 +225,14 @@ METRICS = {
     "high_seconds": ("Upper end of the median's interval.", "high_seconds", 1.0),
     "algbw_bytes_per_second": ("Size over median time.", "algbw", BYTES_PER_GIGABYTE),
     "busbw_bytes_per_second": (
-        "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.", "busbw", BYTES_PER_GIGABYTE,
+        "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
+        "busbw",
+        BYTES_PER_GIGABYTE,
     ),
     "bound_seconds": ("Time that no schedule can beat here.", "bound_seconds", 1.0),
     "predicted_seconds": ("Time that the model expects.", "predicted_seconds", 1.0),
     "wrong_elements": ("Elements of the timed result that were wrong.", "wrong_elements", 1.0),
-}  # fmt: skip
+}
 """Name -> help, field of a point, and the factor from its unit to the metric's."""
 
 Samples = Iterable[tuple[Mapping[str, Any], float]]
@@ -264,11 +296,16 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
         own = {name: value for name, value in values.items() if value != _LEFT_OUT.get(name)}
         labels.append(
             common
-            | {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in own.items()}
+            | {
+                name: str(one).lower() if isinstance(one, bool) else str(one)
+                for name, one in own.items()
+            }
         )
     for name, (about, field, scale) in METRICS.items():
         numbers = [_finite(getattr(point, field)) for point in run.points]
-        found = [(own, one * scale) for own, one in zip(labels, numbers, strict=True) if one is not None]
+        found = [
+            (own, one * scale) for own, one in zip(labels, numbers, strict=True) if one is not None
+        ]
         if found:
             yield name, about, found
     if labels:
@@ -305,7 +342,11 @@ def json_summary(run: Run) -> dict[str, Any]:
         peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
         curves.append(
             {
-                **{name: getattr(ordered[0], name) for name in (*ORDER, "simulated") if name != "size_bytes"},
+                **{
+                    name: getattr(ordered[0], name)
+                    for name in (*ORDER, "simulated")
+                    if name != "size_bytes"
+                },
                 "points": len(ordered),
                 "smallest": _figures(ordered[0]),
                 "largest": _figures(ordered[-1]),
@@ -329,7 +370,9 @@ def json_summary(run: Run) -> dict[str, Any]:
         "fleet": fleet_document(run),
         "speed_verdicts": [one.document for one in speed_verdicts(run)],
         "curves": curves,
-        "flags": dict(sorted(Counter(flag for point in run.points for flag in point.flags).items())),
+        "flags": dict(
+            sorted(Counter(flag for point in run.points for flag in point.flags).items())
+        ),
         "failures": [
             {"status": point.status.value, **{name: getattr(point, name) for name in names}}
             for point in run.points

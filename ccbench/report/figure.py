@@ -17,7 +17,7 @@ from ccbench.units import format_seconds, format_size
 Scale = Literal["linear", "log2", "log10"]
 Topic = Literal[
     "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "plan", "history", "nothing"
-]  # fmt: skip
+]
 Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]
 
 
@@ -68,16 +68,28 @@ Row = tuple[float, float, float | None, float | None, bool]
 
 
 def measured_series(
-    label: str, style: int, rows: Sequence[Row], *, joined: bool = True, missing: tuple[float, ...] = ()
+    label: str,
+    style: int,
+    rows: Sequence[Row],
+    *,
+    joined: bool = True,
+    missing: tuple[float, ...] = (),
 ) -> Series:
     """Return the measured line through ``rows``; intervals are drawn where every point has one."""
     known = [(low, high) for _, _, low, high, _ in rows if low is not None and high is not None]
     ends = known if len(known) == len(rows) else []
     return Series(
-        label, Kind.MEASURED, style, tuple(row[0] for row in rows), tuple(row[1] for row in rows),
-        tuple(low for low, _ in ends), tuple(high for _, high in ends), tuple(row[4] for row in rows),
-        joined, missing,
-    )  # fmt: skip
+        label,
+        Kind.MEASURED,
+        style,
+        tuple(row[0] for row in rows),
+        tuple(row[1] for row in rows),
+        tuple(low for low, _ in ends),
+        tuple(high for _, high in ends),
+        tuple(row[4] for row in rows),
+        joined,
+        missing,
+    )
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,12 @@ class Grid:
 
         Small differences shall look small.
         """
-        known = [value for row in self.values for value in row if value is not None and math.isfinite(value)]
+        known = [
+            value
+            for row in self.values
+            for value in row
+            if value is not None and math.isfinite(value)
+        ]
         low, high = min(known, default=0.0), max(known, default=1.0)
         return (0.0, high or 1.0) if self.large_is_good else (low, max(high, 2 * low) or 1.0)
 
@@ -171,7 +188,9 @@ class Frame:
 def frames(figure: Figure) -> tuple[Frame, Frame]:
     """Return the frames of x and y; ``figure`` has a series with points."""
     xs = [x for series in figure.series for x in series.x]
-    ys = [y for one in figure.series if one.kind != Kind.BOUND for y in (*one.y, *one.low, *one.high)]
+    ys = [
+        y for one in figure.series if one.kind != Kind.BOUND for y in (*one.y, *one.low, *one.high)
+    ]
     bounds = [y for one in figure.series if one.kind == Kind.BOUND for y in one.y]
     # A far bound would flatten all else.
     if ys and figure.y.scale == "linear":
@@ -193,7 +212,9 @@ def _frame(axis: Axis, values: Sequence[float]) -> Frame:
 def far_note(figure: Figure) -> str:
     """Words for a bound that lies above a linear axis, which it would squeeze all else to the foot of."""
     near = [y for one in figure.series if one.kind != Kind.BOUND for y in one.y]
-    highest = max((y for one in figure.series if one.kind == Kind.BOUND for y in one.y), default=0.0)
+    highest = max(
+        (y for one in figure.series if one.kind == Kind.BOUND for y in one.y), default=0.0
+    )
     if figure.y.scale != "linear" or not near or highest <= FAR_BOUND * max(near):
         return ""
     return f"bound rises to {highest:.3g} GB/s, above this axis"
@@ -225,7 +246,9 @@ def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
     return low / factor, high * factor
 
 
-def tick_values(axis: Axis, low: float, high: float, values: Sequence[float] = ()) -> list[float] | None:
+def tick_values(
+    axis: Axis, low: float, high: float, values: Sequence[float] = ()
+) -> list[float] | None:
     """Places of ticks between ``low`` and ``high``; None leaves them to matplotlib.
 
     Few sizes that lie well apart are their own ticks; otherwise ticks are round numbers.
@@ -255,7 +278,9 @@ def tick_values(axis: Axis, low: float, high: float, values: Sequence[float] = (
     inside: list[float] = []
     for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         places = [step * 10.0**decade for decade in decades for step in steps]
-        inside = [place for place in places if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)]
+        inside = [
+            place for place in places if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)
+        ]
         if len(inside) <= MOST_TICKS:
             return inside or [low]
     return inside[:: math.ceil(len(inside) / MOST_TICKS)]

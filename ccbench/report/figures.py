@@ -27,7 +27,14 @@ from ccbench.report.curves import (
 )
 from ccbench.report.figure import Axis, Figure, Kind, Row, Series, measured_series
 from ccbench.report.maps import pair_figures, sample_figures
-from ccbench.report.wording import bias_text, error_and_bias, footnote, labelled, series_key, series_names
+from ccbench.report.wording import (
+    bias_text,
+    error_and_bias,
+    footnote,
+    labelled,
+    series_key,
+    series_names,
+)
 from ccbench.results import Point, Run
 from ccbench.results.schema import WAITING_SHARE
 from ccbench.units import percent, plain, plural
@@ -35,9 +42,7 @@ from ccbench.units import percent, plain, plural
 GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op", "emulated")
 """Fields that all points of a figure against size share."""
 
-MEDIANS_NOTE = (
-    f"A case is decided where one rank's median is above all others' by {percent(CLEAR_RANK - 1)} or more"
-)
+MEDIANS_NOTE = f"A case is decided where one rank's median is above all others' by {percent(CLEAR_RANK - 1)} or more"
 WAITING_NOTE = (
     "Waits are those of the warm-up, over the case's median. "
     "The slowest rank is the one that waits least, because the others wait for it; "
@@ -61,7 +66,11 @@ def every_figure(
     maps: list[Figure] = []
     for run, own in zip(runs, points, strict=True):
         host, machine = run.manifest.host, run.manifest.machine
-        words = (run.path.name * (len(runs) > 1), host and f"host {host}", machine and f"machine {machine}")
+        words = (
+            run.path.name * (len(runs) > 1),
+            host and f"host {host}",
+            machine and f"machine {machine}",
+        )
         where = " · ".join(word for word in words if word)
         maps += _made("samples of ranks", partial(sample_figures, own), problems)
         maps += _made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
@@ -83,7 +92,9 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
     makers: list[tuple[str, Maker]] = []
     for _, group in sorted(groups.items(), key=str):
         if any(has_size(one) for one in group):
-            makers.append((f"bandwidth and time of {group_key(group[0])}", partial(size_figures, group)))
+            makers.append(
+                (f"bandwidth and time of {group_key(group[0])}", partial(size_figures, group))
+            )
             makers.append((f"algorithms of {group_key(group[0])}", partial(race_figures, group)))
     makers.append(("collectives without data", partial(barrier_figures, points)))
     makers.append(("measured against predicted", partial(prediction_figures, points)))
@@ -100,7 +111,9 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
         x=SIZE,
         y=TIME,
         footnote=footnote(points) if points else (),
-        message=f"{plural(len(points), 'case')}, none ended ok." if failed else "The run holds no case.",
+        message=f"{plural(len(points), 'case')}, none ended ok."
+        if failed
+        else "The run holds no case.",
     )
     return (nothing,)
 
@@ -153,7 +166,11 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
     """Measured against predicted time, one figure per backend, one colour per collective."""
     figures = []
     for backend in sorted({point.backend for point in points}):
-        members = [one for one in points if one.backend == backend and not one.baseline and not one.emulated]
+        members = [
+            one
+            for one in points
+            if one.backend == backend and not one.baseline and not one.emulated
+        ]
         # An emulation's time is no device's, and a baseline's prediction is of another machine.
         priced = [point for point in members if point.prediction_error is not None]
         if not priced:
@@ -163,7 +180,9 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
             rows: list[Row] = [
                 (point.predicted_seconds, point.median_seconds, None, None, point.trusted)
                 for point in priced
-                if point.collective == collective and point.predicted_seconds and point.median_seconds
+                if point.collective == collective
+                and point.predicted_seconds
+                and point.median_seconds
             ]
             series += [measured_series(collective, style, rows, joined=False)] if rows else []
         every = [value for one in series for value in (*one.x, *one.y)]
@@ -200,11 +219,14 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
         if waited:
             # How much longer a rank waits than the one that waits least: libraries that do not tell waiting
             # from working give the whole call as waited, so that only differences mean anything.
-            rows = [[share - min(point.rank_waiting) for share in point.rank_waiting] for point in shown]
+            rows = [
+                [share - min(point.rank_waiting) for share in point.rank_waiting] for point in shown
+            ]
             y = Axis("waits beyond the least, over the median", "share", "linear")
         else:
             rows = [
-                [one / (point.median_seconds or 1.0) for one in point.rank_median_seconds] for point in shown
+                [one / (point.median_seconds or 1.0) for one in point.rank_median_seconds]
+                for point in shown
             ]
             y = Axis("rank's median over the case's median", "ratio", "linear")
         dots: list[Row] = [

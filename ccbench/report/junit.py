@@ -42,7 +42,11 @@ def junit_text(name: str, cases: Iterable[JUnitCase], said: str) -> str:
         suite.set(attribute, str(counts[kind]))
     ElementTree.SubElement(suite, "system-out").text = plain(said, 20 * LONGEST_TEXT)
     ElementTree.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        + ElementTree.tostring(suite, encoding="unicode")
+        + "\n"
+    )
 
 
 def verdict_junit(run: Run) -> str:
@@ -63,16 +67,25 @@ def verdict_junit(run: Run) -> str:
             own = verdict.of_node(node)
             told += own
             said = "; ".join(plain(one, 2 * LONGEST_TEXT) for one in own)
-            unseen = "" if own or node in verdict.cleared else "in no group that was seen to be fast"
+            unseen = (
+                "" if own or node in verdict.cleared else "in no group that was seen to be fast"
+            )
             kind = "failure" if own else "error" if unseen else ""
-            cases.append(JUnitCase(suite, name, kind, own[0].kind if own else "unseen", said or unseen))
+            cases.append(
+                JUnitCase(suite, name, kind, own[0].kind if own else "unseen", said or unseen)
+            )
     cases += [
         JUnitCase(
-            suite, ", ".join(one.devices) or one.kind, "failure" if one.severity == "problem" else "error",
-            one.kind, plain(one, 2 * LONGEST_TEXT),
+            suite,
+            ", ".join(one.devices) or one.kind,
+            "failure" if one.severity == "problem" else "error",
+            one.kind,
+            plain(one, 2 * LONGEST_TEXT),
         )
         for one in verdict.findings
         if one not in told
-    ]  # fmt: skip
-    cases.append(JUnitCase(suite, "verdict", "error" if verdict.doubt else "", "doubt", verdict.doubt))
+    ]
+    cases.append(
+        JUnitCase(suite, "verdict", "error" if verdict.doubt else "", "doubt", verdict.doubt)
+    )
     return junit_text(suite, cases, "; ".join(verdict.lines()))

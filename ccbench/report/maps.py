@@ -39,7 +39,9 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
         marked |= {(target, source) for source, target in marked} if matrix.both else set()
         values = tuple(tuple(value(matrix, source, target) for target in ranks) for source in ranks)
         texts = []
-        for row, classes in zip(values, matrix.classes, strict=True) if len(ranks) <= MOST_NUMBERED else ():
+        for row, classes in (
+            zip(values, matrix.classes, strict=True) if len(ranks) <= MOST_NUMBERED else ()
+        ):
             several = len(matrix.class_sizes) > 1
             numbers = [short(number) for number in row]
             texts.append(
@@ -48,13 +50,24 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
                     for number, link in zip(numbers, classes, strict=True)
                 )
             )
-        parts = [plural(matrix.ranks, "rank"), plural(matrix.nodes, "node") if matrix.nodes > 1 else ""]
+        parts = [
+            plural(matrix.ranks, "rank"),
+            plural(matrix.nodes, "node") if matrix.nodes > 1 else "",
+        ]
         parts += [_way(matrix), matrix.dtype, matrix.setting]
         label = "SIMULATED " if matrix.simulated else "EMULATION " if matrix.emulated else ""
         size = format_size(matrix.size_bytes)
         way = "both-ways" if matrix.both else "one-way"
-        key = ("pairs", matrix.backend, f"{matrix.ranks}ranks", f"{matrix.nodes}nodes", matrix.dtype,
-               f"{matrix.size_bytes}B", way, matrix.setting)  # fmt: skip
+        key = (
+            "pairs",
+            matrix.backend,
+            f"{matrix.ranks}ranks",
+            f"{matrix.nodes}nodes",
+            matrix.dtype,
+            f"{matrix.size_bytes}B",
+            way,
+            matrix.setting,
+        )
         figures.append(
             Figure(
                 key="-".join(word for word in key if word),
@@ -126,7 +139,8 @@ def notes(matrix: PairMatrix) -> list[str]:
     misses, sizes = pair_misses(matrix), matrix.class_sizes
     cells = list(matrix.pairs())
     judged = any(
-        not matrix.doubts[s][t] and sizes[matrix.classes[s][t]] >= FEWEST_OF_A_CLASS for s, t in cells
+        not matrix.doubts[s][t] and sizes[matrix.classes[s][t]] >= FEWEST_OF_A_CLASS
+        for s, t in cells
     )
     lines = []
     if misses:
@@ -136,28 +150,43 @@ def notes(matrix: PairMatrix) -> list[str]:
             for one in misses[:MOST_NAMED]
         ]
         more = f"; and {len(misses) - MOST_NAMED} more" if len(misses) > MOST_NAMED else ""
-        lines.append(f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}{more}")
+        lines.append(
+            f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}{more}"
+        )
     elif judged and not (matrix.simulated or matrix.emulated):
         lines.append(f"No pair is more than {percent(MISS)} worse than the median of its class")
     doubts = [matrix.doubts[s][t] for s, t in cells if matrix.doubts[s][t]]
     if doubts:
         named = "; ".join(sorted({*doubts}))
-        lines.append(f"Flagged as doubtful, and not judged: {plural(len(doubts), 'pair')} ({named})")
+        lines.append(
+            f"Flagged as doubtful, and not judged: {plural(len(doubts), 'pair')} ({named})"
+        )
     if "" in sizes:
         lines.append("What joins the ranks is not known: all pairs are one class")
     small = [name for name, size in sizes.items() if size < FEWEST_OF_A_CLASS]
     if small:
-        lines.append(f"Classes of fewer than {FEWEST_OF_A_CLASS} pairs are not judged: {', '.join(small)}")
+        lines.append(
+            f"Classes of fewer than {FEWEST_OF_A_CLASS} pairs are not judged: {', '.join(small)}"
+        )
     return lines
 
 
 def matrix_table(matrix: PairMatrix) -> Table:
     """Rows are sources, columns targets."""
-    parts = (format_size(matrix.size_bytes), matrix.backend, matrix.dtype, _way(matrix), matrix.setting)
+    parts = (
+        format_size(matrix.size_bytes),
+        matrix.backend,
+        matrix.dtype,
+        _way(matrix),
+        matrix.setting,
+    )
     return Table(
         columns("from \\ to", *map(str, range(matrix.ranks))),
         [
-            [str(source), *(short(value(matrix, source, target)) or "-" for target in range(matrix.ranks))]
+            [
+                str(source),
+                *(short(value(matrix, source, target)) or "-" for target in range(matrix.ranks)),
+            ]
             for source in range(matrix.ranks)
         ],
         f"{_what(matrix)} of every pair in {_unit(matrix)}, {', '.join(part for part in parts if part)}",
@@ -176,9 +205,22 @@ def pair_lines(matrices: Sequence[PairMatrix], width: int) -> list[str]:
 
 
 _COLUMNS = (
-    "backend", "setting", "dtype", "ranks", "nodes", "size_bytes", "both_ways", "source", "target",
-    "median_seconds", "GB_s_each_way", "link_class", "link_GB_s", "class_median_seconds", "finding",
-)  # fmt: skip
+    "backend",
+    "setting",
+    "dtype",
+    "ranks",
+    "nodes",
+    "size_bytes",
+    "both_ways",
+    "source",
+    "target",
+    "median_seconds",
+    "GB_s_each_way",
+    "link_class",
+    "link_GB_s",
+    "class_median_seconds",
+    "finding",
+)
 
 
 def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
@@ -190,11 +232,22 @@ def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
             link_class, link = matrix.classes[source][target], matrix.link_rates[source][target]
             rate = matrix.rate(source, target)
             cells = (
-                matrix.backend, matrix.setting, matrix.dtype, matrix.ranks, matrix.nodes, matrix.size_bytes,
-                matrix.both, source, target, matrix.time(source, target), rate and rate / 1e9, link_class,
-                link and link / 1e9, matrix.usual_seconds[link_class],
+                matrix.backend,
+                matrix.setting,
+                matrix.dtype,
+                matrix.ranks,
+                matrix.nodes,
+                matrix.size_bytes,
+                matrix.both,
+                source,
+                target,
+                matrix.time(source, target),
+                rate and rate / 1e9,
+                link_class,
+                link and link / 1e9,
+                matrix.usual_seconds[link_class],
                 "slow" if (source, target) in missed else "",
-            )  # fmt: skip
+            )
             rows.append(dict(zip(_COLUMNS, cells, strict=True)))
     return csv_file(_COLUMNS, rows)
 
@@ -247,7 +300,9 @@ def _sample_map(point: Point) -> Figure:
             f"Cells of {DARKEST:g} times the median and more are alike, up to {format_ratio(ratios.max())}"
         )
     if cells.shape[1] < samples:
-        notes.append(f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown")
+        notes.append(
+            f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown"
+        )
     if cells.shape[0] < ranks:
         notes.append(f"A row is {-(-ranks // cells.shape[0])} ranks or fewer, their slowest shown")
     return Figure(

@@ -42,18 +42,35 @@ from ccbench.topology.graph import DeviceKind, Finding, Topology
 from ccbench.units import format_seconds, percent, plain, plural
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
-    ("bandwidth", "Bus bandwidth against size",
-     "Dots are medians with their interval; hollow ones were flagged. Dashed: predicted; dotted: the bound; "
-     "a dash and a plus stand for them where sizes lie too far apart for a line."),
+    (
+        "bandwidth",
+        "Bus bandwidth against size",
+        "Dots are medians with their interval; hollow ones were flagged. Dashed: predicted; dotted: the bound; "
+        "a dash and a plus stand for them where sizes lie too far apart for a line.",
+    ),
     ("time", "Latency", "Time per launch on logarithmic axes: what small sizes cost."),
-    ("algorithms", "Algorithms and backends side by side",
-     "How many times longer than the fastest each takes, the speed-up of choosing well; the bar on top says "
-     "who leads where, lines mark crossovers."),
-    ("prediction", "Measured against predicted", "Above the line the machine is slower than the model says."),
-    ("ranks", "Ranks and samples",
-     "Whether one rank is late or all are: every rank's spread, then single samples where they spread most."),
-    ("pairs", "Every pair of ranks", "Rates or latencies of all pairs; frames mark those below their class."),
-)  # fmt: skip
+    (
+        "algorithms",
+        "Algorithms and backends side by side",
+        "How many times longer than the fastest each takes, the speed-up of choosing well; the bar on top says "
+        "who leads where, lines mark crossovers.",
+    ),
+    (
+        "prediction",
+        "Measured against predicted",
+        "Above the line the machine is slower than the model says.",
+    ),
+    (
+        "ranks",
+        "Ranks and samples",
+        "Whether one rank is late or all are: every rank's spread, then single samples where they spread most.",
+    ),
+    (
+        "pairs",
+        "Every pair of ranks",
+        "Rates or latencies of all pairs; frames mark those below their class.",
+    ),
+)
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
 
 MOST_PAIRS = 500
@@ -66,9 +83,12 @@ LONGEST_VALUE = 300
 MOST_ROWS = 400
 
 ALWAYS_DIFFERENT = (
-    "environment.host.load_1_minute", "environment.memory.available_bytes",
-    "environment.memory.swap_used_bytes", "environment.limits.memory_free_bytes", "created_at",
-)  # fmt: skip
+    "environment.host.load_1_minute",
+    "environment.memory.available_bytes",
+    "environment.memory.swap_used_bytes",
+    "environment.limits.memory_free_bytes",
+    "created_at",
+)
 """Readings that change from minute to minute and tell nothing about a set-up."""
 
 
@@ -156,7 +176,9 @@ def page_content(
         title=", ".join(dict.fromkeys(run.suite or plain(run.path.name) for run in runs)),
         label=label,
         meaning=meaning_of(label) if label else "",
-        runs=tuple(_part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)),
+        runs=tuple(
+            _part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)
+        ),
         sections=tuple(sections),
         table=page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
@@ -168,7 +190,9 @@ def page_content(
     )
 
 
-def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None) -> RunPart:
+def _part(
+    run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None
+) -> RunPart:
     findings = run_findings(run, points)
     blamed, *lines = health_lines(run) or [""]
     facts = (
@@ -190,7 +214,11 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
     if baseline is not None:
         beside_lines = baseline_lines(points, baseline)
         ratios = [pair.speed_ratio for pair in beside(points, behind)]
-        notes = [line.replace("  note", "Note", 1) for line in beside_lines if line.startswith("  note: ")]
+        notes = [
+            line.replace("  note", "Note", 1)
+            for line in beside_lines
+            if line.startswith("  note: ")
+        ]
         name = plain(baseline.path.name or baseline.path)
         beside_lines = beside_lines[:1]
         if ratios:
@@ -237,12 +265,14 @@ def rates_table(points: Sequence[Point]) -> Table:
             best[key] = point
     rows = [
         (
-            one.label, format_seconds(one.median_seconds or 0.0), f"{one.busbw:.4g} GB/s",
+            one.label,
+            format_seconds(one.median_seconds or 0.0),
+            f"{one.busbw:.4g} GB/s",
             "" if one.bound_share is None else percent(one.bound_share),
             "" if one.usual_bound_shares is None else span(one.usual_bound_shares),
         )
         for _, one in sorted(best.items())
-    ]  # fmt: skip
+    ]
     return Table(columns("<case", "time", "busbw", "of bound", "normal"), rows)
 
 
@@ -273,7 +303,9 @@ def differences(manifest: Manifest, other: Manifest) -> tuple[tuple[str, str, st
     here, there = dict(environment_rows(manifest)), dict(environment_rows(other))
     pairs = {name: (here.get(name, ""), there.get(name, "")) for name in (*here, *there)}
     return tuple(
-        (name, *pair) for name, pair in pairs.items() if pair[0] != pair[1] and name not in ALWAYS_DIFFERENT
+        (name, *pair)
+        for name, pair in pairs.items()
+        if pair[0] != pair[1] and name not in ALWAYS_DIFFERENT
     )
 
 
@@ -309,7 +341,9 @@ def render_page(content: PageContent) -> str:
         lstrip_blocks=True,
     )
     own = _asset("page.js")
-    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (drawing, own)]
+    hashes = [
+        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (drawing, own)
+    ]
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
         f"script-src 'sha256-{hashes[0]}' 'sha256-{hashes[1]}'; base-uri 'none'; form-action 'none'"
@@ -340,9 +374,23 @@ def json_for_html(value: Any) -> str:
     return text.translate(_ESCAPES)
 
 
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "pentagon", "x", "triangle-left")
-DASHES = {Kind.MEASURED: "solid", Kind.PREDICTED: "dash", Kind.BOUND: "dot", Kind.BASELINE: "solid",
-          Kind.REFERENCE: "dash"}  # fmt: skip
+SYMBOLS = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "pentagon",
+    "x",
+    "triangle-left",
+)
+DASHES = {
+    Kind.MEASURED: "solid",
+    Kind.PREDICTED: "dash",
+    Kind.BOUND: "dot",
+    Kind.BASELINE: "solid",
+    Kind.REFERENCE: "dash",
+}
 BASELINE_DASHES = ("solid", "dashdot", "longdash", "dash")
 LONE_SYMBOLS = {Kind.PREDICTED: "line-ew", Kind.BOUND: "cross-thin"}
 """Of predictions and bounds that no line joins: strokes, which no measured series has."""
@@ -364,7 +412,9 @@ def plot(figure: Figure) -> dict[str, Any]:
     if figure.grid is not None:
         grid = figure.grid
         cells = {
-            "values": [[None if value is None else _short(value) for value in row] for row in grid.values],
+            "values": [
+                [None if value is None else _short(value) for value in row] for row in grid.values
+            ],
             "texts": [list(row) for row in grid.texts],
             "marked": [list(cell) for cell in grid.marked],
             "unit": grid.unit,
@@ -414,7 +464,10 @@ def _series(one: Series) -> dict[str, Any]:
     }
     # Most series have none of these: the page of a large run is smaller without.
     if one.low:
-        found |= {"low": [_short(value) for value in one.low], "high": [_short(value) for value in one.high]}
+        found |= {
+            "low": [_short(value) for value in one.low],
+            "high": [_short(value) for value in one.high],
+        }
     if not all(one.trusted):
         found["doubtful"] = [place for place, trusted in enumerate(one.trusted) if not trusted]
     if one.missing:

@@ -40,7 +40,9 @@ def history_page(history: History, title: str = "History") -> str:
         nothing = "look for what runs do not record: nothing that they do changed"
         advice = f"look at what changed with it: {reasons}" if reasons else nothing
         confirmed = f"{plural(change.runs_after, 'run')} on the new level"
-        evidence = ", ".join((when(change.created_at), f"run {change.run}", change.machine, confirmed))
+        evidence = ", ".join(
+            (when(change.created_at), f"run {change.run}", change.machine, confirmed)
+        )
         findings.append(
             Finding(
                 "doubt" if change.change > 0 else "note",
@@ -54,7 +56,9 @@ def history_page(history: History, title: str = "History") -> str:
     if history.problems:
         unread = f"{plural(len(history.problems), 'file')} cannot be read"
         named = plain("; ".join(history.problems), 10 * LONGEST)
-        findings.insert(0, Finding("problem", "unreadable", (), named, "see the files named", unread))
+        findings.insert(
+            0, Finding("problem", "unreadable", (), named, "see the files named", unread)
+        )
     slower = sum(change.change > 0 for change in history.changes)
     overview = f"{plural(slower, 'step')} to slower, {len(history.changes) - slower} to faster."
     part = RunPart(
@@ -80,34 +84,45 @@ def _figure(one: Series) -> Figure:
     # An interval may be far wider than the curve; beyond twice the largest median it is cut.
     top = 2 * max(seconds)
     medians = measured_series(
-        "median of a run", 0,
+        "median of a run",
+        0,
         [
             (
-                float(number), seen.median_seconds, seen.low_seconds,
-                None if seen.high_seconds is None else min(seen.high_seconds, top), not seen.doubts,
+                float(number),
+                seen.median_seconds,
+                seen.low_seconds,
+                None if seen.high_seconds is None else min(seen.high_seconds, top),
+                not seen.doubts,
             )
             for number, seen in enumerate(one.seen, start=1)
         ],
-    )  # fmt: skip
+    )
     levels = [
         drawing.Series(
-            f"level {format_seconds(level.median)}", Kind.REFERENCE, -1,
-            (float(level.start + 1), float(level.end)), (level.median, level.median),
+            f"level {format_seconds(level.median)}",
+            Kind.REFERENCE,
+            -1,
+            (float(level.start + 1), float(level.end)),
+            (level.median, level.median),
         )
         for level in one.levels
-    ]  # fmt: skip
+    ]
     steps = {
         level.start: f"{format_change(change.change)} {'slower' if change.change > 0 else 'faster'}"
         for level, change in zip(one.levels[1:], one.changes, strict=True)
     }
     marked = sorted({*steps, *one.moved})
-    notes = [f"{one.seen[place].run}: {'; '.join(lines)}" for place, lines in sorted(one.moved.items())]
+    notes = [
+        f"{one.seen[place].run}: {'; '.join(lines)}" for place, lines in sorted(one.moved.items())
+    ]
     first, last = (when(seen.created_at)[:10] for seen in (one.seen[0], one.seen[-1]))
     return Figure(
         key=one.label,
         topic="history",
         title=plain(one.label, LONGEST),
-        subtitle=plain(f"{one.machine} · {plural(len(seconds), 'run')} · {first} to {last}", LONGEST),
+        subtitle=plain(
+            f"{one.machine} · {plural(len(seconds), 'run')} · {first} to {last}", LONGEST
+        ),
         x=Axis("run, the oldest first", "run", "linear"),
         y=Axis("median time", "seconds", "linear"),
         series=(medians, *levels),
@@ -133,4 +148,9 @@ def _rows(series: Sequence[Series]) -> Mapping[str, Any]:
         for name, cells in texts.items()
     ]
     columns[4] |= {"csv": "median_seconds", "numbers": seconds}
-    return {"columns": columns, "rows": len(seen), "status": stored(["ok"] * len(seen)), "baseline": []}
+    return {
+        "columns": columns,
+        "rows": len(seen),
+        "status": stored(["ok"] * len(seen)),
+        "baseline": [],
+    }

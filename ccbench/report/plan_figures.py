@@ -42,9 +42,12 @@ if TYPE_CHECKING:
 TIME = Axis("time of a step", "seconds", "linear")
 
 AXIS_WORDS = {
-    "tp": "tensor parallel", "pp": "pipeline", "dp": "data parallel", "ep": "expert parallel",
+    "tp": "tensor parallel",
+    "pp": "pipeline",
+    "dp": "data parallel",
+    "ep": "expert parallel",
     "cp": "context parallel",
-}  # fmt: skip
+}
 """Kinds of communication in words, in the order they are stacked."""
 
 _KIND_OF_AXIS = {"etp": "ep", "edp": "dp", "dp-cp": "dp", "cp-dp": "dp"}
@@ -72,7 +75,9 @@ INCHES_FOR_NAMES = 6.1
 LETTER_INCHES = 0.066
 """Width of the axes, and of a letter of a name."""
 
-HIDDEN_NOTE = "Hidden communication is no part of a step; the narrow bars at the right show how much there is"
+HIDDEN_NOTE = (
+    "Hidden communication is no part of a step; the narrow bars at the right show how much there is"
+)
 
 
 @dataclass(frozen=True)
@@ -158,11 +163,15 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     found = [_bars_figure("layouts", title, f"{devices} · {planned.plan.dtype}", "layout", layouts)]
     if scaled:
         subtitle = f"{planned.plan.scaling} scaling · above each bar TFLOP/s a device"
-        found.append(_bars_figure("scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled))
+        found.append(
+            _bars_figure("scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled)
+        )
     best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
     drawn = timeline(best.step)
-    notes = ["What is waited for inside a pass stands behind its computing; really they alternate by layer"]
+    notes = [
+        "What is waited for inside a pass stands behind its computing; really they alternate by layer"
+    ]
     if best.step.strategy.zero_stage >= 2:
         notes.append("Gradients and weights that a pass sends stand at its start")
     notes += [drawn.left_out] * bool(drawn.left_out)
@@ -172,7 +181,9 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     return (*found, PlanFigure(figure, drawn))
 
 
-def _bars_figure(key: str, title: str, subtitle: str, below: str, stacks: Sequence[Stack]) -> PlanFigure:
+def _bars_figure(
+    key: str, title: str, subtitle: str, below: str, stacks: Sequence[Stack]
+) -> PlanFigure:
     """Stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden."""
     most = MOST_BARS if key == "layouts" else len(stacks)
     names, steps, tops = zip(*stacks[:most], strict=True)
@@ -189,7 +200,9 @@ def _bars_figure(key: str, title: str, subtitle: str, below: str, stacks: Sequen
     layers, beside = ([one for one in some if any(one.values)] for some in (layers, beside))
     notes = [HIDDEN_NOTE] * bool(beside)
     notes += [f"The first {most} of {len(stacks)} are drawn"] * (len(stacks) > most)
-    figure = Figure(key, "plan", title, subtitle, Axis(below, "ranks", "linear"), TIME, footnote=tuple(notes))
+    figure = Figure(
+        key, "plan", title, subtitle, Axis(below, "ranks", "linear"), TIME, footnote=tuple(notes)
+    )
     return PlanFigure(figure, Bars(names, tuple(layers), tuple(beside), tops))
 
 
@@ -214,9 +227,15 @@ def _draw_bars(figure: Figure, bars: Bars, axes: Axes) -> None:
     letters = 8 if count <= 8 else 7.2
     for place, height, text in zip(places, heights, bars.tops, strict=False):
         axes.text(
-            place, height + 0.012 * highest, text, ha="center", va="bottom", color=INK, fontsize=letters,
+            place,
+            height + 0.012 * highest,
+            text,
+            ha="center",
+            va="bottom",
+            color=INK,
+            fontsize=letters,
             linespacing=1.1,
-        )  # fmt: skip
+        )
     axes.set_ylim(0, highest * 1.12)
     # A stack keeps its width however few there are.
     room = max(0.0, 3 - count) / 2
@@ -257,16 +276,20 @@ def _draw_timeline(figure: Figure, drawn: Timeline, axes: Axes) -> None:
         seam = 0 if min(lengths) < 0.004 * end else 0.5
         collection = PatchCollection(
             boxes, facecolor=KIND_COLOURS[kind], edgecolor="white", linewidth=seam
-        )  # fmt: skip
+        )
         axes.add_collection(collection)
     for piece in drawn.pieces:
         begin, until = piece.begin_seconds, piece.end_seconds
         if piece.text and (until - begin) / end > 0.005 + 0.0065 * len(piece.text):
             axes.text(
-                (begin + until) / 2, piece.lane, piece.text, ha="center", va="center",
+                (begin + until) / 2,
+                piece.lane,
+                piece.text,
+                ha="center",
+                va="center",
                 fontsize=6.6 if len(piece.text) < 3 else 5.6,
                 color=INK if KIND_COLOURS[piece.kind] in UNREADABLE else "white",
-            )  # fmt: skip
+            )
     axes.set_xlim(0, end)
     # One lane alone is no wall.
     room = max(0, FEWEST_LANES - len(drawn.lanes)) / 2
@@ -289,7 +312,9 @@ def write_plan(planned: Planned, folder: Path) -> tuple[Path, ...]:
     """Figures as SVG and PNG, plan.json and plan.txt. RunFolderError where the folder cannot be written."""
     files: dict[str, bytes] = {
         "plan.txt": ("\n".join(plan_lines(planned)) + "\n").encode(),
-        "plan.json": (json.dumps(plan_document(planned), indent=2, allow_nan=False) + "\n").encode(),
+        "plan.json": (
+            json.dumps(plan_document(planned), indent=2, allow_nan=False) + "\n"
+        ).encode(),
     }
     for one in plan_figures(planned):
         for form in ("svg", "png"):

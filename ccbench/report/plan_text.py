@@ -25,9 +25,16 @@ _SECONDS_OF = {"step": "seconds"} | {
 }
 
 _SETTINGS = (
-    "global_batch", "sequence", "micro_batch", "micro_batches", "pipeline", "virtual_stages",
-    "zero", "sequence_parallel", "recompute",
-)  # fmt: skip
+    "global_batch",
+    "sequence",
+    "micro_batch",
+    "micro_batches",
+    "pipeline",
+    "virtual_stages",
+    "zero",
+    "sequence_parallel",
+    "recompute",
+)
 """Of a strategy, as JSON has them."""
 
 MASKED_TOLD = 1.05
@@ -58,12 +65,15 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         times = ("step", "computing", "bubble", "exposed", "hidden")
         rows = [
             (
-                one.name, *(format_seconds(getattr(one.step, _SECONDS_OF[name])) for name in times),
-                f"{one.memory.total_bytes / 1e9:.1f} GB", f"{one.tflops:.1f}", f"{one.utilization:.1%}",
+                one.name,
+                *(format_seconds(getattr(one.step, _SECONDS_OF[name])) for name in times),
+                f"{one.memory.total_bytes / 1e9:.1f} GB",
+                f"{one.tflops:.1f}",
+                f"{one.utilization:.1%}",
                 "" if one.fits else "does not fit",
             )
             for one in planned.outcomes
-        ]  # fmt: skip
+        ]
         yield from aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
@@ -71,7 +81,12 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     best = planned.outcomes[0]
     if found is None:
         best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
-    for part in (_one(best), _communication(best.step), _scaling(planned.scaled), _remarks(planned)):
+    for part in (
+        _one(best),
+        _communication(best.step),
+        _scaling(planned.scaled),
+        _remarks(planned),
+    ):
         lines = list(part)
         if lines:
             yield ""
@@ -143,7 +158,17 @@ def _communication(step: Step) -> list[str]:
         limits = "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
         asked = (one.axis, str(one.ranks), one.collective, size, str(one.times))
         rows.append((*asked, *cells, purpose, limits))
-    titles = ("<axis", "ranks", "<collective", "size", "times", "each", "total", "hidden", "exposed")
+    titles = (
+        "<axis",
+        "ranks",
+        "<collective",
+        "size",
+        "times",
+        "each",
+        "total",
+        "hidden",
+        "exposed",
+    )
     return aligned(Table(columns(*titles, "<of", "<bottleneck"), rows))
 
 
@@ -203,10 +228,18 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
     open_ended = gradients.startup_seconds is None
     rows = []
     for one in planned.textbook:
-        ends = "" if not open_ended else ", all bytes" if one.startup_seconds == 0 else ", all start-up"
+        ends = (
+            ""
+            if not open_ended
+            else ", all bytes"
+            if one.startup_seconds == 0
+            else ", all start-up"
+        )
         usual = {0: "in series", 1: "overlapped, each gradient on its own"}
         way = usual.get(one.bucket, f"overlapped, buckets of {one.bucket}{ends}")
-        times = (seconds * 1e3 for seconds in (one.seconds, one.exposed_seconds, one.hidden_seconds))
+        times = (
+            seconds * 1e3 for seconds in (one.seconds, one.exposed_seconds, one.hidden_seconds)
+        )
         # Whole milliseconds of long times, so that figures can be checked by hand.
         digits = ((ms, 0 if ms >= 100 or abs(ms - round(ms)) < 1e-6 else 3) for ms in times)
         rows.append((way, str(one.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
@@ -226,7 +259,8 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     if planned.textbook:
         shares = ("exposed_seconds", "hidden_seconds")
         document["gradients"] = [
-            {**asdict(one), **{name: getattr(one, name) for name in shares}} for one in planned.textbook
+            {**asdict(one), **{name: getattr(one, name) for name in shares}}
+            for one in planned.textbook
         ]
         return document
     shape, cluster, device = planned.where

@@ -38,7 +38,8 @@ def replay_page(replay: Replay, name: str) -> str:
         )
     sentences = [f"{replay.verdict[:1].upper()}{replay.verdict[1:]}."]
     sentences += [
-        f"What if {what}: {format_seconds(each)} of transfer a step" for what, each in replay.what_if
+        f"What if {what}: {format_seconds(each)} of transfer a step"
+        for what, each in replay.what_if
     ]
     sentences += [f"Alone: {replay.compared}."] * bool(replay.compared)
     facts = f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
@@ -51,7 +52,8 @@ def replay_page(replay: Replay, name: str) -> str:
             table=_rows(replay),
             table_text="Times of one launch; shares are of the job's communication time.",
             pictures=tuple(
-                (one.figure.title, one.figure.subtitle, picture_address(one.canvas)) for one in drawn
+                (one.figure.title, one.figure.subtitle, picture_address(one.canvas))
+                for one in drawn
             ),
         )
     )
@@ -71,7 +73,9 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         place = int(np.argsort(lengths)[len(lengths) // 2])
     pieces: list[Piece] = []
     for lane, rank in enumerate(ranks):
-        found = [(float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())]
+        found = [
+            (float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())
+        ]
         found += _sent(replay, rank)
         own = trace.steps.get(rank)
         if own is not None and len(own) > place:
@@ -85,11 +89,19 @@ def _timeline(replay: Replay) -> PlanFigure | None:
             for start, until, kind in inside[:MOST_PIECES]
         ]
     step = "a step" if steps else "what was recorded"
-    more = f", the first {len(ranks)} of {len(trace.ranks)} ranks" if len(trace.ranks) > len(ranks) else ""
+    more = (
+        f", the first {len(ranks)} of {len(trace.ranks)} ranks"
+        if len(trace.ranks) > len(ranks)
+        else ""
+    )
     figure = Figure(
-        "step", "plan", f"{step.capitalize()} over time", f"each rank by its own clock{more}",
-        Axis("time from its begin", "seconds", "linear"), Axis("", "rank", "linear"),
-    )  # fmt: skip
+        "step",
+        "plan",
+        f"{step.capitalize()} over time",
+        f"each rank by its own clock{more}",
+        Axis("time from its begin", "seconds", "linear"),
+        Axis("", "rank", "linear"),
+    )
     return PlanFigure(figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), ""))
 
 
@@ -114,7 +126,11 @@ def _bars(replay: Replay) -> PlanFigure | None:
         name = f"{one.job.case.collective} {format_size(one.job.case.size_bytes)}"
         if one.seconds is not None:
             # Medians of different launches: the one without waiting may be the longer of the two.
-            sent = one.seconds if one.transfer_seconds is None else min(one.transfer_seconds, one.seconds)
+            sent = (
+                one.seconds
+                if one.transfer_seconds is None
+                else min(one.transfer_seconds, one.seconds)
+            )
             bars.append((f"{name}\nin the job", {"transfer": sent, "waiting": one.seconds - sent}))
         for key, word in (("measured", "alone"), ("predicted", "predicted"), ("bound", "bound")):
             seconds = getattr(one.alone, f"{key}_seconds")
@@ -122,15 +138,25 @@ def _bars(replay: Replay) -> PlanFigure | None:
                 bars.append((f"{name}\n{word}", {word: seconds}))
     if not bars:
         return None
-    looks = {"transfer": GREEN, "waiting": VERMILION, "alone": BLUE, "predicted": PINK, "bound": GREY}
+    looks = {
+        "transfer": GREEN,
+        "waiting": VERMILION,
+        "alone": BLUE,
+        "predicted": PINK,
+        "bound": GREY,
+    }
     layers = [
         Layer(name, colour, tuple(values.get(name, 0.0) for _, values in bars))
         for name, colour in looks.items()
     ]
     figure = Figure(
-        "cases", "plan", "What the costliest cases take", "one launch, in the job and alone",
-        Axis("", "ranks", "linear"), Axis("time of a launch", "seconds", "linear"),
-    )  # fmt: skip
+        "cases",
+        "plan",
+        "What the costliest cases take",
+        "one launch, in the job and alone",
+        Axis("", "ranks", "linear"),
+        Axis("time of a launch", "seconds", "linear"),
+    )
     tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
     used = tuple(layer for layer in layers if any(layer.values))
     return PlanFigure(figure, Bars(tuple(name for name, _ in bars), used, tops=tops))
@@ -141,7 +167,12 @@ def _rows(replay: Replay) -> dict[str, Any]:
     table = case_table(replay)
     cells = list(zip(*table.rows, strict=True))
     columns = [
-        {"header": plain(one.title), "csv": plain(one.title), "right": one.right, **stored(list(texts))}
+        {
+            "header": plain(one.title),
+            "csv": plain(one.title),
+            "right": one.right,
+            **stored(list(texts)),
+        }
         for one, texts in zip(table.columns, cells, strict=False)
         if one.title != REMARK
     ]
@@ -149,4 +180,9 @@ def _rows(replay: Replay) -> dict[str, Any]:
     told = [plain("; ".join(remarks_of(one)), SENTENCES) for one in ordered]
     if any(told):
         columns.append({"header": REMARK, "csv": REMARK, "right": False, **stored(told)})
-    return {"columns": columns, "rows": len(ordered), "status": stored(["ok"] * len(ordered)), "baseline": []}
+    return {
+        "columns": columns,
+        "rows": len(ordered),
+        "status": stored(["ok"] * len(ordered)),
+        "baseline": [],
+    }

@@ -26,7 +26,10 @@ WITH_WAITING = "where one rank alone was recorded, its time in the job is with w
 def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     """Give everything for a screen of ``width`` columns."""
     trace, step = replay.trace, replay.step
-    job = [", ".join(trace.kinds), f"{plural(len(trace.ranks), 'rank')} recorded" if trace.ranks else ""]
+    job = [
+        ", ".join(trace.kinds),
+        f"{plural(len(trace.ranks), 'rank')} recorded" if trace.ranks else "",
+    ]
     job += [f"of {trace.world_size}" if trace.world_size else "", trace.backend]
     yield f"job: {' '.join(filter(None, job))}"
     yield from wrapped(replay.verdict, width)
@@ -35,9 +38,12 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     yield ""
     if replay.cases:
         yield from fitted_lines(case_table(replay), width)
-    told = [WITH_WAITING] * (step is not None and any(one.transfer_seconds is None for one in replay.cases))
+    told = [WITH_WAITING] * (
+        step is not None and any(one.transfer_seconds is None for one in replay.cases)
+    )
     told += [
-        f"what if: {name}: {format_seconds(seconds)} of transfer a step" for name, seconds in replay.what_if
+        f"what if: {name}: {format_seconds(seconds)} of transfer a step"
+        for name, seconds in replay.what_if
     ]
     told += [f"alone: {replay.compared}"] * bool(replay.compared)
     told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
@@ -49,7 +55,9 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     ]
     told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
     # What contradicts itself makes figures wrong; the rest only says what is missing.
-    ordered = sorted((*replay.fold.warnings, *trace.warnings), key=lambda one: one.kind != "contradiction")
+    ordered = sorted(
+        (*replay.fold.warnings, *trace.warnings), key=lambda one: one.kind != "contradiction"
+    )
     warnings = [one.text for one in ordered]
     told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
     told += [f"warning: {len(warnings) - MOST_WARNINGS} more"] * (len(warnings) > MOST_WARNINGS)
@@ -112,13 +120,18 @@ def _cells(one: CaseTime, numbers: Mapping[str, int]) -> dict[str, str]:
 
 def _name(case: Case) -> str:
     words = [case.collective, case.dtype if case.size_bytes else ""]
-    words += [case.op if case.op not in ("none", "sum") else "", f"root {case.root}" * (case.root > 0)]
+    words += [
+        case.op if case.op not in ("none", "sum") else "",
+        f"root {case.root}" * (case.root > 0),
+    ]
     words += [f"pair {case.pair}" * bool(case.pair), "uneven" * bool(case.traffic)]
     return " ".join(filter(None, words))
 
 
 def _ranks(case: Case) -> str:
-    return f"{case.group_ranks} of {case.ranks}" if case.group_ranks < case.ranks else str(case.ranks)
+    return (
+        f"{case.group_ranks} of {case.ranks}" if case.group_ranks < case.ranks else str(case.ranks)
+    )
 
 
 def _short(case: Case) -> str:
@@ -140,10 +153,14 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "ranks": list(trace.ranks),
         "step": None if step is None else vars(step) | {"waiting_for": dict(step.waiting_for)},
         "cases": [_case_document(one) for one in replay.cases],
-        "what_if": [{"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if],
+        "what_if": [
+            {"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if
+        ],
         "compared": replay.compared,
         "one_clock": replay.one_clock,
-        "findings": [{name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings],
+        "findings": [
+            {name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings
+        ],
         "at_the_same_time": [
             {
                 "case_id": one.case.case_id,

@@ -58,9 +58,14 @@ class Panel:
         middle = y * self.lane_inches
         box = (begin, begin + width, middle - LINE_INCHES / 2, middle + LINE_INCHES / 2)
         spare = LETTER_INCHES / 2
-        if box[0] < left * self.step_inches - spare or box[1] > (left + 1) * self.step_inches + spare:
+        if (
+            box[0] < left * self.step_inches - spare
+            or box[1] > (left + 1) * self.step_inches + spare
+        ):
             return False
-        if any(box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3] for b in self.taken):
+        if any(
+            box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3] for b in self.taken
+        ):
             return False
         self.taken.append(box)
         return True
@@ -107,11 +112,16 @@ def picture(schedule: Schedule) -> Figure:
     if len(columns) > FIRST_STEPS + LAST_STEPS + 1:
         columns = [*columns[:FIRST_STEPS], None, *columns[-LAST_STEPS:]]
     steps, ranks = max(len(columns), 1), schedule.ranks
-    width = min(max(steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
+    width = min(
+        max(steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES
+    )
     lane = LANE_INCHES if ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
     height = max(ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
     figure = Figure(figsize=(width, height), facecolor="white")
-    inner_width, inner_height = width - LEFT_INCHES - RIGHT_INCHES, height - TOP_INCHES - BOTTOM_INCHES
+    inner_width, inner_height = (
+        width - LEFT_INCHES - RIGHT_INCHES,
+        height - TOP_INCHES - BOTTOM_INCHES,
+    )
     axes = figure.add_axes(
         (LEFT_INCHES / width, BOTTOM_INCHES / height, inner_width / width, inner_height / height)
     )
@@ -126,7 +136,9 @@ def picture(schedule: Schedule) -> Figure:
     axes.set_xticks([])
     axes.tick_params(length=0, labelsize=9, labelcolor=INK)
     axes.spines[:].set_visible(False)
-    edges = sorted({left + side for left, step in enumerate(columns) if step for side in (0, 1)} or {0})
+    edges = sorted(
+        {left + side for left, step in enumerate(columns) if step for side in (0, 1)} or {0}
+    )
     grid_x, grid_y = np.meshgrid(edges, np.arange(ranks))
     axes.plot(grid_x.ravel(), grid_y.ravel(), ".", color="#aaaaaa", markersize=4, zorder=2)
     panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS), lane)
@@ -147,25 +159,48 @@ def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
         hidden = sum(phase.repeat for phase in panel.schedule.phases) - FIRST_STEPS - LAST_STEPS
         axes.axvspan(left + 0.12, left + 0.88, color="white", zorder=6)
         axes.text(
-            left + 0.5, 0.5, f"{hidden} more steps", transform=axes.get_xaxis_transform(), rotation=90,
-            ha="center", va="center", fontsize=9, color=GREY, zorder=7,
-        )  # fmt: skip
+            left + 0.5,
+            0.5,
+            f"{hidden} more steps",
+            transform=axes.get_xaxis_transform(),
+            rotation=90,
+            ha="center",
+            va="center",
+            fontsize=9,
+            color=GREY,
+            zorder=7,
+        )
         return
     if step.index % 2 == 0:
         axes.axvspan(left, left + 1, color=BAND, zorder=0, linewidth=0)
     axes.annotate(
-        f"step {step.index + 1}", (left + 0.5, 1), (0, 4), xycoords=axes.get_xaxis_transform(),
-        textcoords="offset points", ha="center", va="bottom", fontsize=8.5, color=GREY,
-    )  # fmt: skip
+        f"step {step.index + 1}",
+        (left + 0.5, 1),
+        (0, 4),
+        xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        fontsize=8.5,
+        color=GREY,
+    )
     phase = step.phase
     colour, head, style = (COMBINE, "-|>", "solid") if phase.reduces else (COPY, "->", DASHES)
     widest = max(int(one.width.max()) for one in panel.schedule.phases)
     lines = 1.0 + 1.6 * phase.width / widest if widest > 1 else np.full(phase.flows, 1.5)
     for source, target, line in zip(step.source, step.target, lines.tolist(), strict=True):
         arrow = FancyArrowPatch(
-            (left, int(source)), (left + 1, int(target)), arrowstyle=head, linestyle=style, linewidth=line,
-            color=GREY if source == target else colour, mutation_scale=9, shrinkA=2.5, shrinkB=6, zorder=3,
-        )  # fmt: skip
+            (left, int(source)),
+            (left + 1, int(target)),
+            arrowstyle=head,
+            linestyle=style,
+            linewidth=line,
+            color=GREY if source == target else colour,
+            mutation_scale=9,
+            shrinkA=2.5,
+            shrinkB=6,
+            zorder=3,
+        )
         axes.add_patch(arrow)
     written = np.unique(step.target[step.source != step.target])
     at = np.full(len(written), left + 1)
@@ -173,7 +208,9 @@ def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
         axes.plot(at, written, "o", color=COMBINE, markersize=8.5, zorder=5)
         axes.plot(at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5)
     else:
-        (rings,) = axes.plot(at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5)
+        (rings,) = axes.plot(
+            at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5
+        )
         rings.set_markerfacecolor("white")
 
 
@@ -222,7 +259,9 @@ def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
     for pair, parts in texts.items():
         word, space, _ = parts[0].partition(" ")
         start = word + space
-        is_one_region = space and not any("→" in part or not part.startswith(start) for part in parts)
+        is_one_region = space and not any(
+            "→" in part or not part.startswith(start) for part in parts
+        )
         tails = ",".join(part.removeprefix(start) for part in parts)
         found[pair] = start + tails if is_one_region else ", ".join(parts)
     return found
@@ -250,18 +289,37 @@ def _draw_words(figure: Figure, schedule: Schedule, width: float, height: float)
     remote = [phase for phase in schedule.phases if bool(np.any(phase.source != phase.target))]
     if any(phase.reduces for phase in remote):
         disc = Line2D([], [], color=COMBINE, linewidth=1.5, marker="o", markersize=8)
-        plus = Line2D([], [], color="white", linewidth=0, marker="+", markersize=5, markeredgewidth=1.3)
+        plus = Line2D(
+            [], [], color="white", linewidth=0, marker="+", markersize=5, markeredgewidth=1.3
+        )
         entries["combined"] = (disc, plus)
     if any(not phase.reduces for phase in remote):
         entries["copied"] = Line2D(
-            [], [], color=COPY, linewidth=1.5, linestyle=DASHES, marker="o", markerfacecolor="white",
-            markeredgewidth=1.6, markersize=6.5,
-        )  # fmt: skip
+            [],
+            [],
+            color=COPY,
+            linewidth=1.5,
+            linestyle=DASHES,
+            marker="o",
+            markerfacecolor="white",
+            markeredgewidth=1.6,
+            markersize=6.5,
+        )
     if any(bool(np.any(phase.source == phase.target)) for phase in schedule.phases):
-        entries["moved inside the rank"] = Line2D([], [], color=GREY, linewidth=1.5, linestyle=DASHES)
+        entries["moved inside the rank"] = Line2D(
+            [], [], color=GREY, linewidth=1.5, linestyle=DASHES
+        )
     if len({width for phase in schedule.phases for width in phase.width.tolist()}) > 1:
         entries["wider: more pieces"] = Line2D([], [], color=INK, linewidth=2.6)
     figure.legend(
-        list(entries.values()), list(entries), loc="lower left", bbox_to_anchor=(left, 0.3 / height), ncols=4,
-        frameon=False, borderpad=0, borderaxespad=0, handlelength=3.4, fontsize=8.5,
-    )  # fmt: skip
+        list(entries.values()),
+        list(entries),
+        loc="lower left",
+        bbox_to_anchor=(left, 0.3 / height),
+        ncols=4,
+        frameon=False,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=3.4,
+        fontsize=8.5,
+    )

@@ -24,10 +24,14 @@ TEXT = (
     "and collective that ran during the longer; its parts: how many times longer each took than alone."
 )
 COLUMNS = (
-    Column("case", right=False, tells=True), Column("compared", right=False, keep=11),
-    Column("size", keep=12), Column("shared", keep=10), Column("alone", keep=10),
-    Column("ratio [interval]", keep=12), Column("parts", right=False, keep=10),
-)  # fmt: skip
+    Column("case", right=False, tells=True),
+    Column("compared", right=False, keep=11),
+    Column("size", keep=12),
+    Column("shared", keep=10),
+    Column("alone", keep=10),
+    Column("ratio [interval]", keep=12),
+    Column("parts", right=False, keep=10),
+)
 
 
 def sharing_table(points: Sequence[Point]) -> Table:
@@ -44,13 +48,18 @@ def sharing_table(points: Sequence[Point]) -> Table:
     for members in _alike(timed, "concurrent"):
         without = [one for one in members if not one.concurrent]
         company = [one for one in members if one.concurrent and without]
-        rows += [_row(one, "both, the first alone", one, without[0], one.slowest_group) for one in company]
+        rows += [
+            _row(one, "both, the first alone", one, without[0], one.slowest_group)
+            for one in company
+        ]
     # Cases of mode overlap measured their parts alone themselves.
     for one in timed:
         if one.mode == OVERLAP and one.overlap_efficiency is not None:
             hidden = _interval(one.overlap_efficiency, one.overlap_low, one.overlap_high)
             parts = one.group_samples_seconds
-            apart = len(parts) == 4 and len({len(each) for each in parts}) == 1 and len(parts[0]) > 0
+            apart = (
+                len(parts) == 4 and len({len(each) for each in parts}) == 1 and len(parts[0]) > 0
+            )
             slowed = []
             # Times of each part alone, then of each with the other, sample by sample.
             for place, part in enumerate(("computing", "collective")):
@@ -75,7 +84,10 @@ def _row(named: Point, what: str, shared: Point, alone: Point, parts: str) -> tu
     def over(upper: float | None, lower: float | None) -> float | None:
         return None if upper is None or not lower else upper / lower
 
-    low, high = over(shared.low_seconds, alone.high_seconds), over(shared.high_seconds, alone.low_seconds)
+    low, high = (
+        over(shared.low_seconds, alone.high_seconds),
+        over(shared.high_seconds, alone.low_seconds),
+    )
     ratio = over(shared.median_seconds, alone.median_seconds) or 0.0
     return _cells(named, what, shared, alone, _interval(ratio, low, high), parts or "-")
 

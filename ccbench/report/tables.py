@@ -56,7 +56,9 @@ class Table:
 
 def columns(*titles: str) -> tuple[Column, ...]:
     """Columns of ``titles``, aligned right but for those that begin with ``<``."""
-    return tuple(Column(title.removeprefix("<"), right=not title.startswith("<")) for title in titles)
+    return tuple(
+        Column(title.removeprefix("<"), right=not title.startswith("<")) for title in titles
+    )
 
 
 def aligned(table: Table) -> list[str]:
@@ -130,7 +132,9 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
 def fitted_lines(table: Table, width: int) -> list[str]:
     """Lines of ``fitted`` and, where columns were left out, one that names them."""
     lines, dropped = fitted(table, width)
-    return lines + (wrapped(f"not shown for want of width: {', '.join(dropped)}", width) if dropped else [])
+    return lines + (
+        wrapped(f"not shown for want of width: {', '.join(dropped)}", width) if dropped else []
+    )
 
 
 def wrapped(text: object, width: int) -> list[str]:
@@ -163,7 +167,10 @@ def markdown_table(table: Table, longest: int = 200) -> str:
         "| " + " | ".join(markdown(column.title) for column in table.columns) + " |",
         "| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |",
     ]
-    lines += ["| " + " | ".join(markdown(cell, longest) or " " for cell in row) + " |" for row in table.rows]
+    lines += [
+        "| " + " | ".join(markdown(cell, longest) or " " for cell in row) + " |"
+        for row in table.rows
+    ]
     return "\n".join(lines)
 
 

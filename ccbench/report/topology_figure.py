@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.report.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, SKY, VERMILION, save_picture
+from ccbench.report.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PINK,
+    SKY,
+    VERMILION,
+    save_picture,
+)
 from ccbench.report.topology_layout import HEIGHT, LABEL_POINTS, Layout, laid_out, way_words
 from ccbench.report.topology_merged import Line
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
@@ -92,7 +102,9 @@ def picture(topology: Topology) -> Figure:
     layout = laid_out(topology)
     handles, labels = _legend(layout.lines)
     note = "A wider line carries more; numbers are links and bytes per second in one direction."
-    note = (note if handles else "") + (f"\nNot shown: {layout.left_out}." if layout.left_out else "")
+    note = (note if handles else "") + (
+        f"\nNot shown: {layout.left_out}." if layout.left_out else ""
+    )
     margin, top, foot = 0.3, 0.62, 0.36 if "\n" not in note else 0.5
     bottom = foot + 0.12 + 0.2 * -(-len(labels) // LEGEND_COLUMNS)
     width = max(layout.width + 2 * margin, LEAST_WIDTH)
@@ -113,15 +125,26 @@ def picture(topology: Topology) -> Figure:
     words = [topology.topology_class.value] if known else []
     words += [plural(nodes, "machine")] if nodes > 1 else []
     words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
-    models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
+    models = {
+        str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")
+    }
     words += [plain(model) for model in list(models)[:2]]
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
     figure.text(left, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
     if handles:
         figure.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(left, foot / height), ncols=LEGEND_COLUMNS,
-            frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2, fontsize=8.5, columnspacing=1.6,
-        )  # fmt: skip
+            handles,
+            labels,
+            loc="lower left",
+            bbox_to_anchor=(left, foot / height),
+            ncols=LEGEND_COLUMNS,
+            frameon=False,
+            borderpad=0,
+            borderaxespad=0,
+            handlelength=3.2,
+            fontsize=8.5,
+            columnspacing=1.6,
+        )
     return figure
 
 
@@ -130,7 +153,9 @@ def _draw(layout: Layout, axes: Axes) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyBboxPatch
 
-    def rounded(left: float, low: float, width: float, height: float, rounding: float, **style: Any) -> None:
+    def rounded(
+        left: float, low: float, width: float, height: float, rounding: float, **style: Any
+    ) -> None:
         shape = f"round,pad=0,rounding_size={rounding}"
         axes.add_patch(FancyBboxPatch((left, low), width, height, boxstyle=shape, **style))
 
@@ -140,32 +165,58 @@ def _draw(layout: Layout, axes: Axes) -> None:
         left, low, _, height = layout.frame
         # In the corner that no line to the network or to shared switches passes.
         y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
-        axes.text(left + 0.5, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
+        axes.text(
+            left + 0.5, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8
+        )
     for line in layout.lines:
         style = _style(line.kind, line.state, _line_width(line.count, line.bytes_per_second))
         xs, ys = zip(*line.points, strict=True)
         axes.add_line(
-            Line2D(xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style)
+            Line2D(
+                xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style
+            )
         )
         if line.label:
             axes.text(
-                *line.label_at, line.label, ha="center", va="center", fontsize=LABEL_POINTS,
-                color=style["color"], zorder=4,
-                bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
-            )  # fmt: skip
+                *line.label_at,
+                line.label,
+                ha="center",
+                va="center",
+                fontsize=LABEL_POINTS,
+                color=style["color"],
+                zorder=4,
+                bbox={
+                    "boxstyle": "square,pad=0.08",
+                    "facecolor": "white",
+                    "edgecolor": "none",
+                    "alpha": 0.9,
+                },
+            )
     for box in layout.boxes.values():
         fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
         rounded(
-            box.x - box.width / 2, box.y - HEIGHT / 2, box.width, HEIGHT, rounding=0.07,
-            facecolor=fill, edgecolor=edge, linewidth=0.8, linestyle=(0, (4, 2)) if box.more else "solid",
+            box.x - box.width / 2,
+            box.y - HEIGHT / 2,
+            box.width,
+            HEIGHT,
+            rounding=0.07,
+            facecolor=fill,
+            edgecolor=edge,
+            linewidth=0.8,
+            linestyle=(0, (4, 2)) if box.more else "solid",
             zorder=5,
-        )  # fmt: skip
+        )
         bold = box.kind is DeviceKind.GPU and box.width > 0.6 and not box.more
         style = {"ha": "center", "va": "center", "zorder": 6}
         axes.text(
-            box.x, box.y + (0.075 if box.detail else 0.0), box.label, fontsize=8, color=INK,
-            weight="bold" if bold else "normal", **style,
-        )  # fmt: skip
+            box.x,
+            box.y + (0.075 if box.detail else 0.0),
+            box.label,
+            fontsize=8,
+            color=INK,
+            weight="bold" if bold else "normal",
+            **style,
+        )
         if box.detail:
             axes.text(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", **style)
 
@@ -202,7 +253,9 @@ def _legend(lines: Sequence[Line]) -> tuple[list[Any], list[str]]:
     entries: dict[str, Any] = {}
     for kind, count, rate, counted in chosen:
         style = _style(kind, LinkState.UP, _line_width(count, rate))
-        words = ", ".join(word for word in (LOOKS[kind].label, way_words(count, rate, counted)) if word)
+        words = ", ".join(
+            word for word in (LOOKS[kind].label, way_words(count, rate, counted)) if word
+        )
         entries.setdefault(words, Line2D([], [], **style))
     for line in lines:
         if line.state in NOT_UP:

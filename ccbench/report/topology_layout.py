@@ -33,9 +33,13 @@ SHARED_NVSWITCH, NVSWITCH, GPU, PCIE, CPU, NIC, NETWORK = range(7)
 """Rows from the lowest: NVSwitches of several machines, then what stands in one machine, then the network."""
 
 _ROWS = {
-    DeviceKind.NVSWITCH: NVSWITCH, DeviceKind.GPU: GPU, DeviceKind.PCIE_SWITCH: PCIE, DeviceKind.CPU: CPU,
-    DeviceKind.NIC: NIC, DeviceKind.NETWORK_SWITCH: NETWORK,
-}  # fmt: skip
+    DeviceKind.NVSWITCH: NVSWITCH,
+    DeviceKind.GPU: GPU,
+    DeviceKind.PCIE_SWITCH: PCIE,
+    DeviceKind.CPU: CPU,
+    DeviceKind.NIC: NIC,
+    DeviceKind.NETWORK_SWITCH: NETWORK,
+}
 
 Frame = tuple[float, float, float, float]
 Row = tuple[int, int]
@@ -65,7 +69,11 @@ def laid_out(topology: Topology) -> Layout:
     rows: dict[Row, list[Box]] = {}
     for box in boxes.values():
         if not box.whole:
-            rank = SHARED_NVSWITCH if box.shared and box.kind is DeviceKind.NVSWITCH else _ROWS[box.kind]
+            rank = (
+                SHARED_NVSWITCH
+                if box.shared and box.kind is DeviceKind.NVSWITCH
+                else _ROWS[box.kind]
+            )
             rows.setdefault((rank, -box.depth if rank == PCIE else box.depth), []).append(box)
     placed, framed = _across(boxes, rows, near)
     edge = 0.0
@@ -95,7 +103,9 @@ def laid_out(topology: Topology) -> Layout:
         max(edge, ROW),
         placed,
         drawn_lines(lines, placed),
-        (0.0, low, framed - left, high - low) if any(box.whole for box in placed.values()) else None,
+        (0.0, low, framed - left, high - low)
+        if any(box.whole for box in placed.values())
+        else None,
         ", ".join(plural(count, word) for word, count in sorted(hidden.items())),
     )
 
@@ -107,14 +117,18 @@ def _across(
     # Further machines are one box each; they and the longest row share the page's width.
     beside = [_sized(box, WIDEST_SLOT) for box in boxes.values() if box.whole][: MOST_MACHINES - 1]
     room = WIDEST - sum(box.width + MACHINE_GAP for box in beside)
-    longest = max((len(row) for (rank, _), row in rows.items() if NVSWITCH <= rank <= NIC), default=1)
+    longest = max(
+        (len(row) for (rank, _), row in rows.items() if NVSWITCH <= rank <= NIC), default=1
+    )
     slot = min(max(room / min(longest, MOST_IN_A_ROW), NARROWEST_SLOT), WIDEST_SLOT)
     placed: dict[str, Box] = {}
 
     def place(row: Sequence[Box], slot: float, most: int) -> None:
         """Place boxes over what they lead to."""
         sized = [_sized(box, slot) for box in row[:most]]
-        found = _apart([_wanted(box.name, placed, near) for box in sized], [box.width for box in sized])
+        found = _apart(
+            [_wanted(box.name, placed, near) for box in sized], [box.width for box in sized]
+        )
         placed.update({box.name: replace(box, x=x) for box, x in zip(sized, found, strict=True)})
 
     # Each row finds its places over what it already leads to, so GPUs come first.
@@ -168,12 +182,18 @@ def _widen(placed: dict[str, Box], near: Mapping[str, set[str]]) -> None:
     rows: dict[tuple[float, int], list[Box]] = {}
     for box in placed.values():
         if box.kind in (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH):
-            rows.setdefault((box.y, 1 if box.kind is DeviceKind.NETWORK_SWITCH else -1), []).append(box)
+            rows.setdefault((box.y, 1 if box.kind is DeviceKind.NETWORK_SWITCH else -1), []).append(
+                box
+            )
     # From below upwards, for spines reach over leaves that reach over NICs.
     for (y, up), row in sorted(rows.items()):
         spans = []
         for box in row:
-            own = [placed[one] for one in near[box.name] if one in placed and (y - placed[one].y) * up > 0.01]
+            own = [
+                placed[one]
+                for one in near[box.name]
+                if one in placed and (y - placed[one].y) * up > 0.01
+            ]
             left, right = _reach({one.name: one for one in own or [box]})
             spare = max(0.0, box.width - (right - left)) / 2
             spans.append((left - spare, right + spare, box))
@@ -186,7 +206,9 @@ def _widen(placed: dict[str, Box], near: Mapping[str, set[str]]) -> None:
 def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[float]:
     """Find the nearest places with room between boxes, in the order that is wanted; None is at the right."""
     ends = [x for x in wanted if x is not None]
-    order = sorted(range(len(wanted)), key=lambda index: (wanted[index] is None, wanted[index] or 0.0, index))
+    order = sorted(
+        range(len(wanted)), key=lambda index: (wanted[index] is None, wanted[index] or 0.0, index)
+    )
     # Boxes that would touch become a cluster, which stands where its members would on average.
     clusters: list[tuple[float, list[int]]] = []
 
@@ -196,7 +218,10 @@ def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[floa
     for index in order:
         x = wanted[index]
         middle, members = (max(ends, default=0.0) if x is None else x), [index]
-        while clusters and clusters[-1][0] + (width(clusters[-1][1]) + width(members)) / 2 > middle + 1e-9:
+        while (
+            clusters
+            and clusters[-1][0] + (width(clusters[-1][1]) + width(members)) / 2 > middle + 1e-9
+        ):
             before, others = clusters.pop()
             middle = (before * len(others) + middle * len(members)) / (len(others) + len(members))
             members = others + members
@@ -241,7 +266,10 @@ def drawn_lines(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
             if boxes[line.source].kind is not DeviceKind.GPU:
                 high = max(-0.3, min(high, 0.3))
             steps = [step / ARC_STEPS for step in range(ARC_STEPS + 1)]
-            way = [(start[0] + t * (end[0] - start[0]), start[1] + 4 * high * t * (1 - t)) for t in steps]
+            way = [
+                (start[0] + t * (end[0] - start[0]), start[1] + 4 * high * t * (1 - t))
+                for t in steps
+            ]
         drawn.append(replace(line, points=tuple(way)))
     return sorted(_labelled(drawn, boxes), key=lambda line: line.bytes_per_second or 0.0)
 
@@ -274,8 +302,14 @@ def _ports(lines: Sequence[Line], boxes: Mapping[str, Box]) -> dict[tuple[int, s
     for (name, side), ends in sorted(edges.items(), key=lambda edge: boxes[edge[0][0]].width):
         box = boxes[name]
         ends.sort()
-        xs = [box.x + 0.7 * box.width * ((place + 0.5) / len(ends) - 0.5) for place in range(len(ends))]
-        over = [ports.get((index, other), (x, 0.0))[0] for x, (_, index, other) in zip(xs, ends, strict=True)]
+        xs = [
+            box.x + 0.7 * box.width * ((place + 0.5) / len(ends) - 0.5)
+            for place in range(len(ends))
+        ]
+        over = [
+            ports.get((index, other), (x, 0.0))[0]
+            for x, (_, index, other) in zip(xs, ends, strict=True)
+        ]
         # Straight up or down where all can be; at a corner lines would meet.
         if all(abs(x - box.x) <= box.width / 2 - 0.1 for x in over) and len(set(over)) == len(over):
             xs = over
@@ -284,7 +318,9 @@ def _ports(lines: Sequence[Line], boxes: Mapping[str, Box]) -> dict[tuple[int, s
     return ports
 
 
-def _between(rows: Mapping[float, Sequence[Box]], used: set[Point], start: Point, end: Point) -> list[Point]:
+def _between(
+    rows: Mapping[float, Sequence[Box]], used: set[Point], start: Point, end: Point
+) -> list[Point]:
     """Corners of a way through a gap of every row that lies between ``start`` and ``end``."""
     toward = 1 if start[1] < end[1] else -1
     corners: list[Point] = []
@@ -327,7 +363,9 @@ def _labelled(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
         for place in _PLACES if label and wanted else ():
             x, y = line_point(line.points, place)
             box = (x - half, y - high, x + half, y + high)
-            if all(box[2] <= a or c <= box[0] or box[3] <= b or d <= box[1] for a, b, c, d in taken):
+            if all(
+                box[2] <= a or c <= box[0] or box[3] <= b or d <= box[1] for a, b, c, d in taken
+            ):
                 taken.append(box)
                 said.add(label)
                 line = replace(line, label=label, label_at=(x, y))
@@ -358,7 +396,9 @@ def _words(line: Line, one: Box, other: Box) -> str:
         is_flat = abs(right) >= abs(up)
         arrows = ("→", "←") if is_flat else ("↑", "↓")
         there, here = arrows[:: 1 if (right if is_flat else up) >= 0 else -1]
-        text = f"{there} {text} " + (f"{here} {way_words(*line.back, one='x1')}" if line.back[0] else "only")
+        text = f"{there} {text} " + (
+            f"{here} {way_words(*line.back, one='x1')}" if line.back[0] else "only"
+        )
     if not is_up:
         text += f" {line.state.value.replace('_', ' ')}"
     lower = min(one, other, key=lambda box: (box.kind is not DeviceKind.GPU, box.y))

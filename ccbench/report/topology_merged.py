@@ -127,21 +127,40 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
             label, detail = _words(members, depths[one.name] if top > 1 else 0, more, lines)
             shared, each = one.name not in homes, len(group) > 1
             boxes[one.name] = Box(
-                one.name, one.kind, label, detail, len(members), row[1], shared, more=more, each=each
+                one.name,
+                one.kind,
+                label,
+                detail,
+                len(members),
+                row[1],
+                shared,
+                more=more,
+                each=each,
             )
             seen.add(row)
     # Of a very large cluster the graph has only the first machines; the absent are counted to the last group.
-    absent = max(node_count(topology) - len({one.node for one in topology.devices if one.node >= 0}), 0)
+    absent = max(
+        node_count(topology) - len({one.node for one in topology.devices if one.node >= 0}), 0
+    )
     for group in [group for group in groups if group[0].name in wholes][::-1]:
         one, count, absent = group[0], len(group) + absent, 0
         kinds = Counter(device.kind for device in vertices[one.name])
         shown = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.CPU)
         words = ", ".join(plural(kinds[kind], WORDS[kind][0]) for kind in shown if kinds[kind])
         label = f"… {count} more machines" if count > 1 else f"machine {one.node}"
-        detail = "like machine 0" if wholes[one.name] == looks[first] else words + " each" * (count > 1)
+        detail = (
+            "like machine 0" if wholes[one.name] == looks[first] else words + " each" * (count > 1)
+        )
         # It stands where machines do, in the row of GPUs.
         boxes[one.name] = Box(
-            one.name, DeviceKind.GPU, label, detail, count, whole=True, more=count > 1, each=count > 1
+            one.name,
+            DeviceKind.GPU,
+            label,
+            detail,
+            count,
+            whole=True,
+            more=count > 1,
+            each=count > 1,
         )
     found = {name: boxes[name] for name in devices if name in boxes}
     return found, [line for line in lines if line.source != line.target]
@@ -164,7 +183,11 @@ def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, Hashable]]:
     but nothing wrong.
     """
     nodes = {one.name: one.node for one in topology.devices}
-    shared = {one.name for one in topology.devices if one.node < 0 or one.kind is DeviceKind.NETWORK_SWITCH}
+    shared = {
+        one.name
+        for one in topology.devices
+        if one.node < 0 or one.kind is DeviceKind.NETWORK_SWITCH
+    }
     switches = {one.name for one in topology.of_kind(DeviceKind.NVSWITCH)}
     for link in topology.links:
         if nodes.get(link.source) != nodes.get(link.target):
@@ -248,7 +271,9 @@ def _lines(
     Links among the devices of one group are a line from it to itself.
     """
     first = {one.name: group[0].name for group in groups for one in group}
-    height = {group[0].name: (_ORDER.index(group[0].kind), depths[group[0].name]) for group in groups}
+    height = {
+        group[0].name: (_ORDER.index(group[0].kind), depths[group[0].name]) for group in groups
+    }
     sums: dict[tuple[str, str, LinkKind, LinkState], dict[bool, list[Link]]] = {}
     for source, target, link in links:
         lower, upper = sorted((first[source], first[target]), key=lambda name: (height[name], name))
@@ -272,10 +297,14 @@ def _way(links: Sequence[Link]) -> Way:
     rates = [link.bytes_per_second for link in links]
     known = [rate for rate in rates if rate is not None]
     # What is not known of one link is not known of their sum.
-    return sum(link.count for link in links), sum(known) if links and len(known) == len(rates) else None
+    return sum(link.count for link in links), sum(known) if links and len(known) == len(
+        rates
+    ) else None
 
 
-def _words(members: Sequence[Device], level: int, more: bool, lines: Sequence[Line]) -> tuple[str, str]:
+def _words(
+    members: Sequence[Device], level: int, more: bool, lines: Sequence[Line]
+) -> tuple[str, str]:
     """The two lines of a box; ``level`` is that of a switch in a network of several.
 
     Of a group the second names first and last, ``gpu0 ... gpu71``, or says what is more worth knowing.
@@ -298,6 +327,10 @@ def _words(members: Sequence[Device], level: int, more: bool, lines: Sequence[Li
     else:
         detail = f"{plain(tail, 12)} ... {plain(last.name.rpartition('.')[2], 12)}"
     among = [
-        f", {plural(line.count, 'link')} each to others of them" for line in own if line.source == line.target
+        f", {plural(line.count, 'link')} each to others of them"
+        for line in own
+        if line.source == line.target
     ]
-    return f"… {len(members)} more {words}" if more else f"{len(members)} {words}", "".join([detail, *among])
+    return f"… {len(members)} more {words}" if more else f"{len(members)} {words}", "".join(
+        [detail, *among]
+    )

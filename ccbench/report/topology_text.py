@@ -66,7 +66,9 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
         kind = warning.kind.replace("_", " ")
         warnings += _hanging(f"source   {kind}: {line}{plain(warning.text, 400)}", 9)
     if len(topology.warnings) > MOST_WARNINGS:
-        warnings.append(f"         and {len(topology.warnings) - MOST_WARNINGS} more; --json lists them")
+        warnings.append(
+            f"         and {len(topology.warnings) - MOST_WARNINGS} more; --json lists them"
+        )
     parts = [
         _head(topology),
         _matrix(topology),
@@ -79,7 +81,11 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
 
 
 def _head(topology: Topology) -> Iterator[str]:
-    origin = f" ({plain(topology.source)})" if topology.source and topology.source != topology.name else ""
+    origin = (
+        f" ({plain(topology.source)})"
+        if topology.source and topology.source != topology.name
+        else ""
+    )
     yield f"{plain(topology.name)}{origin}: {topology.topology_class.value}"
     counted = []
     for kind, word in _WORDS.items():
@@ -97,18 +103,26 @@ def _head(topology: Topology) -> Iterator[str]:
     elif network_line(topology.facts):
         yield plain(network_line(topology.facts), 400)
     # Of a mixed machine a few models are enough to tell.
-    models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
+    models = {
+        str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")
+    }
     if models:
         yield "GPUs: " + ", ".join(plain(model) for model in list(models)[:4])
     counts = {"NVLinks": nvlinks_per_gpu(topology) or ()}
-    counts |= {f"{_LINK_WORDS[kind]} links": per_gpu for kind, per_gpu in links_per_gpu(topology).items()}
+    counts |= {
+        f"{_LINK_WORDS[kind]} links": per_gpu for kind, per_gpu in links_per_gpu(topology).items()
+    }
     for word, per_gpu in counts.items():
         if any(per_gpu):
             shown = ["?" if number is None else str(number) for number in per_gpu]
             yield f"{word} per GPU: " + (shown[0] if len(set(shown)) == 1 else " ".join(shown[:64]))
     # How much of its links a GPU uses in groups of each size.
     shares = usable_shares(topology) or {}
-    known = {size: "all" if share == "1" else share for size, share in shares.items() if share is not None}
+    known = {
+        size: "all" if share == "1" else share
+        for size, share in shares.items()
+        if share is not None
+    }
     if known and len(known) == len(shares) and set(known.values()) == {"all"}:
         yield "a group of any size uses all of a GPU's links"
     elif known:
@@ -134,7 +148,9 @@ def _matrix(topology: Topology) -> Iterator[str]:
         rows = gpus
     if not rows:
         return
-    labels = {pair: plain(label, LONGEST_CELL) for pair, label in path_labels(topology, rows).items()}
+    labels = {
+        pair: plain(label, LONGEST_CELL) for pair, label in path_labels(topology, rows).items()
+    }
     heads = [plain(device.name.rpartition(".")[2], LONGEST_CELL) for device in rows]
     placed = any(device.numa_node is not None for device in rows)
     cells = []
@@ -164,11 +180,15 @@ def _links(topology: Topology) -> Iterator[str]:
     rows = []
     for group in link_groups(topology):
         rate = group["bytes_per_second"]
-        shown = format_rate(rate) if rate is not None and group["state"] != "down" else "rate unknown"
+        shown = (
+            format_rate(rate) if rate is not None and group["state"] != "down" else "rate unknown"
+        )
         if group["state"] != "up":
             shown = group["state"].replace("_", " ")
         times = "" if group["count"] is None else f" x {plural(group['count'], 'link')}"
-        ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace("_", " ")
+        ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace(
+            "_", " "
+        )
         pairs = plural(group["pairs"], "pair") + times
         rows.append((ends, group["kind"].replace("_", " "), shown, pairs, plain(group["origin"])))
     if rows:

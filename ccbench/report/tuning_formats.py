@@ -63,14 +63,25 @@ CSV_ALGORITHMS = {
 ONLY_SIMPLE = ("collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
 """Algorithms that exist with one protocol (src/graph/tuning.cc)."""
 
-VARIABLE_VALUES = {**{name: name for name in CSV_ALGORITHMS}, "collnet": "collnetdirect,collnetchain"}
+VARIABLE_VALUES = {
+    **{name: name for name in CSV_ALGORITHMS},
+    "collnet": "collnetdirect,collnetchain",
+}
 
 PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 
 CSV_COLUMNS = (
-    "collective_type", "min_bytes", "max_bytes", "algorithm", "protocol", "channels", "nNodes", "nRanks",
-    "numPipeOps", "regBuff",
-)  # fmt: skip
+    "collective_type",
+    "min_bytes",
+    "max_bytes",
+    "algorithm",
+    "protocol",
+    "channels",
+    "nNodes",
+    "nRanks",
+    "numPipeOps",
+    "regBuff",
+)
 
 ANY = -1
 
@@ -91,7 +102,9 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
         words = VARIABLE_VALUES.get(one.algorithm) or PROTOCOLS.get(one.protocol)
         if name in COLLECTIVE_NAMES and words and _sayable(one):
             settled[name] = one
-    advised = {one.situation.collective for one in advise(own, rules) for band in one.bands if band.choice}
+    advised = {
+        one.situation.collective for one in advise(own, rules) for band in one.bands if band.choice
+    }
     lines = _comments(
         _HEAD,
         "one list per collective is understood since NCCL 2.24; NCCL's guide advises to leave them unset",
@@ -101,11 +114,15 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
         ),
     )
     parts = {
-        "NCCL_ALGO": {name: VARIABLE_VALUES.get(one.algorithm, "") for name, one in settled.items()},
+        "NCCL_ALGO": {
+            name: VARIABLE_VALUES.get(one.algorithm, "") for name, one in settled.items()
+        },
         "NCCL_PROTO": {name: PROTOCOLS.get(one.protocol, "") for name, one in settled.items()},
     }
     for variable, words_of in parts.items():
-        text = ";".join(f"{COLLECTIVE_NAMES[name]}:{word}" for name, word in words_of.items() if word)
+        text = ";".join(
+            f"{COLLECTIVE_NAMES[name]}:{word}" for name, word in words_of.items() if word
+        )
         lines += [f'export {variable}="{text}"'] * bool(text)
         if text and len(set(words_of.values())) == 1:
             word = next(iter(words_of.values()))
@@ -136,7 +153,9 @@ def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
             notes.append(f"{where.collective} left out: NCCL has no choice of algorithm there")
     rows: list[str] = []
     # The plug-in takes the first line that matches: those for any number of nodes come last.
-    for (collective, nodes, ranks), members in sorted(alike.items(), key=lambda item: item[0][1] == 0):
+    for (collective, nodes, ranks), members in sorted(
+        alike.items(), key=lambda item: item[0][1] == 0
+    ):
         place = f"{collective} on {plural(ranks, 'rank')}"
         for band in _agreed_bands(place, members, notes):
             choice = _for_plug_in(band)
@@ -147,11 +166,22 @@ def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
             else:
                 # No channels are NCCL's own choice, see above.
                 numbers = (band.channels, nodes or ANY, ranks, ANY, ANY)
-                words = (COLLECTIVE_NAMES[collective], band.low_bytes, band.high_bytes, *choice, *numbers)
+                words = (
+                    COLLECTIVE_NAMES[collective],
+                    band.low_bytes,
+                    band.high_bytes,
+                    *choice,
+                    *numbers,
+                )
                 rows.append(",".join(map(str, words)))
-    head = [_HEAD, "read by NCCL's example tuner plug-in (NCCL_TUNER_CONFIG_FILE), NCCL 2.27.5 and later"]
+    head = [
+        _HEAD,
+        "read by NCCL's example tuner plug-in (NCCL_TUNER_CONFIG_FILE), NCCL 2.27.5 and later",
+    ]
     if any(row.split(",")[5] == "0" for row in rows):
-        head.append("channels 0: NCCL's own choice; -1 would leave one channel, as the plug-in's source is")
+        head.append(
+            "channels 0: NCCL's own choice; -1 would leave one channel, as the plug-in's source is"
+        )
     return "\n".join([*_comments(*head, *notes, ",".join(CSV_COLUMNS)), *rows]) + "\n"
 
 
@@ -173,12 +203,16 @@ def _agreed_bands(place: str, members: Sequence[Advice], notes: list[str]) -> li
         here = answers[size]
         asked = {(band.choice, band.channels, band.ran) for band in here}
         if len({band.choice for band in here}) > 1:
-            notes.append(f"{place}: {size} B left out: types, operations or placements differ there")
+            notes.append(
+                f"{place}: {size} B left out: types, operations or placements differ there"
+            )
         if len(asked) > 1 or here[0].choice is None:
             open_band = False
             continue
         if open_band and (bands[-1].choice, bands[-1].channels, bands[-1].ran) in asked:
-            bands[-1] = replace(bands[-1], high_bytes=size, sizes_bytes=(*bands[-1].sizes_bytes, size))
+            bands[-1] = replace(
+                bands[-1], high_bytes=size, sizes_bytes=(*bands[-1].sizes_bytes, size)
+            )
         else:
             bands.append(replace(here[0], low_bytes=size, high_bytes=size, sizes_bytes=(size,)))
         open_band = True
@@ -201,13 +235,17 @@ def _for_plug_in(band: Band) -> tuple[str, str] | None:
 def _sayable(choice: Choice) -> bool:
     """True if a file can ask for it: it sets nothing else, and processes are the application's own affair."""
     settings = zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)
-    others = [axis.name for axis, value in settings if value != axis.default and axis.name != "processes"]
+    others = [
+        axis.name for axis, value in settings if value != axis.default and axis.name != "processes"
+    ]
     return not (others or choice.variant)
 
 
 def _comments(*texts: str) -> list[str]:
     """One comment per text, printable, short enough for the plug-in's reader."""
-    clean = ("".join(c if c.isprintable() else "?" for c in " ".join(text.split())) for text in texts)
+    clean = (
+        "".join(c if c.isprintable() else "?" for c in " ".join(text.split())) for text in texts
+    )
     return [f"# {text}"[:LONGEST_LINE] for text in dict.fromkeys(clean)]
 
 
@@ -220,7 +258,9 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
     rules = rules or Rules()
     compared = [one for one in advice if one.compared]
     if not compared:
-        return ["nothing to compare: no case on two ranks or more was measured with two choices at one size"]
+        return [
+            "nothing to compare: no case on two ranks or more was measured with two choices at one size"
+        ]
     lines: list[str] = []
     for one in compared:
         lines.append(plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else ""))
@@ -273,7 +313,11 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
     situations = []
     for one in advice:
         where = asdict(one.situation)
-        where |= {"nodes": where["nodes"] or None, "machine": where.pop("place"), "work": where.pop("work")}
+        where |= {
+            "nodes": where["nodes"] or None,
+            "machine": where.pop("place"),
+            "work": where.pop("work"),
+        }
         bands = []
         for band in one.bands:
             low, high, *sizes = (
@@ -286,7 +330,9 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
                     "high_bytes": high,
                     "sizes_bytes": sizes,
                     "choice": _choice_document(band.choice),
-                    "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
+                    "instead_of": _choice_document(
+                        band.rivals[0] if len(band.rivals) == 1 else None
+                    ),
                     "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
                     "largest_gain": band.largest_gain and asdict(band.largest_gain),
                     "bridged_bytes": list(band.bridged_bytes),
@@ -294,7 +340,9 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
                     "reason": band.why,
                 }
             )
-        situations.append({**where, "simulated": one.simulated, "flags": list(one.flags), "bands": bands})
+        situations.append(
+            {**where, "simulated": one.simulated, "flags": list(one.flags), "bands": bands}
+        )
     return {
         "version": DOCUMENT_VERSION,
         "minimum_gain": rules.minimum_gain,
@@ -307,7 +355,9 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
 def _choice_document(choice: Choice | None) -> dict[str, Any] | None:
     if choice is None:
         return None
-    settings = {axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)}
+    settings = {
+        axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)
+    }
     values = asdict(choice)
     del values["settings"]
     variant = values.pop("variant")

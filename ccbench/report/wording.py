@@ -10,11 +10,23 @@ from pathlib import PurePosixPath
 from statistics import median
 from typing import Any
 
-from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
+from ccbench.analysis.findings import (
+    EMULATION,
+    LEFT_OUT,
+    MOST_NAMED,
+    SIMULATED,
+    provenance,
+    run_findings,
+)
 from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
 from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
-from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedVerdict, expected_from, speed_verdicts
+from ccbench.analysis.speed_verdict import (
+    UNJUDGED_FLAGS,
+    SpeedVerdict,
+    expected_from,
+    speed_verdicts,
+)
 from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
@@ -97,7 +109,9 @@ def meaning_of(label: str) -> str:
     """Words for the small print about times under a label of ``provenance``."""
     if label == EMULATION:
         return "GPU kernels ran on a CPU; times say nothing about any device"
-    return "times come from a model" + (" or from a CPU in a GPU's place" if EMULATION in label else "")
+    return "times come from a model" + (
+        " or from a CPU in a GPU's place" if EMULATION in label else ""
+    )
 
 
 def imported_from(points: Iterable[Point]) -> str:
@@ -128,7 +142,9 @@ def series_key(point: Point) -> SeriesKey:
 def series_names(points: Sequence[Point]) -> dict[SeriesKey, str]:
     """Series key -> the shortest words that tell it from the others among ``points``."""
     keys = sorted({series_key(point) for point in points}, key=str)
-    varying = {name for index, name in enumerate(SERIES_FIELDS) if len({key[index] for key in keys}) > 1}
+    varying = {
+        name for index, name in enumerate(SERIES_FIELDS) if len({key[index] for key in keys}) > 1
+    }
     names = {}
     for key in keys:
         fields: Mapping[str, Any] = dict(zip(SERIES_FIELDS, key, strict=True))
@@ -156,7 +172,9 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
     if label == SIMULATED:
         lines.append(f"{SIMULATED}: times come from a model, nothing was measured")
     elif modelled:
-        lines.append(f"{label}: times of {', '.join(modelled)} come from a model, they were not measured")
+        lines.append(
+            f"{label}: times of {', '.join(modelled)} come from a model, they were not measured"
+        )
     if emulated:
         lines.append(
             f"{EMULATION}: {', '.join(emulated)} ran GPU kernels on a CPU: results are real, "
@@ -197,7 +215,9 @@ def _source(points: Sequence[Point]) -> str:
         names = sorted({getattr(point, word) for point in points} - {""})
         parts += [f"{word} {', '.join(names)}"] if names else []
     backends = {(point.backend, point.backend_version) for point in points}
-    texts = sorted(f"{backend} ({version})" if version else backend for backend, version in backends)
+    texts = sorted(
+        f"{backend} ({version})" if version else backend for backend, version in backends
+    )
     parts += [", ".join(texts) or "no backend", imported_from(points)]
     ok = [point for point in points if point.status == Status.OK]
     printed = sorted({point.time_statistic for point in ok if not len(point.samples_seconds)})
@@ -210,7 +230,9 @@ def _source(points: Sequence[Point]) -> str:
     elif printed:
         parts.append(f"times as printed ({', '.join(printed)}), without samples or interval")
     # With few samples the interval is worth less than was asked for, and then that is said.
-    worths = [point.interval_confidence for point in points if point.interval_confidence is not None]
+    worths = [
+        point.interval_confidence for point in points if point.interval_confidence is not None
+    ]
     if worths and max(worths) > 0:
         worth = " to ".join(dict.fromkeys((percent(min(worths)), percent(max(worths)))))
         parts.append(f"medians with their {worth} interval (order statistics)")
@@ -232,7 +254,12 @@ def missing_groups(points: Sequence[Point]) -> list[str]:
     order = list(Status)
     for point in points:
         if point.status != Status.OK:
-            key = order.index(point.status), names[series_key(point)], point.status.value, point.detail
+            key = (
+                order.index(point.status),
+                names[series_key(point)],
+                point.status.value,
+                point.detail,
+            )
             groups[key].add(point.size_bytes)
     texts = []
     for (_, name, status, detail), found in sorted(groups.items()):
@@ -271,10 +298,14 @@ def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
 
 def more_findings(run: Run, shown: Collection[Finding]) -> list[str]:
     """Return a line for problems and doubts of ``run`` besides those that were shown, if there are any."""
-    found = [one for one in run_findings(run, run.points) if one.severity != "note" and one not in shown]
+    found = [
+        one for one in run_findings(run, run.points) if one.severity != "note" and one not in shown
+    ]
     if not found:
         return []
-    return [f"{plural(len(found), 'more finding')}, first: {found[0].subject}; ccbench report {run.path}"]
+    return [
+        f"{plural(len(found), 'more finding')}, first: {found[0].subject}; ccbench report {run.path}"
+    ]
 
 
 def health_lines(run: Run) -> list[str]:
@@ -299,7 +330,9 @@ def sentences(
             "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
         ]
     worst = (
-        f"{' and '.join(counts)} found, first: {named}." if grave else "Nothing was found that needs a look."
+        f"{' and '.join(counts)} found, first: {named}."
+        if grave
+        else "Nothing was found that needs a look."
     )
     return (*speed_lines(verdicts), measured_text(points), *near, worst)
 
@@ -314,8 +347,14 @@ def measured_text(points: Sequence[Point]) -> str:
     backends = ", ".join(sorted({point.backend for point in points}))
     verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
     verb = imported_from(points) or verb
-    idle = Counter(one.status.value for one in points if one.status in (Status.UNSUPPORTED, Status.SKIPPED))
-    rest = f" ({', '.join(f'{count} {status}' for status, count in sorted(idle.items()))})" if idle else ""
+    idle = Counter(
+        one.status.value for one in points if one.status in (Status.UNSUPPORTED, Status.SKIPPED)
+    )
+    rest = (
+        f" ({', '.join(f'{count} {status}' for status, count in sorted(idle.items()))})"
+        if idle
+        else ""
+    )
     text = f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
     rated = [one for one in ok if one.busbw and one.group_ranks > 1 and not one.emulated]
     # A single rank moves nothing over a link, and an emulation's rate is nobody's.
@@ -340,7 +379,9 @@ def closeness(points: Sequence[Point]) -> list[str]:
         error, bias = error_and_bias(priced)
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
         lines.append(f"{text} ({plural(len(priced), 'case')}).")
-    crowded = [one for one in points if Flag.CPU_CONTENTION in one.flags and one.predicted_seconds is None]
+    crowded = [
+        one for one in points if Flag.CPU_CONTENTION in one.flags and one.predicted_seconds is None
+    ]
     untold = sum(capabilities_of(one.backend).priced_on_processors for one in crowded)
     if untold:
         lines.append(

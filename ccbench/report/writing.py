@@ -97,7 +97,9 @@ def write_report(
         files[ONE_FILE["html"]] = render_page(page).encode()
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
         # Tables of pairs are further files: one name is for one, and that is the cases.
-        targets = [(output, content) for name, content in files.items() if name == ONE_FILE[formats[0]]]
+        targets = [
+            (output, content) for name, content in files.items() if name == ONE_FILE[formats[0]]
+        ]
     else:
         folder = output if output is not None else runs[0].path / "report"
         targets = [(folder / name, content) for name, content in files.items()]
@@ -130,7 +132,9 @@ def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> 
         raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}")
     suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
     if suffix in ("png", "svg"):
-        raise UsageError(f"report: {suffix} makes one file per figure; name a folder instead of {output}")
+        raise UsageError(
+            f"report: {suffix} makes one file per figure; name a folder instead of {output}"
+        )
     if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
         asked = ",".join(formats)
         single = len(formats) == 1 and formats[0] in ONE_FILE
@@ -176,7 +180,8 @@ def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
         tables = nccl_tests_tables(points)
         names = _unique([table.name for table in tables])
         files |= {
-            f"{name}.nccl-tests.txt": one.text.encode() for name, one in zip(names, tables, strict=True)
+            f"{name}.nccl-tests.txt": one.text.encode()
+            for name, one in zip(names, tables, strict=True)
         }
     if "csv" in formats:
         # Elsewhere a single run goes without its name; rows that are put together later need it.
@@ -185,7 +190,9 @@ def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
         matrices = [one for run in drawn.runs for one in pair_matrices(run)]
         files[ONE_FILE["csv"]] = csv_table(named).encode()
         files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
-        files |= {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()} if drawn.behind else {}
+        files |= (
+            {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()} if drawn.behind else {}
+        )
     return files
 
 
@@ -223,7 +230,9 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     sharing = sharing_table(points)
     parts += ["## Sharing", sharing.text, markdown_table(sharing)] if sharing.rows else []
     pairs = pairs_table(beside(points, drawn.behind))
-    parts += ["## Compared with the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
+    parts += (
+        ["## Compared with the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
+    )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -28,7 +28,14 @@ from typing import Any
 from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import RunCutShort, RunFolderError
 from ccbench.model import Prediction
-from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, Origin, arrow_schema, measurement_of, row_of
+from ccbench.results.schema import (
+    SCHEMA,
+    SCHEMA_VERSION,
+    Origin,
+    arrow_schema,
+    measurement_of,
+    row_of,
+)
 from ccbench.suite.documents import open_file
 from ccbench.units import plural
 
@@ -178,7 +185,9 @@ class RunFolder:
         that were written before, which stay readable, RunCutShort).
         """
         if self._lock is None:
-            raise RunFolderError(f"{self.path}: this run folder was closed; open it again with resume")
+            raise RunFolderError(
+                f"{self.path}: this run folder was closed; open it again with resume"
+            )
         row = row_of(measurement, prediction, confidence, origin)
         target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
         durable = origin is None and measurement.stop_reason != MORE_ROUNDS
@@ -189,13 +198,19 @@ class RunFolder:
             if not (kept := len(list(target.parent.glob("*.parquet")))):
                 raise
             go_on = "import again" if origin else f"go on with --resume {self.path}"
-            raise RunCutShort(f"{error}; {plural(kept, 'case')} kept in {self.path}; then {go_on}") from error
+            raise RunCutShort(
+                f"{error}; {plural(kept, 'case')} kept in {self.path}; then {go_on}"
+            ) from error
         return target
 
     def finished(self) -> dict[str, Status]:
         """Cases that need no other attempt, by id; unreadable files count as not written."""
         rows = self._stored(["case_id", "status", "stop_reason"])
-        done = (row for row in rows if FINISHED.get(row["status"], row["stop_reason"]) != row["stop_reason"])
+        done = (
+            row
+            for row in rows
+            if FINISHED.get(row["status"], row["stop_reason"]) != row["stop_reason"]
+        )
         return {row["case_id"]: Status(row["status"]) for row in done}
 
     def unfinished(self) -> dict[str, Measurement]:
@@ -290,7 +305,9 @@ def as_parquet(row: Mapping[str, Any]) -> bytes:
     sink = pa.BufferOutputStream()
     # Checksums tell a flipped bit from a figure; one row has nothing for a dictionary to share, and single
     # values have nothing to compress: trying that took a third of the time of a whole file.
-    pq.write_table(table, sink, compression=_COMPRESSED, use_dictionary=False, write_page_checksum=True)
+    pq.write_table(
+        table, sink, compression=_COMPRESSED, use_dictionary=False, write_page_checksum=True
+    )
     text = _ROW + json.dumps(table.to_pylist()[0]).encode()
     return sealed(bytes(sink.getvalue()), text if len(text) <= LONGEST_ROW else b"")
 
@@ -387,9 +404,7 @@ def _locked(path: Path) -> int:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             text = f"{path}: another run is writing to this folder; wait for it or give another name with -o"
         else:
-            text = (
-                f"{path}: this filesystem cannot lock files ({error.strerror}); put the run elsewhere with -o"
-            )
+            text = f"{path}: this filesystem cannot lock files ({error.strerror}); put the run elsewhere with -o"
         raise RunFolderError(text) from None
     return descriptor
 

@@ -157,7 +157,9 @@ def load_run(path: Path | str, details: bool = True) -> Run:
     try:
         files = sorted(folder.glob("*.parquet"))
     except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from None
+        raise RunFolderError(
+            f"{folder}: cannot be read ({error.strerror}); check its permissions"
+        ) from None
     columns = [name for name in arrow_schema().names if details or name not in DETAILS]
     return Run(path, manifest, in_order(_rows(path, files, columns, problems)), tuple(problems))
 
@@ -176,7 +178,9 @@ def newest_run(root: Path | str) -> Path:
     runs = [path.parent for path in root.glob(f"*/{MANIFEST_NAME}")]
     if not runs:
         raise RunFolderError(f"{root}: holds no run; run a suite first, or name a run folder")
-    created = {path: str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", "")) for path in runs}
+    created = {
+        path: str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", "")) for path in runs
+    }
     return max(runs, key=lambda path: (created[path], path.name))
 
 
@@ -188,10 +192,14 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
         problems.append(f"{file}: not found; the cases are shown without machine and environment")
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{file}: cannot be read ({_one_line(error)}); the cases are shown without it")
+        problems.append(
+            f"{file}: cannot be read ({_one_line(error)}); the cases are shown without it"
+        )
         return {}
     if not isinstance(manifest, dict):
-        problems.append(f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it")
+        problems.append(
+            f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it"
+        )
         return {}
     version = manifest.get("schema_version", SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
@@ -204,7 +212,9 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
     return manifest
 
 
-def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: list[str]) -> pa.Table:
+def _rows(
+    path: Path, files: Sequence[Path], columns: Sequence[str], problems: list[str]
+) -> pa.Table:
     """The rows of ``files``: from the one file of all where it stands, else from their own."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -229,9 +239,13 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
             problems.extend(result for result in results if isinstance(result, str))
             rows = [result for result in results if isinstance(result, Mapping)]
             pages = [
-                result.replace_schema_metadata(None) for result in results if isinstance(result, pa.Table)
+                result.replace_schema_metadata(None)
+                for result in results
+                if isinstance(result, pa.Table)
             ]
-            tables += [pa.concat_tables([pa.Table.from_pylist(rows, schema), *pages]).combine_chunks()]
+            tables += [
+                pa.concat_tables([pa.Table.from_pylist(rows, schema), *pages]).combine_chunks()
+            ]
     table = pa.concat_tables(tables)
     if many and len(problems) == told:
         with suppress(OSError, RunFolderError, MemoryError):
@@ -267,7 +281,9 @@ def read_row(file: Path) -> Mapping[str, Any] | pa.Table:
         content = file.read_bytes()
         whole = is_whole(content)
         if whole is False:
-            raise RunFolderError(f"{file}: was changed after it was written; measure that case again")
+            raise RunFolderError(
+                f"{file}: was changed after it was written; measure that case again"
+            )
         row = (stored_row(content) if whole else None) or _from_pages(file, content, bool(whole))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
@@ -281,7 +297,9 @@ def read_row(file: Path) -> Mapping[str, Any] | pa.Table:
     if cells["case_id"] != file.stem:
         raise RunFolderError(f"{file}: holds case {cells['case_id']}; give it that name back")
     if reason := _misfit(cells, samples):
-        raise RunFolderError(f"{file}: {reason}; use the ccbench that wrote it, or measure that case again")
+        raise RunFolderError(
+            f"{file}: {reason}; use the ccbench that wrote it, or measure that case again"
+        )
     return row
 
 
@@ -295,7 +313,9 @@ def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
     with pq.ParquetFile(source, page_checksum_verification=not whole, pre_buffer=False) as parquet:
         _check_schema(file, parquet.schema_arrow)
         if parquet.metadata.num_rows != 1:
-            raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
+            raise RunFolderError(
+                f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it"
+            )
         table = parquet.read(use_threads=False)
     # Names are slow to look up, so only a file of another version is looked through for them.
     if not table.schema.equals(arrow_schema()):
@@ -310,7 +330,9 @@ MOST_GROUPED = 2**20
 
 _FIGURES = tuple(column for column in SCHEMA if column.kind in ("double", "int64"))
 
-AMOUNTS = frozenset(column.name for column in _FIGURES if column.unit not in ("", "fraction", "elements"))
+AMOUNTS = frozenset(
+    column.name for column in _FIGURES if column.unit not in ("", "fraction", "elements")
+)
 """Columns of sizes, times and rates, which are never negative."""
 
 _JUDGED = (
@@ -336,7 +358,9 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
             return f"ranks is {ranks}"
         for name in (column.name for column in _FIGURES):
             value = row[name]
-            if value is not None and (not math.isfinite(value) or (own and name in AMOUNTS and value < 0)):
+            if value is not None and (
+                not math.isfinite(value) or (own and name in AMOUNTS and value < 0)
+            ):
                 return f"{name} is {value}"
         if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
             return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
@@ -357,7 +381,9 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
         return f"status is ok and {names[0]} is missing"
     if row["wrong_elements"]:
         return f"status is ok and wrong_elements is {row['wrong_elements']}"
-    sound = not len(samples_seconds) or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
+    sound = (
+        not len(samples_seconds) or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
+    )
     return "" if sound else "status is ok and a sample is negative or no number"
 
 
@@ -365,7 +391,9 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
     """Raise RunFolderError unless the file states this schema's version and has its columns."""
     text = (found.metadata or {}).get(VERSION_KEY)
     if text is None:
-        raise RunFolderError(f"{file}: not a case of ccbench (its metadata has no schema version); remove it")
+        raise RunFolderError(
+            f"{file}: not a case of ccbench (its metadata has no schema version); remove it"
+        )
     if text != str(SCHEMA_VERSION).encode():
         raise RunFolderError(
             f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {SCHEMA_VERSION}; "
@@ -376,9 +404,13 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
         return
     types = dict(zip(found.names, found.types, strict=True))
     for one in arrow_schema():
-        may_lack = one.nullable or one.name in _DEFAULTS  # where the column is younger than the file
+        may_lack = (
+            one.nullable or one.name in _DEFAULTS
+        )  # where the column is younger than the file
         if types.get(one.name) != one.type and (one.name in types or not may_lack):
-            raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
+            raise RunFolderError(
+                f"{file}: column {one.name} is not {one.type}; measure that case again"
+            )
 
 
 _DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
@@ -396,7 +428,9 @@ def _completed(table: pa.Table) -> pa.Table:
     there = frozenset(table.column_names)
     for one in arrow_schema():
         if one.name not in there:
-            table = table.append_column(one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type))
+            table = table.append_column(
+                one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type)
+            )
     return table
 
 
@@ -409,7 +443,9 @@ def load_rows(file: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(pa.BufferReader(file.read_bytes()), page_checksum_verification=True) as parquet:
+        with pq.ParquetFile(
+            pa.BufferReader(file.read_bytes()), page_checksum_verification=True
+        ) as parquet:
             _check_schema(file, parquet.schema_arrow)
             return in_order(_completed(parquet.read()).replace_schema_metadata(None))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
@@ -434,8 +470,14 @@ PREFIX = "published:"
 """What tells the name of published results from the path of a run."""
 
 FURTHER_COLUMNS = (
-    "machine", "gpu", "gpus_per_node", "interconnect", "network", "library_version", "forced",
-)  # fmt: skip
+    "machine",
+    "gpu",
+    "gpus_per_node",
+    "interconnect",
+    "network",
+    "library_version",
+    "forced",
+)
 """Text columns beside those of a run: the family, then the words of whoever collected the logs."""
 
 
@@ -455,7 +497,11 @@ def load_published(name: str, folder: Path | None = None) -> Run:
     names = published_names(folder)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-        cure = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(names) or 'none'}"
+        cure = (
+            f"did you mean {' or '.join(near)}"
+            if near
+            else f"there are {', '.join(names) or 'none'}"
+        )
         raise UsageError(f"{PREFIX} {shown(name)} is not a machine with published results; {cure}")
     manifest = Manifest({"suite": {"name": f"{PREFIX}{name}"}, "machine": {"name": name}})
     return Run(Path(f"{PREFIX}{name}"), manifest, load_rows(folder / f"{name}.parquet"))
@@ -467,7 +513,11 @@ def open_run(name: Path | str, details: bool = True) -> Run:
     details: as of ``load_run``. Raises RunFolderError or UsageError where there is none.
     """
     text = str(name)
-    return load_published(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else load_run(name, details)
+    return (
+        load_published(text.removeprefix(PREFIX))
+        if text.startswith(PREFIX)
+        else load_run(name, details)
+    )
 
 
 def contents(name: str, folder: Path | None = None) -> dict[str, Any]:

@@ -54,7 +54,11 @@ class Manifest:
     def mappings(self, *path: str) -> tuple[Mapping[str, Any], ...]:
         """The mappings in the list below ``path``."""
         found = self.at(*path)
-        return tuple(one for one in found if isinstance(one, Mapping)) if isinstance(found, list) else ()
+        return (
+            tuple(one for one in found if isinstance(one, Mapping))
+            if isinstance(found, list)
+            else ()
+        )
 
     def text(self, *path: str) -> str:
         """The text below ``path``, or the ``name`` in a mapping there."""
@@ -231,10 +235,16 @@ class Point(Case):
     @property
     def rounds(self) -> list[Samples]:
         """The samples of each round; all in one where the lengths do not add up to them."""
-        samples, lengths = self.samples_seconds, [length for length in self.round_samples if length > 0]
+        samples, lengths = (
+            self.samples_seconds,
+            [length for length in self.round_samples if length > 0],
+        )
         if sum(lengths) != len(samples):
             return [samples] if len(samples) else []
-        return [samples[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
+        return [
+            samples[end - length : end]
+            for length, end in zip(lengths, accumulate(lengths), strict=True)
+        ]
 
     @property
     def complete(self) -> bool:
@@ -275,7 +285,9 @@ class Point(Case):
     def rank_waiting(self) -> tuple[float, ...]:
         """Share of a launch that each rank usually waited for others, in rank order; () if not known."""
         waits = usual_waits([waits.tolist() for waits in self.rank_waiting_seconds])
-        return tuple(waited / self.median_seconds for waited in waits) if self.median_seconds else ()
+        return (
+            tuple(waited / self.median_seconds for waited in waits) if self.median_seconds else ()
+        )
 
     @property
     def imported(self) -> bool:
@@ -338,14 +350,24 @@ class Point(Case):
         """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
         # One rank uses no bus, and the factor of a collective that is not in the table is not known.
         row = COLLECTIVES.get(self.collective)
-        if not seconds or not self.size_bytes or self.group_ranks < 2 or row is None or not row.moves_data:
+        if (
+            not seconds
+            or not self.size_bytes
+            or self.group_ranks < 2
+            or row is None
+            or not row.moves_data
+        ):
             return None
         return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.group_ranks)
 
     @property
     def name(self) -> str:
         """One line that tells this case from others, but for its size; what is as usual is not said."""
-        said = (axis.label_of(getattr(self, axis.name)) for axis in IDENTITY if axis.name != "size_bytes")
+        said = (
+            axis.label_of(getattr(self, axis.name))
+            for axis in IDENTITY
+            if axis.name != "size_bytes"
+        )
         return " ".join(filter(None, said))
 
     @property
@@ -421,7 +443,9 @@ def _cells(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]
         longest = LONGEST.get(one.name, LONGEST_TEXT)
         raw = one.name in RAW
         # Most cells of a column are equal, so each text is made safe once.
-        texts = {cell: cell if raw else plain(cell, longest) for cell in set(cells) if cell is not None}
+        texts = {
+            cell: cell if raw else plain(cell, longest) for cell in set(cells) if cell is not None
+        }
         return [texts.get(cell, "") for cell in cells]
     # A number that is none says as little as a null does.
     return [one.default if cell is None or cell != cell else cell for cell in cells]

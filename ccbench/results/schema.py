@@ -54,9 +54,7 @@ class Column:
 _NOT_MEASURED = "no sample was taken"
 _NO_SPEED = "status is not ok"
 _NO_INTERVAL = "status is not ok, or an imported row has no samples"
-_NO_BANDWIDTH = (
-    f"status is not ok, no data is moved (barrier, {', '.join(SETUPS)}, 0 bytes), or mode is overlap"
-)
+_NO_BANDWIDTH = f"status is not ok, no data is moved (barrier, {', '.join(SETUPS)}, 0 bytes), or mode is overlap"
 _NO_PREDICTION = "no prediction was made"
 _NO_RANGE = "no interval is known: no prediction, or none of a GPU library"
 _UNKNOWN = "not known on this machine"
@@ -70,156 +68,266 @@ _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 
 SCHEMA: tuple[Column, ...] = (
     Column("suite", "string", "", "name of the suite the case belongs to"),
-    Column("case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"),
+    Column(
+        "case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"
+    ),
     *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     Column("backend_version", "string", "", "library and version that ran; may be empty"),
-    Column("algorithm_used", "string", "", "algorithm that ran; empty when the backend does not report it"),
-    Column("simulated", "bool", "", "times were computed, not measured"),
-    Column("status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"),
-    Column("detail", "string", "", "why the status is not ok; may be empty"),
-    Column("launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED),
     Column(
-        "blocked_launches", "int64", "",
+        "algorithm_used",
+        "string",
+        "",
+        "algorithm that ran; empty when the backend does not report it",
+    ),
+    Column("simulated", "bool", "", "times were computed, not measured"),
+    Column(
+        "status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"
+    ),
+    Column("detail", "string", "", "why the status is not ok; may be empty"),
+    Column(
+        "launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED
+    ),
+    Column(
+        "blocked_launches",
+        "int64",
+        "",
         "of a sample, launches enqueued before the devices were released: of streaming the first, of "
         "graph all; 0 where nothing holds devices back",
         _NOT_MEASURED + ", or times are the host's",
     ),
     Column(
-        "samples_seconds", "list<double>", "seconds per launch",
+        "samples_seconds",
+        "list<double>",
+        "seconds per launch",
         "every sample: from the first rank's start to the last rank's end; by GPUs' clocks the longest "
         "rank's; on several hosts the shortest of single launches that no rank can end before all have begun",
         _NOT_MEASURED,
     ),
-    Column("warmup_seconds", "list<double>", "seconds per launch", "warm-up samples", _NOT_MEASURED),
     Column(
-        "skew_seconds", "list<double>", "seconds",
+        "warmup_seconds", "list<double>", "seconds per launch", "warm-up samples", _NOT_MEASURED
+    ),
+    Column(
+        "skew_seconds",
+        "list<double>",
+        "seconds",
         "per sample: start of the last rank minus start of the first",
         _NOT_MEASURED + ", or ranks have no clock in common",
     ),
     Column(
-        "rank_samples_seconds", "list<list<double>>", "seconds per launch",
-        "the same samples as each rank saw them, [rank][sample]", _NOT_MEASURED,
+        "rank_samples_seconds",
+        "list<list<double>>",
+        "seconds per launch",
+        "the same samples as each rank saw them, [rank][sample]",
+        _NOT_MEASURED,
     ),
     Column(
-        "round_samples", "list<int64>", "samples",
+        "round_samples",
+        "list<int64>",
+        "samples",
         "how many of the samples each round gave; other cases run between the rounds",
         _NOT_MEASURED,
     ),
     Column(
-        "launching_seconds", "double", "seconds",
-        "time spent in warm-up and measured launches; the rest of the case is the harness", _NOT_MEASURED,
+        "launching_seconds",
+        "double",
+        "seconds",
+        "time spent in warm-up and measured launches; the rest of the case is the harness",
+        _NOT_MEASURED,
     ),
     Column(
-        "rank_median_seconds", "list<double>", "seconds per launch",
+        "rank_median_seconds",
+        "list<double>",
+        "seconds per launch",
         "each rank's median, taken as median_seconds is, in rank order",
         _NO_SPEED + ", or ranks were not timed apart",
     ),
     Column(
-        "rank_waiting_seconds", "list<list<double>>", "seconds per launch",
+        "rank_waiting_seconds",
+        "list<list<double>>",
+        "seconds per launch",
         "what each rank waited for others in each round, by the last turns of its warm-up, [rank][round]",
         _NOT_MEASURED + ", or the backend does not report it",
     ),
     Column(
-        "rank_cpu_share", "list<double>", "share of one processor",
+        "rank_cpu_share",
+        "list<double>",
+        "share of one processor",
         "each rank's processor time over the time from warm-up to check (mean of rounds), in rank order; "
         "a rank that polls while it waits has all that it is given",
         _NOT_MEASURED + ", or ranks are not processes of their own",
     ),
     Column(
-        "rank_queued_share", "list<double>", "share of the time",
+        "rank_queued_share",
+        "list<double>",
+        "share of the time",
         "how long each rank could have run while something else had its processor, over the same time "
         "(mean of rounds), in rank order",
-        _NOT_MEASURED + ", or ranks are not processes of their own, or the system does not report it",
+        _NOT_MEASURED
+        + ", or ranks are not processes of their own, or the system does not report it",
     ),
     Column(
-        "slowest_rank", "int64", "",
+        "slowest_rank",
+        "int64",
+        "",
         "rank that waits for others less than every other rank by a tenth of a launch or more; "
         "the one with the largest median where waiting is not known, and of a pair",
         _NO_SPEED + ", or no rank differs from the others",
     ),
     Column(
-        "wrong_elements", "int64", "elements", "elements of the timed result that were wrong",
+        "wrong_elements",
+        "int64",
+        "elements",
+        "elements of the timed result that were wrong",
         "nothing was checked",
     ),
     Column(
-        "median_seconds", "double", "seconds per launch",
+        "median_seconds",
+        "double",
+        "seconds per launch",
         "median of the rounds' medians; of the samples where rounds are too few for the confidence; "
-        "of an imported row what time_statistic says", _NO_SPEED,
+        "of an imported row what time_statistic says",
+        _NO_SPEED,
     ),
-    Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_INTERVAL),
-    Column("high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_INTERVAL),
     Column(
-        "interval_confidence", "double", "",
-        "confidence of the interval, by order statistics of what the median is taken of", _NO_INTERVAL,
+        "low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_INTERVAL
     ),
-    Column("outliers", "int64", "samples", "samples outside Tukey's fences; they are kept", _NO_INTERVAL),
+    Column(
+        "high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_INTERVAL
+    ),
+    Column(
+        "interval_confidence",
+        "double",
+        "",
+        "confidence of the interval, by order statistics of what the median is taken of",
+        _NO_INTERVAL,
+    ),
+    Column(
+        "outliers",
+        "int64",
+        "samples",
+        "samples outside Tukey's fences; they are kept",
+        _NO_INTERVAL,
+    ),
     Column("stop_reason", "string", "", "why sampling ended; may be empty"),
     Column(
-        "algbw_GB_s", "double", "1e9 bytes/second",
+        "algbw_GB_s",
+        "double",
+        "1e9 bytes/second",
         "size_bytes / median_seconds; of an imported row as printed, from 1 GB/s on",
         _NO_BANDWIDTH,
     ),
     Column(
-        "busbw_GB_s", "double", "1e9 bytes/second",
+        "busbw_GB_s",
+        "double",
+        "1e9 bytes/second",
         "algbw times the collective's bus factor (nccl-tests doc/PERFORMANCE.md); imported as algbw_GB_s is",
         _NO_BANDWIDTH,
     ),
     Column("bound_seconds", "double", "seconds", "no schedule can be faster here", _NO_PREDICTION),
-    Column("predicted_seconds", "double", "seconds", "price of the schedule that ran", _NO_PREDICTION),
     Column(
-        "predicted_latency_seconds", "double", "seconds",
-        "part of predicted_seconds that does not grow with the size", _NO_PREDICTION,
+        "predicted_seconds", "double", "seconds", "price of the schedule that ran", _NO_PREDICTION
     ),
     Column(
-        "predicted_bandwidth_seconds", "double", "seconds",
-        "part of predicted_seconds that grows with the size", _NO_PREDICTION,
+        "predicted_latency_seconds",
+        "double",
+        "seconds",
+        "part of predicted_seconds that does not grow with the size",
+        _NO_PREDICTION,
+    ),
+    Column(
+        "predicted_bandwidth_seconds",
+        "double",
+        "seconds",
+        "part of predicted_seconds that grows with the size",
+        _NO_PREDICTION,
     ),
     *(
         Column(
-            f"predicted_{edge}_{share}_seconds", "double", "seconds",
-            f"{edge} edge of the interval that holds {share} % of such measurements", _NO_RANGE,
+            f"predicted_{edge}_{share}_seconds",
+            "double",
+            "seconds",
+            f"{edge} edge of the interval that holds {share} % of such measurements",
+            _NO_RANGE,
         )
-        for share in (80, 95) for edge in ("low", "high")
+        for share in (80, 95)
+        for edge in ("low", "high")
     ),
-    Column("predicted_origin", "string", "", "the systems whose errors the intervals are from", _NO_RANGE),
+    Column(
+        "predicted_origin",
+        "string",
+        "",
+        "the systems whose errors the intervals are from",
+        _NO_RANGE,
+    ),
     Column("bottleneck", "string", "", "the link or term that costs most", _NO_PREDICTION),
     Column(
-        "core_latency_before_seconds", "double", "seconds",
-        "time of a flag from one core to another, before the case", _UNKNOWN,
+        "core_latency_before_seconds",
+        "double",
+        "seconds",
+        "time of a flag from one core to another, before the case",
+        _UNKNOWN,
     ),
     Column(
-        "core_latency_after_seconds", "double", "seconds",
-        "time of a flag from one core to another, after the case", _UNKNOWN,
+        "core_latency_after_seconds",
+        "double",
+        "seconds",
+        "time of a flag from one core to another, after the case",
+        _UNKNOWN,
     ),
     Column(
-        "other_cpu_share", "double", "fraction",
-        "processor time other programs took meanwhile; of several hosts the largest", _UNKNOWN,
+        "other_cpu_share",
+        "double",
+        "fraction",
+        "processor time other programs took meanwhile; of several hosts the largest",
+        _UNKNOWN,
     ),
     Column(
-        "steal_share", "double", "fraction",
-        "processor time the hypervisor took meanwhile; of several hosts the largest", _UNKNOWN,
+        "steal_share",
+        "double",
+        "fraction",
+        "processor time the hypervisor took meanwhile; of several hosts the largest",
+        _UNKNOWN,
     ),
     Column(
-        "watched_cpu_seconds", "double", "seconds",
+        "watched_cpu_seconds",
+        "double",
+        "seconds",
         "processor time, all processors together, that the two shares are of; they are rough below 0.1 s",
         _UNKNOWN,
     ),
-    Column("binding", "list<int64>", "", "logical processor each rank was bound to", "ranks were not bound"),
+    Column(
+        "binding",
+        "list<int64>",
+        "",
+        "logical processor each rank was bound to",
+        "ranks were not bound",
+    ),
     Column("oversubscribed", "bool", "", "ranks shared processors or devices"),
-    Column("flags", "list<string>", "", "what makes the figures doubtful; an empty list when nothing does"),
+    Column(
+        "flags",
+        "list<string>",
+        "",
+        "what makes the figures doubtful; an empty list when nothing does",
+    ),
     Column("started_at", "string", "", "when the case began, ISO 8601 in UTC; may be empty"),
-    Column("source", "string", "", "file, or repository and path, a row was imported from; else empty"),
+    Column(
+        "source", "string", "", "file, or repository and path, a row was imported from; else empty"
+    ),
     Column("source_table", "int64", "", "number of the table in its source, from 1", _NOT_IMPORTED),
     Column("source_line", "int64", "", "line of the source, from 1", _NOT_IMPORTED),
     Column("tool", "string", "", "program whose output was imported; else empty"),
     Column("tool_version", "string", "", "its version; may be empty"),
     Column("device_model", "string", "", "devices as an output names them; may be empty"),
     Column(
-        "outcome", "string", "",
+        "outcome",
+        "string",
+        "",
         "how an imported output ends: complete, cut, crashed, hung, unknown; else empty",
     ),
     Column(
-        "time_statistic", "string", "",
+        "time_statistic",
+        "string",
+        "",
         "what median_seconds is: median (of samples), mean (over launches, as printed), printed (not said "
         "of what), from bandwidth (no time was printed)",
     ),
@@ -228,57 +336,82 @@ SCHEMA: tuple[Column, ...] = (
     Column("printed_busbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED),
     Column("extra", "string", "", "JSON of columns that only this tool prints; else empty"),
     Column(
-        "protocol_used", "string", "",
+        "protocol_used",
+        "string",
+        "",
         "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
     ),
     Column("channels_used", "int64", "", "channels the library says it used", "not reported"),
     Column(
-        "library_estimate_seconds", "double", "seconds", "what the library itself expected of the case",
+        "library_estimate_seconds",
+        "double",
+        "seconds",
+        "what the library itself expected of the case",
         "the library gives none",
     ),
     Column(
-        "group_names", "list<string>", "",
+        "group_names",
+        "list<string>",
+        "",
         "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
         _NO_GROUPS,
     ),
     Column(
-        "group_samples_seconds", "list<list<double>>", "seconds per launch",
-        "the samples of each of group_names, [name][sample]", _NO_GROUPS,
+        "group_samples_seconds",
+        "list<list<double>>",
+        "seconds per launch",
+        "the samples of each of group_names, [name][sample]",
+        _NO_GROUPS,
     ),
     Column(
-        "group_median_seconds", "list<double>", "seconds per launch",
+        "group_median_seconds",
+        "list<double>",
+        "seconds per launch",
         "median of each of group_names, in that order",
         _NO_GROUPS + ", or status is not ok",
     ),
     Column(
-        "slowest_group", "int64", "", "place in group_names of the largest median, from 0",
+        "slowest_group",
+        "int64",
+        "",
+        "place in group_names of the largest median, from 0",
         _NO_GROUPS + ", or status is not ok",
     ),
     Column("hosts", "list<string>", "", "host of each rank", _ONE_HOST),
     Column("node_of_rank", "list<int64>", "", "machine of each rank, from 0", _ONE_HOST),
     Column(
-        "device_readings", "string", "",
+        "device_readings",
+        "string",
+        "",
         "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
         "after the case; else empty",
     ),
     Column(
-        "library_path", "string", "",
-        "file of the backend's library that the ranks had loaded", _NO_LIBRARY,
+        "library_path",
+        "string",
+        "",
+        "file of the backend's library that the ranks had loaded",
+        _NO_LIBRARY,
     ),
     Column("library_sha256", "string", "", "its SHA-256, in hex digits", _NO_LIBRARY),
     Column(
-        "overlap_efficiency", "double", "",
+        "overlap_efficiency",
+        "double",
+        "",
         "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "
-        "wholly, 0 not at all; median over samples", _NO_OVERLAP,
+        "wholly, 0 not at all; median over samples",
+        _NO_OVERLAP,
     ),
     Column("overlap_low", "double", "", "lower end of its interval", _NO_OVERLAP),
     Column("overlap_high", "double", "", "upper end of its interval", _NO_OVERLAP),
     Column(
-        "library_settings", "string", "",
+        "library_settings",
+        "string",
+        "",
         "JSON of environment variables that are set and that the library tells of, with the values in effect",
         "the library tells of none that is set (NCCL tells of some from 2.30 on)",
     ),
-)  # fmt: skip
+)
 """Every column in file order."""
 
 
@@ -287,14 +420,21 @@ def arrow_schema() -> pa.Schema:
     """SCHEMA as a pyarrow schema with its version in the metadata."""
     import pyarrow as pa
 
-    scalar = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
+    scalar = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "bool": pa.bool_(),
+    }
 
     def arrow_type(kind: str) -> pa.DataType:
         if kind.startswith("list<"):
             return pa.list_(arrow_type(kind[len("list<") : -1]))
         return scalar[kind]
 
-    fields = [pa.field(one.name, arrow_type(one.kind), nullable=bool(one.null_when)) for one in SCHEMA]
+    fields = [
+        pa.field(one.name, arrow_type(one.kind), nullable=bool(one.null_when)) for one in SCHEMA
+    ]
     return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
@@ -352,7 +492,10 @@ _COLUMN_OF = {
 
 
 def row_of(
-    measurement: Measurement, prediction: Prediction | None, confidence: float, origin: Origin | None = None
+    measurement: Measurement,
+    prediction: Prediction | None,
+    confidence: float,
+    origin: Origin | None = None,
 ) -> Row:
     """Every column of the schema for one case; only a case that is OK gets figures of speed.
 
@@ -383,7 +526,9 @@ def row_of(
         row |= {_COLUMN_OF.get(name, name): value for name, value in vars(origin).items()}
         del row["comparable"]
         row["case_id"] = imported_case_id(case, origin)
-        row["extra"] = json.dumps(dict(origin.extra), sort_keys=True, default=str) if origin.extra else ""
+        row["extra"] = (
+            json.dumps(dict(origin.extra), sort_keys=True, default=str) if origin.extra else ""
+        )
         if measurement.samples_seconds:
             row["time_statistic"] = OF_SAMPLES
         else:
@@ -395,7 +540,9 @@ def _stored(part: Case | Measurement | Conditions | Prediction) -> Row:
     """The fields of ``part`` that are columns; a default is null where its column may be, as in ``_kept``."""
     return {
         one.name: None if _EMPTY[one.name] is None and value == one.default else value
-        for one, value in ((one, getattr(part, one.name)) for one in fields(part) if one.name in _EMPTY)
+        for one, value in (
+            (one, getattr(part, one.name)) for one in fields(part) if one.name in _EMPTY
+        )
     }
 
 
@@ -418,7 +565,9 @@ def imported_speed(measurement: Measurement, origin: Origin) -> Row:
     collective = COLLECTIVES.get(case.collective)
     # An output names the ranks of its communicator, whatever ccbench calls groups.
     factor = collective.bus_factor(case.ranks) if collective and collective.moves_data else None
-    algbw, busbw = (_positive(rate) if origin.comparable else None for rate in (origin.algbw, origin.busbw))
+    algbw, busbw = (
+        _positive(rate) if origin.comparable else None for rate in (origin.algbw, origin.busbw)
+    )
     seconds = _positive(origin.seconds)
     if seconds is None:
         known = algbw or (busbw / factor if busbw and factor else None)
@@ -426,7 +575,9 @@ def imported_speed(measurement: Measurement, origin: Origin) -> Row:
         row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
     row["median_seconds"] = seconds
     if _has_bandwidth(case):
-        computed = None if seconds is None else _positive(case.size_bytes / seconds / BYTES_PER_GIGABYTE)
+        computed = (
+            None if seconds is None else _positive(case.size_bytes / seconds / BYTES_PER_GIGABYTE)
+        )
         of_bus = _positive(computed * factor) if computed and factor else None
         for name, printed, own in (("algbw_GB_s", algbw, computed), ("busbw_GB_s", busbw, of_bus)):
             fine = printed is not None and printed >= FINE_ENOUGH
@@ -459,7 +610,9 @@ def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
     return algbw, None if collective is None else algbw * collective.bus_factor(case.group_ranks)
 
 
-def _medians(measurement: Measurement, every: Sequence[Sequence[float]], confidence: float) -> list[float]:
+def _medians(
+    measurement: Measurement, every: Sequence[Sequence[float]], confidence: float
+) -> list[float]:
     """Medians of ranks or groups, taken as the case's own is; [] where one of them has none."""
     if not all(one and all(map(_is_time, one)) for one in every):
         return []
@@ -533,7 +686,11 @@ def usual_waits(waiting_seconds: Sequence[Sequence[float]]) -> list[float]:
     Other programs that ran in one round hold up whichever rank had its processor taken, for hundreds of
     launches, and a mean would keep that.
     """
-    return [float(median(rounds)) for rounds in waiting_seconds] if all(map(len, waiting_seconds)) else []
+    return (
+        [float(median(rounds)) for rounds in waiting_seconds]
+        if all(map(len, waiting_seconds))
+        else []
+    )
 
 
 def _largest(medians: Sequence[float]) -> int | None:
@@ -561,7 +718,10 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
 def _kept(kind: type[Conditions | Measurement], row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of ``kind`` that are columns; what is null has the field's default."""
     columns = [one for one in fields(kind) if one.name in row]
-    return {one.name: one.default if row[one.name] is None else _frozen(row[one.name]) for one in columns}
+    return {
+        one.name: one.default if row[one.name] is None else _frozen(row[one.name])
+        for one in columns
+    }
 
 
 def _frozen(value: Any) -> Any:

@@ -181,7 +181,9 @@ def _sampler(endpoint: Endpoint, case: Case, launches: int, launch_seconds: floa
     return sampler
 
 
-def match_computation(endpoint: Endpoint, case: Case, sampler: OverlapSampler, seconds: float) -> None:
+def match_computation(
+    endpoint: Endpoint, case: Case, sampler: OverlapSampler, seconds: float
+) -> None:
     """Have the computation take about as long as the collective, each on its own: as samples will see them.
 
     seconds: what the collective took as it warmed up. The number of repetitions is rank 0's on all ranks.
@@ -258,7 +260,9 @@ def _checked_sample(
     return endpoint.check(seed, sampler.launches)
 
 
-def _adversarial(endpoint: Endpoint, case: Case, seeds: Sequence[int], sampler: Sampler) -> Mismatch | None:
+def _adversarial(
+    endpoint: Endpoint, case: Case, seeds: Sequence[int], sampler: Sampler
+) -> Mismatch | None:
     """Launches that go wrong when a wait is missing: new data each time, ranks late one by one, no barrier.
 
     Who reads a late rank's input too early finds old data there; what is pushed to it too early, it
@@ -298,7 +302,12 @@ def takes_fastest_rank(case: Case) -> bool:
     start together, and who took least only ended first, as a tree's root ends before its leaves.
     """
     waits = case.collective in SYNCHRONIZING_COLLECTIVES and not (case.groups or case.concurrent)
-    return waits and case.nodes > 1 and case.mode in ALONE and capabilities_of(case.backend).device_timed
+    return (
+        waits
+        and case.nodes > 1
+        and case.mode in ALONE
+        and capabilities_of(case.backend).device_timed
+    )
 
 
 def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArray[np.float64]:
@@ -349,7 +358,9 @@ class Sampler:
         start = time.perf_counter()
         work()
         end = time.perf_counter()
-        if isinstance(endpoint, DeviceTimed):  # devices start together, whenever their hosts got here
+        if isinstance(
+            endpoint, DeviceTimed
+        ):  # devices start together, whenever their hosts got here
             start, end = 0.0, endpoint.device_seconds()
         endpoint.stamps[endpoint.rank, stamp] = (start, end)
 
@@ -452,7 +463,9 @@ def turned(cases: Iterable[Case]) -> list[Case]:
 
     Steady drift then hits all of them alike.
     """
-    neighbours = ([*group] for _, group in groupby(cases, lambda case: case.point if case.variant else case))
+    neighbours = (
+        [*group] for _, group in groupby(cases, lambda case: case.point if case.variant else case)
+    )
     return [case for group in neighbours for case in reversed(group)]
 
 
@@ -501,7 +514,9 @@ def _joined(
     return tuple(first + then for first, then in zip(earlier, newest, strict=True))
 
 
-def _mean(before: Measurement, earlier: tuple[float, ...], newest: tuple[float, ...]) -> tuple[float, ...]:
+def _mean(
+    before: Measurement, earlier: tuple[float, ...], newest: tuple[float, ...]
+) -> tuple[float, ...]:
     """Return the mean of each rank over all rounds; ``earlier`` is that of those that ``before`` holds."""
     # A system may not tell the figure in every round: then it is of the others.
     if not earlier or not newest:
@@ -526,8 +541,13 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     rounds = len(rounds_of(measurement))
     if rounds < sampling.rounds:
         return replace(measurement, stop_reason=MORE_ROUNDS)
-    interval = rounds_interval(measurement.samples_seconds, rounds_of(measurement), sampling.confidence)
-    if relative_width(interval) <= sampling.target_relative_width or sampling.target_relative_width >= 1:
+    interval = rounds_interval(
+        measurement.samples_seconds, rounds_of(measurement), sampling.confidence
+    )
+    if (
+        relative_width(interval) <= sampling.target_relative_width
+        or sampling.target_relative_width >= 1
+    ):
         return replace(measurement, stop_reason="interval")
     if rounds >= EXTRA_ROUNDS_FACTOR * sampling.rounds:
         return replace(measurement, stop_reason="maximum of rounds")

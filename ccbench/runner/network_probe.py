@@ -13,7 +13,16 @@ from dataclasses import replace
 from statistics import median
 
 from ccbench.backends.base import Team
-from ccbench.cases import DEFAULT, NO_OP, PROBE, Case, Measurement, Sampling, Status, capabilities_of
+from ccbench.cases import (
+    DEFAULT,
+    NO_OP,
+    PROBE,
+    Case,
+    Measurement,
+    Sampling,
+    Status,
+    capabilities_of,
+)
 from ccbench.errors import BackendUnavailable
 from ccbench.model.host_collectives import (
     HostLink,
@@ -34,7 +43,10 @@ Close together from 16 to 256 KiB, where libraries begin to ask the other side f
 is between two sizes of which one asks and the other does not, nothing is known.
 """
 
-ONE_HOST_SIZES_BYTES = (8, *(1 << power for power in (10, 11, 12, 14, 15, 16, 17, 18, 20, 22, 24, 26)))
+ONE_HOST_SIZES_BYTES = (
+    8,
+    *(1 << power for power in (10, 11, 12, 14, 15, 16, 17, 18, 20, 22, 24, 26)),
+)
 """On one host: Open MPI begins to ask at 4 KiB there (opal/mca/btl/vader/btl_vader_component.c), and beyond
 what caches hold the rate is another."""
 
@@ -75,7 +87,9 @@ class NetworkLooks:
 
     def __init__(self, cases: Sequence[Case], several_hosts: bool, host: Machine | None) -> None:
         self.found: dict[tuple[str, int], HostNetwork] = {}
-        self.where = "the network between the hosts" if several_hosts else "messages between the ranks"
+        self.where = (
+            "the network between the hosts" if several_hosts else "messages between the ranks"
+        )
         self._largest_bytes: dict[tuple[str, int], int] = {}
         for case in cases:
             kind = case.backend, case.ranks
@@ -92,7 +106,9 @@ class NetworkLooks:
             return []
         asked = _cases(case.backend, (0,) * case.ranks, 1).values()
         sizes = _up_to(self._largest_bytes[kind])
-        return [replace(one, size_bytes=size, count=size) for one in asked for size in sizes] * ROUNDS
+        return [
+            replace(one, size_bytes=size, count=size) for one in asked for size in sizes
+        ] * ROUNDS
 
     def look(self, team: Team, case: Case) -> None:
         """Add to ``found``; BackendUnavailable where there is nothing to be found, then or ever."""
@@ -135,7 +151,8 @@ def probe_network(
                 for point in along:
                     point.look()
     curves = {
-        name: MessageTimes(sizes, tuple(point.seconds() for point in along)) for name, along in points.items()
+        name: MessageTimes(sizes, tuple(point.seconds() for point in along))
+        for name, along in points.items()
     }
     of_pairs = {pair: curves[_of_pair(pair)] for pair in pairs}
     # Between hosts the median of all pairs counts, at each size.
@@ -149,7 +166,9 @@ def probe_network(
         inside=curves.get("inside", curves["together"] if len(names) == 1 else None),
         together=curves["together"],
         # A port carries what it carried at its quickest.
-        stream_bytes_per_second=sizes[-1] / points["one way"][-1].quickest_seconds() if of_pairs else None,
+        stream_bytes_per_second=sizes[-1] / points["one way"][-1].quickest_seconds()
+        if of_pairs
+        else None,
         links=tuple(
             HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
             for (one, two), curve in of_pairs.items()
@@ -205,7 +224,9 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
     ranks = len(node_of_rank)
     plain = _case(backend, ranks, SIZES_BYTES[0])
     found = {"together": plain}
-    neighbour = next((rank for rank, node in enumerate(node_of_rank) if node in node_of_rank[:rank]), None)
+    neighbour = next(
+        (rank for rank, node in enumerate(node_of_rank) if node in node_of_rank[:rank]), None
+    )
     if neighbour is not None:
         first = node_of_rank.index(node_of_rank[neighbour])
         found["inside one way"] = replace(plain, pair=f"{first}>{neighbour}")

@@ -145,7 +145,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
     priced_on = None
     if options.machine not in (None, DETECT):
-        priced_on = replace(named_context(options.machine, options.network), launched=bool(options.launch))
+        priced_on = replace(
+            named_context(options.machine, options.network), launched=bool(options.launch)
+        )
     gpus = priced_on.gpus if priced_on else None
     simulated = all(capabilities_of(name).simulated for name in options.backends or suite.backends)
     if gpus and unpriced and simulated:
@@ -153,7 +155,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     # A machine that is only planned for stands for this one.
     elsewhere = gpus if options.only_plan or simulated else None
     # What ``auto`` is, in backends and in ranks, there or here.
-    automatic, notes = _backends_planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
+    automatic, notes = (
+        _backends_planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
+    )
     by_auto = "auto" in (options.backends or suite.backends) and not elsewhere
     if by_auto and not any(capabilities_of(name).on_gpus for name in automatic):
         refuse_idle_devices(options)
@@ -174,9 +178,13 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
     able = [case for case in cases if case not in refused]
     notes = notes if by_auto or elsewhere else ()
-    absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
+    absent = (
+        {} if options.only else left_out(suite, context)
+    )  # of a choice nobody asked for the rest
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
-    unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
+    unsupported = Counter(
+        f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
+    )
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
     said += (*versions_of_variants(able), *unread)
     said += [f"no predictions: {unpriced}"] if gpus and unpriced else []
@@ -197,13 +205,17 @@ def as_asked(suite: Suite, options: RunOptions) -> Suite:
         models = PROCESSES if options.processes == "all" else (options.processes,)
         sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
         suite = suite.model_copy(update={"sweep": sweeps})
-    joining = [name for name in suite.where_installed if not unavailable(open_backend(name), options)]
+    joining = [
+        name for name in suite.where_installed if not unavailable(open_backend(name), options)
+    ]
     return suite.model_copy(update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))})
 
 
 def _refuse_unequal_nodes(suite: Suite, options: RunOptions) -> None:
     """UsageError where sweeps group ranks by node, and nodes have no equal numbers of consecutive ranks."""
-    by_node = any(one.per == "node" or one.within == "rail" or "node" in one.groups for one in suite.sweep)
+    by_node = any(
+        one.per == "node" or one.within == "rail" or "node" in one.groups for one in suite.sweep
+    )
     if not by_node or options.launched is None:
         return
     hosts = options.launched.hosts
@@ -239,7 +251,11 @@ def devices_missing(options: RunOptions) -> str:
     else:
         # Where there is a GPU and only CuPy is missing, how to install it is said, too.
         reason = driver_missing() or (cupy_missing() or "").replace("; ", ": ")
-    return f"memory: device needs a GPU: {reason.partition(';')[0]}; write memory: default" if reason else ""
+    return (
+        f"memory: device needs a GPU: {reason.partition(';')[0]}; write memory: default"
+        if reason
+        else ""
+    )
 
 
 def refusals(cases: Sequence[Case], no_devices: str = "") -> dict[Case, str]:
@@ -267,7 +283,9 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
         if capabilities_of(backend).own_schedules and algorithm != "default":
             name, parameter = parse_algorithm(algorithm)
             if parameter is not None and not algorithm_row(collective_name, name).parameter:
-                raise UsageError(f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}")
+                raise UsageError(
+                    f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}"
+                )
     if any(capabilities_of(case.backend).own_kernels for case in cases):
         tuning()  # a variable that cannot be
 
@@ -297,7 +315,9 @@ def _backends_planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...
     note = f"for {plural(count, 'GPU')} of {several}{machine.name}, not this machine"
     missing = {name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)}
     there, without = _parted(missing)
-    return there, (note, f"backend auto: {', '.join(there)} (without {without})") if without else (note,)
+    return there, (note, f"backend auto: {', '.join(there)} (without {without})") if without else (
+        note,
+    )
 
 
 def _one_gpu(name: str) -> str | None:
@@ -324,13 +344,17 @@ def unavailable(backend: Backend, options: RunOptions) -> str | None:
 
 def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the backends of ``auto``, here or on the hosts of a launcher, and a sentence that says why."""
-    missing = {name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)}
+    missing = {
+        name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)
+    }
     launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
     if (launched.gpus if launched else visible_gpus(Path("/"), chosen)) == 1:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
     there, without = _parted(missing)
     if there:
-        return there, (f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),)
+        return there, (
+            f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),
+        )
     first = next(reason for reason in missing.values() if reason)
     there = backends_of_auto(gpus=False)
     return there, (f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",)
@@ -352,16 +376,25 @@ def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
         return
     for name in (name for name in backend_names() if capabilities_of(name).on_gpus):
         able, devices = capabilities_of(name), devices_of((name,), root)
-        if not devices or any(need.device and not (root / need.device[1:]).exists() for need in able.needs):
+        if not devices or any(
+            need.device and not (root / need.device[1:]).exists() for need in able.needs
+        ):
             continue
         reason = open_backend(name).unavailable()
         if reason or not able.automatic:
-            reason = reason or f"auto leaves out {name}, which has never run on one; write --backend {name}"
+            reason = (
+                reason
+                or f"auto leaves out {name}, which has never run on one; write --backend {name}"
+            )
             has = f"this machine has {plural(devices, able.needs[0].name)}"
-            raise BackendUnavailable(f"backend auto: {has}, and nothing here drives them: {reason}; {cure}")
+            raise BackendUnavailable(
+                f"backend auto: {has}, and nothing here drives them: {reason}; {cure}"
+            )
 
 
-def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False) -> int:
+def automatic_ranks(
+    backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False
+) -> int:
     """Return the GPUs where only backends that drive them are asked for and there are any, else processors.
 
     At least 2. root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs,
@@ -397,7 +430,9 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
 def _chosen(present: int, chosen: str | None) -> int:
     if chosen is None:
         return present
-    return min(present, len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]))
+    return min(
+        present, len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"])
+    )
 
 
 def case_bytes(case: Case) -> int:
@@ -416,7 +451,8 @@ def rank_bytes(case: Case) -> int:
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
     other = case.concurrent_case
     own = max(
-        _bytes_of(case, group_rank) for group_rank in (range(case.group_ranks) if case.traffic else alike)
+        _bytes_of(case, group_rank)
+        for group_rank in (range(case.group_ranks) if case.traffic else alike)
     )
     return own + (rank_bytes(other) if other else 0)
 
@@ -450,7 +486,9 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
     one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
     host_bytes = case_bytes(case) / max(1, case.nodes)  # hosts work at the same time
     if case.on_gpus:  # filled and measured there; what comes out is compared by the host
-        compared = 0.5 * sampling.rounds / expected_rounds(sampling, 0)  # large ones are seldom unclear
+        compared = (
+            0.5 * sampling.rounds / expected_rounds(sampling, 0)
+        )  # large ones are seldom unclear
         return one_round + compared * host_bytes / touched_per_second
     samples = sampling.minimum_samples / sampling.rounds
     return one_round + (8 + samples) * host_bytes / touched_per_second
@@ -470,17 +508,24 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
         with suppress(BackendUnavailable):
             settings = open_backend(case.backend).environment(case)
         teams.setdefault((case.backend, case.ranks, settings, case.processes, case.variant), case)
-    looks, nothing = NetworkLooks(cases, several_hosts=False, host=None), NetworkLooks((), False, None)
+    looks, nothing = (
+        NetworkLooks(cases, several_hosts=False, host=None),
+        NetworkLooks((), False, None),
+    )
     looking = {(case.backend, case.ranks): case for case in teams.values()}
     found: dict[str, float] = defaultdict(float)
     for case in teams.values():
         first = looking.get((case.backend, case.ranks)) is case
         found[case.backend] += opening_seconds(case, looks if first else nothing)
         if sampling.fresh_ranks:
-            found[case.backend] += (sampling.rounds - 1) * capabilities_of(case.backend).start_seconds
+            found[case.backend] += (sampling.rounds - 1) * capabilities_of(
+                case.backend
+            ).start_seconds
     # Of those that hold memory of GPUs only a few stay open from round to round.
     costly = sorted(case.backend for case in teams.values() if case.on_gpus)
-    for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 and not sampling.fresh_ranks else ():
+    for name in (
+        costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 and not sampling.fresh_ranks else ()
+    ):
         found[name] += capabilities_of(name).start_seconds
     return found
 
@@ -488,6 +533,8 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
 def check_output(options: RunOptions) -> None:
     """Raise UsageError for options that contradict each other."""
     if options.output and options.resume:
-        raise UsageError("--output and --resume: a resumed run stays in its folder; leave out --output")
+        raise UsageError(
+            "--output and --resume: a resumed run stays in its folder; leave out --output"
+        )
     if options.time_limit_seconds is not None and options.time_limit_seconds <= 0:
         raise UsageError("--time-limit: a run needs some time; write 10m or 30s")

@@ -90,7 +90,9 @@ class Progress:
     def case_started(self, case: Case, number: int) -> None:
         """Case ``number`` (from 1) begins."""
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
+    def case_finished(
+        self, measurement: Measurement, prediction: Prediction | None, left: Left
+    ) -> None:
         """The case that began last has ended."""
 
     def note(self, text: str) -> None:
@@ -157,7 +159,9 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
     case = measurement.case
     row = COLLECTIVES.get(case.collective)
     if row is not None and row.moves_data and seconds > 0 and case.mode != OVERLAP:
-        words.append(f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.group_ranks))} busbw")
+        words.append(
+            f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.group_ranks))} busbw"
+        )
     if prediction is not None:
         words.append(f"predicted {format_seconds(prediction.predicted_seconds)}")
     return ", ".join(words)
@@ -166,7 +170,8 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
 def one_line(text: str) -> str:
     """``text`` on one line, with nothing in it that moves a terminal's cursor or changes its colours."""
     return "".join(
-        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.splitlines())
+        letter if letter.isprintable() else ascii(letter)[1:-1]
+        for letter in " ".join(text.splitlines())
     )
 
 
@@ -210,7 +215,9 @@ class PlainProgress(Progress):
         """Say how much there is to do."""
         self.note(f"{plural(left.rounds, 'round')}, about {clock_text(left.seconds)}")
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
+    def case_finished(
+        self, measurement: Measurement, prediction: Prediction | None, left: Left
+    ) -> None:
         """One line, unless nothing new ended right after the last line."""
         self._done += 1
         # A log of thousands of lines hides the one that matters.
@@ -221,7 +228,9 @@ class PlainProgress(Progress):
         self._spoke_at = now
         ending = f" (left {clock_text(left.seconds)})" if left.rounds else ""
         counter = f"[{self._done}/{self._done + left.rounds}]"
-        self.note(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
+        self.note(
+            f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}"
+        )
 
     def note(self, text: str) -> None:
         """One line at once."""
@@ -271,7 +280,9 @@ class LiveProgress(Progress):
         """Show the case beside the bar."""
         self._move(_short(case))
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
+    def case_finished(
+        self, measurement: Measurement, prediction: Prediction | None, left: Left
+    ) -> None:
         """Move the bar; a case that went wrong leaves its line above it."""
         self._done, self._left = self._done + 1, left
         result = result_text(measurement, prediction)

@@ -113,7 +113,9 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     options = with_launched_ranks(options, progress)
     suite = suite_on_nodes(suite, options)
     plan = plan_suite(suite, options)
-    backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)}
+    backends = {
+        name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)
+    }
     for name, backend in backends.items():
         reason = unavailable(backend, options)
         if reason:
@@ -128,7 +130,9 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         context = context_of(plan, options, topology, folder, progress)
         findings = diagnose(topology)
         folder.describe(
-            machine=asdict(context.host) if context.host else {"name": (context.gpus or topology).name},
+            machine=asdict(context.host)
+            if context.host
+            else {"name": (context.gpus or topology).name},
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
@@ -140,7 +144,9 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             progress.note(line)
         done = folder.finished() if options.resume else {}
         run = _Run(suite, plan.cases, options, context, backends, folder, progress, deadline)
-        further = [case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())]
+        further = [
+            case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())
+        ]
         every = [*plan.cases, *further]
         outcome = run.all([case for case in every if case.case_id not in done], done)
         notes = tuple(note for note in folder.manifest["notes"] if note not in plan.notes)
@@ -191,7 +197,9 @@ class _Run:
         # A look takes rounds for every host, and is lost where a pair hangs: who is guided does without.
         self._guide = options.guides.get(suite.verdict)
         self._planned = frozenset(case.case_id for case in cases)
-        self._networks = NetworkLooks(() if self._guide else cases, self._several_hosts, context.host)
+        self._networks = NetworkLooks(
+            () if self._guide else cases, self._several_hosts, context.host
+        )
         on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
         self._no_devices = devices_missing(options) if on_devices else ""
         self._forecast = Forecast()
@@ -222,7 +230,9 @@ class _Run:
     def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
         """Run every case; never loses one that was written."""
         if done_before:
-            self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
+            self._progress.note(
+                f"{len(done_before)} cases were finished before; {len(cases)} are left"
+            )
         if self._sampling.rounds > 1:
             often = self._sampling.rounds
             again = "; unclear ones in more" * (self._sampling.target_relative_width < 1)
@@ -248,13 +258,19 @@ class _Run:
         except Terminated as stop:
             exit_code = stop.exit_code
         results = [self._results.get(case.case_id) for case in measured]
-        counts = Counter([*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)])
-        unfinished = sum(one is not None and one.stop_reason in (MORE_ROUNDS, NO_TEAM) for one in results)
+        counts = Counter(
+            [*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)]
+        )
+        unfinished = sum(
+            one is not None and one.stop_reason in (MORE_ROUNDS, NO_TEAM) for one in results
+        )
         # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
         # which no ranks ever started, is partial.
         complete = 0 if counts.get(Status.OK) and not unfinished else EXIT_CODES[Status.SKIPPED]
         worst = next((code for status, code in EXIT_CODES.items() if counts.get(status)), complete)
-        return RunOutcome(self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished)
+        return RunOutcome(
+            self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished
+        )
 
     def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
         """Return the kind of work, the rounds to come, and what was planned for these."""
@@ -279,10 +295,16 @@ class _Run:
             left = [case for case in cases if self._wants_more(case)]
             wanted = guide(left, load_run(self._folder.path))
             new = [case for case in wanted if case.case_id not in done and self._wants_more(case)]
-            cases[:] = dict.fromkeys([*(case for case in cases if case.case_id in self._results), *new])
+            cases[:] = dict.fromkeys(
+                [*(case for case in cases if case.case_id in self._results), *new]
+            )
             further = [asked_of(case) for case in cases if case.case_id not in self._planned]
             if further:
-                kept = [row for row in self._folder.manifest.get(FURTHER_CASES, ()) if row not in further]
+                kept = [
+                    row
+                    for row in self._folder.manifest.get(FURTHER_CASES, ())
+                    if row not in further
+                ]
                 self._folder.describe(
                     planned_cases=len(done) + len(cases), **{FURTHER_CASES: [*kept, *further]}
                 )
@@ -324,13 +346,16 @@ class _Run:
         return True
 
     def _wants_more(self, case: Case) -> bool:
-        result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short
+        result = self._results.get(
+            case.case_id
+        )  # None: the run's time limit cut its first round short
         if result is None:
             return True
         # Variants of a point have as many rounds: what passes later must not be one's alone.
         beside = self._variants[case.point] if case.variant and result.status is Status.OK else ()
         unclear = any(
-            one.stop_reason == MORE_ROUNDS for one in (result, *filter(None, map(self._results.get, beside)))
+            one.stop_reason == MORE_ROUNDS
+            for one in (result, *filter(None, map(self._results.get, beside)))
         )
         return unclear and not self._given_up(case)
 
@@ -347,8 +372,13 @@ class _Run:
         self._progress.case_started(case, number)
         began, self._opening_seconds = time.monotonic(), 0.0
         # What a sample has besides its launches must be the same for all variants of a point.
-        alike = [before, *map(self._results.get, self._variants.get(case.point, ()) if case.variant else ())]
-        launches = next((one.launches_per_sample for one in alike if one and one.launches_per_sample), 0)
+        alike = [
+            before,
+            *map(self._results.get, self._variants.get(case.point, ()) if case.variant else ()),
+        ]
+        launches = next(
+            (one.launches_per_sample for one in alike if one and one.launches_per_sample), 0
+        )
         now = self._measure(case, launches)
         if (now.status is Status.TIMED_OUT or now.stop_reason == NO_TEAM) and self._is_late():
             return  # it was given too little time to be called hung; a resumed run rounds it again
@@ -528,7 +558,11 @@ class _Run:
         self._close()
         for case in {self._team_key(case): case for case in cases}.values():
             with suppress(CannotRun, BackendUnavailable):  # who measures the case says why
-                if not (self._refusal(case) or self._given_up(case) or self._failures[self._team_key(case)]):
+                if not (
+                    self._refusal(case)
+                    or self._given_up(case)
+                    or self._failures[self._team_key(case)]
+                ):
                     self._team(case)
 
     def _close(self) -> None:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, Launch
 from ccbench.cases import Case, capabilities_of
-from ccbench.errors import BackendUnavailable, CcbenchError, MachineError, RunFolderError, UsageError
+from ccbench.errors import (
+    BackendUnavailable,
+    CcbenchError,
+    MachineError,
+    RunFolderError,
+    UsageError,
+)
 from ccbench.machine.files import command_shown
 from ccbench.machine.host import address_space_limit, capture, usable_cores
 from ccbench.model.cluster import Cluster
@@ -64,7 +70,9 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     if launch is None:
         return options
     progress.note("asking the launcher whom it starts, and where")
-    found = discover_ranks(launch, options.ranks, options.hub, options.time_limit_seconds or math.inf)
+    found = discover_ranks(
+        launch, options.ranks, options.hub, options.time_limit_seconds or math.inf
+    )
     if options.nodes not in (None, found.nodes):
         raise UsageError(
             f"--nodes {options.nodes}: the launcher starts ranks on {found.nodes} hosts "
@@ -100,7 +108,9 @@ def context_of(
         return PredictionContext(load_machine(SIMULATION_MACHINE), gpus, options.network)
     stored = folder.manifest.get("machine")
     if isinstance(stored, dict) and len(stored) > 1:  # of GPUs the name alone is kept
-        return PredictionContext(machine_from_plain(stored, folder.path / "run.json"), gpus, options.network)
+        return PredictionContext(
+            machine_from_plain(stored, folder.path / "run.json"), gpus, options.network
+        )
     progress.note("measuring this machine's memory and flags for the predictions (about a second)")
     host = None
     try:

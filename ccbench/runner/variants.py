@@ -25,7 +25,9 @@ OWN_PREFIX = "CCBENCH_"
 
 ALLOW = "--allow-libraries"
 
-_OF_FOLDERS = re.compile(r"(?:^|_)(?:PATH|DIR|FOLDER|HOME|ROOT|PREFIX|FILES?)(?:_|$)", re.IGNORECASE)
+_OF_FOLDERS = re.compile(
+    r"(?:^|_)(?:PATH|DIR|FOLDER|HOME|ROOT|PREFIX|FILES?)(?:_|$)", re.IGNORECASE
+)
 """Words of variables whose value is a path, however it is written."""
 
 _OF_CODE = re.compile(
@@ -84,20 +86,27 @@ def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False
                 raise suite.origin.error(place, f"looks like a secret; {cure}")
             if name.startswith(OWN_PREFIX) or not (name in LOADERS or is_variable_of_library(name)):
                 cure = f"write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or {' or '.join(LOADERS)}"
-                raise suite.origin.error(place, f"is no variable of a library of communication; {cure}")
+                raise suite.origin.error(
+                    place, f"is no variable of a library of communication; {cure}"
+                )
             if not loads_file(name, value):
                 continue
             if relative := _relative(name, value):
                 raise suite.origin.error(
-                    place, f"names {relative}, which is no whole path; write whole paths, from '/' on"
+                    place,
+                    f"names {relative}, which is no whole path; write whole paths, from '/' on",
                 )
-            missing = next((path for path in re.split("[: ]", value) if not os.path.exists(path)), "")
+            missing = next(
+                (path for path in re.split("[: ]", value) if not os.path.exists(path)), ""
+            )
             if name in LOADERS and missing and not elsewhere:
                 cure = "write whole paths of files (LD_PRELOAD) or folders (LD_LIBRARY_PATH) that are there"
                 raise suite.origin.error(place, f"names {missing}, which is not there; {cure}")
         if variant.library and not os.path.isabs(variant.library):
             cure = "write the whole path, from '/' on"
-            raise suite.origin.error(("variants", variant.name, "library"), f"is no whole path; {cure}")
+            raise suite.origin.error(
+                ("variants", variant.name, "library"), f"is no whole path; {cure}"
+            )
         if variant.library and not elsewhere and not os.path.exists(variant.library):
             cure = "write the path of a library, or of the folder that an MPI is installed in"
             raise suite.origin.error(("variants", variant.name, "library"), f"is not there; {cure}")
@@ -117,7 +126,9 @@ def planned_variants(
     alone. elsewhere, allowed, and what is raised: as of ``refuse_variants``.
     """
     refuse_variants(suite, elsewhere, allowed or only_plan)
-    kept = {one: Variant(one.name) if has_files(one) and not allowed else one for one in suite.variants}
+    kept = {
+        one: Variant(one.name) if has_files(one) and not allowed else one for one in suite.variants
+    }
     return suite.model_copy(update={"variants": tuple(kept.values())}), tuple(
         f"variant {bare.name}: its files were not looked into; to run it, add {ALLOW}"
         for variant, bare in kept.items()

@@ -47,7 +47,9 @@ class Algorithm:
         """Return the parameter of a case that asks for none, 0 where there is none."""
         if self.parameter == GROUP:
             return ring.default_group(ranks)
-        return min(max(-(-size_bytes // PIECE_BYTES), 1), MOST_DEFAULT_PIECES) if self.parameter else 0
+        return (
+            min(max(-(-size_bytes // PIECE_BYTES), 1), MOST_DEFAULT_PIECES) if self.parameter else 0
+        )
 
     def unsupported(self, ranks: int, parameter: int) -> str | None:
         """Return the reason why there is no such schedule, or None."""
@@ -56,18 +58,20 @@ class Algorithm:
             return f"all pairs of {ranks} ranks talk in one step, expected {most} ranks at most"
         if self.parameter == GROUP:
             if parameter < 1 or ranks % parameter:
-                return f"groups of {parameter} do not divide {ranks} ranks; take a divisor of {ranks}"
+                return (
+                    f"groups of {parameter} do not divide {ranks} ranks; take a divisor of {ranks}"
+                )
         elif self.parameter and not 1 <= parameter <= MOST_PIECES:
             return f"{parameter} pieces, expected 1 to {MOST_PIECES}"
         return None
 
 
 _MPICH = "Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, 2005"
-_RING = "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009"
-_HALVING = "Rabenseifner, Optimization of collective reduction operations, 2004"
-_TWO_TREES = (
-    "Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009"
+_RING = (
+    "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009"
 )
+_HALVING = "Rabenseifner, Optimization of collective reduction operations, 2004"
+_TWO_TREES = "Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009"
 _PIPELINES = "Pjesivac-Grbovic et al., Performance analysis of MPI collective operations, 2007"
 _VLLM = "vLLM, csrc/custom_all_reduce.cuh, 2024"
 _BLUECONNECT = (
@@ -88,7 +92,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("all_reduce", "recursive_doubling", doubling.recursive_doubling_all_reduce, _MPICH),
     Algorithm("all_reduce", "halving_doubling", doubling.halving_doubling_all_reduce, _HALVING),
     Algorithm("all_reduce", "binary_tree", tree.binary_tree_all_reduce, _PIPELINES, PIECES),
-    Algorithm("all_reduce", "double_binary_tree", tree.double_binary_tree_all_reduce, _TWO_TREES, OF_EACH),
+    Algorithm(
+        "all_reduce", "double_binary_tree", tree.double_binary_tree_all_reduce, _TWO_TREES, OF_EACH
+    ),
     Algorithm("all_reduce", "one_shot", direct.one_shot_all_reduce, _VLLM, all_pairs=True),
     Algorithm("all_reduce", "two_shot", direct.two_shot_all_reduce, _VLLM, all_pairs=True),
     Algorithm("all_reduce", "hierarchical", ring.hierarchical_all_reduce, _BLUECONNECT, GROUP),
@@ -97,7 +103,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("all_gather", "bruck", doubling.bruck_all_gather, _BRUCK),
     Algorithm("all_gather", "direct", direct.direct_all_gather, _CHAN, all_pairs=True),
     Algorithm("reduce_scatter", "ring", ring.ring_reduce_scatter, _RING),
-    Algorithm("reduce_scatter", "recursive_halving", doubling.recursive_halving_reduce_scatter, _MPICH),
+    Algorithm(
+        "reduce_scatter", "recursive_halving", doubling.recursive_halving_reduce_scatter, _MPICH
+    ),
     Algorithm("reduce_scatter", "pairwise", direct.pairwise_reduce_scatter, _MPICH),
     Algorithm("reduce_scatter", "direct", direct.direct_reduce_scatter, _CHAN, all_pairs=True),
     Algorithm("broadcast", "binomial", tree.binomial_broadcast, _MPICH),
@@ -136,7 +144,9 @@ def algorithm_row(collective: str, name: str) -> Algorithm:
     """Return the row of the table; UsageError lists the names when there is none."""
     known = algorithms_of(collective)
     if name not in known:
-        raise UsageError(f"algorithm: {name!r} is not known for {collective}; one of {', '.join(known)}")
+        raise UsageError(
+            f"algorithm: {name!r} is not known for {collective}; one of {', '.join(known)}"
+        )
     return _BY_NAME[collective, name]
 
 
@@ -147,7 +157,9 @@ def parse_algorithm(text: str) -> tuple[str, int | None]:
         return name, None
     # isdigit alone would let other scripts' digits through, and int() also takes "+8", " 8" and "1_0".
     if not name or not (number.isascii() and number.isdigit()) or int(number) < 1:
-        raise UsageError(f"algorithm: {text!r} is not a name or name:number; write 'ring' or 'chain:8'")
+        raise UsageError(
+            f"algorithm: {text!r} is not a name or name:number; write 'ring' or 'chain:8'"
+        )
     return name, int(number)
 
 
@@ -186,7 +198,9 @@ def schedule_for(
 
 
 @lru_cache(maxsize=128)
-def _made(collective: str, name: str, ranks: int, root: int, parameter: int, prove: bool) -> Schedule:
+def _made(
+    collective: str, name: str, ranks: int, root: int, parameter: int, prove: bool
+) -> Schedule:
     if not prove:
         return relabelled(_BY_NAME[collective, name].build(ranks, parameter), root)
     # The same object as unproven: what is known of a schedule is kept by its identity.

@@ -168,7 +168,9 @@ def _step(schedule: Schedule, step: Step, total: int) -> Iterator[str]:
 
 def _cells(state: Contributions) -> list[list[str]]:
     schedule = state.schedule
-    return [[state.show(rank, slot) for slot in range(schedule.slots)] for rank in range(schedule.ranks)]
+    return [
+        [state.show(rank, slot) for slot in range(schedule.slots)] for rank in range(schedule.ranks)
+    ]
 
 
 def _table(schedule: Schedule, before: list[list[str]], after: list[list[str]]) -> Iterator[str]:
@@ -179,8 +181,14 @@ def _table(schedule: Schedule, before: list[list[str]], after: list[list[str]]) 
     heads = [slot_name(schedule, slot) for slot in range(schedule.slots)]
     if schedule.slots == schedule.pieces:
         heads = [f"slot {head}" for head in heads]
-    widths = [max(len(head), *(len(cells[column]) for cells in marked)) for column, head in enumerate(heads)]
-    for name, cells in (("", heads), *((f"rank {rank}", cells) for rank, cells in enumerate(marked))):
+    widths = [
+        max(len(head), *(len(cells[column]) for cells in marked))
+        for column, head in enumerate(heads)
+    ]
+    for name, cells in (
+        ("", heads),
+        *((f"rank {rank}", cells) for rank, cells in enumerate(marked)),
+    ):
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
         yield f"  {name:<6} | {' '.join(padded)}".rstrip()
 

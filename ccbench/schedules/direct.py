@@ -11,7 +11,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from ccbench.schedules.schedule import Advance, Phase, Schedule, everyone, ordered_pairs, phase, schedule
+from ccbench.schedules.schedule import (
+    Advance,
+    Phase,
+    Schedule,
+    everyone,
+    ordered_pairs,
+    phase,
+    schedule,
+)
 
 
 def _pull_and_combine(ranks: int) -> Phase:

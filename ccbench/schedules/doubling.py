@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccbench.schedules.schedule import Indices, Phase, Schedule, distances_up_to, everyone, phase, schedule
+from ccbench.schedules.schedule import (
+    Indices,
+    Phase,
+    Schedule,
+    distances_up_to,
+    everyone,
+    phase,
+    schedule,
+)
 from ccbench.schedules.tree import gather_phases
 
 
@@ -48,12 +56,17 @@ def core_of(ranks: int) -> Core:
 
 def halving(core: Core, starts: Indices) -> list[Phase]:
     """Recursive halving: core position i ends with the slots [starts[i], starts[i + 1]) fully combined."""
-    return [_exchange(core, starts, distance, send_partners=True) for distance in _distances(core.size)[::-1]]
+    return [
+        _exchange(core, starts, distance, send_partners=True)
+        for distance in _distances(core.size)[::-1]
+    ]
 
 
 def doubling(core: Core, starts: Indices) -> list[Phase]:
     """Recursive doubling: core position i starts with [starts[i], starts[i + 1]), all end with all."""
-    return [_exchange(core, starts, distance, send_partners=False) for distance in _distances(core.size)]
+    return [
+        _exchange(core, starts, distance, send_partners=False) for distance in _distances(core.size)
+    ]
 
 
 def _distances(size: int) -> list[int]:
@@ -192,10 +205,14 @@ def bruck_all_to_all(ranks: int, parameter: int) -> Schedule:
         first = np.arange(distance, ranks, 2 * distance, dtype=np.int32)
         width = np.tile(np.minimum(distance, ranks - first), ranks)
         source = np.repeat(rank, len(first))
-        shifts.append(phase(source, (source + distance) % ranks, work + np.tile(first, ranks), width=width))
+        shifts.append(
+            phase(source, (source + distance) % ranks, work + np.tile(first, ranks), width=width)
+        )
     receiver, travelled = np.repeat(rank, ranks), np.tile(rank, ranks)
     arrived = phase(receiver, receiver, work + travelled, ranks + (receiver - travelled) % ranks)
-    return schedule("all_to_all", "bruck", ranks, ranks, [by_distance, *shifts, arrived], work_regions=1)
+    return schedule(
+        "all_to_all", "bruck", ranks, ranks, [by_distance, *shifts, arrived], work_regions=1
+    )
 
 
 def dissemination_barrier(ranks: int, parameter: int) -> Schedule:

@@ -86,11 +86,17 @@ class Layout:
         if not self.sent:
             return
         if self.in_place:
-            raise ScheduleError(f"{name}: blocks of different sizes cannot be in place; take two buffers")
+            raise ScheduleError(
+                f"{name}: blocks of different sizes cannot be in place; take two buffers"
+            )
         if len(self.sent) != ranks or any(len(row) != ranks for row in self.sent):
-            raise ScheduleError(f"{name}: amounts of {len(self.sent)} sources, expected {ranks} by {ranks}")
+            raise ScheduleError(
+                f"{name}: amounts of {len(self.sent)} sources, expected {ranks} by {ranks}"
+            )
         if self.schedule.slots != 2 * ranks or not collective(name).blocked:
-            raise ScheduleError(f"{name} {self.schedule.algorithm}: its blocks cannot differ in size")
+            raise ScheduleError(
+                f"{name} {self.schedule.algorithm}: its blocks cannot differ in size"
+            )
 
     def slot_elements(self, rank: int, slot: int) -> int:
         """Return a slot's elements: a whole block, or its share of a buffer cut as evenly as possible."""
@@ -173,7 +179,9 @@ class Value:
 
     def last_read_step(self, but_by: int) -> int:
         """Return the last step in which anything but value ``but_by`` reads this one."""
-        return max((read.step for read in self.reads if read.reader != but_by), default=BEFORE_FIRST_STEP)
+        return max(
+            (read.step for read in self.reads if read.reader != but_by), default=BEFORE_FIRST_STEP
+        )
 
 
 @dataclass
@@ -257,7 +265,9 @@ class Placement:
         for value in self._versions.values:
             if value.place is None:
                 place = wanted.get(value.number)
-                value.place = place if place and self._is_free(place, value) else self._work_place(value)
+                value.place = (
+                    place if place and self._is_free(place, value) else self._work_place(value)
+                )
             self.occupants.setdefault(value.place, []).append(value)
         # What could not end in its output buffer is copied there after the last step.
         step, stray = self._versions.last_step + 1, False
@@ -283,7 +293,10 @@ class Placement:
             at_home = True
             following: Value | None = None
             for value in reversed(chain):
-                if following is not None and value.last_read_step(following.number) >= following.step:
+                if (
+                    following is not None
+                    and value.last_read_step(following.number) >= following.step
+                ):
                     at_home = not at_home
                 if at_home:
                     wanted[value.number] = home
@@ -299,7 +312,10 @@ class Placement:
             not held.is_output
             and held.step < value.step
             and held.last_read_step(value.number) < value.step
-            and (value.number not in (read.reader for read in held.reads) or held.number == accumulator)
+            and (
+                value.number not in (read.reader for read in held.reads)
+                or held.number == accumulator
+            )
             for held in self.occupants.get(place, ())
         )
 

@@ -111,18 +111,24 @@ class Contributions:
             twice = order[np.flatnonzero(key[1:] == key[:-1])[0]]
             writers = int(np.sum((target == target[twice]) & (slot == slot[twice])))
             raise self._error(
-                step, target[twice], slot[twice],
+                step,
+                target[twice],
+                slot[twice],
                 f"is written by {writers} flows at once, expected one; only phases that combine with "
                 "fan_in may do that",
-            )  # fmt: skip
+            )
         return order.astype(np.int32), first.astype(np.int32)
 
-    def _check_combinable(self, step: Step, pieces: Indices, target: Indices, slot: Indices) -> None:
+    def _check_combinable(
+        self, step: Step, pieces: Indices, target: Indices, slot: Indices
+    ) -> None:
         if not self.row.reduces and self.row.moves_data:
             raise self._error(
-                step, target[0], slot[0],
+                step,
+                target[0],
+                slot[0],
                 f"is combined into, but {self.row.name} has nothing to combine; copy instead",
-            )  # fmt: skip
+            )
         there = self.piece[target, slot]
         wrong = np.flatnonzero(there != pieces)
         if len(wrong) == 0:
@@ -179,7 +185,9 @@ def check_form(schedule: Schedule) -> None:
     name = f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}"
     row = collective(schedule.collective)
     if schedule.ranks < 1 or schedule.pieces < 1:
-        raise ScheduleError(f"{name}: {schedule.pieces} pieces, expected one rank and one piece at least")
+        raise ScheduleError(
+            f"{name}: {schedule.pieces} pieces, expected one rank and one piece at least"
+        )
     if row.blocked and schedule.pieces != schedule.ranks:
         raise ScheduleError(f"{name}: {schedule.pieces} pieces, expected one block for each rank")
     if row.rooted and not 0 <= schedule.root < schedule.ranks:
@@ -215,7 +223,9 @@ def check_form(schedule: Schedule) -> None:
                 )
 
 
-def _wrong_output(state: Contributions, rank: int, slot: int, expected: NDArray[np.int16], piece: int) -> str:
+def _wrong_output(
+    state: Contributions, rank: int, slot: int, expected: NDArray[np.int16], piece: int
+) -> str:
     schedule, held = state.schedule, state.counts[rank, slot]
     where = (
         f"{schedule.collective} {schedule.algorithm}, {schedule.ranks} ranks: after the last step: "
@@ -224,7 +234,9 @@ def _wrong_output(state: Contributions, rank: int, slot: int, expected: NDArray[
     if state.piece[rank, slot] == NOTHING:
         return f"{where} holds nothing, expected piece {piece_name(piece)}"
     # Of an output that only lacks something, what is missing says more than what it should have been.
-    missing = [f"{piece_name(piece)}{origin}" for origin in np.flatnonzero((expected > 0) & (held == 0))]
+    missing = [
+        f"{piece_name(piece)}{origin}" for origin in np.flatnonzero((expected > 0) & (held == 0))
+    ]
     if state.piece[rank, slot] == piece and missing and not np.any(held[expected == 0]):
         return f"{where} holds {state.show(rank, slot)}; missing: {', '.join(missing)}"
     wanted = "+".join(f"{piece_name(piece)}{origin}" for origin in np.flatnonzero(expected))

@@ -146,7 +146,9 @@ def hierarchical_all_reduce(ranks: int, parameter: int) -> Schedule:
 
     def inside(first_share: Indices, *, reduces: bool) -> Phase:
         slot = share * (first_share % group)
-        return phase(rank, right, slot, width=share, reduces=reduces, repeat=group - 1, advance=backwards)
+        return phase(
+            rank, right, slot, width=share, reduces=reduces, repeat=group - 1, advance=backwards
+        )
 
     # Between groups, flow s belongs to slot s: piece s mod m of the share of position s div m. It keeps its
     # slot and moves to the next group in every step, because ranks wrap around at p = m g where slots would

@@ -105,7 +105,9 @@ class Schedule:
     @property
     def steps(self) -> int:
         """Communication steps, repeats counted; steps of local moves only are not counted."""
-        return sum(phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target)))
+        return sum(
+            phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target))
+        )
 
     def wrapped(self, slots: Indices, offset: int | Indices) -> Indices:
         """Return ``slots`` moved by ``offset``, each inside its own region of ``pieces`` slots."""
@@ -118,8 +120,12 @@ class Schedule:
         if bool(np.all(width == 1)):
             return step.source, step.source_slot, step.target, step.target_slot
         flow = np.repeat(np.arange(len(width)), width)
-        within = (np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)).astype(np.int32)
-        read, written = (self.wrapped(slots[flow], within) for slots in (step.source_slot, step.target_slot))
+        within = (np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)).astype(
+            np.int32
+        )
+        read, written = (
+            self.wrapped(slots[flow], within) for slots in (step.source_slot, step.target_slot)
+        )
         return step.source[flow], read, step.target[flow], written
 
     def expanded(self) -> Iterator[Step]:

@@ -169,13 +169,23 @@ def up_and_down(edges: Edges, pieces: int) -> list[Phase]:
     """``pieces`` pieces per edge travel up one behind the other, combined, and then down, copied."""
     depth = int(edges.depth.max(initial=0))
     # The deepest begin, so that a rank's children reach it in one step and it sends on in the next.
-    up = _pipelined(edges.child, edges.parent, edges.first_slot, depth - edges.depth, pieces, reduces=True)
-    down = _pipelined(edges.parent, edges.child, edges.first_slot, edges.depth - 1, pieces, reduces=False)
+    up = _pipelined(
+        edges.child, edges.parent, edges.first_slot, depth - edges.depth, pieces, reduces=True
+    )
+    down = _pipelined(
+        edges.parent, edges.child, edges.first_slot, edges.depth - 1, pieces, reduces=False
+    )
     return up + down
 
 
 def _pipelined(
-    source: Indices, target: Indices, first_slot: Indices, start: Indices, pieces: int, *, reduces: bool
+    source: Indices,
+    target: Indices,
+    first_slot: Indices,
+    start: Indices,
+    pieces: int,
+    *,
+    reduces: bool,
 ) -> list[Phase]:
     """Edge i carries piece t - start[i] in step t; steps with the same busy edges make one phase.
 
@@ -228,4 +238,6 @@ def double_binary_tree_all_reduce(ranks: int, parameter: int) -> Schedule:
         np.concatenate([one.first_slot, other.first_slot]),
     )
     phases = up_and_down(both, parameter)
-    return schedule("all_reduce", "double_binary_tree", ranks, 2 * parameter, phases, parameter=parameter)
+    return schedule(
+        "all_reduce", "double_binary_tree", ranks, 2 * parameter, phases, parameter=parameter
+    )

@@ -61,9 +61,15 @@ class FileKind:
 SUITE_FILE = FileKind("suite", "at least 'sweep:' with a collective")
 
 MACHINE_FILE = FileKind(
-    "description of a machine", "keys with values", "smaller", MachineError,
-    most_bytes=LARGEST_YAML_BYTES, most_nodes=LARGEST_YAML_BYTES, most_digits=4000, deepest=DEEPEST,
-)  # fmt: skip
+    "description of a machine",
+    "keys with values",
+    "smaller",
+    MachineError,
+    most_bytes=LARGEST_YAML_BYTES,
+    most_nodes=LARGEST_YAML_BYTES,
+    most_digits=4000,
+    deepest=DEEPEST,
+)
 """Of topologies, machines and clusters."""
 
 Steps = tuple[str | int, ...]
@@ -73,9 +79,18 @@ _INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _WORDS = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-}  # fmt: skip
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
 
 
 _INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
@@ -148,7 +163,9 @@ def read_document(content: bytes, place: str, kind: FileKind = SUITE_FILE) -> Do
         for character in "" if row.isprintable() else row.removesuffix("\r"):
             if character != "\t" and unicodedata.category(character) in _INVISIBLE:
                 code = f"U+{ord(character):04X}"
-                raise kind.raises(f"{place}:{line}: holds the invisible character {code}; delete it")
+                raise kind.raises(
+                    f"{place}:{line}: holds the invisible character {code}; delete it"
+                )
     composer = _Composer(place, kind)
     try:
         tree = composer.document(text)
@@ -198,7 +215,9 @@ class _Composer:
         mark = problem.problem_mark or problem.context_mark
         where = f"{self.place}:{mark.line + 1}" if mark else self.place
         # Parsers read ahead, and some have a limit of nesting of their own, which they reach before ``node``.
-        steps = ((letter in "[{") - (letter in "]}") for letter in text[: mark.index if mark else None])
+        steps = (
+            (letter in "[{") - (letter in "]}") for letter in text[: mark.index if mark else None]
+        )
         if max(accumulate(steps), default=0) > self.kind.deepest:
             return self.kind.raises(f"{where}: {self.too_deep()}")
         parts = [text for text in (problem.context, problem.problem) if text]
@@ -219,7 +238,9 @@ class _Composer:
         self.nodes += 1
         if self.nodes > self.kind.most_nodes:
             raise self.error(
-                path, event, f"more than {self.kind.most_nodes} values; write ranges instead of lists"
+                path,
+                event,
+                f"more than {self.kind.most_nodes} values; write ranges instead of lists",
             )
         if len(path) > self.kind.deepest:
             raise self.error((), event, self.too_deep())
@@ -232,7 +253,10 @@ class _Composer:
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
-            return [self.node(item, events, (*path, index)) for index, item in enumerate(_until_end(events))]
+            return [
+                self.node(item, events, (*path, index))
+                for index, item in enumerate(_until_end(events))
+            ]
         return self.mapping(events, path)
 
     def mapping(self, events: Iterator[Any], path: Steps) -> dict[str, Any]:
@@ -240,13 +264,19 @@ class _Composer:
 
         tree: dict[str, Any] = {}
         for key in _until_end(events):
-            if not isinstance(key, yaml.ScalarEvent) or key.anchor is not None or key.tag is not None:
+            if (
+                not isinstance(key, yaml.ScalarEvent)
+                or key.anchor is not None
+                or key.tag is not None
+            ):
                 raise self.error(path, key, "a key is not a plain word; write 'key: value'")
             here = (*path, key.value)
             if key.value in tree:
                 first = self.lines[here]
                 self.lines[here] = _line(key)
-                raise self.error(here, key, f"the key is given twice, first on line {first}; keep one")
+                raise self.error(
+                    here, key, f"the key is given twice, first on line {first}; keep one"
+                )
             self.lines[here] = _line(key)
             tree[key.value] = self.node(next(events), events, here)
         return tree
@@ -260,7 +290,9 @@ class _Composer:
         if _INTEGER.fullmatch(text):
             return int(self.bounded(text, event, path))
         if _NOT_FINITE.fullmatch(text):
-            raise self.error(path, event, f"{shown(text)} is not a number to work with; write a finite one")
+            raise self.error(
+                path, event, f"{shown(text)} is not a number to work with; write a finite one"
+            )
         if _FLOAT.fullmatch(text):
             number = float(text)
             if not math.isfinite(number):
@@ -271,7 +303,9 @@ class _Composer:
     def bounded(self, text: str, event: Any, path: Steps) -> str:
         most = self.kind.most_digits
         if len(text.lstrip("+-0")) > most:
-            raise self.error(path, event, f"a number of more than {most} digits; write a smaller one")
+            raise self.error(
+                path, event, f"a number of more than {most} digits; write a smaller one"
+            )
         return text
 
 
@@ -306,16 +340,22 @@ def read_machine_document(path: str | Path) -> Any:
     where = Path(path)
     is_json = where.suffix.lower() == ".json"
     if not is_json and where.suffix.lower() not in {".yaml", ".yml"}:
-        raise MachineError(f"{where}: is neither .json nor .yaml; name a file of one of these kinds")
+        raise MachineError(
+            f"{where}: is neither .json nor .yaml; name a file of one of these kinds"
+        )
     limit = LARGEST_JSON_BYTES if is_json else LARGEST_YAML_BYTES
     try:
         with open_file(where) as file:
             content = file.read(limit + 1)
         text = content.decode()
     except OSError as error:
-        raise MachineError(f"{where}: cannot be read ({error.strerror}); name a machine's file") from None
+        raise MachineError(
+            f"{where}: cannot be read ({error.strerror}); name a machine's file"
+        ) from None
     except (UnicodeDecodeError, ValueError):
-        raise MachineError(f"{where}: is not UTF-8 text; a {MACHINE_FILE.name} is JSON or YAML") from None
+        raise MachineError(
+            f"{where}: is not UTF-8 text; a {MACHINE_FILE.name} is JSON or YAML"
+        ) from None
     try:
         return parse_json(text, str(where)) if is_json else parse_yaml(text, str(where))
     except MachineError as error:
@@ -326,7 +366,9 @@ def read_machine_document(path: str | Path) -> Any:
 def parse_json(text: str, place: str) -> Any:
     """Plain value of JSON text; ``place`` begins every error. Raises MachineError."""
     if len(text) > LARGEST_JSON_BYTES:
-        raise MachineError(f"{place}: is larger than {LARGEST_JSON_BYTES} bytes; no {MACHINE_FILE.name} is")
+        raise MachineError(
+            f"{place}: is larger than {LARGEST_JSON_BYTES} bytes; no {MACHINE_FILE.name} is"
+        )
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is not a number of JSON")
@@ -340,8 +382,14 @@ def parse_json(text: str, place: str) -> Any:
     try:
         plain = json.loads(text, object_pairs_hook=mapping, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        problem = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
-        if "int_max_str_digits" in problem:  # Python's own words advise its programmer, not the file's author
+        problem = (
+            "nested too deeply"
+            if isinstance(error, RecursionError)
+            else " ".join(str(error).split())
+        )
+        if (
+            "int_max_str_digits" in problem
+        ):  # Python's own words advise its programmer, not the file's author
             problem = "a number has more digits than any quantity"
         raise MachineError(f"{place}: not valid JSON ({problem}); mend the text there") from None
     check_plain(plain, place)
@@ -389,7 +437,9 @@ def check_plain(value: Any, place: str) -> None:
             waiting += [(entry, f"{where}[{index}]", depth + 1) for index, entry in enumerate(part)]
         elif isinstance(part, float):
             if not math.isfinite(part):
-                raise MachineError(f"{where}: {part} is not a finite number; leave it out or write null")
+                raise MachineError(
+                    f"{where}: {part} is not a finite number; leave it out or write null"
+                )
         elif not (part is None or type(part) in {str, bool, int}):
             raise MachineError(f"{where}: {shown(part)} is not a JSON value; write text in quotes")
 
@@ -418,7 +468,14 @@ def read_installed(path: Path, make: Callable[[Any], T] = lambda plain: plain) -
         return make(plain)
     except OSError as error:
         reason = str(error.strerror)
-    except (yaml.YAMLError, MachineError, LookupError, TypeError, AttributeError, ValueError) as error:
+    except (
+        yaml.YAMLError,
+        MachineError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+    ) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
     raise MachineError(f"{path}: missing or damaged ({reason}); reinstall ccbench")
 

@@ -73,7 +73,8 @@ class _Values:
 def _parted(lacks: Mapping[Any, str]) -> _Values:
     """lacks: by value what is missing for it, in words; '' where nothing is."""
     return _Values(
-        tuple(value for value, lack in lacks.items() if not lack), Counter(filter(None, lacks.values()))
+        tuple(value for value, lack in lacks.items() if not lack),
+        Counter(filter(None, lacks.values())),
     )
 
 
@@ -116,25 +117,46 @@ class _Block:
         settings = {name: has for name, has in values.items() if name not in INNER}
         for *chosen, work, dtype in product(*settings.values(), values["work"], values["dtype"]):
             varied = Case(
-                suite_name, self.backend, row.name, "", dtype, "", 0, 0, self.ranks, nodes=nodes,
-                **dict(zip(settings, chosen, strict=True)), **work,
-            )  # fmt: skip
+                suite_name,
+                self.backend,
+                row.name,
+                "",
+                dtype,
+                "",
+                0,
+                0,
+                self.ranks,
+                nodes=nodes,
+                **dict(zip(settings, chosen, strict=True)),
+                **work,
+            )
             group_ranks = varied.group_ranks
             # Sizes are rounded down to whole elements of each block, and each point is there once.
             points = [(0, 0)]
             if row.sized:
                 item_bytes = ITEM_BYTES[dtype]
                 counts = (
-                    row.count_for(size, group_ranks, item_bytes) for size in size_points(self.sweep.size)
+                    row.count_for(size, group_ranks, item_bytes)
+                    for size in size_points(self.sweep.size)
                 )
-                points = [(row.size_bytes(n, group_ranks, item_bytes), n) for n in dict.fromkeys(counts)]
+                points = [
+                    (row.size_bytes(n, group_ranks, item_bytes), n) for n in dict.fromkeys(counts)
+                ]
             # Nothing else runs while something is computed, and everybody computes.
             plain = varied.everybody and not varied.concurrent
             modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
-            for algorithm, op, root, in_place, (mode, computing), (size_bytes, count), variant in product(
-                values["algorithm"], values["op"], values["root"], values["in_place"], modes, points,
+            for algorithm, op, root, in_place, (mode, computing), (
+                size_bytes,
+                count,
+            ), variant in product(
+                values["algorithm"],
+                values["op"],
+                values["root"],
+                values["in_place"],
+                modes,
+                points,
                 values["variant"],
-            ):  # fmt: skip
+            ):
                 if root < group_ranks:
                     yield replace(
                         varied,
@@ -164,7 +186,9 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
     """
     for backend in context.backends or ():
         if backend not in backend_names():
-            raise UsageError(f"backend {shown(backend)} is not known; {suggestion(backend, backend_names())}")
+            raise UsageError(
+                f"backend {shown(backend)} is not known; {suggestion(backend, backend_names())}"
+            )
     if context.ranks is not None and not 1 <= context.ranks <= MOST_RANKS:
         raise UsageError(f"{context.ranks} ranks cannot be; give 1 to {MOST_RANKS}")
     blocks: list[_Block] = []
@@ -181,7 +205,9 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
                     f"asks for more than {MOST_POINTS:,} cases on {', '.join(_backends(suite, context))}; "
                     "take fewer sizes, dtypes or ranks",
                 )
-    cases = tuple(dict.fromkeys(case for block in blocks for case in block.cases(suite.name, context.nodes)))
+    cases = tuple(
+        dict.fromkeys(case for block in blocks for case in block.cases(suite.name, context.nodes))
+    )
     if not cases:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
     if suite.order == "interleaved":
@@ -224,10 +250,16 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         asked = [mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data]
         asked = ["isolated"] if name in SETUPS else asked
         named = suite.variants or (Variant(),)
-        variants = _parted({one: "" if offers(backend, "variant", one.name) else "variants" for one in named})
-        modes = _parted({mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked})
+        variants = _parted(
+            {one: "" if offers(backend, "variant", one.name) else "variants" for one in named}
+        )
+        modes = _parted(
+            {mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked}
+        )
         meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
-        modes = replace(modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))])
+        modes = replace(
+            modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))]
+        )
         algorithms = _Values(sweep.algorithm)
         if sweep.algorithm != ("default",):
             offered = context.algorithms_of(backend, name)
@@ -235,7 +267,10 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             all_offered = {"all": offered or ("default",)}
             wanted = [one for word in sweep.algorithm for one in all_offered.get(word, (word,))]
             algorithms = _parted(
-                {one: "" if _base(one) in bases else f"{name} with algorithm {one}" for one in wanted}
+                {
+                    one: "" if _base(one) in bases else f"{name} with algorithm {one}"
+                    for one in wanted
+                }
             )
         values = {
             axis.name: _values(axis, sweep, backend, row)
@@ -250,7 +285,10 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             else:
                 # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
                 roots = _parted(
-                    {root: "" if root < ranks else f"root of {ranks} ranks: {root}" for root in sweep.root}
+                    {
+                        root: "" if root < ranks else f"root of {ranks} ranks: {root}"
+                        for root in sweep.root
+                    }
                 )
             every = {
                 "mode": modes,
@@ -388,5 +426,7 @@ def selected(cases: tuple[Case, ...], only: str | None) -> tuple[Case, ...]:
         if is_of_size and all(word in label for word in words):
             chosen.append(case)
     if not chosen:
-        raise UsageError(f"only {shown(only)} matches none of {len(cases)} cases, such as {cases[0].label!r}")
+        raise UsageError(
+            f"only {shown(only)} matches none of {len(cases)} cases, such as {cases[0].label!r}"
+        )
     return tuple(chosen)

@@ -84,7 +84,9 @@ def read_layout(value: Any) -> LayoutSizes:
     if isinstance(value, tuple):
         value = dict(value)
     if not isinstance(value, Mapping) or not value:
-        raise MisfitError(f"{shown(value)} is not a layout; write sizes of axes such as {{tp: 2, pp: 2}}")
+        raise MisfitError(
+            f"{shown(value)} is not a layout; write sizes of axes such as {{tp: 2, pp: 2}}"
+        )
     for key in value:
         if key not in _LAYOUT_KEYS:
             raise MisfitError(f"unknown key; {suggestion(key, _LAYOUT_KEYS)}", str(key))
@@ -94,7 +96,9 @@ def read_layout(value: Any) -> LayoutSizes:
             sizes[name] = read_at((name,), _order, value[name])
         else:
             sizes[name] = read_at(
-                (name,), lambda size: whole_number(size, 1, MOST_RANKS, "number of ranks"), value[name]
+                (name,),
+                lambda size: whole_number(size, 1, MOST_RANKS, "number of ranks"),
+                value[name],
             )
     if "dp" in sizes:
         # Without dp it takes what the other axes leave of the ranks; with it, all sizes are said.
@@ -123,7 +127,9 @@ def _order(value: Any) -> str:
 def read_group_expressions(value: Any) -> tuple[str, ...]:
     """Expressions and axes; ``all`` for all ranks together; a list of lists of ranks is one value."""
     groups = value if _is_list(value) else ()
-    if groups and all(_is_list(group) and all(isinstance(rank, int) for rank in group) for group in groups):
+    if groups and all(
+        _is_list(group) and all(isinstance(rank, int) for rank in group) for group in groups
+    ):
         value = [value]
     return several("expression", _groups)(value)
 
@@ -137,7 +143,9 @@ def _groups(item: Any) -> str:
         if int(found[1]) > MOST_ROUNDS:
             raise MisfitError(f"{found[1]} matchings; write at most {MOST_ROUNDS}")
         return item
-    return read_groups(item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]"))
+    return read_groups(
+        item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]")
+    )
 
 
 def is_axis(item: Any) -> bool:
@@ -153,7 +161,9 @@ read_group_modes = words("group mode", GROUP_MODES)
 
 def read_within(value: Any) -> int | str:
     """Where pairs are made: 'all', 'rail', or inside blocks of so many consecutive units."""
-    return value if value in ("all", "rail") else whole_number(value, 2, MOST_RANKS, "number of nodes")
+    return (
+        value if value in ("all", "rail") else whole_number(value, 2, MOST_RANKS, "number of nodes")
+    )
 
 
 def _concurrent(item: Any) -> str:
@@ -182,9 +192,9 @@ def read_traffics(value: Any) -> tuple[str, ...]:
     rows = value if _is_list(value) else ()
     if rows and all(_is_list(row) and not any(map(_is_list, row)) for row in rows):
         value = [value]
-    return several("traffic", lambda item: read_traffic(item if isinstance(item, str) else _as_text(item)))(
-        value
-    )
+    return several(
+        "traffic", lambda item: read_traffic(item if isinstance(item, str) else _as_text(item))
+    )(value)
 
 
 def _as_text(item: Any) -> str:
@@ -219,7 +229,11 @@ read_pairs = several("pair", _pair)
 def check_layout(sweep: Sweep) -> None:
     """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
     named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
-    named += [("concurrent", axis) for _, axis in map(_parts_of, sweep.concurrent) if axis and is_axis(axis)]
+    named += [
+        ("concurrent", axis)
+        for _, axis in map(_parts_of, sweep.concurrent)
+        if axis and is_axis(axis)
+    ]
     if not sweep.layout:
         for key, axis in named:
             raise MisfitError(f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key)
@@ -231,7 +245,9 @@ def check_layout(sweep: Sweep) -> None:
         # What is left over, dp, may have any size, and what experts leave over likewise.
         parts = set(axis.split("-"))
         if parts <= {"tp", "cp", "ep", "pp"} and all(sizes.get(name, 1) == 1 for name in parts):
-            raise MisfitError(f"{axis!r} has one rank in this layout; give it a size in 'layout'", key)
+            raise MisfitError(
+                f"{axis!r} has one rank in this layout; give it a size in 'layout'", key
+            )
     if isinstance(sweep.ranks, tuple):
         problems = []
         for ranks in sweep.ranks:
@@ -276,9 +292,12 @@ def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool, nodes: int = 1
                 for traffic in _traffics(sweep.traffic, row, len(members[0])):
                     for pair in pairs_of(named, row, ranks):
                         yield {
-                            "pair": pair, "groups": groups, "active_group": alone,
-                            "concurrent": concurrent, "traffic": traffic,
-                        }  # fmt: skip
+                            "pair": pair,
+                            "groups": groups,
+                            "active_group": alone,
+                            "concurrent": concurrent,
+                            "traffic": traffic,
+                        }
 
 
 def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]:
@@ -301,7 +320,9 @@ def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
     as they are written.
     """
     seen = set()
-    for expression in (one for asked in sweep.groups for one in rounds_of(asked, sweep, ranks, nodes)):
+    for expression in (
+        one for asked in sweep.groups for one in rounds_of(asked, sweep, ranks, nodes)
+    ):
         try:
             spelled = _spelled(expression, sweep.layout, ranks)
             groups = parse_groups(spelled, ranks)
@@ -342,7 +363,9 @@ def rounds_of(expression: str, sweep: Sweep, ranks: int, nodes: int) -> Iterator
 def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
     """As cases have it: an axis with its layout. UsageError where so many ranks cannot form it."""
     if expression and ranks > MOST_GROUPED_RANKS:
-        raise UsageError(f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}")
+        raise UsageError(
+            f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}"
+        )
     if expression and is_axis(expression):
         expression = f"{expression} of {make_layout(dict(layout), ranks)}"
     parse_groups(expression, ranks)
@@ -395,6 +418,10 @@ def _traffics(asked: Sequence[str], row: Collective, group_ranks: int) -> Iterat
     for traffic in asked:
         # A matrix has a row for each rank of a group; formulas are of any number of ranks.
         is_matrix = traffic.startswith("[")
-        fits = len(json.loads(traffic)) == group_ranks if is_matrix else group_ranks <= MOST_UNEVEN_RANKS
+        fits = (
+            len(json.loads(traffic)) == group_ranks
+            if is_matrix
+            else group_ranks <= MOST_UNEVEN_RANKS
+        )
         if not traffic or fits:
             yield traffic

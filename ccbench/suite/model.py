@@ -71,7 +71,9 @@ def _seconds(lowest: float) -> Reads:
     def read(value: Any) -> float:
         seconds = parse_duration(value)
         if not lowest <= seconds <= LONGEST_SECONDS:
-            raise MisfitError(f"{shown(value)} is out of range; write {lowest:g} s to {LONGEST_SECONDS:g} s")
+            raise MisfitError(
+                f"{shown(value)} is out of range; write {lowest:g} s to {LONGEST_SECONDS:g} s"
+            )
         return seconds
 
     schema = {"type": "string", "examples": ["500 ms", "1m30s"]}
@@ -82,7 +84,9 @@ def _fraction(lowest: float, highest: float) -> Reads:
     def read(value: Any) -> float:
         fraction = parse_fraction(value)
         if not lowest <= fraction <= highest:
-            raise MisfitError(f"{shown(value)} is out of range; write {lowest:.1%} to {highest:.1%}")
+            raise MisfitError(
+                f"{shown(value)} is out of range; write {lowest:.1%} to {highest:.1%}"
+            )
         return fraction
 
     return Reads(read, {"type": ["string", "number"], "examples": ["95%", 0.95]})
@@ -96,7 +100,9 @@ def _whole(lowest: int, highest: int) -> Reads:
 
 
 def _texts(read: Callable[[Any], tuple[str, ...]], *types: str) -> Reads:
-    return Reads(read, one_or_many({"type": types[0] if len(types) == 1 else list(types)}), write=list)
+    return Reads(
+        read, one_or_many({"type": types[0] if len(types) == 1 else list(types)}), write=list
+    )
 
 
 def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
@@ -113,9 +119,13 @@ def _values(axis: Axis) -> Reads:
     return Reads(numbers(axis.noun, lowest, highest), schema, write=list)
 
 
-_read_name = one_text("name for a run folder", _NAME.fullmatch, "letters, digits, '.', '_', '-', at most 64")
+_read_name = one_text(
+    "name for a run folder", _NAME.fullmatch, "letters, digits, '.', '_', '-', at most 64"
+)
 _read_question = one_text(
-    "question", lambda text: len(text) <= LONGEST_QUESTION, f"a text of at most {LONGEST_QUESTION} letters"
+    "question",
+    lambda text: len(text) <= LONGEST_QUESTION,
+    f"a text of at most {LONGEST_QUESTION} letters",
 )
 
 
@@ -142,7 +152,9 @@ _LAYOUT_SCHEMA: dict[str, Any] = {
 }
 
 
-_LAYOUT = Reads(grouping.read_layout, _LAYOUT_SCHEMA, write=lambda sizes: dict(sizes) or grouping.NO_LAYOUT)
+_LAYOUT = Reads(
+    grouping.read_layout, _LAYOUT_SCHEMA, write=lambda sizes: dict(sizes) or grouping.NO_LAYOUT
+)
 
 
 class StrictModel(BaseModel):
@@ -157,7 +169,9 @@ class StrictModel(BaseModel):
             return value
         # pydantic would refuse an unknown key as well, but without naming the nearest that exists.
         known = [field.alias or name for name, field in cls.model_fields.items()]
-        needed = [field.alias or name for name, field in cls.model_fields.items() if field.is_required()]
+        needed = [
+            field.alias or name for name, field in cls.model_fields.items() if field.is_required()
+        ]
         if not isinstance(value, Mapping):
             raise MisfitError(
                 f"{shown(value)} is not a mapping; write keys such as '{(needed or known)[0]}: ...'"
@@ -216,7 +230,10 @@ else:
     _SweptKeys = create_model(
         "_SweptKeys",
         __base__=StrictModel,
-        **{axis.key: (Annotated[tuple[Any, ...], _values(axis)], (axis.sweep_default,)) for axis in SWEPT},
+        **{
+            axis.key: (Annotated[tuple[Any, ...], _values(axis)], (axis.sweep_default,))
+            for axis in SWEPT
+        },
     )
 
 
@@ -227,20 +244,26 @@ class Sweep(_SweptKeys):
     algorithm: Annotated[tuple[str, ...], _texts(read_algorithms, "string")] = ("default",)
     size: Annotated[tuple[int | Range, ...], SIZES] = DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, RANKS] = "auto"
-    backends: Annotated[tuple[str, ...], _words(read_sweep_backends, *backend_names(), "all")] = Field(
-        default_factory=backend_names
+    backends: Annotated[tuple[str, ...], _words(read_sweep_backends, *backend_names(), "all")] = (
+        Field(default_factory=backend_names)
     )
     fewest_ranks: Annotated[int, _whole(1, MOST_RANKS)] = 1
     most_ranks: Annotated[int, _whole(1, MOST_RANKS)] = MOST_RANKS
     root: Annotated[tuple[int, ...] | str, ROOTS] = (0,)
-    pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (grouping.PAIRS_OF_RING,)
-    layout: Annotated[grouping.LayoutSizes, _LAYOUT] = ()
-    groups: Annotated[tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")] = ("",)
-    per: Annotated[str, _one_of("unit", *grouping.UNITS)] = "rank"
-    within: Annotated[int | str, Reads(grouping.read_within, {"type": ["string", "integer"]})] = "all"
-    group_mode: Annotated[tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)] = (
-        "concurrent",
+    pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (
+        grouping.PAIRS_OF_RING,
     )
+    layout: Annotated[grouping.LayoutSizes, _LAYOUT] = ()
+    groups: Annotated[
+        tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")
+    ] = ("",)
+    per: Annotated[str, _one_of("unit", *grouping.UNITS)] = "rank"
+    within: Annotated[int | str, Reads(grouping.read_within, {"type": ["string", "integer"]})] = (
+        "all"
+    )
+    group_mode: Annotated[
+        tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)
+    ] = ("concurrent",)
     concurrent: Annotated[tuple[str, ...], _texts(grouping.read_concurrent, "string")] = ("",)
     traffic: Annotated[tuple[str, ...], _texts(grouping.read_traffics, "string", "array")] = ("",)
 
@@ -266,10 +289,15 @@ class Sweep(_SweptKeys):
         for key, usual in (("per", "rank"), ("within", "all")):
             if getattr(self, key) != usual and not in_pairs:
                 cure = "write such groups, or leave it out"
-                raise MisfitError(f"says how groups matching:N and round_robin are made; {cure}", key)
-        if self.values_of("in_place") == (True,) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
+                raise MisfitError(
+                    f"says how groups matching:N and round_robin are made; {cure}", key
+                )
+        if self.values_of("in_place") == (True,) and not set(self.collective) & set(
+            IN_PLACE_COLLECTIVES
+        ):
             raise MisfitError(
-                f"in_place does not exist for {', '.join(self.collective)}; write out_of_place", "placement"
+                f"in_place does not exist for {', '.join(self.collective)}; write out_of_place",
+                "placement",
             )
         return self
 
@@ -290,10 +318,18 @@ def _listed(value: Any) -> Any:
 class Suite(StrictModel):
     """One suite file. Build it with ``load_suite`` or ``read_suite``; ``as_document`` writes it back."""
 
-    suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})] = "suite"
-    question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
-    backends: Annotated[tuple[str, ...], _words(read_backends, "auto", *backend_names())] = ("auto",)
-    where_installed: Annotated[tuple[str, ...], _words(read_joining_backends, *backend_names())] = ()
+    suite: Annotated[
+        str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})
+    ] = "suite"
+    question: Annotated[
+        str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})
+    ] = ""
+    backends: Annotated[tuple[str, ...], _words(read_backends, "auto", *backend_names())] = (
+        "auto",
+    )
+    where_installed: Annotated[
+        tuple[str, ...], _words(read_joining_backends, *backend_names())
+    ] = ()
     variants: Annotated[tuple[Variant, ...], VARIANTS] = ()
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
@@ -361,7 +397,9 @@ def load_suite(path_or_name: str | Path) -> Suite:
             # One byte more than allowed shows that a file is too large without reading it whole.
             content = file.read(MOST_BYTES + 1)
     except OSError as problem:
-        raise SuiteError(f"{_place(path)}: cannot be read ({problem.strerror}); check the file") from None
+        raise SuiteError(
+            f"{_place(path)}: cannot be read ({problem.strerror}); check the file"
+        ) from None
     return read_suite(content, place=_place(path), name=path.stem)
 
 
@@ -375,7 +413,9 @@ def suite_file(path_or_name: str | Path) -> Path:
     except OSError:
         pass  # there is no such file
     except ValueError:
-        raise SuiteError(f"{shown(text)}: is no file name; write a path or a suite's name") from None
+        raise SuiteError(
+            f"{shown(text)}: is no file name; write a path or a suite's name"
+        ) from None
     if stat.S_ISREG(kind):
         return path
     # A folder of results may be called as a suite that ships: the suite is meant.
@@ -419,7 +459,9 @@ def suite_from_document(document: Document, name: str = "suite") -> Suite:
     return suite
 
 
-def first_error(problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()) -> CcbenchError:
+def first_error(
+    problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()
+) -> CcbenchError:
     """Return the error that stands first in the file, below ``spot``: later ones often follow from it."""
     found = []
     for error in problem.errors(include_url=False, include_input=False):

@@ -26,7 +26,9 @@ MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
 
 
-_ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII)
+_ALGORITHM = re.compile(
+    r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII
+)
 """A name, with a parameter (``chain:8``), a schedule that a kernel interprets (``schedule:chain:8``), or what
 an MPI calls one of its own (``mpi:ring``)."""
 
@@ -56,7 +58,9 @@ def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:
     if not value:
         raise MisfitError(f"is an empty list; write at least one {kind}")
     if len(value) > MOST_ITEMS:
-        raise MisfitError(f"lists {len(value)} values; write at most {MOST_ITEMS}, or a range where one fits")
+        raise MisfitError(
+            f"lists {len(value)} values; write at most {MOST_ITEMS}, or a range where one fits"
+        )
     return [((index,), item) for index, item in enumerate(value)]
 
 
@@ -64,7 +68,9 @@ def several(kind: str, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any,
     """A reader of one value or a list of values, each once; ``read`` makes one."""
 
     def read_all(value: Any) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(read_at(place, read, item) for place, item in items(value, kind)))
+        return tuple(
+            dict.fromkeys(read_at(place, read, item) for place, item in items(value, kind))
+        )
 
     return read_all
 
@@ -85,7 +91,9 @@ def one_word(kind: str, known: Sequence[str]) -> Callable[[Any], str]:
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in known:
-            raise MisfitError(f"{shown(value)} is not {_article(kind)} {kind}; {suggestion(value, known)}")
+            raise MisfitError(
+                f"{shown(value)} is not {_article(kind)} {kind}; {suggestion(value, known)}"
+            )
         return value
 
     return read
@@ -143,7 +151,9 @@ read_algorithms = several(
 def whole_number(value: Any, lowest: int, highest: int, kind: str) -> int:
     """``value`` if it is an int from ``lowest`` to ``highest``."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise MisfitError(f"{shown(value)} is not a {kind}; write a whole number such as {max(lowest, 2)}")
+        raise MisfitError(
+            f"{shown(value)} is not a {kind}; write a whole number such as {max(lowest, 2)}"
+        )
     if not lowest <= value <= highest:
         raise MisfitError(f"{shown(value)} is not a {kind}; write {lowest} to {highest}")
     return value
@@ -160,7 +170,9 @@ class Reads:
     schema: dict[str, Any]
     write: Callable[[Any], Any] = lambda value: value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         """Called by pydantic: the reader replaces its own checks of the type."""
         from pydantic_core import core_schema
 
@@ -168,7 +180,9 @@ class Reads:
             self.read, serialization=core_schema.plain_serializer_function_ser_schema(self.write)
         )
 
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         """Called by pydantic for the JSON schema."""
         return dict(self.schema)
 
@@ -238,7 +252,9 @@ class Range:
         return {"from": self.first, "to": self.last, self.rule: self.amount}
 
 
-def _read_range(value: Mapping[str, Any], rules: tuple[str, ...], read: Callable[[Any], int]) -> Range:
+def _read_range(
+    value: Mapping[str, Any], rules: tuple[str, ...], read: Callable[[Any], int]
+) -> Range:
     """``{from, to}`` and at most one of ``rules`` (default: factor 2), both ends read by ``read``."""
     known = ("from", "to", *rules)
     for key in value:
@@ -246,7 +262,9 @@ def _read_range(value: Mapping[str, Any], rules: tuple[str, ...], read: Callable
             raise MisfitError(f"unknown key; {suggestion(key, known)}", key)
     for key in ("from", "to"):
         if key not in value:
-            raise MisfitError(f"has no {key!r}; write a range as {{from: 8 B, to: 1 MiB, factor: 2}}")
+            raise MisfitError(
+                f"has no {key!r}; write a range as {{from: 8 B, to: 1 MiB, factor: 2}}"
+            )
     ends = {key: read_at((key,), read, value[key]) for key in ("from", "to")}
     chosen = [rule for rule in rules if rule in value] or ["factor"]
     if len(chosen) > 1:
@@ -273,7 +291,9 @@ def _amount(rule: str, value: Any, read: Callable[[Any], int]) -> int | float:
     if rule == "step":
         step = read(value)
         if step < 1:
-            raise MisfitError(f"{shown(value)} never gets from 'from' to 'to'; write a step of 1 or more")
+            raise MisfitError(
+                f"{shown(value)} never gets from 'from' to 'to'; write a step of 1 or more"
+            )
         return step
     if rule == "per_decade":
         return whole_number(value, 1, 100, "number of points per decade")
@@ -307,7 +327,9 @@ def read_sizes(value: Any) -> tuple[int | Range, ...]:
         # Ranges that are short enough one by one may be too many together.
         points += size.count() if isinstance(size, Range) else 1
         if points > MOST_POINTS:
-            raise MisfitError(f"more than {MOST_POINTS:,} points in all; write fewer or shorter ranges")
+            raise MisfitError(
+                f"more than {MOST_POINTS:,} points in all; write fewer or shorter ranges"
+            )
     return tuple(found)
 
 
@@ -357,7 +379,9 @@ def _some_ranks(item: Any) -> tuple[int, ...]:
             )
         return found.points()
     if isinstance(item, str):
-        raise MisfitError(f"{shown(item)} is not a number of ranks; write 'auto' or a number such as 4")
+        raise MisfitError(
+            f"{shown(item)} is not a number of ranks; write 'auto' or a number such as 4"
+        )
     return (_rank_count(item),)
 
 

@@ -21,10 +21,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _KEYS = ("library", "env")
 
-_read_name = one_text("name of a variant", _NAME.fullmatch, "letters, digits, '.', '_', '+', '-', at most 32")
+_read_name = one_text(
+    "name of a variant", _NAME.fullmatch, "letters, digits, '.', '_', '+', '-', at most 32"
+)
 _read_variable = one_text("name of a variable", _VARIABLE.fullmatch, "a name such as NCCL_BUFFSIZE")
 _read_library = one_text(
-    "path", lambda text: 0 < len(text) <= LONGEST_SETTING and text.isprintable(), "the path of a library"
+    "path",
+    lambda text: 0 < len(text) <= LONGEST_SETTING and text.isprintable(),
+    "the path of a library",
 )
 
 
@@ -33,10 +37,14 @@ def read_variants(value: Any) -> tuple[Variant, ...]:
     if isinstance(value, tuple) and all(isinstance(one, Variant) for one in value):
         return value
     if not isinstance(value, Mapping):
-        raise MisfitError(f"{shown(value)} is no mapping of names; write {{base: {{}}, new: {{env: ...}}}}")
+        raise MisfitError(
+            f"{shown(value)} is no mapping of names; write {{base: {{}}, new: {{env: ...}}}}"
+        )
     if len(value) > MOST_VARIANTS:
         raise MisfitError(f"has {len(value)} variants; write at most {MOST_VARIANTS}")
-    return tuple(read_at((), _read_name, name) and _one(name, settings) for name, settings in value.items())
+    return tuple(
+        read_at((), _read_name, name) and _one(name, settings) for name, settings in value.items()
+    )
 
 
 def _one(name: str, settings: Any) -> Variant:
@@ -48,7 +56,9 @@ def _one(name: str, settings: Any) -> Variant:
             raise MisfitError(f"unknown key; {suggestion(key, _KEYS)}", name, str(key))
     variables = settings.get("env", {})
     if not isinstance(variables, Mapping):
-        raise MisfitError(f"{shown(variables)} is not a mapping; write {{NAME: value}}", name, "env")
+        raise MisfitError(
+            f"{shown(variables)} is not a mapping; write {{NAME: value}}", name, "env"
+        )
     library = settings.get("library", "")
     return Variant(
         name,
@@ -74,7 +84,9 @@ def _setting(name: str, variable: str, word: Any) -> str:
 def _plain(variants: tuple[Variant, ...]) -> dict[str, dict[str, Any]]:
     return {
         one.name: {
-            key: value for key, value in (("library", one.library), ("env", dict(one.environment))) if value
+            key: value
+            for key, value in (("library", one.library), ("env", dict(one.environment)))
+            if value
         }
         for one in variants
     }

@@ -21,7 +21,15 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.text import said_and_denied
 
 RESTART_FABRIC_MANAGER = (
@@ -36,7 +44,9 @@ CUBE_MESH_PEERS = 4
 Vertex = TypeVar("Vertex", bound=Hashable)
 
 
-def peers_of(gpus: Iterable[Vertex], joined: Iterable[tuple[Vertex, Vertex]]) -> dict[Vertex, set[Vertex]]:
+def peers_of(
+    gpus: Iterable[Vertex], joined: Iterable[tuple[Vertex, Vertex]]
+) -> dict[Vertex, set[Vertex]]:
     """Return GPU -> those that the pairs ``joined`` join it to; what is not in ``gpus`` is left out."""
     peers: dict[Vertex, set[Vertex]] = {gpu: set() for gpu in gpus}
     for left, right in joined:
@@ -209,20 +219,26 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
         return Verdict(TopologyClass.PCIE, "no pair of GPUs shows NVLinks")
     # What no direct link could explain comes first, for it is certain.
     most_links = MOST_LINKS_BEFORE_2020 if before_2020 else MOST_LINKS
-    widest, fewest, most = max(links_per_gpu(counts, gpu_count)), min(counts.values()), max(counts.values())
+    widest, fewest, most = (
+        max(links_per_gpu(counts, gpu_count)),
+        min(counts.values()),
+        max(counts.values()),
+    )
     if widest > most_links:
-        reason = f"the NV# of one GPU add up to {widest}, more than the {most_links} links a GPU has"
+        reason = (
+            f"the NV# of one GPU add up to {widest}, more than the {most_links} links a GPU has"
+        )
         return Verdict(TopologyClass.NVSWITCH, reason)
     complete = len(counts) == gpu_count * (gpu_count - 1)
     if gpu_count == 4 and complete and fewest == most == MESH_OF_FOUR:
-        reason = (
-            "four GPUs with 6 links per pair: 18 each, all direct (a part of a DGX-2 would look the same)"
-        )
+        reason = "four GPUs with 6 links per pair: 18 each, all direct (a part of a DGX-2 would look the same)"
         return Verdict(TopologyClass.NVLINK_MESH, reason, certain=False)
     both = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
     if gpu_count == 2 and most >= FEWEST_TO_SWITCHES:
         others = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_BRIDGE, TopologyClass.NVLINK_MESH)
-        return Verdict(TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", others)
+        return Verdict(
+            TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", others
+        )
     if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
         reason = f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
         return Verdict(TopologyClass.UNKNOWN, reason, both)
@@ -235,7 +251,9 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
     if shape is TopologyClass.NVLINK_CUBE_MESH:
         return Verdict(shape, "two complete quads joined by a perfect matching")
     if pairs_only:
-        return Verdict(TopologyClass.NVLINK_MESH, f"pairs only, with {most} links, which no bridge has")
+        return Verdict(
+            TopologyClass.NVLINK_MESH, f"pairs only, with {most} links, which no bridge has"
+        )
     return Verdict(TopologyClass.NVLINK_MESH, "direct links, fewer per pair than lead to switches")
 
 
@@ -269,7 +287,9 @@ def class_of_model(model: str, highest: int) -> Verdict:
     unknown, since its four-GPU board is not. Sources: NVIDIA's data sheets of these boards.
     """
     if "DGXS" in model.upper():
-        return Verdict(TopologyClass.NVLINK_MESH, f"{model} is made for the DGX Station, a mesh of four")
+        return Verdict(
+            TopologyClass.NVLINK_MESH, f"{model} is made for the DGX Station, a mesh of four"
+        )
     # No board of SXM2 modules had switches.
     if "SXM2" in model.upper():
         if highest >= _EIGHT_GPU_BOARD:
@@ -278,12 +298,16 @@ def class_of_model(model: str, highest: int) -> Verdict:
         meshes = (TopologyClass.NVLINK_MESH, TopologyClass.NVLINK_CUBE_MESH)
         return Verdict(TopologyClass.UNKNOWN, reason, meshes)
     if highest >= _EIGHT_GPU_BOARD or _ALWAYS_SWITCHED.search(model):
-        return Verdict(TopologyClass.NVSWITCH, f"boards with {model} and this many GPUs have NVSwitches")
+        return Verdict(
+            TopologyClass.NVSWITCH, f"boards with {model} and this many GPUs have NVSwitches"
+        )
     if _USUALLY_SWITCHED.search(model):
         reason = f"{model} usually sits behind NVSwitches; a four-GPU board without prints the same"
         return Verdict(TopologyClass.NVSWITCH, reason, certain=False)
     reason = f"boards with {model} exist with NVSwitches and without"
-    return Verdict(TopologyClass.UNKNOWN, reason, (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH))
+    return Verdict(
+        TopologyClass.UNKNOWN, reason, (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
+    )
 
 
 AMPERE_CARDS = 14.0625e9
@@ -323,7 +347,9 @@ XGMI: Mapping[str, tuple[float, str]] = {
 """Architecture, or how its name begins -> one xGMI link and where that is from. ROCm/rccl, src/graph/topo.h
 searches with 24 (Vega), 36 (gfx90a) and 48 GB/s (gfx94x, gfx95x)."""
 
-_OLD_NAMES = {"910": "gfx90a"}  # RCCL wrote the decimal version of the architecture until it wrote the name
+_OLD_NAMES = {
+    "910": "gfx90a"
+}  # RCCL wrote the decimal version of the architecture until it wrote the name
 
 
 def nvlink_rate(sm: str) -> tuple[float | None, str]:
@@ -359,7 +385,9 @@ def topology_class(topology: Topology) -> TopologyClass:
         if link.source in names:
             of_node[names[link.source]].append(link)
     # Machines that differ have no class together.
-    classes = {_class_of_node(topology, gpus, of_node[node], switches) for node, gpus in by_node.items()}
+    classes = {
+        _class_of_node(topology, gpus, of_node[node], switches) for node, gpus in by_node.items()
+    }
     return classes.pop() if len(classes) == 1 else TopologyClass.UNKNOWN
 
 
@@ -381,9 +409,13 @@ def _class_of_node(
         nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
         modules = any(is_module(str(gpu.attributes.get("model") or "")) for gpu in gpus)
         told = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
-        drawn = any(link.target not in names for link in nvlinks)  # POWER: NVLinks end at the processor too
+        drawn = any(
+            link.target not in names for link in nvlinks
+        )  # POWER: NVLinks end at the processor too
         pairs = [(link.source, link.target) for link in nvlinks]
-        shape = class_of_direct_links(sorted(names), pairs, on_board=modules or told or drawn, forgiven=1)
+        shape = class_of_direct_links(
+            sorted(names), pairs, on_board=modules or told or drawn, forgiven=1
+        )
         return shape or TopologyClass.NVLINK_MESH
     # The absence of NVLinks and the like is an answer only where somebody looked for them.
     hidden = any(one.kind == "not_visible" and "NVLink" in one.text for one in topology.warnings)

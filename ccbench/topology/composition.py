@@ -122,7 +122,9 @@ def fabric_of(shape: str, wire: Wire) -> Fabric:
     sizes, _, ratio = rest.partition(":")
     numbers = [int(size) for size in sizes.split("x")]
     if ratio and word != "fat-tree":
-        raise MachineError(f"network: {shown(shape)}: only a fat-tree is oversubscribed; leave out :{ratio}")
+        raise MachineError(
+            f"network: {shown(shape)}: only a fat-tree is oversubscribed; leave out :{ratio}"
+        )
     match word, numbers:
         case "fat-tree", _:
             return fat_tree(numbers, wire, float(ratio or 1))
@@ -175,9 +177,16 @@ def compose(
     # The nodes side by side, GPUs of all of them first, then the network's switches and links.
     rest = tuple(device for device in box.devices if device.kind is not DeviceKind.GPU)
     copies = range(nodes)
-    inside = [_copy(device, copy, nodes) for group in (box.gpus, rest) for copy in copies for device in group]
+    inside = [
+        _copy(device, copy, nodes)
+        for group in (box.gpus, rest)
+        for copy in copies
+        for device in group
+    ]
     links = [
-        replace(link, source=_named(link.source, copy, nodes), target=_named(link.target, copy, nodes))
+        replace(
+            link, source=_named(link.source, copy, nodes), target=_named(link.target, copy, nodes)
+        )
         for copy in copies
         for link in box.links
     ]
@@ -189,10 +198,14 @@ def compose(
     graph = made.topology()
     # A fabric keeps no origins; the default one has the network's ports and nothing else.
     origin = f"{wanted}: nominal rate of its ports" if not shaped else ""
-    outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
+    outer = [
+        replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]
+    ]
     devices = (*inside, *graph.devices[first_outer:])
     facts = {name: box.facts[name] for name in _KEPT_FACTS if name in box.facts}
-    return replace(box, name=graph.name, devices=devices, links=(*links, *outer), matrix=matrix, facts=facts)
+    return replace(
+        box, name=graph.name, devices=devices, links=(*links, *outer), matrix=matrix, facts=facts
+    )
 
 
 _KEPT_FACTS = ("omits", "paths")
@@ -224,7 +237,9 @@ def _named(name: str, copy: int, nodes: int) -> str:
 
 
 def _copy(device: Device, copy: int, nodes: int) -> Device:
-    return device if nodes == 1 else replace(device, name=_named(device.name, copy, nodes), node=copy)
+    return (
+        device if nodes == 1 else replace(device, name=_named(device.name, copy, nodes), node=copy)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +324,11 @@ class _Cluster:
             nic_out = nic_in if self.rails else self.nic_of_gpu[start]
             across = self.outer.router(node * nics + nic_out, other * nics + nic_in)
             across = np.where(across >= 0, across + self.nodes * self.local_links, -1)
-            hops = [self._local(node, start, gpus + nic_out), across, self._local(other, gpus + nic_in, end)]
+            hops = [
+                self._local(node, start, gpus + nic_out),
+                across,
+                self._local(other, gpus + nic_in, end),
+            ]
             parts += [np.where(inside[:, None], -1, part) for part in hops]
         return np.concatenate(parts, axis=1)
 

@@ -57,8 +57,14 @@ def diagnose(topology: Topology) -> tuple[Finding, ...]:
     Of a cluster each machine's GPUs are looked at, paths to NICs only on the first machine.
     """
     checks: tuple[Callable[[Topology], Iterator[Finding]], ...] = (
-        nvlinks, pcie_links, gpu_settings, peer_access, isolation, nic_paths, placement,
-    )  # fmt: skip
+        nvlinks,
+        pcie_links,
+        gpu_settings,
+        peer_access,
+        isolation,
+        nic_paths,
+        placement,
+    )
     found = [finding for check in checks for finding in check(topology)]
     return tuple(sorted(found, key=lambda finding: finding.severity != "problem"))
 
@@ -81,15 +87,21 @@ def gpu_settings(topology: Topology) -> Iterator[Finding]:
     if bad:
         seen = ", ".join(f"{gpu.name} {gpu.attributes['fabric']}" for gpu in bad)
         yield Finding(
-            "problem", "fabric_not_ready", _names(bad), f"NVLink fabric: {seen}",
+            "problem",
+            "fabric_not_ready",
+            _names(bad),
+            f"NVLink fabric: {seen}",
             RESTART_FABRIC_MANAGER,
-        )  # fmt: skip
+        )
     split = _names([gpu for gpu in topology.gpus if gpu.attributes.get("mig") is True])
     if split:
         yield Finding(
-            "problem", "mig_enabled", split, f"MIG is on at {_listed(split)}",
+            "problem",
+            "mig_enabled",
+            split,
+            f"MIG is on at {_listed(split)}",
             "instances have no peer access over PCIe or NVLink; for collectives: nvidia-smi -mig 0",
-        )  # fmt: skip
+        )
 
 
 def peer_access(topology: Topology) -> Iterator[Finding]:
@@ -110,12 +122,14 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
             number = len({frozenset(pair) for pair in between})
             yield Finding(
-                "problem", "peer_access", devices,
+                "problem",
+                "peer_access",
+                devices,
                 f"peer {access} is {word} for {number} pair{'' if number == 1 else 's'} of GPUs, first "
                 f"{between[0][0]} to {between[0][1]}: {PEER_REASONS[word]}",
                 "collectives go through the host's memory (NCCL: SHM); check IOMMU, ACS, BIOS and driver, "
                 "or count on the lower rate",
-            )  # fmt: skip
+            )
 
 
 def isolation(topology: Topology) -> Iterator[Finding]:
@@ -126,17 +140,23 @@ def isolation(topology: Topology) -> Iterator[Finding]:
     if isinstance(redirecting, list) and redirecting:
         listed = ", ".join(map(str, redirecting[:4])) + (", ..." if len(redirecting) > 4 else "")
         yield Finding(
-            "problem", "acs_redirects", _names(topology.gpus),
+            "problem",
+            "acs_redirects",
+            _names(topology.gpus),
             f"ACS sends peer traffic through the root at {len(redirecting)} bridges above GPUs: {listed}",
             "switch ACS off in the BIOS, or per bridge: setpci -s <bridge> ECAP_ACS+6.w=0000",
-        )  # fmt: skip
-    translating = [one for one in types if str(one).startswith("DMA")] if isinstance(types, list) else []
+        )
+    translating = (
+        [one for one in types if str(one).startswith("DMA")] if isinstance(types, list) else []
+    )
     if translating and not topology.facts.get("hypervisor"):
         yield Finding(
-            "note", "iommu_translates", _names(topology.gpus),
+            "note",
+            "iommu_translates",
+            _names(topology.gpus),
             f"the IOMMU translates: group types {', '.join(map(str, translating))}",
             "peer traffic may go through the IOMMU; boot with iommu=pt, or without it where no VM needs it",
-        )  # fmt: skip
+        )
 
 
 def nic_paths(topology: Topology) -> Iterator[Finding]:
@@ -163,24 +183,36 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
         if one != other and not labels[one, other].startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
     } - {NO_PATH, NOT_VISIBLE, DOWN}
     hypervisor = topology.facts.get("hypervisor")
-    one_node = len({gpu.numa_node for gpu in gpus}) == 1 and len(topology.of_kind(DeviceKind.CPU)) <= 1
-    if hypervisor and len(gpus) > 1 and one_node and over_pcie and over_pcie <= {"PHB", "SYS", "NODE"}:
+    one_node = (
+        len({gpu.numa_node for gpu in gpus}) == 1 and len(topology.of_kind(DeviceKind.CPU)) <= 1
+    )
+    if (
+        hypervisor
+        and len(gpus) > 1
+        and one_node
+        and over_pcie
+        and over_pcie <= {"PHB", "SYS", "NODE"}
+    ):
         yield Finding(
-            "note", "flattened_tree", _names(gpus),
+            "note",
+            "flattened_tree",
+            _names(gpus),
             f"hypervisor: {shown(hypervisor)}; every path over PCIe is {' or '.join(sorted(over_pcie))}: "
             "this looks like a VM that hides the PCIe switches",
             "which NIC is near which GPU is hidden; give NCCL the provider's NCCL_TOPO_FILE",
-        )  # fmt: skip
+        )
         return
     near = {gpu.name: {labels[gpu.name, nic.name] for nic in nics} for gpu in gpus}
     far = tuple(name for name, found in near.items() if found and found <= {"SYS", "SOC"})
     if far:
         words = " or ".join(sorted(set().union(*(near[name] for name in far))))
         yield Finding(
-            "note", "gpu_far_from_nics", far,
+            "note",
+            "gpu_far_from_nics",
+            far,
             f"only another processor leads from {_listed(far)} to any NIC ({words})",
             "their network traffic crosses the link between the sockets; move a NIC or use other GPUs",
-        )  # fmt: skip
+        )
 
 
 def placement(topology: Topology) -> Iterator[Finding]:
@@ -189,20 +221,29 @@ def placement(topology: Topology) -> Iterator[Finding]:
     unknown = [gpu for gpu in topology.gpus if gpu.numa_node == -1]
     if unknown and len([one for one in processors if one.node == unknown[0].node]) > 1:
         yield Finding(
-            "note", "numa_unknown", _names(unknown),
+            "note",
+            "numa_unknown",
+            _names(unknown),
             f"the NUMA node of {_listed(_names(unknown))} reads -1 on a machine with {len(processors)} "
             "processors",
             "processes cannot be placed next to them: update the BIOS, or pin by the board's manual",
-        )  # fmt: skip
+        )
     ports = topology.of_kind(DeviceKind.NIC)
-    down = [nic for nic in ports if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False]
+    down = [
+        nic
+        for nic in ports
+        if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False
+    ]
     if down:
         called = {nic.name: nic.attributes.get("name") for nic in down}
         listed = ", ".join(f"{name} ({word})" if word else name for name, word in called.items())
         yield Finding(
-            "note", "nic_down", _names(down), f"no active port: {listed}",
+            "note",
+            "nic_down",
+            _names(down),
+            f"no active port: {listed}",
             "check cable and switch port, and the subnet manager for InfiniBand; NCCL leaves these out",
-        )  # fmt: skip
+        )
 
 
 def nvlinks(topology: Topology) -> Iterator[Finding]:
@@ -220,17 +261,22 @@ def nvlinks(topology: Topology) -> Iterator[Finding]:
     if broken:
         seen = ", ".join(f"{name}: {down[name]} of {up[name] + down[name]}" for name in broken)
         yield Finding(
-            "problem", "nvlink_down", tuple(broken), f"NVLinks that are down: {seen}",
+            "problem",
+            "nvlink_down",
+            tuple(broken),
+            f"NVLinks that are down: {seen}",
             "read nvidia-smi nvlink -e and dmesg for Xid 74; reset the GPU, reseat the bridge or tray",
-        )  # fmt: skip
+        )
     yield from _missing(topology, up, {*broken, *resting})
     bare = tuple(gpu.name for gpu in topology.gpus if down[gpu.name] and gpu.name in resting)
     if bare:
         yield Finding(
-            "note", "nvlink_without_bridge", bare,
+            "note",
+            "nvlink_without_bridge",
+            bare,
             f"the NVLinks of {len(bare)} cards rest: no bridge is plugged on, or it is not seen",
             "a bridge would carry traffic between a pair of these cards",
-        )  # fmt: skip
+        )
 
 
 def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
@@ -246,7 +292,9 @@ def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
             if isinstance(count, int):
                 up[gpu.name] = max(up[gpu.name], count)
     listed = topology.facts.get("faults")
-    faults = [fault for fault in listed if isinstance(fault, dict)] if isinstance(listed, list) else []
+    faults = (
+        [fault for fault in listed if isinstance(fault, dict)] if isinstance(listed, list) else []
+    )
     for gpu in topology.gpus:
         resting = gpu.attributes.get("nvlinks_down")
         down[gpu.name] += resting if isinstance(resting, int) else 0
@@ -265,7 +313,9 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     # Only a source that counts links is held to its numbers, and only when it is whole; the driver itself was
     # asked for every link.
     stated, asked = topology.facts.get("nvlinks_per_gpu"), topology.facts.get("driver") is not None
-    damage = {"truncated", "damaged_line", "unknown_spelling"} & {one.kind for one in topology.warnings}
+    damage = {"truncated", "damaged_line", "unknown_spelling"} & {
+        one.kind for one in topology.warnings
+    }
     if not isinstance(stated, list) or damage or not (any(up.values()) or asked):
         return
     hidden = {one.text.partition(":")[0] for one in topology.warnings if one.kind == "not_visible"}
@@ -284,7 +334,9 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
         expected = nvlinks_of_model(model) if whole and not is_card(model) else None
         most = max(up[gpu.name] for gpu in gpus)
         wanted = max(most, expected or 0)
-        short = [gpu.name for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden]
+        short = [
+            gpu.name for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden
+        ]
         if not short:
             continue
         few = sorted({up[name] for name in short})
@@ -317,7 +369,10 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
         lower, upper = devices.get(link.source), devices.get(link.target)
         if link.kind is not LinkKind.PCIE or lower is None or upper is None:
             continue
-        if lower.kind is DeviceKind.CPU or upper.kind not in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH):
+        if lower.kind is DeviceKind.CPU or upper.kind not in (
+            DeviceKind.CPU,
+            DeviceKind.PCIE_SWITCH,
+        ):
             continue
         state = _numbers(link)
         if "max_width" in link.attributes:
@@ -337,10 +392,12 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
     invented = list(dict.fromkeys(invented + hypervisor))
     if invented:
         yield Finding(
-            "note", "virtual_bridge", tuple(invented),
+            "note",
+            "virtual_bridge",
+            tuple(invented),
             f"the bridge above {', '.join(invented[:8])} says 2.5 GT/s x1 at most: a hypervisor's invention",
             "NCCL believes it (PCI[0.2] in its graph); give it the provider's NCCL_TOPO_FILE",
-        )  # fmt: skip
+        )
     yield from slow
     for gpu in topology.gpus:
         if gpu.name in told:
@@ -350,10 +407,12 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
         generation, width, highest, widest = map(_numbers(gpu).get, names)
         if width and widest and width < widest:
             yield Finding(
-                "problem", "pcie_width", (gpu.name,),
+                "problem",
+                "pcie_width",
+                (gpu.name,),
                 f"{gpu.name}: x{width} of x{widest}; links never get narrower by being idle",
                 "reseat the card, look at the BIOS's bifurcation of this slot",
-            )  # fmt: skip
+            )
         if generation and highest and generation < highest:
             yield _slow(gpu, gpu.name, f"generation {generation} of {highest}")
 
@@ -373,21 +432,28 @@ def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Findin
     width, widest = state.get("width"), state.get("max_width")
     if width and widest and width < widest:
         yield Finding(
-            "problem", "pcie_width", (lower.name,),
+            "problem",
+            "pcie_width",
+            (lower.name,),
             f"{lower.name} to {upper}: x{width} of x{widest}; links never get narrower by being idle",
             "reseat the card or cable, look for bent pins and at the BIOS's bifurcation of this slot",
-        )  # fmt: skip
+        )
     speed, fastest = state.get("gigatransfers"), state.get("max_gigatransfers")
     if speed and fastest and speed < fastest:
         yield _slow(lower, f"{lower.name} to {upper}", f"{speed:g} of {fastest:g} GT/s")
     own, own_width = state.get("device_max_gigatransfers"), state.get("device_max_width")
-    slower, narrower = own and fastest and fastest < own, own_width and widest and widest < own_width
+    slower, narrower = (
+        own and fastest and fastest < own,
+        own_width and widest and widest < own_width,
+    )
     if lower.kind is DeviceKind.GPU and (slower or narrower):
         yield Finding(
-            "note", "pcie_slot", (lower.name,),
+            "note",
+            "pcie_slot",
+            (lower.name,),
             f"{lower.name} can {_port(own, own_width)}, its slot only {_port(fastest, widest)}",
             "another slot may be wider or faster",
-        )  # fmt: skip
+        )
 
 
 def _slow(lower: Device, where: str, seen: str) -> Finding:
@@ -395,16 +461,24 @@ def _slow(lower: Device, where: str, seen: str) -> Finding:
     if lower.kind is DeviceKind.GPU and (state is None or state > _BUSY_STATE):
         resting = f"the GPU rests (P{state})" if state is not None else "the GPU may be resting"
         return Finding(
-            "note", "pcie_idle", (lower.name,), f"{where}: {seen}; {resting}, and idle links slow down",
+            "note",
+            "pcie_idle",
+            (lower.name,),
+            f"{where}: {seen}; {resting}, and idle links slow down",
             "look again while it copies; if it stays, treat it as a slow link",
-        )  # fmt: skip
+        )
     return Finding(
-        "problem", "pcie_speed", (lower.name,), f"{where}: {seen}",
+        "problem",
+        "pcie_speed",
+        (lower.name,),
+        f"{where}: {seen}",
         "look for link errors (AER in dmesg), an older riser or cable, a speed limit in the BIOS",
-    )  # fmt: skip
+    )
 
 
-def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[Finding], list[str]]:
+def _slow_hops(
+    topology: Topology, devices: Mapping[str, Device]
+) -> tuple[list[Finding], list[str]]:
     """Hops above GPUs of a source that states one speed of each (NCCL's files): findings, invented bridges.
 
     NCCL states the most that both ends of a bridge's link can, and of a GPU the present speed. Only hops that
@@ -413,7 +487,9 @@ def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[
     links = []
     for link in topology.links:
         state = _numbers(link)
-        stated = "max_width" not in link.attributes and state.get("gigatransfers") and state.get("width")
+        stated = (
+            "max_width" not in link.attributes and state.get("gigatransfers") and state.get("width")
+        )
         if link.kind is LinkKind.PCIE and stated and link.source in devices:
             links.append(link)
     above = towards_processors(topology, links)
@@ -439,11 +515,13 @@ def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[
         names = tuple(dict.fromkeys(sources))
         findings.append(
             Finding(
-                "note", "pcie_slow_hop", names,
+                "note",
+                "pcie_slow_hop",
+                names,
                 f"{speed:g} GT/s x{width} from {_listed(names)} upwards holds back the GPUs below, "
                 "which are far faster",
                 "where traffic really takes it, look at the slot, the BIOS and LnkSta of lspci -vv; a port "
                 "that only looks slow misleads NCCL: give it a corrected NCCL_TOPO_FILE",
             )
-        )  # fmt: skip
+        )
     return findings, invented

@@ -112,14 +112,17 @@ def striped(topology: Topology) -> Topology:
     For hardware spreads each message over all of them.
     """
     gpus = {device.name for device in topology.gpus}
-    joined: dict[str, set[str]] = {device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)}
+    joined: dict[str, set[str]] = {
+        device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)
+    }
     for link in topology.links:
         if link.target in joined and link.source in gpus:
             joined[link.target].add(link.source)
     node = {device.name: device.node for device in topology.devices}
     first: dict[tuple[int, frozenset[str]], str] = {}
     stands_for = {
-        name: first.setdefault((node[name], frozenset(members)), name) for name, members in joined.items()
+        name: first.setdefault((node[name], frozenset(members)), name)
+        for name, members in joined.items()
     }
     links: dict[tuple[str, str, LinkKind, LinkState], Link] = {}
     for link in topology.links:
@@ -133,13 +136,19 @@ def striped(topology: Topology) -> Topology:
                 latencies = (same.latency_seconds, moved.latency_seconds)
                 moved = replace(
                     same,
-                    bytes_per_second=None if rates[0] is None or rates[1] is None else rates[0] + rates[1],
-                    latency_seconds=max((one for one in latencies if one is not None), default=None),
+                    bytes_per_second=None
+                    if rates[0] is None or rates[1] is None
+                    else rates[0] + rates[1],
+                    latency_seconds=max(
+                        (one for one in latencies if one is not None), default=None
+                    ),
                     count=same.count + moved.count,
                 )
             links[key] = moved
     kept: tuple[Device, ...] = tuple(
-        device for device in topology.devices if stands_for.get(device.name, device.name) == device.name
+        device
+        for device in topology.devices
+        if stands_for.get(device.name, device.name) == device.name
     )
     return replace(topology, devices=kept, links=tuple(links.values()))
 
@@ -199,7 +208,9 @@ def routes_by_search(topology: Topology, ends: Sequence[str] | None = None) -> S
     names = [device.name for device in merged.gpus] if ends is None else list(ends)
     starts = [index[name] for name in names]
     table = cheapest_paths(source, target, cost, len(merged.devices), starts)
-    return SearchedRoutes(merged, links, len(starts), rate, latency, table, np.array(starts, dtype=np.int64))
+    return SearchedRoutes(
+        merged, links, len(starts), rate, latency, table, np.array(starts, dtype=np.int64)
+    )
 
 
 MOST_LINKS = 20_000_000
@@ -221,7 +232,9 @@ class Wire:
 
     def __post_init__(self) -> None:
         if not (0 < self.bytes_per_second < float("inf")):
-            raise MachineError(f"bytes_per_second: {self.bytes_per_second} is not a positive number")
+            raise MachineError(
+                f"bytes_per_second: {self.bytes_per_second} is not a positive number"
+            )
         if not (0 <= self.latency_seconds < float("inf")) or self.count < 1:
             raise MachineError(
                 f"latency_seconds: {self.latency_seconds} with {self.count} links; write zero or more "
@@ -407,7 +420,9 @@ def full_mesh(ranks: int, wire: Wire) -> Fabric:
     half = ranks // 2
     levels = (
         LevelCut("rank", 1, (ranks - 1) * wire.bytes_per_second, ranks),
-        LevelCut("half", half, half * (ranks - half) * wire.bytes_per_second, 2 if ranks % 2 == 0 else 0),
+        LevelCut(
+            "half", half, half * (ranks - half) * wire.bytes_per_second, 2 if ranks % 2 == 0 else 0
+        ),
     )
     bundle = Bundle(source, peer + (peer >= source), wire)
     return wired("full mesh", ranks, ranks, [bundle], router, gpu, levels)
@@ -436,7 +451,9 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
     ]
     check_size(name, ranks * len(steps))
     every = np.arange(ranks)
-    bundles = [Bundle(every, _moved(every, length, stride, step), wire) for length, stride, step in steps]
+    bundles = [
+        Bundle(every, _moved(every, length, stride, step), wire) for length, stride, step in steps
+    ]
     first_bundle = {(stride, step): position for position, (_, stride, step) in enumerate(steps)}
 
     def router(source: Ints, target: Ints) -> Ints:
@@ -449,14 +466,18 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
             hops = np.where(rising, ahead, length - ahead)
             most = int(hops.max(initial=0))
             if (len(columns) + most) * len(source) > MOST_ENTRIES:
-                raise MachineError(f"{name}: {len(source)} routes of {most} hops; ask for fewer at a time")
+                raise MachineError(
+                    f"{name}: {len(source)} routes of {most} hops; ask for fewer at a time"
+                )
             falling = first_bundle.get((stride, -1), 0)
             bundle = np.where(rising, first_bundle.get((stride, 1), 0), falling) * ranks
             for hop in range(most):
                 moves = hop < hops
                 columns.append(np.where(moves, bundle + here, -1))
                 here = np.where(moves, _moved(here, length, stride, np.where(rising, 1, -1)), here)
-        return np.stack(columns, axis=1) if columns else np.full((len(source), 0), -1, dtype=np.int64)
+        return (
+            np.stack(columns, axis=1) if columns else np.full((len(source), 0), -1, dtype=np.int64)
+        )
 
     # The narrowest even cut halves the longest dimension; rows of two have one link each way.
     longest = max(lengths)

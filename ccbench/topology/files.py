@@ -173,7 +173,9 @@ def _name(value: Any, place: str) -> str:
 
 
 def _whole(lowest: int | None, most: int | None = None) -> Check:
-    bounds = "" if lowest is None else f", {lowest} or more" if most is None else f", {lowest} to {most}"
+    bounds = (
+        "" if lowest is None else f", {lowest} or more" if most is None else f", {lowest} to {most}"
+    )
 
     def check(value: Any, place: str) -> int:
         # JSON tells true from 1, so a truth value is no number.
@@ -197,7 +199,9 @@ def _quantity(value: Any, place: str) -> float:
     if not (number >= 0 and math.isfinite(number)):
         raise _wrong(value, place, f"a number, zero or more{cure}")
     if number > LARGEST_QUANTITY:
-        raise _wrong(value, place, f"a number up to {LARGEST_QUANTITY:g}, in bytes per second or seconds")
+        raise _wrong(
+            value, place, f"a number up to {LARGEST_QUANTITY:g}, in bytes per second or seconds"
+        )
     return number
 
 
@@ -230,12 +234,16 @@ def _matrix(value: Any, place: str) -> dict[tuple[str, str], str]:
         if len(words) != 3:
             raise _wrong(list(words), f"{place}[{index}]", "[from, to, label]")
         if words[:2] in matrix:
-            raise MachineError(f"{place}[{index}]: {words[0]} to {words[1]} is given twice; keep one")
+            raise MachineError(
+                f"{place}[{index}]: {words[0]} to {words[1]} is given twice; keep one"
+            )
         matrix[words[:2]] = words[2]
     return matrix
 
 
-def _built(kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]) -> Check:
+def _built(
+    kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]
+) -> Check:
     return lambda value, place: kind(**_checked(_mapping(value, place), checks, required, place))
 
 
@@ -333,7 +341,9 @@ def _cpus(count: int) -> list[Device]:
     return [Device(f"cpu{index}", DeviceKind.CPU, numa_node=index) for index in range(count)]
 
 
-def _joined(a: str, b: str, kind: LinkKind, each: str, count: int, origin: str) -> tuple[Link, Link]:
+def _joined(
+    a: str, b: str, kind: LinkKind, each: str, count: int, origin: str
+) -> tuple[Link, Link]:
     """``count`` links in both directions; each: the rate of one, such as ``25 GB/s``."""
     rate = float(each.removesuffix(" GB/s")) * 1e9 * count
     return Link(a, b, kind, rate, None, count, origin=origin).both_ways()
@@ -343,12 +353,19 @@ Parts = tuple[list[Device], list[Link]]
 
 
 def with_switches(
-    gpus: int, *, links_to_switches: Sequence[int], per_link: str, source: str,
-    planes: int = 1, trunk_links: int = 0,
-) -> Parts:  # fmt: skip
+    gpus: int,
+    *,
+    links_to_switches: Sequence[int],
+    per_link: str,
+    source: str,
+    planes: int = 1,
+    trunk_links: int = 0,
+) -> Parts:
     """GPUs in one or two equal planes, each with its own switches; trunks join opposite switches."""
     switches = len(links_to_switches)
-    devices = [Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(planes * switches)]
+    devices = [
+        Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(planes * switches)
+    ]
     links: list[Link] = []
     for rank in range(gpus):
         # A GPU reaches the switches of its own half only, as on the boards of a DGX-2.
@@ -358,7 +375,9 @@ def with_switches(
             links += _joined(f"gpu{rank}", switch, LinkKind.NVLINK, per_link, count, source)
     for index in range(switches if planes == 2 else 0):
         opposite = f"nvswitch{switches + index}"
-        links += _joined(f"nvswitch{index}", opposite, LinkKind.NVLINK, per_link, trunk_links, source)
+        links += _joined(
+            f"nvswitch{index}", opposite, LinkKind.NVLINK, per_link, trunk_links, source
+        )
     return devices, links
 
 
@@ -377,7 +396,13 @@ def with_mesh(
 
 
 def with_pcie(
-    gpus: int, *, cpus: int, port: str, source: str, switches_per_cpu: int = 0, between_cpus: str = "0"
+    gpus: int,
+    *,
+    cpus: int,
+    port: str,
+    source: str,
+    switches_per_cpu: int = 0,
+    between_cpus: str = "0",
 ) -> Parts:
     """GPUs dealt in equal runs to the switches, or to the CPUs where there are none; CPUs all joined."""
     holders = cpus * max(1, switches_per_cpu)

@@ -14,7 +14,11 @@ from collections.abc import Mapping, Sequence
 from ccbench.topology.classes import connected_groups
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
-_DIRECT: Mapping[LinkKind, str] = {LinkKind.XGMI: "XGMI", LinkKind.HCCS: "HCCS", LinkKind.C2C: "C2C"}
+_DIRECT: Mapping[LinkKind, str] = {
+    LinkKind.XGMI: "XGMI",
+    LinkKind.HCCS: "HCCS",
+    LinkKind.C2C: "C2C",
+}
 # A path is chosen by what it passes, worst first: network, other processors, processors, switches.
 _Cost = tuple[int, int, int, int]
 NO_PATH = "-"
@@ -35,7 +39,9 @@ UNCOUNTED = "NVL"
 _DAMAGE = frozenset({"truncated", "damaged_line", "not_visible", "missing_peer"})
 
 
-def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> dict[tuple[str, str], str]:
+def path_labels(
+    topology: Topology, devices: Sequence[Device] | None = None
+) -> dict[tuple[str, str], str]:
     """(name, name) -> label for every pair of ``devices``: the GPUs, then the NICs, unless others are given.
 
     What the topology's own matrix says stands; only the rest is worked out, and nothing where the source
@@ -85,7 +91,11 @@ def _adrift(topology: Topology) -> set[str]:
         for link in topology.links:
             placed[link.source] += link.count if link.kind is LinkKind.NVLINK else 0
         numbers = zip(topology.gpus, stated, strict=True)
-        found |= {gpu.name for gpu, count in numbers if isinstance(count, int) and count > placed[gpu.name]}
+        found |= {
+            gpu.name
+            for gpu, count in numbers
+            if isinstance(count, int) and count > placed[gpu.name]
+        }
     return found
 
 
@@ -110,7 +120,9 @@ class _Paths:
         self._down: set[tuple[str, str]] = set()
         self._unseen: set[tuple[str, str]] = set()
         self._adrift = _adrift(topology)
-        joined: dict[str, set[str]] = {device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)}
+        joined: dict[str, set[str]] = {
+            device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)
+        }
         for link in topology.links:
             if link.state is LinkState.DOWN:
                 self._down.add((link.source, link.target))
@@ -147,7 +159,11 @@ class _Paths:
         count, ends = self._nvlinks[(one, other)], {one}
         if not count:
             mine, yours = self._to_switches.get(one), self._to_switches.get(other)
-            if mine and yours and {self._plane[one] for one in mine} & {self._plane[one] for one in yours}:
+            if (
+                mine
+                and yours
+                and {self._plane[one] for one in mine} & {self._plane[one] for one in yours}
+            ):
                 count, ends = min(sum(mine.values()), sum(yours.values())), {one, other}
         if count and ends & self._cut:
             return NOT_VISIBLE
@@ -166,7 +182,9 @@ class _Paths:
         if set(ends) != {DeviceKind.GPU, DeviceKind.NIC} or not self._is_inside(one, other):
             return ""
         gpu, nic = ends[DeviceKind.GPU], ends[DeviceKind.NIC]
-        peers = (name for name in self._edges.get(nic, ()) if self._devices[name].kind is DeviceKind.GPU)
+        peers = (
+            name for name in self._edges.get(nic, ()) if self._devices[name].kind is DeviceKind.GPU
+        )
         return BY_A_PEER if any(self.direct(gpu, peer) for peer in peers) else ""
 
     def absent(self, one: str, other: str) -> str:
@@ -206,9 +224,13 @@ class _Paths:
                 elif kinds[DeviceKind.CPU] > 1 and not kinds[DeviceKind.NETWORK_SWITCH]:
                     labels[name] = "SYS"
                 elif kinds[DeviceKind.CPU] == 1 and not kinds[DeviceKind.NETWORK_SWITCH]:
-                    bridges = {str(devices[end].attributes.get("host_bridge") or "") for end in (0, -1)}
+                    bridges = {
+                        str(devices[end].attributes.get("host_bridge") or "") for end in (0, -1)
+                    }
                     labels[name] = "NODE" if len(bridges) == 2 and "" not in bridges else "PHB"
-                elif not kinds[DeviceKind.NETWORK_SWITCH]:  # else the path leaves the machine it ends in
+                elif not kinds[
+                    DeviceKind.NETWORK_SWITCH
+                ]:  # else the path leaves the machine it ends in
                     labels[name] = "PXB" if kinds[DeviceKind.PCIE_SWITCH] > 1 else "PIX"
             if name != start and device.kind is DeviceKind.GPU:
                 continue  # nothing passes through a GPU

@@ -13,7 +13,17 @@ from dataclasses import replace
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.fabrics import Bundle, Fabric, Ints, LevelCut, Wire, check_size, gpu, whole, wired
+from ccbench.topology.fabrics import (
+    Bundle,
+    Fabric,
+    Ints,
+    LevelCut,
+    Wire,
+    check_size,
+    gpu,
+    whole,
+    wired,
+)
 from ccbench.topology.graph import Device, DeviceKind
 from ccbench.units import shown
 
@@ -103,7 +113,9 @@ class _Tree:
         if vertex < self.ranks:
             return gpu(vertex)
         level = next(level for level in range(1, self.height + 1) if vertex < self.first[level + 1])
-        return Device(f"level{level}.switch{vertex - self.first[level]}", DeviceKind.NETWORK_SWITCH, -1)
+        return Device(
+            f"level{level}.switch{vertex - self.first[level]}", DeviceKind.NETWORK_SWITCH, -1
+        )
 
     def levels(self, wires: Sequence[Wire]) -> Iterator[LevelCut]:
         for level, wire in enumerate(wires):
@@ -128,7 +140,9 @@ class _Groups:
 
     def port(self, group: Ints, other: Ints, choice: Ints) -> Ints:
         """The port of ``group`` that leads to ``other``, by the copy numbered ``choice``."""
-        around: Ints = choice % max(1, self.copies) * (self.groups - 1) + (other - group - 1) % self.groups
+        around: Ints = (
+            choice % max(1, self.copies) * (self.groups - 1) + (other - group - 1) % self.groups
+        )
         return around
 
     def ends(self) -> tuple[Ints, Ints, Ints, Ints]:
@@ -149,7 +163,9 @@ class _Dragonfly:
     locals: links within groups; with spines only those up, of which as many lead down.
     """
 
-    def __init__(self, laid: _Groups, leaves: int, spines: int, hosts: int, global_links: int) -> None:
+    def __init__(
+        self, laid: _Groups, leaves: int, spines: int, hosts: int, global_links: int
+    ) -> None:
         self.laid, self.leaves, self.spines = laid, leaves, spines
         self.hosts, self.global_links = hosts, global_links
         self.leaf_count = laid.groups * leaves
@@ -170,7 +186,10 @@ class _Dragonfly:
         group_of = start // self.leaves
         if self.spines:
             spine = group_of * self.spines + peer + self.first_spine
-            made += [Bundle(start + self.ranks, spine, local), Bundle(spine, start + self.ranks, local)]
+            made += [
+                Bundle(start + self.ranks, spine, local),
+                Bundle(spine, start + self.ranks, local),
+            ]
         else:
             # A router skips itself in its row of peers.
             end = group_of * self.leaves + peer + (peer >= start % self.leaves)
@@ -230,7 +249,12 @@ class _Dragonfly:
 
 
 def _built(
-    name: str, groups: int, sizes: Mapping[str, int], wire: Wire, local: Wire | None, far: Wire | None
+    name: str,
+    groups: int,
+    sizes: Mapping[str, int],
+    wire: Wire,
+    local: Wire | None,
+    far: Wire | None,
 ) -> Fabric:
     """The fabric of these sizes; wires within and between groups are like ``wire`` where none is given."""
     for label, value in sizes.items():
@@ -247,9 +271,13 @@ def _built(
     local, far = local or wire, far or wire
     levels = [LevelCut("rank", 1, wire.bytes_per_second, shape.ranks)]
     if groups > 1:
-        levels.append(LevelCut("group", shape.ranks // groups, laid.used * far.bytes_per_second, groups))
+        levels.append(
+            LevelCut("group", shape.ranks // groups, laid.used * far.bytes_per_second, groups)
+        )
     bundles = shape.bundles(wire, local, far)
-    return wired(name, shape.ranks, shape.vertices, bundles, shape.route, shape.device, tuple(levels))
+    return wired(
+        name, shape.ranks, shape.vertices, bundles, shape.route, shape.device, tuple(levels)
+    )
 
 
 def dragonfly(

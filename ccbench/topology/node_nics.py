@@ -40,7 +40,13 @@ tcpx and tcpxo are GPUDirect-TCPX and FasTrak of Google's A3 machines."""
 MOST_GIGABITS = 10_000
 MOST_NICS = 256
 
-PORT_GIGABITS: dict[str, int] = {"ib-fdr": 56, "ib-edr": 100, "ib-hdr": 200, "ib-ndr": 400, "ib-xdr": 800}
+PORT_GIGABITS: dict[str, int] = {
+    "ib-fdr": 56,
+    "ib-edr": 100,
+    "ib-hdr": 200,
+    "ib-ndr": 400,
+    "ib-xdr": 800,
+}
 """What a port of four lanes carries, as the InfiniBand Trade Association's roadmap names the generations."""
 
 RAILS = "rails"
@@ -51,7 +57,8 @@ _SHAPE = (
     r":[0-9]{1,6}(?:x[0-9]{1,6}){0,5}(?::[0-9]{1,3}(?:\.[0-9]{1,2})?)?"
 )
 _TEXT = re.compile(
-    rf"([a-z]+(?:-[a-z]+)?)-([0-9]{{1,6}}(?:\.[0-9]{{1,3}})?)x([0-9]{{1,4}})(?:/({_SHAPE}))?", re.ASCII
+    rf"([a-z]+(?:-[a-z]+)?)-([0-9]{{1,6}}(?:\.[0-9]{{1,3}})?)x([0-9]{{1,4}})(?:/({_SHAPE}))?",
+    re.ASCII,
 )
 _LONGEST = 100
 
@@ -101,8 +108,15 @@ def _kind_and_rate(text: str) -> tuple[str, float] | None:
 def parse_network(text: str) -> Network:
     """``ib-ndr-400x8``: eight InfiniBand NDR NICs of 400 Gb/s per node. Raises MachineError."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
-    if match is None and isinstance(text, str) and _TEXT.fullmatch(text.lower()) and len(text) <= _LONGEST:
-        raise MachineError(f"network: {shown(text)} is read in lower case only; write {text.lower()}")
+    if (
+        match is None
+        and isinstance(text, str)
+        and _TEXT.fullmatch(text.lower())
+        and len(text) <= _LONGEST
+    ):
+        raise MachineError(
+            f"network: {shown(text)} is read in lower case only; write {text.lower()}"
+        )
     if match is None:
         raise MachineError(
             f"network: {shown(text)} is not <kind>-<Gb/s>x<NICs per node>; write for example ib-ndr-400x8 "
@@ -152,7 +166,9 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         return _rated(machine, network)
     warnings: list[SourceWarning] = []
     if own and (len(own) != network.nics or down):
-        text = f"{machine.name} has {len(own)} of its own NICs" + (f" ({_listed(down)} down)" if down else "")
+        text = f"{machine.name} has {len(own)} of its own NICs" + (
+            f" ({_listed(down)} down)" if down else ""
+        )
         text = f"{text}, {network} says {network.nics}: the latter are shown"
         warnings.append(SourceWarning("contradiction", text))
     old = {device.name for device in own}
@@ -167,12 +183,14 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     up = [link for link in machine.links if link.carries and kinds.get(link.target) in hosts]
     of_switches = (link for link in up if kinds.get(link.source) is DeviceKind.PCIE_SWITCH)
     upwards = towards_processors(machine, of_switches)
-    upwards |= {link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU}
+    upwards |= {
+        link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU
+    }
     processors = {name for name, kind in kinds.items() if kind is DeviceKind.CPU}
-    place = "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
-    text = (
-        f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
+    place = (
+        "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
     )
+    text = f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
     warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
     taken = {device.name for device in devices}
@@ -196,7 +214,9 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         devices=tuple(devices),
         links=tuple(links),
         warnings=(*machine.warnings, *warnings),
-        facts={name: value for name, value in machine.facts.items() if not name.startswith(_OF_NICS)},
+        facts={
+            name: value for name, value in machine.facts.items() if not name.startswith(_OF_NICS)
+        },
         matrix=words,
     )
 

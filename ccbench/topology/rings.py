@@ -59,7 +59,9 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     group = _group(topology, participants)
     lanes = _switch_lanes(topology, group)
     if lanes:
-        return RingPlan((Ring(group, lanes),), "switch", Fraction(1), "any order is as good behind a switch")
+        return RingPlan(
+            (Ring(group, lanes),), "switch", Fraction(1), "any order is as good behind a switch"
+        )
     index = {name: position for position, name in enumerate(group)}
     one_way = [[0] * len(group) for _ in group]
     for link in topology.links:
@@ -71,7 +73,11 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     counts = [[min(one_way[a][b], one_way[b][a]) for b in size] for a in size]
     if len(group) == 2:
         lanes = min(counts[0][1], counts[1][0])
-        return RingPlan((Ring(group, lanes),), "decomposition", Fraction(1)) if lanes else _fallback(group)
+        return (
+            RingPlan((Ring(group, lanes),), "decomposition", Fraction(1))
+            if lanes
+            else _fallback(group)
+        )
     between = {counts[a][b] for a in size for b in size if a != b}
     bundle = between.pop() if len(between) == 1 else 0
     if bundle and (len(group) % 2 or bundle == 1):
@@ -88,12 +94,18 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
             orders[tuple(group[index] for index in order)] += 1
     used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
     left = 1 - used
-    note = f"{left.numerator}/{left.denominator} of the links fit into no further ring" if left else ""
-    return RingPlan(tuple(Ring(order, number) for order, number in orders.items()), method, used, note)
+    note = (
+        f"{left.numerator}/{left.denominator} of the links fit into no further ring" if left else ""
+    )
+    return RingPlan(
+        tuple(Ring(order, number) for order, number in orders.items()), method, used, note
+    )
 
 
 def _fallback(group: tuple[str, ...]) -> RingPlan:
-    note = "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
+    note = (
+        "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
+    )
     return RingPlan((Ring(group),), "fallback", Fraction(0), note)
 
 
@@ -102,9 +114,13 @@ def _group(topology: Topology, participants: Sequence[str] | None) -> tuple[str,
     group = tuple(gpus if participants is None else participants)
     for name in group:
         if name not in gpus:
-            raise MachineError(f"{topology.name}: {name!r} is not a GPU of it; name GPUs such as gpu0")
+            raise MachineError(
+                f"{topology.name}: {name!r} is not a GPU of it; name GPUs such as gpu0"
+            )
     if len(set(group)) != len(group) or len(group) < 2:
-        raise MachineError(f"{topology.name}: {len(group)} participants; give at least two, each once")
+        raise MachineError(
+            f"{topology.name}: {len(group)} participants; give at least two, each once"
+        )
     return group
 
 
@@ -191,7 +207,9 @@ def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
 
     def options() -> list[int]:
         here = residual[path[-1]]
-        return sorted((v for v in range(size) if here[v] > 0 and v not in seen), key=lambda v: here[v])
+        return sorted(
+            (v for v in range(size) if here[v] > 0 and v not in seen), key=lambda v: here[v]
+        )
 
     waiting = [options()]
     while waiting and steps[0] > 0:

@@ -32,7 +32,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.topology.graph import Device, DeviceKind, Finding, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Finding,
+    LinkKind,
+    LinkState,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.matrix import NOT_VISIBLE, is_counted, path_labels
 from ccbench.topology.rings import FAST_KINDS, are_joined, usable_share
 
@@ -83,7 +91,10 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "usable_share": usable_shares(topology),
         "links": link_groups(topology),
         "findings": [
-            {name: getattr(one, name) for name in ("severity", "kind", "devices", "evidence", "advice")}
+            {
+                name: getattr(one, name)
+                for name in ("severity", "kind", "devices", "evidence", "advice")
+            }
             for one in findings
         ],
         "warnings": [asdict(warning) for warning in topology.warnings],
@@ -143,7 +154,11 @@ def gpu_matrix(topology: Topology) -> list[list[str | None]] | None:
     stated = topology.facts.get("gpu_matrix")
     if len(gpus) > MOST_MATRIX or not gpus:
         return None
-    if isinstance(stated, list) and len(stated) == len(gpus) and all(isinstance(row, list) for row in stated):
+    if (
+        isinstance(stated, list)
+        and len(stated) == len(gpus)
+        and all(isinstance(row, list) for row in stated)
+    ):
         return [
             # Some tools print 0 for the way from a GPU to itself.
             [
@@ -162,7 +177,9 @@ def nic_matrix(topology: Topology) -> list[list[str | None]] | None:
     return _rows(topology, nics, ends) if nics and len(ends) <= 2 * MOST_MATRIX else None
 
 
-def _rows(topology: Topology, ones: Sequence[Device], ends: Sequence[Device]) -> list[list[str | None]]:
+def _rows(
+    topology: Topology, ones: Sequence[Device], ends: Sequence[Device]
+) -> list[list[str | None]]:
     labels = path_labels(topology, ends)
     rows = [[labels[(one.name, other.name)] for other in ends] for one in ones]
     return [[None if label == NOT_VISIBLE else label for label in row] for row in rows]
@@ -183,7 +200,10 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
         switched = topology.topology_class is TopologyClass.NVSWITCH
         hidden = _hidden(topology)
         known = zip(topology.gpus, stated, strict=True)
-        return [None if gpu.name in hidden and not (switched and count) else count for gpu, count in known]
+        return [
+            None if gpu.name in hidden and not (switched and count) else count
+            for gpu, count in known
+        ]
     counts = _counted(topology, LinkKind.NVLINK)
     # A source that states null has links in the graph that stand for an unknown number, or for a part.
     if not counts or topology.facts.get("nvlinks_per_gpu", counts) is None:
@@ -216,7 +236,9 @@ def _counted(topology: Topology, kind: LinkKind) -> Counter[str]:
 def _unseen(topology: Topology, *kinds: LinkKind) -> set[str]:
     """Devices with a link of one of ``kinds`` of which nobody could see whether it is up."""
     return {
-        link.source for link in topology.links if link.kind in kinds and link.state is LinkState.NOT_VISIBLE
+        link.source
+        for link in topology.links
+        if link.kind in kinds and link.state is LinkState.NOT_VISIBLE
     }
 
 
@@ -238,7 +260,9 @@ def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
     unknown = _uncounted(topology)
     return {
         kind: [
-            None if gpu.name in unknown | _unseen(topology, LinkKind(kind)) else counts[gpu.name] or None
+            None
+            if gpu.name in unknown | _unseen(topology, LinkKind(kind))
+            else counts[gpu.name] or None
             for gpu in topology.gpus
         ]
         for kind, counts in found.items()
@@ -266,7 +290,9 @@ def usable_shares(topology: Topology) -> dict[str, str | None] | None:
     sizes = sorted({size for size in (2, 4, 8, 16) if size < len(gpus)} | {len(gpus)})
     shares = {size: min(usable_share(topology, gpus[:size]).values()) for size in sizes}
     if not shares[len(gpus)]:
-        return None  # the graph does not hold the links between them, such as those between two boards
+        return (
+            None  # the graph does not hold the links between them, such as those between two boards
+        )
     joined = {size for size in sizes if are_joined(topology, gpus[:size])}
     return {str(size): str(share) if size in joined else None for size, share in shares.items()}
 
@@ -279,7 +305,11 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
     kinds = {device.name: device.kind.value for device in topology.devices}
     directions: dict[tuple[Any, ...], list[Any]] = {}
     for link in topology.links:
-        numbers = (link.count if is_counted(link) else None, link.bytes_per_second, link.latency_seconds)
+        numbers = (
+            link.count if is_counted(link) else None,
+            link.bytes_per_second,
+            link.latency_seconds,
+        )
         ends = tuple(sorted((link.source, link.target)))
         key = (*ends, link.kind.value, *numbers, link.state.value, _LINE.sub("", link.origin))
         words = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
@@ -292,7 +322,16 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
         turned = (kind, other, one, *rest, bool(forth and back))
         same = (kind, one, other, *rest, bool(forth and back))
         groups[turned if turned in groups and forth and back else same] += max(forth, back)
-    names = ("kind", "from", "to", "count", "bytes_per_second", "latency_seconds", "state", "origin")
+    names = (
+        "kind",
+        "from",
+        "to",
+        "count",
+        "bytes_per_second",
+        "latency_seconds",
+        "state",
+        "origin",
+    )
     whole = is_whole(topology)
     return [
         {

@@ -381,7 +381,9 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
     warnings: list[SourceWarning] = []
     start = max(text.find("<"), 0)
     if text[:start].strip().strip("\ufeff"):
-        warnings.append(SourceWarning("damaged_line", "text before the first element is left out", 1))
+        warnings.append(
+            SourceWarning("damaged_line", "text before the first element is left out", 1)
+        )
     first_line = text.count("\n", 0, start) + 1
     builder = _Builder(name, first_line)
     # Lone surrogates (from files opened with errors="surrogateescape") cannot be handed to the parser.

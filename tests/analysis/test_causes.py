@@ -49,7 +49,9 @@ def test_a_system_that_is_as_a_rule_makes_it_has_that_rule_among_its_causes(
         factor = 1 if planted.slows == (1.0, 1.0) else 1.2 * planted.slows[0]
         times = [factor * one for one in seconds(worse)]
         if times[-1] > LEAST_EFFECT * seconds(healthy)[-1]:
-            assert planted.name in names(causes_of(healthy, LARGE, times, planted.slows_small, sign))
+            assert planted.name in names(
+                causes_of(healthy, LARGE, times, planted.slows_small, sign)
+            )
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -84,14 +86,22 @@ def test_the_rates_that_a_cause_gives_hold_what_was_measured() -> None:
 )
 def test_what_a_log_shows_comes_first_whatever_the_rate(sign: str, word: str) -> None:
     healthy = system("hgx-h100")
-    first = causes_of(healthy, LARGE, [1.5 * one for one in seconds(healthy)], signs=f"other\n{sign}")[0]
+    first = causes_of(
+        healthy, LARGE, [1.5 * one for one in seconds(healthy)], signs=f"other\n{sign}"
+    )[0]
     assert first.rule is rule(word)
     assert first.sign in sign
 
 
 @pytest.mark.parametrize(
     "sign",
-    ["NCCL_IB_HCA=mlx5_0,mlx5_1", "NCCL_IB_HCA=mlx5", "[send] via NET/IB/2/GDRDMA", "NCCL_IB_DISABLE=0", ""],
+    [
+        "NCCL_IB_HCA=mlx5_0,mlx5_1",
+        "NCCL_IB_HCA=mlx5",
+        "[send] via NET/IB/2/GDRDMA",
+        "NCCL_IB_DISABLE=0",
+        "",
+    ],
 )
 def test_what_is_usual_is_no_sign(sign: str) -> None:
     healthy = system("hgx-h100")
@@ -157,7 +167,9 @@ def test_where_only_small_messages_are_slow_a_cause_must_slow_them_and_leave_lar
 def test_one_node_has_no_cause_in_its_network_and_what_is_not_there_cannot_break() -> None:
     alone = system("dgx-a100", nodes=1)
     found = causes_of(alone, LARGE, [9 * one for one in seconds(alone)], small_are_slow=False)
-    assert not {"sockets", "NIC", "GPUDirect"} & {word for name in names(found) for word in name.split()}
+    assert not {"sockets", "NIC", "GPUDirect"} & {
+        word for name in names(found) for word in name.split()
+    }
     assert not rule("NVLS").systems(alone)
     assert not rule("SHARP").systems(system("dgx-a100"))
     narrow = replace(system("gh200x4"), network=replace(system("gh200x4").network, per_node=1))  # type: ignore[type-var]  # there is one

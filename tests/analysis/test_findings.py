@@ -44,16 +44,26 @@ def kinds(found: Sequence[Finding]) -> list[str]:
 def timed(point: Point, seconds: float, width: float = 0.02) -> Point:
     rate = point.size_bytes / seconds / 1e9
     return replace(
-        point, median_seconds=seconds, low_seconds=seconds * (1 - width / 2),
-        high_seconds=seconds * (1 + width / 2), algbw=rate, busbw=point.busbw_at(seconds),
-        samples_seconds=NO_SAMPLES, predicted_seconds=seconds, bound_seconds=seconds / 2,
-    )  # fmt: skip
+        point,
+        median_seconds=seconds,
+        low_seconds=seconds * (1 - width / 2),
+        high_seconds=seconds * (1 + width / 2),
+        algbw=rate,
+        busbw=point.busbw_at(seconds),
+        samples_seconds=NO_SAMPLES,
+        predicted_seconds=seconds,
+        bound_seconds=seconds / 2,
+    )
 
 
 def quiet(points: Sequence[Point]) -> list[Point]:
     """Alpha-beta times without noise, rank medians alike."""
     return [
-        replace(timed(one, 1e-5 + one.size_bytes / 1e10), rank_median_seconds=(), rank_waiting_seconds=())
+        replace(
+            timed(one, 1e-5 + one.size_bytes / 1e10),
+            rank_median_seconds=(),
+            rank_waiting_seconds=(),
+        )
         for one in points
     ]
 
@@ -74,8 +84,12 @@ def test_wrong_results_come_first_and_count(points: tuple[Point, ...]) -> None:
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY])
-def test_a_case_without_a_result_is_a_problem_with_its_reason(tmp_path: Path, status: Status) -> None:
-    run = write_run(tmp_path / "run", sweep(), {1: lambda one: failed(one, status, "rank 3 is gone")})
+def test_a_case_without_a_result_is_a_problem_with_its_reason(
+    tmp_path: Path, status: Status
+) -> None:
+    run = write_run(
+        tmp_path / "run", sweep(), {1: lambda one: failed(one, status, "rank 3 is gone")}
+    )
     found = [one for one in run_findings(run, points_of(run)) if one.kind == status.value]
     assert [one.severity for one in found] == ["problem"]
     assert "rank 3 is gone" in found[0].evidence
@@ -91,13 +105,15 @@ def test_a_rank_that_is_always_last_is_named(points: tuple[Point, ...]) -> None:
     some = [
         replace(one, rank_median_seconds=(1.0, 1.0, 1.2, 1.0), slowest_rank=2)
         for one in quiet(points)
-    ]  # fmt: skip
+    ]
     (finding,) = findings_of(some)
     assert finding.kind == "straggler"
     assert finding.evidence.startswith("rank 2 slowest")
 
 
-def test_findings_of_the_machine_are_taken_from_the_manifest_whatever_else_lies_there(tmp_path: Path) -> None:
+def test_findings_of_the_machine_are_taken_from_the_manifest_whatever_else_lies_there(
+    tmp_path: Path,
+) -> None:
     told = {
         "severity": "problem",
         "kind": "narrow_link",
@@ -116,7 +132,9 @@ def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
         return flagged(one, "emulation")
 
     simulated = run_findings_of(write_run(tmp_path / "one", sweep(), simulated=True))
-    emulated = run_findings_of(write_run(tmp_path / "two", sweep(), dict.fromkeys(range(9), emulate)))
+    emulated = run_findings_of(
+        write_run(tmp_path / "two", sweep(), dict.fromkeys(range(9), emulate))
+    )
     assert "simulation" in kinds(simulated)
     assert "emulation" in kinds(emulated)
     assert not {"bandwidth_dip", "not_monotone", "slower_than_predicted"} & set(kinds(emulated))
@@ -141,9 +159,12 @@ def near(points: tuple[Point, ...]) -> Point:
 
 def taking(point: Point, seconds: float) -> Point:
     return replace(
-        point, median_seconds=seconds, low_seconds=seconds, high_seconds=seconds,
+        point,
+        median_seconds=seconds,
+        low_seconds=seconds,
+        high_seconds=seconds,
         samples_seconds=np.full(10, seconds),
-    )  # fmt: skip
+    )
 
 
 def test_the_cases_furthest_from_bound_and_prediction_are_named_first(near: Point) -> None:
@@ -182,13 +203,17 @@ def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: lis
         for ratio in ratios
     ]
     expected = sum(
-        abs(one.median_seconds / 2e-6 - 1) > PREDICTION_ERROR_LIMIT for one in some if one.median_seconds
+        abs(one.median_seconds / 2e-6 - 1) > PREDICTION_ERROR_LIMIT
+        for one in some
+        if one.median_seconds
     )
     found = [one for one in findings_of(some) if one.kind.endswith("_than_predicted")]
     assert sum(one.cases for one in found) == expected
 
 
-def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(points: tuple[Point, ...]) -> None:
+def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(
+    points: tuple[Point, ...],
+) -> None:
     line = [one for one in quiet(points) if one.curve == points[0].curve]
     assert len(line) > 3
 

@@ -29,7 +29,8 @@ SIZES = tuple(2**power for power in range(10, 20))
 def one_of_each(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Point]:
     names = {name for whole, parts in GUIDELINES for name in (whole, *parts)}
     run = write_run(
-        tmp_path_factory.mktemp("runs") / "run", [case(name, "ring", 4096) for name in sorted(names)]
+        tmp_path_factory.mktemp("runs") / "run",
+        [case(name, "ring", 4096) for name in sorted(names)],
     )
     return {point.collective: point for point in points_of(run)}
 
@@ -44,7 +45,9 @@ def kinds(points: list[Point]) -> list[str]:
     return [one.kind for one in shape_findings(points)]
 
 
-def test_a_smaller_size_that_takes_longer_is_found_and_so_is_the_dip_it_makes(curve: list[Point]) -> None:
+def test_a_smaller_size_that_takes_longer_is_found_and_so_is_the_dip_it_makes(
+    curve: list[Point],
+) -> None:
     curve[4] = timed(curve[4], 5 * (curve[4].median_seconds or 0))
     found = shape_findings(curve)
     assert [one.kind for one in found] == ["not_monotone", "bandwidth_dip"]
@@ -62,7 +65,9 @@ def test_a_bandwidth_that_falls_for_good_is_no_dip(curve: list[Point]) -> None:
 
 
 @pytest.mark.parametrize("rule", GUIDELINES, ids=lambda rule: f"{rule[0]}-{'-'.join(rule[1])}")
-def test_a_collective_slower_than_its_parts_is_found(rule: Any, one_of_each: Mapping[str, Point]) -> None:
+def test_a_collective_slower_than_its_parts_is_found(
+    rule: Any, one_of_each: Mapping[str, Point]
+) -> None:
     parts = [timed(replace(one_of_each[name], size_bytes=4096), 1e-5) for name in rule[1]]
     together = 1e-5 * len(parts)
     slow = timed(replace(one_of_each[rule[0]], size_bytes=4096), 1.3 * together)
@@ -71,7 +76,9 @@ def test_a_collective_slower_than_its_parts_is_found(rule: Any, one_of_each: Map
     assert kinds([replace(slow, backend="another"), *parts]) == []
 
 
-def test_a_default_that_loses_is_found_and_the_winner_named(one_of_each: Mapping[str, Point]) -> None:
+def test_a_default_that_loses_is_found_and_the_winner_named(
+    one_of_each: Mapping[str, Point],
+) -> None:
     point = replace(one_of_each["all_reduce"], size_bytes=4096)
     default = timed(replace(point, algorithm="default"), 2e-5)
     (finding,) = shape_findings([default, timed(replace(point, algorithm="tree"), 1e-5)])

@@ -17,7 +17,9 @@ NODES = 8
 NAMES = [f"n{number}" for number in range(NODES)]
 
 
-def pairs(slow: Sequence[tuple[int, ...]] = (), rounds: int = 3, factor: float = 1.5) -> list[Observation]:
+def pairs(
+    slow: Sequence[tuple[int, ...]] = (), rounds: int = 3, factor: float = 1.5
+) -> list[Observation]:
     """Rounds of pairs of eight nodes, of which those with all nodes of one of ``slow`` take longer."""
     return [
         Observation("pair", pair, factor if any(set(one) <= set(pair) for one in slow) else 1.0)
@@ -67,8 +69,10 @@ def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_
     found = verdict(pairs([pair], rounds=1))
     assert found.causes == ()
     assert set(found.unknown[0]) == {
-        Cause("slow_node", pair[:1]), Cause("slow_node", pair[1:]), Cause("slow_link", pair),
-    }  # fmt: skip
+        Cause("slow_node", pair[:1]),
+        Cause("slow_node", pair[1:]),
+        Cause("slow_link", pair),
+    }
     for partners in second_look(found)[:2]:
         assert all(not set(pair) <= set(one) for one in partners)
 
@@ -121,7 +125,9 @@ def test_up_to_four_nodes_in_ten_may_be_bad(bad: int) -> None:
 def test_what_is_much_faster_than_most_keeps_the_verdict_open() -> None:
     found = verdict(pairs([(node,) for node in range(3, NODES)], rounds=7))
     assert (found.word, found.causes) == ("NO VERDICT", ())
-    few = verdict([one for one in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7) if max(one.nodes) < 5])
+    few = verdict(
+        [one for one in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7) if max(one.nodes) < 5]
+    )
     assert few.doubt
     noisy = [replace(one, seconds=1 + place % 5 / 100) for place, one in enumerate(pairs())]
     fast = [*noisy, Observation("pair", (0, 1), 0.5), Observation("pair", (2, 3), 0.5)]
@@ -177,7 +183,9 @@ def test_too_few_groups_give_no_verdict() -> None:
 
 
 @given(st.integers(0, 2**32), st.floats(0.0, 0.4))
-def test_the_usual_time_is_that_of_the_healthy_whatever_the_others_take(seed: int, share: float) -> None:
+def test_the_usual_time_is_that_of_the_healthy_whatever_the_others_take(
+    seed: int, share: float
+) -> None:
     import numpy as np
 
     draw = np.random.default_rng(seed)
@@ -190,7 +198,9 @@ def test_the_usual_time_is_that_of_the_healthy_whatever_the_others_take(seed: in
 
 @given(st.integers(0, 10_000), st.integers(0, 4))
 @settings(max_examples=25, deadline=None)
-def test_a_second_look_pairs_every_node_at_most_once_and_suspects_with_the_fast(seed: int, bad: int) -> None:
+def test_a_second_look_pairs_every_node_at_most_once_and_suspects_with_the_fast(
+    seed: int, bad: int
+) -> None:
     import random
 
     draw = random.Random(seed)

@@ -41,7 +41,9 @@ class Fleet:
     def measure(self, one: Case) -> Measurement:
         self.measured += 1
         stuck = [
-            group for group in one.members if self.hung & {*group} or tuple(sorted(group)) in self.hung_links
+            group
+            for group in one.members
+            if self.hung & {*group} or tuple(sorted(group)) in self.hung_links
         ]
         if stuck:
             ranks = ", ".join(str(rank) for group in stuck for rank in group)
@@ -57,17 +59,25 @@ class Fleet:
             usual = SECONDS * (self.factor if slow else 1.0)
             times.append(tuple((usual * (1 + 0.02 * np.abs(random.normal(size=12)))).tolist()))
         return Measurement(
-            one, Status.OK, samples_seconds=times[0], round_samples=(12,), wrong_elements=0,
+            one,
+            Status.OK,
+            samples_seconds=times[0],
+            round_samples=(12,),
+            wrong_elements=0,
             group_names=tuple(f"ranks {format_ranks(group)}" for group in one.members),
-            group_samples_seconds=tuple(times), hosts=self.names, node_of_rank=tuple(range(self.nodes)),
-        )  # fmt: skip
+            group_samples_seconds=tuple(times),
+            hosts=self.names,
+            node_of_rank=tuple(range(self.nodes)),
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"h{node}" for node in range(self.nodes))
 
     def planned(self, rounds: Iterable[list[tuple[int, int]]]) -> list[Case]:
-        plain = replace(case("all_reduce", 1 << 18, 2, backend="gloo"), ranks=self.nodes, nodes=self.nodes)
+        plain = replace(
+            case("all_reduce", 1 << 18, 2, backend="gloo"), ranks=self.nodes, nodes=self.nodes
+        )
         return [replace(plain, groups=str([list(pair) for pair in pairs])) for pairs in rounds]
 
     def checked(self, planned: list[Case]) -> Run:
@@ -95,9 +105,7 @@ class Fleet:
                     and found.status is Status.OK
                     and any(each.status is Status.TIMED_OUT for each in results.values())
                 ):
-                    said = (
-                        f"the library did not start: no answer from rank {min(self.hung)} (process 7 on h3)"
-                    )
+                    said = f"the library did not start: no answer from rank {min(self.hung)} (process 7 on h3)"
                     found = Measurement(one, Status.FAILED, said, stop_reason=NO_TEAM)
                 results[one.case_id] = found
                 if found.status is not Status.OK:
@@ -125,7 +133,13 @@ def verdict(fleet: Fleet, rounds: Iterable[list[tuple[int, int]]] | None = None)
 def test_a_fleet_without_a_fault_is_healthy_after_the_planned_rounds() -> None:
     fleet = Fleet(16)
     one = verdict(fleet)
-    assert (one.word, one.exit_code, one.excluded, one.links, one.suspects) == ("HEALTHY", 0, (), (), ())
+    assert (one.word, one.exit_code, one.excluded, one.links, one.suspects) == (
+        "HEALTHY",
+        0,
+        (),
+        (),
+        (),
+    )
     assert fleet.measured == 3
 
 

@@ -27,8 +27,12 @@ def found_in(path: Path, slower: Slower) -> list[Finding]:
 
 
 @pytest.mark.parametrize("level", [0.7, 1.0, 3.0])
-def test_a_size_that_is_slow_alone_is_found_at_any_speed_of_the_machine(tmp_path: Path, level: float) -> None:
-    (found,) = found_in(tmp_path / "run", lambda one: level * (2.0 if one.size_bytes == 4 * MIB else 1.0))
+def test_a_size_that_is_slow_alone_is_found_at_any_speed_of_the_machine(
+    tmp_path: Path, level: float
+) -> None:
+    (found,) = found_in(
+        tmp_path / "run", lambda one: level * (2.0 if one.size_bytes == 4 * MIB else 1.0)
+    )
     assert found.subject == "1 size slower than the run's other sizes imply"
     assert "4 MiB took" in found.evidence
 
@@ -36,9 +40,13 @@ def test_a_size_that_is_slow_alone_is_found_at_any_speed_of_the_machine(tmp_path
 def test_the_verdict_stays_one_against_other_machines(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(), lambda one: 10.0)
     assert set(words(only(run)).values()) == {"SLOW"}
-    assert KIND not in {one.kind for one in run_findings(run, points_of(run))}, "all sizes are as slow"
+    assert KIND not in {one.kind for one in run_findings(run, points_of(run))}, (
+        "all sizes are as slow"
+    )
     smallest, *between, largest = points_of(run)
-    assert smallest.by_other_sizes_seconds is largest.by_other_sizes_seconds is None, "no size lies beyond"
+    assert smallest.by_other_sizes_seconds is largest.by_other_sizes_seconds is None, (
+        "no size lies beyond"
+    )
     implied = [one.by_other_sizes_seconds for one in between]
     assert implied == pytest.approx([one.median_seconds for one in between], rel=0.15)
 
@@ -58,7 +66,9 @@ def test_of_neighbours_only_the_one_that_is_most_off_counts(tmp_path: Path) -> N
 
 
 def test_a_size_within_the_interval_of_its_own_noise_is_not_found(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", sweep(), lambda one: 2.0 if one.size_bytes == 4 * MIB else 1.0)
+    run = write_run(
+        tmp_path / "run", sweep(), lambda one: 2.0 if one.size_bytes == 4 * MIB else 1.0
+    )
     points = [replace(one, low_seconds=0.4 * (one.median_seconds or 0.0)) for one in points_of(run)]
     assert KIND not in {one.kind for one in findings_of(points)}
 
@@ -73,7 +83,9 @@ def test_a_size_within_the_interval_of_its_own_noise_is_not_found(tmp_path: Path
     ],
     ids=["forced", "own kernels", "three sizes", "three of each placement"],
 )
-def test_nothing_is_implied_for_other_work_and_of_few_sizes(tmp_path: Path, cases: list[Case]) -> None:
+def test_nothing_is_implied_for_other_work_and_of_few_sizes(
+    tmp_path: Path, cases: list[Case]
+) -> None:
     run = write_run(tmp_path / "run", cases)
     assert {one.by_other_sizes_seconds for one in points_of(run)} == {None}
     assert "by other sizes" not in screen_table(run, 200)
@@ -92,5 +104,7 @@ def test_the_table_has_it_and_says_what_it_is(tmp_path: Path) -> None:
     assert "by other sizes  " in text
     assert "as the run's other sizes imply, with this machine's own levels" in text
     (_, row, *_) = csv.DictReader(csv_table(points_of(run)).splitlines())
-    low, middle, high = (float(row[f"by_other_sizes_{name}seconds"]) for name in ("low_", "", "high_"))
+    low, middle, high = (
+        float(row[f"by_other_sizes_{name}seconds"]) for name in ("low_", "", "high_")
+    )
     assert low < middle < high

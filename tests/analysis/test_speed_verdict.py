@@ -20,7 +20,11 @@ from ccbench.results import Run, RunFolder, load_run
 from ccbench.topology.files import load_catalog
 
 NETWORK = "ib-ndr-400x8"
-MANIFEST = {"suite": {"name": "nccl"}, "machine": {"name": "hgx-h100"}, "options": {"network": NETWORK}}
+MANIFEST = {
+    "suite": {"name": "nccl"},
+    "machine": {"name": "hgx-h100"},
+    "options": {"network": NETWORK},
+}
 SIZES = tuple(2**power for power in range(3, 33))
 
 Slower = Callable[[Case], float]
@@ -30,9 +34,18 @@ def case(size_bytes: int, name: str = "all_reduce", backend: str = "nccl", **cha
     row, ranks, nodes = collective(name), changes.pop("ranks", 16), changes.pop("nodes", 2)
     count = row.count_for(size_bytes, ranks, 4)
     return Case(
-        "nccl", backend, name, changes.pop("algorithm", "default"), "float32",
-        "sum" if row.reduces else "none", size_bytes, count, ranks, nodes=nodes, **changes,
-    )  # fmt: skip
+        "nccl",
+        backend,
+        name,
+        changes.pop("algorithm", "default"),
+        "float32",
+        "sum" if row.reduces else "none",
+        size_bytes,
+        count,
+        ranks,
+        nodes=nodes,
+        **changes,
+    )
 
 
 def write_run(
@@ -48,7 +61,9 @@ def write_run(
         for one in cases:
             priced = context.predict(one)
             seconds = slower(one) * (priced.predicted_seconds if priced else 1e-3)
-            measured = Measurement(one, Status.OK, samples_seconds=(seconds,) * 9, round_samples=(3,) * 3)
+            measured = Measurement(
+                one, Status.OK, samples_seconds=(seconds,) * 9, round_samples=(3,) * 3
+            )
             folder.write(replace(measured, **changes), priced)
     return load_run(path)
 
@@ -89,7 +104,9 @@ def test_what_is_shown_lies_where_its_word_says(tmp_path: Path) -> None:
             assert seconds > high if run is slow else low <= seconds <= high
 
 
-def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(tmp_path: Path) -> None:
+def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(
+    tmp_path: Path,
+) -> None:
     run = write_run(tmp_path / "run", sweep(), lambda one: 18.0)
     verdict, findings = only(run), run_findings(run, run.points)
     assert verdict.word is Word.SLOW
@@ -103,16 +120,22 @@ def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(tmp
 
 
 def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", sweep(), lambda one: 10.0 if one.size_bytes <= 32 * 1024 else 1.0)
+    run = write_run(
+        tmp_path / "run", sweep(), lambda one: 10.0 if one.size_bytes <= 32 * 1024 else 1.0
+    )
     verdict = only(run)
     assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": "SLOW"}
-    assert verdict.sentence.startswith("SLOW: nccl all_reduce, 16 ranks on 2 nodes: small messages ")
+    assert verdict.sentence.startswith(
+        "SLOW: nccl all_reduce, 16 ranks on 2 nodes: small messages "
+    )
     assert "; normal: large messages " in verdict.sentence
     assert verdict.finding is not None
     assert verdict.finding.evidence.startswith(
         "fits, unproven: processors of the host that are busy, save power"
     )
-    assert "which gives" not in verdict.finding.evidence, "their rate at large sizes is no rate of small ones"
+    assert "which gives" not in verdict.finding.evidence, (
+        "their rate at large sizes is no rate of small ones"
+    )
 
 
 @pytest.mark.parametrize(("factor", "word"), [(100.0, "SLOW"), (4.0, "NORMAL")])
@@ -120,7 +143,9 @@ def test_slower_than_all_that_is_known_is_slow_if_it_is_far_enough_off(
     tmp_path: Path, factor: float, word: str
 ) -> None:
     # One size is as it should be, so that the regime is not broken as a whole.
-    run = write_run(tmp_path / "run", sweep(), lambda one: factor if 8 < one.size_bytes <= 32 * 1024 else 1.0)
+    run = write_run(
+        tmp_path / "run", sweep(), lambda one: factor if 8 < one.size_bytes <= 32 * 1024 else 1.0
+    )
     verdict = only(run)
     assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": word}
     if word == "NORMAL":
@@ -149,7 +174,10 @@ def test_one_size_is_enough(tmp_path: Path) -> None:
     ("changes", "why"),
     [
         ({"manifest": {"suite": {"name": "nccl"}}}, "give --machine"),
-        ({"manifest": {**MANIFEST, "machine": {"name": "mine"}}}, "run.json does not hold the machine mine"),
+        (
+            {"manifest": {**MANIFEST, "machine": {"name": "mine"}}},
+            "run.json does not hold the machine mine",
+        ),
     ],
 )
 def test_without_its_machine_nothing_can_be_said_of_a_run(
@@ -171,8 +199,11 @@ def test_a_machine_that_was_detected_is_known_by_what_was_detected(tmp_path: Pat
 
 
 def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path) -> None:
-    cases = [case(size, name, "cuda", ranks=8, nodes=1, algorithm="ring") for size in SIZES
-             for name in ("all_reduce", "all_gather")]  # fmt: skip
+    cases = [
+        case(size, name, "cuda", ranks=8, nodes=1, algorithm="ring")
+        for size in SIZES
+        for name in ("all_reduce", "all_gather")
+    ]
     verdict = only(write_run(tmp_path / "run", cases))
     assert verdict.word is Word.CANNOT_SAY
     assert "own kernels" in verdict.reason
@@ -229,7 +260,9 @@ def test_one_wrong_case_outranks_all_that_is_normal(tmp_path: Path, algorithm: s
 @pytest.mark.parametrize(
     "changes", [{"backend": "cpu", "algorithm": "ring"}, {"mode": "isolated"}, {"aggregation": 4}]
 )
-def test_ranks_on_processors_and_other_work_get_no_verdict(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_ranks_on_processors_and_other_work_get_no_verdict(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     assert speed_verdicts(write_run(tmp_path / "run", sweep(ranks=8, nodes=1, **changes))) == ()
 
 
@@ -238,7 +271,11 @@ def test_a_forced_algorithm_counts_where_the_library_did_not_choose(tmp_path: Pa
     verdict = only(write_run(tmp_path / "forced", forced))
     assert verdict.subject.startswith("nccl all_reduce tree, ")
     (both,) = speed_verdicts(
-        write_run(tmp_path / "both", [*forced, *sweep()], lambda one: 9.0 if one.algorithm == "tree" else 1.0)
+        write_run(
+            tmp_path / "both",
+            [*forced, *sweep()],
+            lambda one: 9.0 if one.algorithm == "tree" else 1.0,
+        )
     )
     assert both.word is Word.NORMAL
 
@@ -246,10 +283,14 @@ def test_a_forced_algorithm_counts_where_the_library_did_not_choose(tmp_path: Pa
 def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
     slow = {"all_gather": 1.0, "reduce_scatter": 12.0, "all_reduce": 1.0}
     run = write_run(
-        tmp_path / "run", [one for name in slow for one in sweep(name=name)], lambda one: slow[one.collective]
-    )  # fmt: skip
+        tmp_path / "run",
+        [one for name in slow for one in sweep(name=name)],
+        lambda one: slow[one.collective],
+    )
     assert [one.word.value for one in speed_verdicts(run)] == ["SLOW", "NORMAL", "NORMAL"]
-    assert sentences(points_of(run), (), speed_verdicts(run))[0].startswith("SLOW: nccl reduce_scatter")
+    assert sentences(points_of(run), (), speed_verdicts(run))[0].startswith(
+        "SLOW: nccl reduce_scatter"
+    )
 
 
 def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> None:
@@ -281,7 +322,9 @@ def test_nothing_stands_on_nothing() -> None:
 LOGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "nccl_logs"
 
 
-def verdict_of_log(tmp_path: Path, name: str, machine: str, nodes: int, network: str) -> SpeedVerdict:
+def verdict_of_log(
+    tmp_path: Path, name: str, machine: str, nodes: int, network: str
+) -> SpeedVerdict:
     from ccbench.results.importers import read_log
     from ccbench.results.importers.log import Given
     from ccbench.results.importers.runs import import_logs, write_import
@@ -297,11 +340,21 @@ def verdict_of_log(tmp_path: Path, name: str, machine: str, nodes: int, network:
     ("name", "machine", "network", "likely"),
     [
         ("gh200_8g_2n_all_reduce_alps_bad.txt", "gh200x4", "slingshot-200x4", "sockets"),
-        ("a100_16g_2n_all_reduce_aks_ipoib.txt", "dgx-a100", "ib-hdr-200x8", "sockets (over InfiniBand"),
-        ("b200_16g_2n_all_gather_gke_dranet.txt", "hgx-b200", "roce-400x8", "no GPUDirect RDMA, or NICs"),
+        (
+            "a100_16g_2n_all_reduce_aks_ipoib.txt",
+            "dgx-a100",
+            "ib-hdr-200x8",
+            "sockets (over InfiniBand",
+        ),
+        (
+            "b200_16g_2n_all_gather_gke_dranet.txt",
+            "hgx-b200",
+            "roce-400x8",
+            "no GPUDirect RDMA, or NICs",
+        ),
         ("awkward_h200_16g_2n_all_reduce_bf16_cut.txt", "hgx-h200", "ib-ndr-400x8", "one NIC"),
     ],
-)  # fmt: skip
+)
 def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of_them(
     tmp_path: Path, name: str, machine: str, network: str, likely: str
 ) -> None:
@@ -332,7 +385,9 @@ def test_logs_of_healthy_machines_are_normal(
 def test_large_messages_at_half_the_rate_are_slow_by_what_healthy_systems_do(
     tmp_path: Path,
 ) -> None:
-    verdict = only(write_run(tmp_path / "run", [case(2**power) for power in range(26, 33)], lambda _: 2.2))
+    verdict = only(
+        write_run(tmp_path / "run", [case(2**power) for power in range(26, 33)], lambda _: 2.2)
+    )
     assert (verdict.word, verdict.broken) == (Word.SLOW, False)
     assert verdict.finding is not None
     assert verdict.finding.severity == "doubt"

@@ -15,7 +15,12 @@ from ccbench.runner.measure import RankResult, measure
 from ccbench.verification import Array
 
 SAMPLING = Sampling(
-    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
+    rounds=1,
+    minimum_samples=2,
+    maximum_samples=3,
+    warmup_seconds=0.0,
+    minimum_sample_seconds=0.0,
+    launches=2,
 )
 """With as few launches as make a row of them: an emulation takes a thousand times as long as a device."""
 
@@ -27,14 +32,25 @@ def case_of(
     row = row_of(collective)
     count = count if row.sized else 0
     op = "sum" if row.reduces else "none"
-    values = {"dtype": "float32", "op": op, "size_bytes": 0, "count": count, "ranks": ranks, **changes}
+    values = {
+        "dtype": "float32",
+        "op": op,
+        "size_bytes": 0,
+        "count": count,
+        "ranks": ranks,
+        **changes,
+    }
     case = Case("s", backend, collective, algorithm, **values)
     members = case.group_ranks
     root = changes.get("root", members - 1 if row.rooted else NO_ROOT)
-    return replace(case, root=root, size_bytes=row.size_bytes(case.count, members, ITEM_BYTES[case.dtype]))
+    return replace(
+        case, root=root, size_bytes=row.size_bytes(case.count, members, ITEM_BYTES[case.dtype])
+    )
 
 
-def measured(endpoint: Any, case: Case, sampling: Sampling = SAMPLING) -> tuple[RankResult, CaseFacts]:
+def measured(
+    endpoint: Any, case: Case, sampling: Sampling = SAMPLING
+) -> tuple[RankResult, CaseFacts]:
     """One round of ``case``, as a worker makes it."""
     endpoint.prepare(case)
     result = measure(endpoint, case, sampling, endpoint.next_seed())

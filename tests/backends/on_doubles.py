@@ -18,7 +18,9 @@ def main() -> None:
     """Run the module as ``python -m`` would."""
     double, module, *arguments = sys.argv[1:]
     stand_in = str(Path(__file__).parent / double / "fake")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [stand_in, os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [stand_in, os.environ.get("PYTHONPATH")])
+    )
     os.environ.setdefault("FAKE_GPUS", "1")
     sys.path.insert(0, stand_in)
     vars(cuda)["driver_missing"] = lambda root=None: None  # before others take it from there

@@ -37,7 +37,9 @@ def wrong_elements(endpoint: EmulatedEndpoint, case: Case) -> int:
 
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
-def test_every_kernel_is_right_for_odd_counts_and_every_root(collective: str, algorithm: str) -> None:
+def test_every_kernel_is_right_for_odd_counts_and_every_root(
+    collective: str, algorithm: str
+) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 3)
     for count in (0, 1, 2, 31, 5003):
         for root in range(3) if COLLECTIVES[collective].rooted else (NO_ROOT,):
@@ -74,21 +76,32 @@ def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
     [
         (case_of("all_reduce", "ring", 17), "cuda-host has at most 16"),
         (case_of("all_reduce", "ring", 2, 1 << 25), "elements are emulated"),
-        (case_of("all_reduce", "ring", 2, mode="graph"), "no mode graph; it has streaming, isolated"),
+        (
+            case_of("all_reduce", "ring", 2, mode="graph"),
+            "no mode graph; it has streaming, isolated",
+        ),
         (case_of("all_reduce", "bruck", 2), "no kernel runs all_reduce as 'bruck'; there are "),
         (case_of("all_reduce", "ring", 2, protocol="ll128"), "no protocol ll128"),
         (case_of("all_reduce", "ring", 9, dtype="float8_e5m2"), "cannot be checked"),
         (case_of("all_reduce", "ring", 2, nodes=2), "on one node"),
-        (case_of("all_to_all_v", "default", 2, traffic="zipf:1"), "no traffic zipf:1; there is on cpu, "),
+        (
+            case_of("all_to_all_v", "default", 2, traffic="zipf:1"),
+            "no traffic zipf:1; there is on cpu, ",
+        ),
         (case_of("all_reduce", "ring", 2, concurrent="all_gather"), "no concurrent all_gather"),
-        (replace(case_of("all_reduce", "ring", 6), groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
+        (
+            replace(case_of("all_reduce", "ring", 6), groups="rank // 4"),
+            "makes groups of 2 and 4 of 6 ranks",
+        ),
     ],
 )
 def test_what_cannot_run_says_why(case: Case, words: str) -> None:
     assert words in str(BACKEND.unsupported(case))
 
 
-def test_without_a_compiler_the_backend_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_backend_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     building.compiler.cache_clear()
     try:
@@ -101,7 +114,14 @@ def test_without_a_compiler_the_backend_says_how_to_get_one(monkeypatch: pytest.
 
 # -- groups --------------------------------------------------------------------------------------------------
 
-GROUPINGS = ("rank // 2", "rank % 2", "[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1")
+GROUPINGS = (
+    "rank // 2",
+    "rank % 2",
+    "[[0, 3], [2, 1]]",
+    "[[3, 1]]",
+    "rank % 4",
+    "tp of tp2-cp1-ep1-dp2-pp1",
+)
 
 
 def grouped(collective: str, algorithm: str, groups: str, count: int = 97, **changes: Any) -> Case:
@@ -123,7 +143,10 @@ def test_any_groups_are_right_and_the_world_is_as_it_was_afterwards(groups: str)
     endpoint = EmulatedEndpoint(Control(1, 64), 4)
     plain = case_of("all_reduce", "ring", 4, 1001)
     for _ in range(2):
-        assert wrong_elements(endpoint, grouped("all_reduce", "ring", groups, 1001, in_place=True)) == 0
+        assert (
+            wrong_elements(endpoint, grouped("all_reduce", "ring", groups, 1001, in_place=True))
+            == 0
+        )
         assert wrong_elements(endpoint, grouped("all_gather", "ll", groups, 31)) == 0
         assert wrong_elements(endpoint, plain) == 0
 
@@ -186,9 +209,17 @@ def test_a_measurement_is_an_emulation_and_has_no_ranks_times() -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "words"),
     [
-        ("kill", Status.FAILED, r"process of all ranks \(process \d+\) was killed by SIGKILL while sampling"),
+        (
+            "kill",
+            Status.FAILED,
+            r"process of all ranks \(process \d+\) was killed by SIGKILL while sampling",
+        ),
         pytest.param(
-            *("stop", Status.TIMED_OUT, r"the process of all ranks \(process \d+\) is stopped by a signal$"),
+            *(
+                "stop",
+                Status.TIMED_OUT,
+                r"the process of all ranks \(process \d+\) is stopped by a signal$",
+            ),
             marks=pytest.mark.exhaustive,
         ),
         ("raise", Status.FAILED, "InjectedError: a fault was asked for"),
@@ -221,7 +252,9 @@ def command(*words: str) -> int:
     return code
 
 
-def test_a_run_says_emulation_wherever_it_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_emulation_wherever_it_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     suite, folder = tmp_path / "small.yaml", tmp_path / "run"
     suite.write_text(SUITE)
     assert command("run", str(suite), "--backend", "cuda-host", "-o", str(folder)) == 0

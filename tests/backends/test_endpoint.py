@@ -69,7 +69,9 @@ def right(case: Case = CASE, rank: int = 0) -> Array:
     return np.concatenate([part for piece in pieces for _, part in piece.parts()])
 
 
-def rounds(*outputs: OnDevice, case: Case = CASE) -> tuple[SingleProcessEndpoint, list[Mismatch | None]]:
+def rounds(
+    *outputs: OnDevice, case: Case = CASE
+) -> tuple[SingleProcessEndpoint, list[Mismatch | None]]:
     """An endpoint, and what it found wrong in one round after the other with an output of rank 0 each."""
     endpoint = AllRanks()
     found = []
@@ -99,7 +101,9 @@ def test_where_the_device_finds_a_difference_the_host_says_what_is_wrong() -> No
 
 
 @pytest.mark.parametrize("told", [(1, 0), (0, -1), (2, 3)])
-def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(told: tuple[int, int]) -> None:
+def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(
+    told: tuple[int, int],
+) -> None:
     wrong = right()
     if told != (1, 0):
         wrong[4:] ^= 1
@@ -111,7 +115,8 @@ def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(told: t
 
 
 @pytest.mark.parametrize(
-    "error", [UsageError("no compiler"), OutOfMemory("full"), RuntimeError("CUDA_ERROR_INVALID_IMAGE")]
+    "error",
+    [UsageError("no compiler"), OutOfMemory("full"), RuntimeError("CUDA_ERROR_INVALID_IMAGE")],
 )
 def test_where_a_device_cannot_compare_the_host_does(error: Exception) -> None:
     first, second = OnDevice(right(), error), OnDevice(right())
@@ -139,7 +144,9 @@ MODELS = [(name, model) for name, able in DECLARED.items() for model in able.wor
 
 
 @pytest.mark.parametrize(("backend", "processes"), MODELS)
-def test_a_worker_group_has_a_process_for_every_rank_or_one_for_all(backend: str, processes: str) -> None:
+def test_a_worker_group_has_a_process_for_every_rank_or_one_for_all(
+    backend: str, processes: str
+) -> None:
     group = open_worker_group(backend, 3, 16, processes)
     assert group.processes == (1 if group.single_process else 3)
     assert group.control.stamps.shape == (group.processes, 16, 2)
@@ -191,8 +198,13 @@ class Refusing(AllRanks):
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(CannotRun("too many blocks"), Status.UNSUPPORTED), (OutOfMemory("bytes"), Status.OUT_OF_MEMORY)],
+    [
+        (CannotRun("too many blocks"), Status.UNSUPPORTED),
+        (OutOfMemory("bytes"), Status.OUT_OF_MEMORY),
+    ],
 )
-def test_what_shows_only_when_a_case_is_prepared_has_its_own_status(error: Exception, status: Status) -> None:
+def test_what_shows_only_when_a_case_is_prepared_has_its_own_status(
+    error: Exception, status: Status
+) -> None:
     report = rank_report(Refusing(error), CASE, Sampling())
     assert (report.status, report.detail) == (status, str(error))

@@ -17,7 +17,10 @@ from ccbench.errors import UsageError
         ("", None),
         ("slow", Fault("slow")),
         ("kill:rank=3:collective=all_gather", Fault("kill", 3, "all_gather")),
-        ("nan:rank=all:algorithm=ring:size=64", Fault("nan", ALL_RANKS, algorithm="ring", size_bytes=64)),
+        (
+            "nan:rank=all:algorithm=ring:size=64",
+            Fault("nan", ALL_RANKS, algorithm="ring", size_bytes=64),
+        ),
     ],
 )
 def test_a_fault_is_read_with_its_keys(
@@ -29,7 +32,10 @@ def test_a_fault_is_read_with_its_keys(
 
 MISTAKES = [
     ("sloow:rank=1", "'sloow:rank=1' is not a fault; .* a kind of kill, stop"),
-    ("slow:rnk=1", "'slow:rnk=1' is not a fault; .* and the keys rank, collective, algorithm, size"),
+    (
+        "slow:rnk=1",
+        "'slow:rnk=1' is not a fault; .* and the keys rank, collective, algorithm, size",
+    ),
     ("slow:rank=x", "rank is 'x'; write a whole number or 'all'"),
     ("slow:rank=-1", "rank is '-1'; write a whole number or 'all'"),
     ("nan:size=4 KiB", "size is '4 KiB'; write a whole number of bytes"),
@@ -37,7 +43,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "told"), MISTAKES)
-def test_a_mistake_is_told_with_what_to_write(monkeypatch: pytest.MonkeyPatch, text: str, told: str) -> None:
+def test_a_mistake_is_told_with_what_to_write(
+    monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(UsageError, match=f"^{VARIABLE}: .*{told}"):
         fault_from_environment()

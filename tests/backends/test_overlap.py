@@ -79,7 +79,9 @@ def test_what_does_not_tell_is_waited_for_after_its_share(launches: int, repetit
 @given(launches=st.integers(1, 4), repetitions=st.integers(0, 10))
 def test_who_stands_by_computes_alone(launches: int, repetitions: int) -> None:
     done: list[int] = []
-    computed, communicated = run_while_computing(None, lambda: done.append(1), launches, repetitions)
+    computed, communicated = run_while_computing(
+        None, lambda: done.append(1), launches, repetitions
+    )
     assert len(done) == repetitions
     assert computed >= communicated == 0.0
 
@@ -126,7 +128,9 @@ def test_a_product_is_the_product() -> None:
         np.testing.assert_allclose(made._product, expected, rtol=1e-5)
 
 
-def test_a_stream_goes_through_all_its_memory_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_goes_through_all_its_memory_and_starts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(overlap, "STREAM_BYTES", 4 * overlap.WINDOW_BYTES)
     made = HostComputation("memory")
     made.run(3)

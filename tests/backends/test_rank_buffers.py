@@ -18,7 +18,16 @@ from ccbench.backends.rank_endpoint import (
 from ccbench.cases import Case
 
 TWO = Case(
-    "s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, concurrent="all_gather on rank % 2"
+    "s",
+    "mpi",
+    "all_reduce",
+    "default",
+    "float32",
+    "sum",
+    64,
+    16,
+    4,
+    concurrent="all_gather on rank % 2",
 )
 
 
@@ -37,7 +46,9 @@ def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
 
 
 @given(st.integers(1, 5), st.data())
-def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st.DataObject) -> None:
+def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(
+    samples: int, data: st.DataObject
+) -> None:
     numbers = st.lists(st.floats(0, 9), min_size=8 * samples, max_size=8 * samples)
     seconds = np.array(data.draw(numbers)).reshape(4, samples, 2)
     main, even, odd = group_facts(TWO, seconds).group_samples_seconds
@@ -47,10 +58,16 @@ def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 9)), max_size=6))
-def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: list[tuple[int, float]]) -> None:
+def test_only_the_first_launches_after_a_sample_is_announced_are_kept(
+    turns: list[tuple[int, float]],
+) -> None:
     times = LaneTimes(np.zeros((8, 2)))
     for sample, (launches, seconds) in enumerate(turns):
-        for announced in (-1, sample, None):  # a warm-up, the sample, and a launch that nobody announced
+        for announced in (
+            -1,
+            sample,
+            None,
+        ):  # a warm-up, the sample, and a launch that nobody announced
             if announced is not None:
                 times.expect(announced)
             times.begin()
@@ -58,7 +75,9 @@ def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: lis
             times.running[1] += seconds
             times.keep(launches)
     assert times.samples == len(turns)
-    assert times.kept[: len(turns), 0].tolist() == [seconds / launches for launches, seconds in turns]
+    assert times.kept[: len(turns), 0].tolist() == [
+        seconds / launches for launches, seconds in turns
+    ]
 
 
 @pytest.mark.parametrize("rank", range(4))
@@ -82,10 +101,25 @@ def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank:
 
 
 def test_a_rank_outside_needs_nothing_and_finds_nothing_wrong() -> None:
-    case = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, groups="rank // 2",
-                active_group=1, concurrent="all_gather")  # fmt: skip
+    case = Case(
+        "s",
+        "mpi",
+        "all_reduce",
+        "default",
+        "float32",
+        "sum",
+        64,
+        16,
+        4,
+        groups="rank // 2",
+        active_group=1,
+        concurrent="all_gather",
+    )
     outside = second_of(case, 0)
     outside.refill(1)
     outside.poison()
     assert (outside.needed_bytes, outside.part, outside.check(1, 1)) == (0, None, None)
-    assert [name for name, *_ in group_parts(case)] == ["ranks 2-3 all_reduce", "ranks 2-3 all_gather"]
+    assert [name for name, *_ in group_parts(case)] == [
+        "ranks 2-3 all_reduce",
+        "ranks 2-3 all_gather",
+    ]

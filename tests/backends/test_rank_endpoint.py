@@ -51,17 +51,30 @@ class Copying(RankEndpoint):
 
 def case(name: str = "broadcast", **changes: object) -> Case:
     fields: dict[str, object] = {
-        "suite": "s", "backend": "mpi", "collective": name, "algorithm": "default", "dtype": "float32",
-        "op": "none", "size_bytes": 256, "count": 64, "ranks": 2, "root": 0, **changes,
-    }  # fmt: skip
+        "suite": "s",
+        "backend": "mpi",
+        "collective": name,
+        "algorithm": "default",
+        "dtype": "float32",
+        "op": "none",
+        "size_bytes": 256,
+        "count": 64,
+        "ranks": 2,
+        "root": 0,
+        **changes,
+    }
     return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
 
 
 MEMORY = Copying(Mirror(["a"])).memory
 
 
-@given(st.integers(0, 5000), st.sampled_from(["u1", "f4", "f8"]), st.integers(0, 3), st.integers(0, 64))
-def test_buffers_start_where_they_were_asked_to(elements: int, dtype: str, number: int, off: int) -> None:
+@given(
+    st.integers(0, 5000), st.sampled_from(["u1", "f4", "f8"]), st.integers(0, 3), st.integers(0, 64)
+)
+def test_buffers_start_where_they_were_asked_to(
+    elements: int, dtype: str, number: int, off: int
+) -> None:
     buffer = MEMORY.new_buffer(elements, np.dtype(dtype), number, off)
     assert len(buffer) == elements
     if elements:
@@ -69,7 +82,9 @@ def test_buffers_start_where_they_were_asked_to(elements: int, dtype: str, numbe
 
 
 @given(st.integers(HUGE_PAGE_BYTES, 5 << 20), st.integers(0, 3), st.integers(0, 64))
-def test_a_large_buffer_lies_in_memory_of_whole_huge_pages(size_bytes: int, number: int, off: int) -> None:
+def test_a_large_buffer_lies_in_memory_of_whole_huge_pages(
+    size_bytes: int, number: int, off: int
+) -> None:
     buffer = MEMORY.new_buffer(size_bytes, np.dtype("u1"), number, off)
     whole = buffer.base
     assert isinstance(whole, np.ndarray)
@@ -97,15 +112,21 @@ def test_a_launch_is_checked_on_the_data_of_its_seed() -> None:
 @pytest.mark.parametrize(
     ("name", "whole", "taken", "made"),
     [
-        ("all_gather", 128, 64, 128), ("reduce_scatter", 128, 128, 64), ("gather", 128, 64, 128),
-        ("scatter", 128, 128, 64), ("all_to_all", 128, 128, 128), ("all_reduce", 64, 64, 64),
+        ("all_gather", 128, 64, 128),
+        ("reduce_scatter", 128, 128, 64),
+        ("gather", 128, 64, 128),
+        ("scatter", 128, 128, 64),
+        ("all_to_all", 128, 128, 128),
+        ("all_reduce", 64, 64, 64),
     ],
-)  # fmt: skip
+)
 def test_in_place_input_and_output_are_parts_of_one_buffer(
     name: str, whole: int, taken: int, made: int
 ) -> None:
     endpoint = Copying(Mirror(["a", "a"]))
-    endpoint.prepare(case(name, op="sum", in_place=True, root=0 if name in ("gather", "scatter") else -1))
+    endpoint.prepare(
+        case(name, op="sum", in_place=True, root=0 if name in ("gather", "scatter") else -1)
+    )
     own = endpoint.own
     assert (len(own.source), len(own.input), len(own.output)) == (whole, taken, made)
     assert own.source is own.target
@@ -125,7 +146,10 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
 
 @pytest.mark.parametrize(
     ("concurrent", "available", "words"),
-    [("", 700, "1024 bytes on 2 ranks, 630 are"), ("all_reduce", 1500, "2048 bytes on 2 ranks, 1350 are")],
+    [
+        ("", 700, "1024 bytes on 2 ranks, 630 are"),
+        ("all_reduce", 1500, "2048 bytes on 2 ranks, 1350 are"),
+    ],
 )
 def test_memory_is_counted_host_by_host_and_of_both_collectives(
     monkeypatch: pytest.MonkeyPatch, concurrent: str, available: int, words: str
@@ -174,7 +198,9 @@ class CopyingBoth(RankEndpoint):
 
 
 @pytest.mark.parametrize(("lanes", "wrong"), [((), 128), ((0,), 64), ((1,), 64), ((0, 1), 0)])
-def test_what_is_wrong_in_both_collectives_is_counted_together(lanes: tuple[int, ...], wrong: int) -> None:
+def test_what_is_wrong_in_both_collectives_is_counted_together(
+    lanes: tuple[int, ...], wrong: int
+) -> None:
     endpoint = CopyingBoth(Mirror(["a", "a"]))
     endpoint.lanes = lanes
     endpoint.prepare(case(concurrent="broadcast on all"))
@@ -190,7 +216,9 @@ def test_what_is_wrong_in_both_collectives_is_counted_together(lanes: tuple[int,
 
 
 @pytest.mark.parametrize("kind", ["", "slow:rank=0"])
-def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_samples_of_both_are_gathered_from_all_ranks(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", kind)
     endpoint = CopyingBoth(Mirror(["a", "a"], offset=0.5))
     endpoint.prepare(case(concurrent="broadcast on all"))

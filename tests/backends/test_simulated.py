@@ -29,12 +29,17 @@ MACHINE = load_machine("cpu-shared-memory")
 
 
 def case_of(
-    collective: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, size_bytes: int = 4096,
+    collective: str = "all_reduce",
+    algorithm: str = "ring",
+    ranks: int = 4,
+    size_bytes: int = 4096,
     **changes: Any,
-) -> Case:  # fmt: skip
+) -> Case:
     """The case of at most so many bytes in every group."""
     blank = measuring.case_of("simulated", collective, algorithm, ranks, **changes)
-    count = COLLECTIVES[collective].count_for(size_bytes, blank.group_ranks, item_bytes(blank.dtype))
+    count = COLLECTIVES[collective].count_for(
+        size_bytes, blank.group_ranks, item_bytes(blank.dtype)
+    )
     return measuring.case_of("simulated", collective, algorithm, ranks, count, **changes)
 
 
@@ -83,7 +88,9 @@ def test_samples_lie_around_the_models_price() -> None:
     case = case_of(size_bytes=1 << 22)
     sampling = Sampling(minimum_samples=400)
     samples = np.array(run(case, sampling).samples_seconds)
-    expected = price(schedule_for("all_reduce", "ring", 4), case.count, 4, MACHINE).predicted_seconds
+    expected = price(
+        schedule_for("all_reduce", "ring", 4), case.count, 4, MACHINE
+    ).predicted_seconds
     # Five standard errors of a mean of 400.
     assert np.log(samples / expected).mean() == pytest.approx(0, abs=5 * NOISE_SIGMA / 20)
     assert np.log(samples).std() == pytest.approx(NOISE_SIGMA, rel=0.3)
@@ -119,7 +126,9 @@ def test_every_round_draws_anew_so_that_rounds_have_an_interval() -> None:
 
 def test_the_type_and_the_operation_count() -> None:
     def usual(dtype: str, op: str) -> float:
-        return float(np.median(run(case_of(size_bytes=1 << 22, dtype=dtype, op=op)).samples_seconds))
+        return float(
+            np.median(run(case_of(size_bytes=1 << 22, dtype=dtype, op=op)).samples_seconds)
+        )
 
     assert usual("float16", "sum") > 5 * usual("float32", "sum")
     assert usual("int8", "avg") > 5 * usual("int8", "sum")
@@ -149,7 +158,9 @@ def test_every_rank_has_a_sample_and_none_is_longer_than_the_whole() -> None:
         (Sampling(target_relative_width=0.0, minimum_samples=7, budget_seconds=0), "budget", 7),
     ],
 )
-def test_sampling_stops_for_the_reason_it_gives(sampling: Sampling, reason: str, samples: int) -> None:
+def test_sampling_stops_for_the_reason_it_gives(
+    sampling: Sampling, reason: str, samples: int
+) -> None:
     measurement = run(case_of(), sampling)
     assert (measurement.stop_reason, len(measurement.samples_seconds)) == (reason, samples)
 
@@ -175,7 +186,10 @@ def test_default_is_the_cheapest_algorithm_at_each_size() -> None:
 
 def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
     measurement = run(case_of(size_bytes=1 << 30))
-    assert measurement.detail == f"result checked on a count of {CHECKED_ELEMENTS} instead of {1 << 28}"
+    assert (
+        measurement.detail
+        == f"result checked on a count of {CHECKED_ELEMENTS} instead of {1 << 28}"
+    )
     small = run(case_of(size_bytes=4096))
     assert (small.detail, small.simulated) == ("", True)
     assert small.backend_version == "model of cpu-shared-memory"
@@ -229,11 +243,15 @@ def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> Non
     (point,) = schedule_points(cluster, "all_reduce", "ring", (1 << 20,))
     assert measured.status is Status.OK
     assert measured.simulated
-    assert np.median(measured.samples_seconds) == pytest.approx(point.prediction.predicted_seconds, rel=0.05)
+    assert np.median(measured.samples_seconds) == pytest.approx(
+        point.prediction.predicted_seconds, rel=0.05
+    )
     assert measured.backend_version == "model of 2 x hgx-h100 on ib-ndr-400x8"
 
 
-def grouped(collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **asked: Any) -> Case:
+def grouped(
+    collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **asked: Any
+) -> Case:
     return case_of(collective, "default", ranks, size_bytes, **asked)
 
 
@@ -251,12 +269,18 @@ GROUPINGS: tuple[dict[str, object], ...] = (
 @given(st.data())
 def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
-    traffic = data.draw(st.sampled_from(("", "zipf:1.2", "hot:1"))) if collective == "all_to_all_v" else ""
+    traffic = (
+        data.draw(st.sampled_from(("", "zipf:1.2", "hot:1")))
+        if collective == "all_to_all_v"
+        else ""
+    )
     case = grouped(
         collective,
         size_bytes=data.draw(st.integers(0, 40_000)),
         dtype=data.draw(st.sampled_from(("float32", "float16", "int32", "uint8"))),
-        op=data.draw(st.sampled_from(("sum", "avg", "min"))) if COLLECTIVES[collective].reduces else NO_OP,
+        op=data.draw(st.sampled_from(("sum", "avg", "min")))
+        if COLLECTIVES[collective].reduces
+        else NO_OP,
         traffic=traffic,
         **data.draw(st.sampled_from(GROUPINGS)),  # type: ignore[arg-type]  # none of them is a parameter's
     )
@@ -283,11 +307,16 @@ def test_a_pair_moves_its_data_and_ranks_that_stand_by_have_no_row(pair: str) ->
     [
         ({"groups": "rank // 2"}, lambda _, seed: seed == simulated.SEED),
         ({"groups": "rank // 2"}, lambda _, seed: seed != simulated.SEED),
-        ({"concurrent": "all_gather on rank // 2"}, lambda schedule, _: schedule.collective != "all_gather"),
+        (
+            {"concurrent": "all_gather on rank // 2"},
+            lambda schedule, _: schedule.collective != "all_gather",
+        ),
     ],
 )
 def test_a_wrong_group_or_what_is_wrong_concurrently_is_noticed_among_right_ones(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], is_right: Callable[[Schedule, int], bool]
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    is_right: Callable[[Schedule, int], bool],
 ) -> None:
     right = simulated.execute
 
@@ -305,7 +334,9 @@ def test_a_wrong_group_or_what_is_wrong_concurrently_is_noticed_among_right_ones
 
 def test_groups_together_take_longer_than_one_alone_where_they_share_the_memory() -> None:
     together, alone = (
-        run(grouped("all_gather", 4, 1 << 24, groups="rank // 2", active_group=alone)).samples_seconds
+        run(
+            grouped("all_gather", 4, 1 << 24, groups="rank // 2", active_group=alone)
+        ).samples_seconds
         for alone in (-1, 0)
     )
     assert np.median(together) > 1.05 * np.median(alone)

@@ -46,7 +46,9 @@ Command = Callable[..., Ended]
 
 
 @pytest.fixture
-def ccbench(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def ccbench(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
     """``ccbench("run", "quick")`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)

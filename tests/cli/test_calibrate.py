@@ -24,7 +24,9 @@ from tests.score.library_runs import SIZES, measurement, sweep, write_run
 def run(tmp_path: Path) -> Path:
     """A run on the model's H100 board with planted scales."""
     table = scaled(shipped().table, SCALES)
-    seconds = seconds_of(base("hgx-h100", 1).cluster.system, LibraryRequest("all_reduce", SIZES), table)
+    seconds = seconds_of(
+        base("hgx-h100", 1).cluster.system, LibraryRequest("all_reduce", SIZES), table
+    )
     cases = [measurement(size, float(time)) for size, time in zip(SIZES, seconds, strict=True)]
     return write_run(tmp_path / "run", cases)
 
@@ -36,7 +38,9 @@ def mine(ccbench: Command, run: Path) -> tuple[str, ...]:
     return ("predict", "--machine", "mine.yaml", "--collective", "all_reduce")
 
 
-def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path, tmp_path: Path) -> None:
+def test_a_run_becomes_a_machine_file_and_a_summary(
+    ccbench: Command, run: Path, tmp_path: Path
+) -> None:
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").done
     for said in (
         "latency of Simple",
@@ -48,7 +52,12 @@ def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path,
         assert said in ended.out
     assert ended.out.splitlines()[-1].startswith("wrote mine.yaml")
     machine = load_calibrated(tmp_path / "mine.yaml")
-    assert (machine.machine, machine.ranks, machine.points, machine.run) == ("hgx-h100", 8, len(SIZES), "run")
+    assert (machine.machine, machine.ranks, machine.points, machine.run) == (
+        "hgx-h100",
+        8,
+        len(SIZES),
+        "run",
+    )
     # One collective on one node does not tell what a launch costs from what hops do; both are small sizes.
     found = {one.term: one.scale for one in machine.scales if one.points >= 5}
     found = {term: scale for term, scale in found.items() if term.startswith(("rate", "fill"))}
@@ -56,7 +65,9 @@ def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path,
     assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
 
 
-def test_predictions_with_the_file_carry_what_the_run_says(ccbench: Command, mine: tuple[str, ...]) -> None:
+def test_predictions_with_the_file_carry_what_the_run_says(
+    ccbench: Command, mine: tuple[str, ...]
+) -> None:
     asked = (*mine, "--sizes", "8,2MiB,64GiB")
     ended = ccbench(*asked, "--json").done
     points = ended.json
@@ -120,7 +131,9 @@ def test_a_run_that_is_faster_than_its_machine_is_remarked_on(ccbench: Command, 
     assert "points are faster than anything can be on pcie3-x16" in ended.err
 
 
-def test_one_size_is_enough_and_says_that_nothing_was_held_out(ccbench: Command, tmp_path: Path) -> None:
+def test_one_size_is_enough_and_says_that_nothing_was_held_out(
+    ccbench: Command, tmp_path: Path
+) -> None:
     write_run(tmp_path / "few", sweep((1 << 10,)))
     ended = ccbench("calibrate", "few", "--machine", "hgx-h100", "-o", "mine.yaml").done
     assert "1 points of 8 ranks" in ended.out
@@ -139,7 +152,9 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     ccbench: Command, tmp_path: Path, log: str, more: tuple[str, ...], worst: float
 ) -> None:
     assert LOGS is not None
-    assert ccbench("import", str(LOGS / f"{log}.txt"), "--machine", "dgx-a100", *more, "-o", "run").done
+    assert ccbench(
+        "import", str(LOGS / f"{log}.txt"), "--machine", "dgx-a100", *more, "-o", "run"
+    ).done
     assert ccbench("calibrate", "run", "-o", "mine.yaml").done
     calibrated = load_calibrated(tmp_path / "mine.yaml")
     held = calibrated.held_out
@@ -148,7 +163,14 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     assert held.median < min(worst, held.median_without)
     (collective,) = {one.collective for one in calibrated.measured}
     points = ccbench(
-        "predict", "--machine", "mine.yaml", "--collective", collective, "--sizes", "1MiB:1GiB:4", "--json"
+        "predict",
+        "--machine",
+        "mine.yaml",
+        "--collective",
+        collective,
+        "--sizes",
+        "1MiB:1GiB:4",
+        "--json",
     ).json
     assert {point["label"] for point in points} == {"calibrated"}
     assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)
@@ -173,15 +195,26 @@ def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
     assert ccbench("import", "log.txt", "-o", "run").code == 0
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").refused
     assert (
-        "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA GeForce RTX 4090" in ended.err
+        "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA GeForce RTX 4090"
+        in ended.err
     )
     assert not (tmp_path / "mine.yaml").exists()
 
 
-ANCHORED = ("predict", "--machine", "hgx-h100", "--collective", "all_reduce", "--sizes", "8,1KiB,1GiB")
+ANCHORED = (
+    "predict",
+    "--machine",
+    "hgx-h100",
+    "--collective",
+    "all_reduce",
+    "--sizes",
+    "8,1KiB,1GiB",
+)
 
 
-def test_one_measured_size_moves_the_prediction_to_it_and_narrows_its_interval(ccbench: Command) -> None:
+def test_one_measured_size_moves_the_prediction_to_it_and_narrows_its_interval(
+    ccbench: Command,
+) -> None:
     usual = ccbench(*ANCHORED, "--json").done.json
     told = ccbench(*ANCHORED, "--anchor", "1KiB=23us", "--json").done.json
     assert all(point["anchored_by"] == ["1KiB=23us"] for point in told)
@@ -229,7 +262,10 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
         ("1KiB=0us", "nothing is sent, or in no time"),
         ("256MiB=900GB/s", r"no algorithm takes less than 596.5 us .*\(bus bandwidth 787.5 GB/s\)"),
         ("1KiB=1ns", "no algorithm takes less than"),
-        ("1KiB=1e30s", "no algorithm takes so much more than .*; is it another size, unit or machine"),
+        (
+            "1KiB=1e30s",
+            "no algorithm takes so much more than .*; is it another size, unit or machine",
+        ),
         ("1KiB=1B/s", "no algorithm takes so much more than"),
     ],
 )
@@ -242,8 +278,14 @@ def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, said
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
-        (("hgx-h100", "--model", "schedule"), "--model schedule was given, .*; leave one of them out"),
-        (("cpu-shared-memory", "--ranks", "2"), "cpu-shared-memory has none; leave it out, or name"),
+        (
+            ("hgx-h100", "--model", "schedule"),
+            "--model schedule was given, .*; leave one of them out",
+        ),
+        (
+            ("cpu-shared-memory", "--ranks", "2"),
+            "cpu-shared-memory has none; leave it out, or name",
+        ),
         (("mine.yaml",), "mine.yaml is calibrated already; leave it out, or name"),
     ],
 )
@@ -257,7 +299,9 @@ def test_an_anchor_is_for_a_library_on_a_machine_that_is_not_calibrated(
 
 
 @pytest.mark.parametrize("more", [(), ("--model", "schedule"), ("--anchor", "1KiB=20us")])
-def test_one_gpu_sends_nothing_and_gets_no_prediction(ccbench: Command, more: tuple[str, ...]) -> None:
+def test_one_gpu_sends_nothing_and_gets_no_prediction(
+    ccbench: Command, more: tuple[str, ...]
+) -> None:
     ended = ccbench(*ANCHORED, "--ranks", "1", *more).refused
     assert "--ranks: one rank of hgx-h100 sends nothing; give 2 or more" in ended.err
 
@@ -288,6 +332,8 @@ def test_a_calibration_of_another_driver_is_told(
     assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
     assert load_calibrated("mine.yaml").driver == "550.54"
     monkeypatch.setattr("ccbench.machine.accelerators.driver_version", lambda files: here)
-    ended = ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "8").done
+    ended = ccbench(
+        "predict", "--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "8"
+    ).done
     note = "was measured with driver 550.54, and this host has 570.86; drivers and libraries may have changed"
     assert (note in ended.err) is told

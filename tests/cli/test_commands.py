@@ -21,9 +21,17 @@ from ccbench.units import format_seconds
 from tests.cli.conftest import Command
 
 POINT_KEYS = [
-    "collective", "algorithm", "protocol", "ranks", "size_bytes", "bound_seconds", "predicted_seconds",
-    "algbw_GB_s", "busbw_GB_s", "bottleneck",
-]  # fmt: skip
+    "collective",
+    "algorithm",
+    "protocol",
+    "ranks",
+    "size_bytes",
+    "bound_seconds",
+    "predicted_seconds",
+    "algbw_GB_s",
+    "busbw_GB_s",
+    "bottleneck",
+]
 MACHINE = "cpu-shared-memory"
 ALL_REDUCE = ("--collective", "all_reduce")
 
@@ -44,7 +52,9 @@ def test_predict_prints_the_promised_keys(ccbench: Command) -> None:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_predict_prices_every_algorithm_when_none_is_named(ccbench: Command, collective: str) -> None:
+def test_predict_prices_every_algorithm_when_none_is_named(
+    ccbench: Command, collective: str
+) -> None:
     points = price(ccbench, "--collective", collective, "--ranks", "3", "--sizes", "1KiB:1MiB:32")
     assert points
     assert all(point["bound_seconds"] <= point["predicted_seconds"] for point in points)
@@ -58,7 +68,17 @@ def test_predict_prices_every_algorithm_when_none_is_named(ccbench: Command, col
 )
 def test_predict_refuses_sizes_that_never_end(ccbench: Command, sizes: str) -> None:
     ended = ccbench(
-        *("predict", "--machine", MACHINE, "--collective", "all_reduce", "--ranks", "2", "--sizes", sizes)
+        *(
+            "predict",
+            "--machine",
+            MACHINE,
+            "--collective",
+            "all_reduce",
+            "--ranks",
+            "2",
+            "--sizes",
+            sizes,
+        )
     ).refused
     assert "--sizes" in ended.err
     assert "8:1GiB:2" in ended.err
@@ -80,9 +100,13 @@ def test_predict_joins_machines_with_a_network(ccbench: Command) -> None:
 
 
 def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
-    points = price(ccbench, *ALL_REDUCE, "--model", "schedule", "--sizes", "64MiB", machine="hgx-h100")
+    points = price(
+        ccbench, *ALL_REDUCE, "--model", "schedule", "--sizes", "64MiB", machine="hgx-h100"
+    )
     assert {"ring", "two_shot"} <= {point["algorithm"] for point in points}
-    assert all("nvswitch" in point["bottleneck"] for point in points if point["algorithm"] == "ring")
+    assert all(
+        "nvswitch" in point["bottleneck"] for point in points if point["algorithm"] == "ring"
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +114,10 @@ def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
     [
         (("--machine", "cpu-shared-memory", "--ranks", "2", "--nodes", "2"), "one host"),
         (("--machine", "cpu-shared-memory"), "--ranks"),
-        (("--machine", "cpu-shared-memory", "--ranks", "2", "--protocol", "ll"), "schedules have none"),
+        (
+            ("--machine", "cpu-shared-memory", "--ranks", "2", "--protocol", "ll"),
+            "schedules have none",
+        ),
         (("--machine", "hgx-h100", "--ranks", "16"), "--network"),
         (("--machine", "hgx-h100", "--algorithm", "nvlstree"), "there are"),
         (("--machine", "hgx-h1000"), "hgx-h100"),
@@ -98,14 +125,18 @@ def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
         (("--machine", "hgx-h100", "--protocol", "LL256"), "--protocol 'LL256': ll128"),
     ],
 )
-def test_predict_refuses_what_cannot_be(ccbench: Command, arguments: tuple[str, ...], said: str) -> None:
+def test_predict_refuses_what_cannot_be(
+    ccbench: Command, arguments: tuple[str, ...], said: str
+) -> None:
     ended = ccbench("predict", "--collective", "all_reduce", "--sizes", "1MiB", *arguments).refused
     for words in said.split(": "):
         assert words in ended.err
 
 
 def test_schedule_draws(ccbench: Command, tmp_path: Path) -> None:
-    assert ccbench("schedule", "broadcast", "binomial", "--ranks", "5", "--root", "2", "--draw", "b.svg").done
+    assert ccbench(
+        "schedule", "broadcast", "binomial", "--ranks", "5", "--root", "2", "--draw", "b.svg"
+    ).done
     assert "<svg" in (tmp_path / "b.svg").read_text()
 
 
@@ -130,8 +161,18 @@ def test_a_drawing_that_cannot_be_is_refused_before_anything_is_printed(
     ("collective", "algorithm", "ranks", "proven"),
     [
         ("all_reduce", "ring", "1", "every output of 1 rank holds every contribution exactly once"),
-        ("all_reduce", "ring", "4", "every output of 4 ranks holds every contribution exactly once"),
-        ("all_gather", "ring", "4", "every output of 4 ranks holds the piece it should, and nothing else"),
+        (
+            "all_reduce",
+            "ring",
+            "4",
+            "every output of 4 ranks holds every contribution exactly once",
+        ),
+        (
+            "all_gather",
+            "ring",
+            "4",
+            "every output of 4 ranks holds the piece it should, and nothing else",
+        ),
         ("barrier", "dissemination", "4", "every one of 4 ranks has heard of every other"),
     ],
 )
@@ -145,15 +186,30 @@ def test_a_proof_says_what_the_collective_promises(
 @pytest.mark.parametrize("root", ["0", "9"])
 def test_a_root_is_refused_where_the_collective_has_none(ccbench: Command, root: str) -> None:
     ended = ccbench("schedule", "all_reduce", "ring", "--ranks", "4", "--root", root).refused
-    assert f"--root {root}: all_reduce has no root (broadcast, reduce, gather, scatter have)" in ended.err
+    assert (
+        f"--root {root}: all_reduce has no root (broadcast, reduce, gather, scatter have)"
+        in ended.err
+    )
 
 
-@pytest.mark.parametrize(("collective", "ranks", "dashes"), [("all_reduce", "1", 2), ("barrier", "4", 2)])
+@pytest.mark.parametrize(
+    ("collective", "ranks", "dashes"), [("all_reduce", "1", 2), ("barrier", "4", 2)]
+)
 def test_what_has_no_speed_or_limit_is_a_dash(
     ccbench: Command, collective: str, ranks: str, dashes: int
 ) -> None:
     ended = ccbench(
-        *("predict", "--machine", MACHINE, "--collective", collective, "--ranks", ranks, "--sizes", "8")
+        *(
+            "predict",
+            "--machine",
+            MACHINE,
+            "--collective",
+            collective,
+            "--ranks",
+            ranks,
+            "--sizes",
+            "8",
+        )
     )
     rows = ended.out.splitlines()[2:]
     assert rows
@@ -216,12 +272,16 @@ def test_calibrate_checks_its_output_before_measuring(
     assert seen in ccbench("calibrate", "--force", "-o", output).refused.err
 
 
-def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(ccbench: Command) -> None:
+def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(
+    ccbench: Command,
+) -> None:
     listed = ccbench("list", "collectives", "--json").json["collectives"]
     assert listed["barrier"] == ["dissemination"]
     assert "all_gather" in listed
     line = next(
-        one for one in ccbench("list", "collectives").out.splitlines() if one.startswith("all_gather")
+        one
+        for one in ccbench("list", "collectives").out.splitlines()
+        if one.startswith("all_gather")
     )
     assert line.split(maxsplit=1)[1] == ", ".join(listed["all_gather"])
 
@@ -236,7 +296,9 @@ def test_list_shows_which_kernels_there_are_and_for_which_collectives(ccbench: C
         assert runnable == {one.partition(":")[0] for one, of in kernels.items() if name in of}
     lines = ccbench("list", "kernels").out.splitlines()
     assert [line.split()[0] for line in lines] == list(kernels)
-    assert next(line for line in lines if line.startswith("ring")).endswith(", ".join(kernels["ring"]))
+    assert next(line for line in lines if line.startswith("ring")).endswith(
+        ", ".join(kernels["ring"])
+    )
 
 
 def test_list_knows_everything_there_is(ccbench: Command) -> None:
@@ -260,14 +322,26 @@ def test_doctor_ends_with_2_only_when_there_is_a_problem(
     checks = [Check("clock", "ok", "ticks"), Check("load", "note", "busy", "wait")]
     monkeypatch.setattr("ccbench.machine.doctor.examine", lambda *_: tuple(checks))
     monkeypatch.setattr("ccbench.machine.doctor.backend_checks", lambda *_: ())
-    monkeypatch.setattr("ccbench.machine.doctor.results_folder", lambda _: Check("folder", "ok", "there"))
+    monkeypatch.setattr(
+        "ccbench.machine.doctor.results_folder", lambda _: Check("folder", "ok", "there")
+    )
     ended = ccbench("doctor").done
-    lines = ["ok       clock: ticks", "note     load: busy", "         -> wait", "ok       folder: there"]
+    lines = [
+        "ok       clock: ticks",
+        "note     load: busy",
+        "         -> wait",
+        "ok       folder: there",
+    ]
     assert ended.out.splitlines() == lines
     checks.append(Check("/dev/shm", "problem", "64 MiB", "more"))
     ended = ccbench("doctor", "--json")
     assert ended.code == 2
-    assert ended.json[-2] == {"name": "/dev/shm", "status": "problem", "seen": "64 MiB", "advice": "more"}
+    assert ended.json[-2] == {
+        "name": "/dev/shm",
+        "status": "problem",
+        "seen": "64 MiB",
+        "advice": "more",
+    }
 
 
 def test_suite_schema_is_a_json_schema(ccbench: Command) -> None:
@@ -286,7 +360,9 @@ def test_a_report_draws_runs_together_and_one_behind(
     for name in ("a", "b", "c"):
         words = ("--backend", "simulated", "--only", "broadcast", "--no-report", "-q")
         assert ccbench("run", "quick", *words, "-o", name).done
-    ended = ccbench("report", "a", "b", "--baseline", "c", "-o", "drawn", "--format", "md,csv", "--json").done
+    ended = ccbench(
+        "report", "a", "b", "--baseline", "c", "-o", "drawn", "--format", "md,csv", "--json"
+    ).done
     files = [Path(file) for file in ended.json["files"]]
     assert {file.suffix for file in files} == {".md", ".csv"}
     assert all((tmp_path / file).is_file() and file.parts[0] == "drawn" for file in files)

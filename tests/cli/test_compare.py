@@ -23,7 +23,9 @@ def write(path: Path, seconds: Sequence[float], noise: float = 0.005) -> Path:
     with RunFolder.create(path, MANIFEST) as folder:
         for place, centre in enumerate(seconds):
             rounds = [(centre * np.exp(random.normal(0, noise, 5))).tolist() for _ in range(6)]
-            folder.write(measured(case(place), rounds), Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1"))
+            folder.write(
+                measured(case(place), rounds), Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
+            )
     return path
 
 
@@ -59,16 +61,24 @@ def test_a_missing_base_a_missing_point_and_an_empty_run_are_3(
     assert ccbench("compare", empty, empty).code == 3
 
 
-def test_a_missing_new_run_and_a_wrong_option_are_2(ccbench: Command, base: str, tmp_path: Path) -> None:
+def test_a_missing_new_run_and_a_wrong_option_are_2(
+    ccbench: Command, base: str, tmp_path: Path
+) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("default: 0%\n")
     for arguments in (
-        (base, "nowhere"), (base,), (base, base, base), (base, base, "--threshold", "0%"),
-        (base, base, "--confidence", "100%"), (base, base, "--thresholds", str(rules)),
-        (base, base, "--threshold", "5 MiB"), ("published:hgx-h1000", base),
-        (base, base, "-o", str(tmp_path / "no" / "file")), ("--aa", base, "--format", "junit"),
+        (base, "nowhere"),
+        (base,),
+        (base, base, base),
+        (base, base, "--threshold", "0%"),
+        (base, base, "--confidence", "100%"),
+        (base, base, "--thresholds", str(rules)),
+        (base, base, "--threshold", "5 MiB"),
+        ("published:hgx-h1000", base),
+        (base, base, "-o", str(tmp_path / "no" / "file")),
+        ("--aa", base, "--format", "junit"),
         ("--aa", base, base, base),
-    ):  # fmt: skip
+    ):
         assert ccbench("compare", *arguments).refused
 
 
@@ -76,7 +86,10 @@ def test_only_flags_that_a_row_can_have_are_accepted(ccbench: Command, base: str
     assert ccbench("compare", base, base, "--accept-flags", "steal, other_load").code == 0
     near = ccbench("compare", base, base, "--accept-flags", "steal,throtled").refused
     assert "--accept-flags: 'throtled' is no flag; did you mean 'throttled'?" in near.err
-    assert all(flag in ccbench("compare", base, base, "--accept-flags", "bogus").refused.err for flag in Flag)
+    assert all(
+        flag in ccbench("compare", base, base, "--accept-flags", "bogus").refused.err
+        for flag in Flag
+    )
 
 
 def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(
@@ -88,7 +101,10 @@ def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(
         ended = ccbench("compare", *arguments, "--thresholds", str(rules), "--format", "json")
         assert code is None or ended.code == code
         (line,) = ended.json["unused_rules"]
-        assert "rules.yaml:2: rules[0].backend: 'cpuu' is a backend of no point; did you mean 'cpu'?" in line
+        assert (
+            "rules.yaml:2: rules[0].backend: 'cpuu' is a backend of no point; did you mean 'cpu'?"
+            in line
+        )
         assert ended.err == f"ccbench: note: {line}\n"
     rules.write_text("rules:\n- backend: cpu\n  threshold: 99%\n")
     ended = ccbench("compare", base, slow, "--thresholds", str(rules), "--format", "json")
@@ -126,7 +142,9 @@ def test_a_run_is_laid_beside_published_figures(ccbench: Command, base: str) -> 
     assert ended.json["causes"] == {"missing in base": POINTS}
 
 
-def test_a_equals_a_shows_the_share_of_false_alarms(ccbench: Command, base: str, tmp_path: Path) -> None:
+def test_a_equals_a_shows_the_share_of_false_alarms(
+    ccbench: Command, base: str, tmp_path: Path
+) -> None:
     again = str(write(tmp_path / "again", [1e-5] * POINTS))
     ended = ccbench("compare", "--aa", base, again, "--aa-resamples", "20").done
     assert "false alarms: 0.000% of points in 20 share-outs" in ended.out

@@ -37,7 +37,9 @@ def test_a_report_of_which_no_case_can_be_read_is_no_verdict(ccbench: Command, r
     assert ccbench("report", "run", "--format", "md").code == 3
 
 
-def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command, tmp_path: Path) -> None:
+def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(
+    ccbench: Command, tmp_path: Path
+) -> None:
     folder = tmp_path / "textfile"
     folder.mkdir()
     (folder / "ccbench.prom").write_text("old")
@@ -49,7 +51,10 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command
 def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command) -> None:
     assert ccbench("report", "run", "-o", "summary.json").code == 0
     assert Path("summary.json").is_file()
-    assert "end in .prom" in ccbench("report", "run", "--format", "prometheus", "-o", "metrics.txt").err
+    assert (
+        "end in .prom"
+        in ccbench("report", "run", "--format", "prometheus", "-o", "metrics.txt").err
+    )
 
 
 def test_a_folder_that_is_no_run_is_a_mistake(ccbench: Command) -> None:

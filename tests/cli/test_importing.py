@@ -15,7 +15,11 @@ from tests.cli.conftest import Command
 from tests.results.importers.nccl_tests_outputs import ALL_RIGHT, ONE_WRONG, TITLES, output, row
 
 WORDS = {size: f"{size:>12}  {size // 4:>12}  float  none  0" for size in (1 << 20, 2 << 20)}
-BROADCAST = ["# broadcast_perf", TITLES, *(row(size, 1.0, words=words) for size, words in WORDS.items())]
+BROADCAST = [
+    "# broadcast_perf",
+    TITLES,
+    *(row(size, 1.0, words=words) for size, words in WORDS.items()),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +53,10 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
 def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     ended = ccbench("import", "log.txt", "-o", "run").done
-    assert "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3" in ended.err
+    assert (
+        "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3"
+        in ended.err
+    )
     assert None not in [point.predicted_seconds for point in load_run(tmp_path / "run").points]
     (tmp_path / "bare.txt").write_text(ALL_RIGHT.replace("NVIDIA H100 80GB HBM3", ""))
     bare = ccbench("import", "bare.txt")
@@ -60,7 +67,9 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_pa
     assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
 
 
-@pytest.mark.parametrize(("text", "word", "code"), [(ALL_RIGHT, "NORMAL", 0), (ONE_WRONG, "WRONG", 1)])
+@pytest.mark.parametrize(
+    ("text", "word", "code"), [(ALL_RIGHT, "NORMAL", 0), (ONE_WRONG, "WRONG", 1)]
+)
 def test_the_first_sentence_says_whether_the_numbers_are_normal(
     ccbench: Command, tmp_path: Path, text: str, word: str, code: int
 ) -> None:
@@ -79,10 +88,16 @@ def test_the_first_sentence_says_whether_the_numbers_are_normal(
     assert reported["verdicts"]["run"][0] == verdict["sentence"]
     assert ccbench("report", "run", "--format", "json").json["speed_verdicts"] == [verdict]
     if word == "WRONG":
-        texts = [ended.out, *(file.read_text() for file in (tmp_path / "run" / "report").glob("report.*"))]
+        texts = [
+            ended.out,
+            *(file.read_text() for file in (tmp_path / "run" / "report").glob("report.*")),
+        ]
         assert len(texts) == 2
         assert not any("NORMAL" in text for text in texts)
-        assert "1 of 4 cases gave wrong results (at: 2 MiB out of place, 2 wrong elements)" in imported[0]
+        assert (
+            "1 of 4 cases gave wrong results (at: 2 MiB out of place, 2 wrong elements)"
+            in imported[0]
+        )
 
 
 OLD = ALL_RIGHT.replace("#wrong", " error").replace("      0", "  5e-07").replace("-1  ", "    ")
@@ -92,22 +107,45 @@ FAILED = ("values : 0 OK", "values : 12 FAILED")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (ALL_RIGHT.replace(*FAILED), "the closing line counts 12 wrong values, no row shows them: 4 of 4"),
-        (OLD.replace(*FAILED), "the closing line counts 12 wrong values, no row shows them: 4 of 4 cases"),
-        (ALL_RIGHT.replace("      0", "    N/A").replace(*FAILED), "12 wrong values, no row shows them: 4"),
         (
-            re.sub(r"\n +2097152 .*", "", ALL_RIGHT).replace("OK", "FAILED").replace(" : 0", " : 1,024"),
+            ALL_RIGHT.replace(*FAILED),
+            "the closing line counts 12 wrong values, no row shows them: 4 of 4",
+        ),
+        (
+            OLD.replace(*FAILED),
+            "the closing line counts 12 wrong values, no row shows them: 4 of 4 cases",
+        ),
+        (
+            ALL_RIGHT.replace("      0", "    N/A").replace(*FAILED),
+            "12 wrong values, no row shows them: 4",
+        ),
+        (
+            re.sub(r"\n +2097152 .*", "", ALL_RIGHT)
+            .replace("OK", "FAILED")
+            .replace(" : 0", " : 1,024"),
             "the closing line counts 1024 wrong values, no row shows them: 2 of 2 cases are in doubt",
         ),
         (
             ONE_WRONG.replace(*FAILED),
             "(at: 2 MiB out of place, 2 wrong elements); the closing line counts 12",
         ),
-        (ALL_RIGHT.replace("      0", "    nan", 1), "1 of 4 cases gave wrong results (at: 1 MiB out of"),
+        (
+            ALL_RIGHT.replace("      0", "    nan", 1),
+            "1 of 4 cases gave wrong results (at: 1 MiB out of",
+        ),
         (ALL_RIGHT.replace("      0", "  1,024", 1), "1 MiB out of place, 1024 wrong elements)"),
-        (OLD.replace("5e-07", "  nan", 1), "1 of 4 cases gave wrong results (at: 1 MiB out of place"),
-        (OLD.replace("5e-07", "  inf", 2), "2 of 4 cases gave wrong results (worst: 1 MiB out of place"),
-        (OLD.replace("5e-07", "1e+02", 1), "1 of 4 cases gave wrong results (at: 1 MiB out of place"),
+        (
+            OLD.replace("5e-07", "  nan", 1),
+            "1 of 4 cases gave wrong results (at: 1 MiB out of place",
+        ),
+        (
+            OLD.replace("5e-07", "  inf", 2),
+            "2 of 4 cases gave wrong results (worst: 1 MiB out of place",
+        ),
+        (
+            OLD.replace("5e-07", "1e+02", 1),
+            "1 of 4 cases gave wrong results (at: 1 MiB out of place",
+        ),
     ],
 )
 def test_wrong_data_are_the_first_sentence_wherever_the_log_says_so(
@@ -161,7 +199,9 @@ LAUNCHING = ALL_RIGHT.replace("   time   algbw", "cputime   algbw")
         (ALL_RIGHT + CRASH, 5, "; the program crashed (line"),
         (LAUNCHING, 0, "4 of 4 cases not judged: 4 flagged cpu_time"),
         (
-            re.sub(r"0\n( +2097152 .*)\n", r"0\n\1\n# 2097152 B in place: flags loopback\n", ALL_RIGHT),
+            re.sub(
+                r"0\n( +2097152 .*)\n", r"0\n\1\n# 2097152 B in place: flags loopback\n", ALL_RIGHT
+            ),
             0,
             "1 of 4 cases not judged: 1 flagged loopback",
         ),
@@ -194,15 +234,15 @@ def test_less_than_half_of_the_announced_sizes_are_no_normal_run(
     ended = ccbench("import", "log.txt", "-o", "run")
     sentence = ended.out.splitlines()[0]
     assert (ended.code, sentence.split(":")[0]) == (5, word)
-    missing = (
-        "4 of 6 announced sizes are missing: the settings ask for 1 MiB to 1 GiB, the rows are of 1 MiB to 4"
-    )
+    missing = "4 of 6 announced sizes are missing: the settings ask for 1 MiB to 1 GiB, the rows are of 1 MiB to 4"
     assert (missing in sentence) is (rows == 2)
     assert sentence in ccbench("report", "run", "--format", "md").out.splitlines()
 
 
 STARTED = ALL_RIGHT[: ALL_RIGHT.index("# Using devices")]
-LIMIT = "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 DUE TO TIME LIMIT ***\n"
+LIMIT = (
+    "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 DUE TO TIME LIMIT ***\n"
+)
 KILL = "srun: error: n1: task 1: Terminated\n"
 BANNER = "# Intel(R) MPI Benchmarks 2021.7, MPI-1 part\n"
 
@@ -214,7 +254,11 @@ BANNER = "# Intel(R) MPI Benchmarks 2021.7, MPI-1 part\n"
         (STARTED + CRASH, 5, "the program crashed (line 5: host-a: Test NCCL failure"),
         (STARTED + LIMIT + KILL, 4, "the program hung (line 5: slurmstepd: error: *** JOB 12"),
         (BANNER + KILL, 5, "the program crashed (line 2: srun: error"),
-        ("# OSU MPI Allreduce Latency Test v7.4\n" + LIMIT, 4, "the program hung (line 2: slurmstepd"),
+        (
+            "# OSU MPI Allreduce Latency Test v7.4\n" + LIMIT,
+            4,
+            "the program hung (line 2: slurmstepd",
+        ),
     ],
 )
 def test_a_program_that_ends_before_its_first_row_is_told_though_there_is_no_run(
@@ -225,7 +269,9 @@ def test_a_program_that_ends_before_its_first_row_is_told_though_there_is_no_run
     assert ended.code == code
     assert ended.out.startswith(f"CANNOT SAY: log.txt: {words}")
     assert not (tmp_path / "run").exists()
-    assert ccbench("import", "log.txt", "--json").json["speed_verdicts"][0]["verdict"] == "CANNOT SAY"
+    assert (
+        ccbench("import", "log.txt", "--json").json["speed_verdicts"][0]["verdict"] == "CANNOT SAY"
+    )
 
 
 def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path) -> None:
@@ -237,14 +283,31 @@ def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path)
     assert load_run(tmp_path / "ours").manifest.machine == "mine"
 
 
-def test_four_gpus_of_a_node_have_both_nics_that_are_stated(ccbench: Command, tmp_path: Path) -> None:
+def test_four_gpus_of_a_node_have_both_nics_that_are_stated(
+    ccbench: Command, tmp_path: Path
+) -> None:
     # 1.97 of busbw / algbw are 64 ranks: four of each of 16 nodes.
-    rows = [(1 << 30, 48990, 21.92, 43.15), (2 << 30, 92610, 23.19, 45.65), (4 << 30, 184970, 23.22, 45.71)]
-    table = [f"{size} {size // 4} float sum -1 {time} {alg} {bus} 0" for size, time, alg, bus in rows]
+    rows = [
+        (1 << 30, 48990, 21.92, 43.15),
+        (2 << 30, 92610, 23.19, 45.65),
+        (4 << 30, 184970, 23.22, 45.71),
+    ]
+    table = [
+        f"{size} {size // 4} float sum -1 {time} {alg} {bus} 0" for size, time, alg, bus in rows
+    ]
     title = "# size count type redop root time algbw busbw #wrong"
     closed = "# Out of bounds values : 0 OK"
     (tmp_path / "log.txt").write_text("\n".join(["# all_reduce_perf", title, *table, closed]))
-    machine = ("--machine", "hgx-h100", "--nodes", "16", "--ranks", "64", "--network", "slingshot-200x2")
+    machine = (
+        "--machine",
+        "hgx-h100",
+        "--nodes",
+        "16",
+        "--ranks",
+        "64",
+        "--network",
+        "slingshot-200x2",
+    )
     assert ccbench("import", "log.txt", *machine).done.out.startswith(
         "NORMAL: nccl all_reduce, 64 ranks on 16"
     )
@@ -268,15 +331,25 @@ def test_ranks_of_the_command_line_in_a_log_count_before_the_machines(
     (tmp_path / "osu.txt").write_text(f"{command}\n\n{title}1024  13.87\n2048  14.42\n")
     assert ccbench("import", "osu.txt", "--machine", "dgx-a100", "-o", "run").done
     assert {point.ranks for point in load_run(tmp_path / "run").points} == {ranks}
-    stated = ccbench("import", "osu.txt", "--machine", "dgx-a100", "--ranks", "6", "-o", "stated").done
+    stated = ccbench(
+        "import", "osu.txt", "--machine", "dgx-a100", "--ranks", "6", "-o", "stated"
+    ).done
     held = {point.ranks for point in load_run(tmp_path / "stated").points}
     assert held == ({ranks} if command else {6})
-    assert (f"is of {ranks} ranks, as the output shows; --ranks 6 is not used" in stated.err) == bool(command)
+    assert (
+        f"is of {ranks} ranks, as the output shows; --ranks 6 is not used" in stated.err
+    ) == bool(command)
 
 
-def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(ccbench: Command, tmp_path: Path) -> None:
-    command = "user@host:~$ mpirun --hostfile two -n 2 ./build/broadcast_perf -b 1M -e 2M -f 2 -g 4 -n 30"
-    (tmp_path / "bare.txt").write_text("\n".join([command, *BROADCAST, "# Out of bounds values : 0 OK"]))
+def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    command = (
+        "user@host:~$ mpirun --hostfile two -n 2 ./build/broadcast_perf -b 1M -e 2M -f 2 -g 4 -n 30"
+    )
+    (tmp_path / "bare.txt").write_text(
+        "\n".join([command, *BROADCAST, "# Out of bounds values : 0 OK"])
+    )
     given = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("import", "bare.txt", *given, "-o", "run").done
     assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {(8, 2)}
@@ -298,7 +371,9 @@ def test_slow_host_memory_is_laid_to_its_kernels_and_not_to_clocks(
     closed = "# Out of bounds values : 0 OK"
     lines = ["# all_reduce_perf", *CARDS, *[channel] * shown, HEADER, row, closed]
     (tmp_path / "log.txt").write_text("\n".join(lines))
-    first, _, finding, *_ = ccbench("import", "log.txt", "--machine", "rtx-pcie").done.out.splitlines()
+    first, _, finding, *_ = ccbench(
+        "import", "log.txt", "--machine", "rtx-pcie"
+    ).done.out.splitlines()
     assert first.startswith("SLOW: ")
     how = "likely" if shown else "fits, unproven"
     assert f"; {how}: host memory written by kernels instead of copy engines (SHM)" in finding
@@ -315,15 +390,22 @@ def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_collapse_is_named(
     rows = []
     for place, rate in enumerate(rates):
         size, algbw = 2 ** (23 + place), rate * 16 / 15
-        rows.append(f"{size} {size // 64} float none -1 {size / algbw / 1e3:.2f} {algbw:.2f} {rate:.2f} 0")
+        rows.append(
+            f"{size} {size // 64} float none -1 {size / algbw / 1e3:.2f} {algbw:.2f} {rate:.2f} 0"
+        )
     closed = "# Out of bounds values : 0 OK"
     title = "# size count type redop root time algbw busbw #wrong"
-    (tmp_path / "log.txt").write_text("\n".join(["# alltoall_perf", *devices, title, *rows, closed]))
+    (tmp_path / "log.txt").write_text(
+        "\n".join(["# alltoall_perf", *devices, title, *rows, closed])
+    )
     machine = ("--machine", "pcie5-x16", "--nodes", "2", "--network", "roce-400x8")
     out = ccbench("import", "log.txt", *machine).done.out
     assert out.startswith("SLOW: ")
     assert "sockets" not in out
-    assert "collapse out of place from 32 MiB to 2 GiB: smaller and larger sizes are more than twice" in out
+    assert (
+        "collapse out of place from 32 MiB to 2 GiB: smaller and larger sizes are more than twice"
+        in out
+    )
 
 
 @pytest.mark.parametrize(
@@ -351,7 +433,9 @@ def test_an_indented_log_says_as_much_as_one_that_is_not(ccbench: Command, tmp_p
     lines = [line for line in ALL_RIGHT.splitlines(keepends=True) if "nccl-library" not in line]
     text = "".join(lines).replace("#\n", "NCCL version 2.21.5+cuda12.4\n#\n", 1)
     for indent in ("", "    ", "  \t"):
-        (tmp_path / "log.txt").write_text("".join(indent + line for line in text.splitlines(keepends=True)))
+        (tmp_path / "log.txt").write_text(
+            "".join(indent + line for line in text.splitlines(keepends=True))
+        )
         assert ccbench("import", "log.txt", "-o", f"run{len(indent)}").done
         run = load_run(tmp_path / f"run{len(indent)}")
         assert {point.backend_version for point in run.points} == {"NCCL 2.21.5"}
@@ -376,12 +460,18 @@ def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_pat
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")
     assert ended.code == 1, "wrong results are graver than a file that is none"
     (file,) = ended.json["files"]
-    assert (file["tool"], file["rows"], file["statuses"]) == ("nccl-tests", 4, {"ok": 3, "wrong": 1})
+    assert (file["tool"], file["rows"], file["statuses"]) == (
+        "nccl-tests",
+        4,
+        {"ok": 3, "wrong": 1},
+    )
     assert "other.txt" in ended.json["left_out"][0]
     assert ended.json["run"] == "run"
 
 
-def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Command, tmp_path: Path) -> None:
+def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(
+    ccbench: Command, tmp_path: Path
+) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     (tmp_path / "bare.txt").write_text("\n".join([*BROADCAST, "# Out of bounds values : 0 OK"]))
     partial = ccbench("import", "log.txt", "bare.txt", "-o", "partial")
@@ -395,7 +485,9 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Com
     assert run.manifest.document["network"] == "ib-ndr-400x8"
 
 
-def test_nothing_to_import_is_an_error_and_leaves_no_folder(ccbench: Command, tmp_path: Path) -> None:
+def test_nothing_to_import_is_an_error_and_leaves_no_folder(
+    ccbench: Command, tmp_path: Path
+) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "other.txt", "absent.txt").refused
     assert "nothing could be imported" in ended.err
@@ -403,7 +495,9 @@ def test_nothing_to_import_is_an_error_and_leaves_no_folder(ccbench: Command, tm
     assert not (tmp_path / "results").exists()
 
 
-def test_without_an_output_the_run_is_the_newest_of_the_results(ccbench: Command, tmp_path: Path) -> None:
+def test_without_an_output_the_run_is_the_newest_of_the_results(
+    ccbench: Command, tmp_path: Path
+) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     assert ccbench("import", "log.txt").done
     (folder,) = (tmp_path / "results").iterdir()
@@ -426,7 +520,9 @@ def test_a_wrong_option_is_said_before_anything_is_read(
 
 
 @pytest.mark.usefixtures("imported")
-def test_published_results_lie_beside_the_points_they_are_like(ccbench: Command, tmp_path: Path) -> None:
+def test_published_results_lie_beside_the_points_they_are_like(
+    ccbench: Command, tmp_path: Path
+) -> None:
     ended = ccbench(
         "report", "run", "--baseline", "published:hgx-h100", "--format", "svg,csv,md", "-o", "out"
     )
@@ -444,7 +540,10 @@ def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
     ccbench: Command, tmp_path: Path
 ) -> None:
     assert "published:hgx-h100: " in ccbench("report", "--baseline", "published:").done.out
-    names = [one["name"] for one in ccbench("report", "--baseline", "published:", "--json").json["published"]]
+    names = [
+        one["name"]
+        for one in ccbench("report", "--baseline", "published:", "--json").json["published"]
+    ]
     assert "dgx-a100" in names
     ended = ccbench("report", "run", "--baseline", "published:hgx-h1000").refused
     assert "did you mean hgx-h100" in ended.err

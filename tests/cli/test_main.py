@@ -75,7 +75,9 @@ def test_an_unexpected_exception_says_it_is_a_bug_and_shows_the_traceback(
     fail_with(monkeypatch, ZeroDivisionError("by zero"))
     ended = ccbench("doctor")
     assert ended.code == 70
-    assert ended.err.startswith(f"ccbench: this is a bug in ccbench {__version__} (ZeroDivisionError)")
+    assert ended.err.startswith(
+        f"ccbench: this is a bug in ccbench {__version__} (ZeroDivisionError)"
+    )
     assert "Traceback" in ended.err
 
 
@@ -95,7 +97,9 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 runpy.run_module("ccbench", run_name="__main__")
 """
-    ended = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True
+    )
     assert (ended.returncode, ended.stderr) == (130, "ccbench: interrupted\n")
 
 
@@ -123,16 +127,31 @@ HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b1mb"
 
 @pytest.mark.parametrize(
     "command",
-    ["import", "replay", "topo", "report", "compare", "plan", "tune", "run", "history", "predict --machine"],
+    [
+        "import",
+        "replay",
+        "topo",
+        "report",
+        "compare",
+        "plan",
+        "tune",
+        "run",
+        "history",
+        "predict --machine",
+    ],
 )
-def test_control_characters_of_a_name_never_reach_the_terminal(ccbench: Command, command: str) -> None:
+def test_control_characters_of_a_name_never_reach_the_terminal(
+    ccbench: Command, command: str
+) -> None:
     ended = ccbench(*command.split(), HOSTILE)
     assert ended.code == 2
     assert ended.err
     assert not set("\x1b\x07\x9b") & set(ended.out + ended.err)
 
 
-def test_an_import_prints_its_file_without_control_characters(ccbench: Command, tmp_path: Path) -> None:
+def test_an_import_prints_its_file_without_control_characters(
+    ccbench: Command, tmp_path: Path
+) -> None:
     log = tmp_path / HOSTILE
     log.write_text(ALL_RIGHT)
     ended = ccbench("import", str(log), "-o", str(tmp_path / f"{HOSTILE}-run"))
@@ -142,7 +161,15 @@ def test_an_import_prints_its_file_without_control_characters(ccbench: Command, 
 
 @pytest.mark.parametrize(
     "command",
-    ["import", "replay", "topo", "plan", "report", "predict --collective all_reduce --machine", "run --plan"],
+    [
+        "import",
+        "replay",
+        "topo",
+        "plan",
+        "report",
+        "predict --collective all_reduce --machine",
+        "run --plan",
+    ],
 )
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_pipes_and_devices_are_refused_at_once(
@@ -155,7 +182,9 @@ def test_pipes_and_devices_are_refused_at_once(
     assert "Traceback" not in ended.err
 
 
-def test_a_pipe_in_place_of_what_a_run_folder_holds_is_passed_over(ccbench: Command, tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_what_a_run_folder_holds_is_passed_over(
+    ccbench: Command, tmp_path: Path
+) -> None:
     (tmp_path / "cases").mkdir()
     for name in ("run.json", "cases/pipe.parquet"):
         os.mkfifo(tmp_path / name)
@@ -209,7 +238,9 @@ def test_a_closed_stdout_is_no_mistake(tmp_path: Path) -> None:
 
 
 @needs_full
-@pytest.mark.parametrize("environment", [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    "environment", [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii"}]
+)
 @pytest.mark.parametrize("arguments", ["list collectives", "--help"])
 def test_a_full_stdout_is_one_line_and_exit_2(
     tmp_path: Path, arguments: str, environment: dict[str, str]

@@ -42,14 +42,18 @@ def test_the_textbook_example_is_a_command(ccbench: Command) -> None:
     assert document["gradients"][0]["seconds"] == pytest.approx(577.152)
 
 
-def test_each_communication_is_told_with_what_shows_and_what_limits_it(ccbench: Command, plan: str) -> None:
+def test_each_communication_is_told_with_what_shows_and_what_limits_it(
+    ccbench: Command, plan: str
+) -> None:
     ended = ccbench("plan", plan, "--json").done
     (layout,) = ended.json["layouts"]
     parts = ("computing_seconds", "bubble_seconds", "exposed_seconds")
     assert layout["step_seconds"] == pytest.approx(sum(layout[name] for name in parts))
     for line in layout["communication"]:
         assert line["total_seconds"] == pytest.approx(line["times"] * line["seconds"])
-        assert line["hidden_seconds"] + line["exposed_seconds"] == pytest.approx(line["total_seconds"])
+        assert line["hidden_seconds"] + line["exposed_seconds"] == pytest.approx(
+            line["total_seconds"]
+        )
         assert line["source"] == "predicted"
         assert line["bottleneck"]
     assert {line["axis"] for line in layout["communication"]} == {"tp", "dp"}
@@ -79,7 +83,11 @@ def test_a_search_tells_how_many_it_went_through(ccbench: Command, plan: str) ->
     seconds = [one["step_seconds"] for one in document["layouts"]]
     assert seconds == sorted(seconds)
     assert len(seconds) == 3
-    assert document["search"]["candidates"] >= document["search"]["fitting"] >= document["search"]["priced"]
+    assert (
+        document["search"]["candidates"]
+        >= document["search"]["fitting"]
+        >= document["search"]["priced"]
+    )
     assert "searched" in ccbench("plan", plan, "--search").out
 
 
@@ -105,7 +113,10 @@ def test_devices_without_bfloat16_train_in_float16_unless_something_else_is_said
     assert "125 TFLOP/s float16 peak" in ended.out
     Path(plan).write_text(PLAN + "dtype: bfloat16\n")
     ended = ccbench("plan", plan, "--machine", "dgx-1v").refused
-    assert "small.yaml:8: dtype: device v100: no rate for dtype 'bfloat16'; one of float16" in ended.err
+    assert (
+        "small.yaml:8: dtype: device v100: no rate for dtype 'bfloat16'; one of float16"
+        in ended.err
+    )
 
 
 def test_a_plan_goes_up_to_131072_devices(ccbench: Command, plan: str) -> None:
@@ -122,12 +133,18 @@ def write_measured(folder: Path, *all_measured: Measurement) -> str:
     return str(folder / "run")
 
 
-def test_measured_points_take_the_place_of_predictions(ccbench: Command, plan: str, tmp_path: Path) -> None:
+def test_measured_points_take_the_place_of_predictions(
+    ccbench: Command, plan: str, tmp_path: Path
+) -> None:
     points = [measured(size, size * 1e-9, rank_samples_seconds=()) for size in (2**10, 2**30)]
-    run = write_measured(tmp_path, *(replace(one, case=replace(one.case, ranks=8)) for one in points))
+    run = write_measured(
+        tmp_path, *(replace(one, case=replace(one.case, ranks=8)) for one in points)
+    )
     before = ccbench("plan", plan, "--json").json["layouts"][0]
     after = ccbench("plan", plan, "--measured", run, "--json").json["layouts"][0]
-    sources = {line["purpose"]: line["source"] for line in after["communication"] if line["axis"] == "tp"}
+    sources = {
+        line["purpose"]: line["source"] for line in after["communication"] if line["axis"] == "tp"
+    }
     assert set(sources.values()) == {"measured"}
     assert {one["source"] for one in after["communication"] if one["axis"] == "dp"} == {"predicted"}
     assert after["step_seconds"] > before["step_seconds"]
@@ -138,12 +155,16 @@ def test_measured_points_take_the_place_of_predictions(ccbench: Command, plan: s
 def test_measured_points_of_something_else_are_told_to_be_of_no_use(
     ccbench: Command, plan: str, tmp_path: Path
 ) -> None:
-    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, measured(2**20, 1e-3))).done
+    ended = ccbench(
+        "plan", plan, "--measured", write_measured(tmp_path, measured(2**20, 1e-3))
+    ).done
     assert "measured: none of" in ended.out
     assert "measured:" not in ccbench("plan", plan).out
 
 
-def test_simulated_times_are_not_taken_for_measured_ones(ccbench: Command, plan: str, tmp_path: Path) -> None:
+def test_simulated_times_are_not_taken_for_measured_ones(
+    ccbench: Command, plan: str, tmp_path: Path
+) -> None:
     one = measured(2**20, 1e-3)
     one = replace(one, case=replace(one.case, backend="simulated"), simulated=True)
     ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, one)).refused
@@ -153,15 +174,25 @@ def test_simulated_times_are_not_taken_for_measured_ones(ccbench: Command, plan:
 def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Path) -> None:
     assert ccbench("plan", plan, "-o", "out").done
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "plan.txt", "plan.json", "layouts.svg", "layouts.png", "timeline.svg", "timeline.png",
-    }  # fmt: skip
+        "plan.txt",
+        "plan.json",
+        "layouts.svg",
+        "layouts.png",
+        "timeline.svg",
+        "timeline.png",
+    }
 
 
 LAYOUT = "layout: {tp: 8}"
 MOE = "vocabulary: 32000, experts: 8, top_k: 2, expert_ffn_hidden: 1024}"
 MISTAKES = [
     (LAYOUT, "layout: {tp: 3}", (), ":7: layout: "),
-    (LAYOUT, "layout: {tp: 16}\nvirtual_stages: 2", (), ":7: layout: an interleaved pipeline of one"),
+    (
+        LAYOUT,
+        "layout: {tp: 16}\nvirtual_stages: 2",
+        (),
+        ":7: layout: an interleaved pipeline of one",
+    ),
     (LAYOUT, "layuot: {tp: 3}", (), ":7: layuot: unknown key; did you mean 'layout'?"),
     ("", "", ("--machine", "rtx-9090"), "rtx-9090"),
     ("", "", ("--machine", "pcie4-x16"), "device: how fast any PCIe 4 x16 card computes"),
@@ -195,8 +226,16 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("shipped", "arguments", "complaint"),
     [
-        ("gradients", ("--scale", "--machine", "hgx-h100"), "need no machine; leave out --machine, --scale"),
-        ("llama-3-405b", ("--search",), "global_batch: stands in single layouts only; a search needs one"),
+        (
+            "gradients",
+            ("--scale", "--machine", "hgx-h100"),
+            "need no machine; leave out --machine, --scale",
+        ),
+        (
+            "llama-3-405b",
+            ("--search",),
+            "global_batch: stands in single layouts only; a search needs one",
+        ),
     ],
 )
 def test_options_that_a_plan_has_no_use_for_are_refused(
@@ -206,7 +245,9 @@ def test_options_that_a_plan_has_no_use_for_are_refused(
 
 
 def test_a_plan_without_a_machine_asks_for_one(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "bare.yaml").write_text("model: gpt2-xl\nglobal_batch: 8\nsequence: 1024\nlayout: dp8\n")
+    (tmp_path / "bare.yaml").write_text(
+        "model: gpt2-xl\nglobal_batch: 8\nsequence: 1024\nlayout: dp8\n"
+    )
     assert "machine: is missing" in ccbench("plan", "bare.yaml").refused.err
     assert ccbench("plan", "bare.yaml", "--machine", "hgx-h100").code == 0
 

@@ -44,7 +44,9 @@ def test_json_has_the_parts_of_a_step_and_of_each_case(ccbench: Command, traces:
     assert (case["last_rank"], case["last_count"], case["count"]) == (LATE_RANK, 5, 5)
 
 
-def test_each_case_is_measured_once_and_stands_beside_the_job(ccbench: Command, traces: list[str]) -> None:
+def test_each_case_is_measured_once_and_stands_beside_the_job(
+    ccbench: Command, traces: list[str]
+) -> None:
     ended = ccbench("replay", *traces, "--backend", "cpu", "--json", "-q").done
     (case,) = ended.json["cases"]
     assert case["measured_seconds"] > 0
@@ -70,11 +72,15 @@ def test_another_machine_is_priced_with_what_if_lines(ccbench: Command, traces: 
         "on hgx-h100, by the model",
         "likewise, with the algorithms that are fastest there",
     ]
-    few = ccbench("replay", *traces, "--machine", "dgx-a100", "--nodes", "1", "--ranks", "2", "--json")
+    few = ccbench(
+        "replay", *traces, "--machine", "dgx-a100", "--nodes", "1", "--ranks", "2", "--json"
+    )
     assert few.done.json["cases"][0]["remarks"] == ["2 of the job's 4 ranks"]
 
 
-def test_ranks_are_priced_on_as_many_machines_as_are_given(ccbench: Command, traces: list[str]) -> None:
+def test_ranks_are_priced_on_as_many_machines_as_are_given(
+    ccbench: Command, traces: list[str]
+) -> None:
     network = ("--machine", "dgx-a100", "--network", "ib-ndr-400x8", "--json")
     cases = [
         ccbench("replay", *traces, *network, "--nodes", nodes).done.json["cases"][0]
@@ -85,13 +91,24 @@ def test_ranks_are_priced_on_as_many_machines_as_are_given(ccbench: Command, tra
 
 
 def test_a_host_is_priced_by_the_run_of_its_backend(ccbench: Command, traces: list[str]) -> None:
-    given = ("--machine", "cpu-shared-memory", "--backend", "simulated", "--ranks", "4", "-q", "--json")
+    given = (
+        "--machine",
+        "cpu-shared-memory",
+        "--backend",
+        "simulated",
+        "--ranks",
+        "4",
+        "-q",
+        "--json",
+    )
     (case,) = ccbench("replay", *traces, *given).done.json["cases"]
     assert case["predicted_seconds"] > 0
 
 
 def test_a_suite_without_cases_is_not_written(ccbench: Command) -> None:
-    Path("none.json").write_text('{"traceEvents": [], "distributedInfo": {"rank": 0, "world_size": 4}}')
+    Path("none.json").write_text(
+        '{"traceEvents": [], "distributedInfo": {"rank": 0, "world_size": 4}}'
+    )
     ended = ccbench("replay", "none.json", "-o", "none.yaml")
     assert ended.code == 2
     assert "no communication is recorded here" in ended.out
@@ -132,11 +149,19 @@ def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
         (["--machine", "p3.2xlarge"], "p3.2xlarge"),
         (["--launch", "mpirun -n 4", "--ranks", "4"], "--launch mpirun -n 4: say with --backend"),
         (["--network", "ib-ndr-400x8"], "--network ib-ndr-400x8: say with --machine"),
-        (["--machine", "cpu-shared-memory"], "has no GPUs; to price a host, add --backend simulated"),
-        (["--backend", "cpu", "--launch", "mpirun -n 4"], "say with --ranks how many ranks it starts"),
+        (
+            ["--machine", "cpu-shared-memory"],
+            "has no GPUs; to price a host, add --backend simulated",
+        ),
+        (
+            ["--backend", "cpu", "--launch", "mpirun -n 4"],
+            "say with --ranks how many ranks it starts",
+        ),
     ],
 )
-def test_mistakes_are_one_line(ccbench: Command, traces: list[str], arguments: list[str], said: str) -> None:
+def test_mistakes_are_one_line(
+    ccbench: Command, traces: list[str], arguments: list[str], said: str
+) -> None:
     assert said in ccbench("replay", *traces, *arguments).refused.err
 
 
@@ -159,8 +184,9 @@ def test_a_rank_under_mpirun_does_not_replay(
 @needs_traces
 def test_a_trace_that_names_no_ranks_takes_those_that_are_given(ccbench: Command) -> None:
     trace = path_of("chakra/astra_all_reduce_8npus_1MB.0.et")
-    assert "not a case, 1 x: the trace does not say between which ranks; --ranks says how many" in " ".join(
-        ccbench("replay", trace).done.out.split()
+    assert (
+        "not a case, 1 x: the trace does not say between which ranks; --ranks says how many"
+        in " ".join(ccbench("replay", trace).done.out.split())
     )
     (case,) = ccbench("replay", trace, "--ranks", "8", "--json").done.json["cases"]
     assert (case["collective"], case["ranks"], case["size_bytes"]) == ("all_reduce", 8, 1 << 20)
@@ -189,18 +215,29 @@ def test_who_is_behind_in_a_job_that_hangs_is_told_first(ccbench: Command) -> No
     for rank in range(4):
         entries = [
             {
-                "record_id": number, "pg_id": 0, "process_group": ["0", "default_pg"],
-                "collective_seq_id": number + 1, "p2p_seq_id": 0, "op_id": number + 1,
-                "profiling_name": "nccl:all_reduce", "input_sizes": [[1024]], "output_sizes": [[1024]],
-                "input_dtypes": ["Float"], "output_dtypes": ["Float"], "is_p2p": False,
-                "time_created_ns": number, "state": "scheduled" if number == 4 else "completed",
+                "record_id": number,
+                "pg_id": 0,
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": number + 1,
+                "p2p_seq_id": 0,
+                "op_id": number + 1,
+                "profiling_name": "nccl:all_reduce",
+                "input_sizes": [[1024]],
+                "output_sizes": [[1024]],
+                "input_dtypes": ["Float"],
+                "output_dtypes": ["Float"],
+                "is_p2p": False,
+                "time_created_ns": number,
+                "state": "scheduled" if number == 4 else "completed",
             }
             for number in range(4 if rank == 3 else 5)
-        ]  # fmt: skip
+        ]
         dump = {
-            "version": "2.9", "rank": rank, "entries": entries,
+            "version": "2.9",
+            "rank": rank,
+            "entries": entries,
             "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}},
-        }  # fmt: skip
+        }
         Path(f"flight_{rank}.json").write_text(json.dumps(dump))
     files = [f"flight_{rank}.json" for rank in range(4)]
     ended = ccbench("replay", *files).done
@@ -211,7 +248,9 @@ def test_who_is_behind_in_a_job_that_hangs_is_told_first(ccbench: Command) -> No
     assert "Rank 3 is behind in process group" in Path("job.html").read_text()
 
 
-@pytest.mark.parametrize("text", ['{"traceEvents": [', '{"traceEvents": [{"ph": "X", "cat": "kernel", "na'])
+@pytest.mark.parametrize(
+    "text", ['{"traceEvents": [', '{"traceEvents": [{"ph": "X", "cat": "kernel", "na']
+)
 @pytest.mark.parametrize("command", ["replay", "import"])
 def test_a_damaged_trace_without_an_event_is_refused(
     ccbench: Command, tmp_path: Path, text: str, command: str
@@ -219,7 +258,5 @@ def test_a_damaged_trace_without_an_event_is_refused(
     (tmp_path / "rank0.json").write_text(text)
     ended = ccbench(command, "rank0.json")
     assert (ended.code, ended.out) == (2, "")
-    words = (
-        "rank0.json: damaged or cut off before its first event; nothing of it can be read, record it again"
-    )
+    words = "rank0.json: damaged or cut off before its first event; nothing of it can be read, record it again"
     assert words in ended.err

@@ -34,7 +34,9 @@ CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 
 class Fakes:
     """The runner and the report, replaced; remembers what they were asked."""
 
-    outcome: RunOutcome = field(default_factory=lambda: RunOutcome(Path("results/r"), 0, {Status.OK: 3}))
+    outcome: RunOutcome = field(
+        default_factory=lambda: RunOutcome(Path("results/r"), 0, {Status.OK: 3})
+    )
     options: RunOptions | None = None
     reported: list[Any] = field(default_factory=list)
     failure: BaseException | None = None
@@ -61,7 +63,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.runner.run.run_suite", made.run_suite)
     monkeypatch.setattr("ccbench.runner.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.writing.write_report", made.write_report)
-    monkeypatch.setattr("ccbench.report.case_table.screen_table", lambda run, width: f"a table {width} wide")
+    monkeypatch.setattr(
+        "ccbench.report.case_table.screen_table", lambda run, width: f"a table {width} wide"
+    )
     monkeypatch.setattr("ccbench.report.wording.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
     monkeypatch.setattr("ccbench.analysis.speed_verdict.speed_verdicts", lambda run: ())
@@ -70,20 +74,41 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fakes: Fakes) -> None:
     ended = ccbench("run", "quick").done
-    assert ended.out.splitlines() == ["a table 100 wide", "all is well", "wrote results/r/report/report.md"]
+    assert ended.out.splitlines() == [
+        "a table 100 wide",
+        "all is well",
+        "wrote results/r/report/report.md",
+    ]
     assert ended.err == "run folder: results/r\n"
 
 
 def test_options_reach_the_runner_in_its_units(ccbench: Command, fakes: Fakes) -> None:
     ccbench(
-        *("run", "quick", "-o", "here", "--backend", "cpu", "--backend", "simulated", "--ranks", "3"),
+        *(
+            "run",
+            "quick",
+            "-o",
+            "here",
+            "--backend",
+            "cpu",
+            "--backend",
+            "simulated",
+            "--ranks",
+            "3",
+        ),
         *("--machine", "cpu-shared-memory", "--only", "ring", "--time-limit", "1m30s"),
     )
     assert fakes.options == RunOptions(
-        output=Path("here"), backends=("cpu", "simulated"), ranks=3, machine="cpu-shared-memory", only="ring",
-        time_limit_seconds=90.0, results_root=Path("results"), reading_modules=READING_MODULES,
+        output=Path("here"),
+        backends=("cpu", "simulated"),
+        ranks=3,
+        machine="cpu-shared-memory",
+        only="ring",
+        time_limit_seconds=90.0,
+        results_root=Path("results"),
+        reading_modules=READING_MODULES,
         guides={"fleet": further_cases},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("code", [0, 1, 4, 5, 130])
@@ -116,12 +141,15 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "why"), [(130, "interrupted"), (143, "terminated by SIGTERM"), (129, "terminated by SIGHUP")]
+    ("code", "why"),
+    [(130, "interrupted"), (143, "terminated by SIGTERM"), (129, "terminated by SIGHUP")],
 )
 def test_a_stopped_run_waits_for_no_report_and_says_why_and_how_to_go_on(
     ccbench: Command, fakes: Fakes, code: int, why: str
 ) -> None:
-    fakes.outcome = RunOutcome(Path("results/a b"), code, {Status.OK: 1, Status.SKIPPED: 2}, interrupted=True)
+    fakes.outcome = RunOutcome(
+        Path("results/a b"), code, {Status.OK: 1, Status.SKIPPED: 2}, interrupted=True
+    )
     ended = ccbench("run", "quick", "--ranks", "3", "--backend", "cpu", "--only", "ring 4KiB")
     assert ended.code == code
     again = "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
@@ -139,7 +167,14 @@ def test_the_line_that_goes_on_asks_for_the_same_run(
 ) -> None:
     fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 2}, interrupted=True)
     said = ccbench(
-        "run", "quick", "--backend", "cpu", "--backend", "simulated", "--machine", "cpu-shared-memory"
+        "run",
+        "quick",
+        "--backend",
+        "cpu",
+        "--backend",
+        "simulated",
+        "--machine",
+        "cpu-shared-memory",
     ).err
     before = fakes.options
     assert before is not None
@@ -155,7 +190,9 @@ def test_a_run_out_of_time_says_how_to_go_on(ccbench: Command, fakes: Fakes) -> 
     assert ended.err.splitlines()[1].endswith("go on with: ccbench run quick --resume r")
 
 
-def test_a_run_stopped_before_it_measured_speaks_of_no_report(ccbench: Command, fakes: Fakes) -> None:
+def test_a_run_stopped_before_it_measured_speaks_of_no_report(
+    ccbench: Command, fakes: Fakes
+) -> None:
     fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 3}, interrupted=True)
     ended = ccbench("run", "quick")
     assert ended.code == 130
@@ -164,7 +201,10 @@ def test_a_run_stopped_before_it_measured_speaks_of_no_report(ccbench: Command, 
 
 
 def test_the_report_is_written_after_the_table_and_although_nobody_reads_it(
-    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ccbench: Command,
+    fakes: Fakes,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     shown: list[str] = []
 
@@ -175,7 +215,9 @@ def test_the_report_is_written_after_the_table_and_although_nobody_reads_it(
     monkeypatch.setattr("ccbench.report.writing.write_report", draw)
     ccbench("run", "quick")
     assert "a table 100 wide" in shown[0]
-    monkeypatch.setattr("click.echo", lambda *words, **how: (_ for _ in ()).throw(BrokenPipeError()))
+    monkeypatch.setattr(
+        "click.echo", lambda *words, **how: (_ for _ in ()).throw(BrokenPipeError())
+    )
     ccbench("run", "quick")
     assert len(shown) == 2
 
@@ -223,7 +265,9 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
     assert fakes.reported == []
 
 
-def test_a_plan_for_a_named_machine_says_what_each_case_should_take(ccbench: Command, fakes: Fakes) -> None:
+def test_a_plan_for_a_named_machine_says_what_each_case_should_take(
+    ccbench: Command, fakes: Fakes
+) -> None:
     fakes.context = named_context("cpu-shared-memory")
     ended = ccbench("run", "quick", "--plan", "--machine", "cpu-shared-memory")
     assert "8 KiB a rank  " in ended.out.splitlines()[0]
@@ -233,7 +277,12 @@ def test_a_plan_for_a_named_machine_says_what_each_case_should_take(ccbench: Com
 def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
     assert ccbench("run", "quick", "--plan", "--json").json == {
         "cases": [
-            {"case_id": CASE.case_id, "label": CASE.label, "rank_bytes": 8192, "predicted_seconds": None}
+            {
+                "case_id": CASE.case_id,
+                "label": CASE.label,
+                "rank_bytes": 8192,
+                "predicted_seconds": None,
+            }
         ],
         "total_bytes": 8192,
         "rank_bytes": 2048,
@@ -250,7 +299,10 @@ def test_a_signal_before_the_first_case_ends_with_its_code(
 
     monkeypatch.setattr("ccbench.runner.run.run_suite", stopped)
     ended = ccbench("run", "quick")
-    assert (ended.code, ended.err) == (143, "ccbench: terminated by SIGTERM before the first case\n")
+    assert (ended.code, ended.err) == (
+        143,
+        "ccbench: terminated by SIGTERM before the first case\n",
+    )
 
 
 def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_path: Path) -> None:
@@ -296,7 +348,9 @@ def suite_file(folder: Path, sweep: str, more: str = "") -> Path:
 def passing_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look at the clock takes the runner a second."""
     seconds = count()
-    monkeypatch.setattr("ccbench.runner.run.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(
+        "ccbench.runner.run.time", SimpleNamespace(monotonic=lambda: float(next(seconds)))
+    )
 
 
 def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_on(
@@ -326,7 +380,9 @@ def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
     assert told.startswith(
         "note: backend cuda cannot run here: no driver is here (planned for 8 ranks; --ranks "
     )
-    asked = ccbench("run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json").json
+    asked = ccbench(
+        "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json"
+    ).json
     assert any("no driver is here" in note for note in asked["notes"])
     assert {"mesh_two_shot", "tree", "ll"} <= {case["label"].split()[1] for case in asked["cases"]}
 
@@ -343,10 +399,15 @@ def outcome(code: int, interrupted: bool = False, verdict: str = "speed") -> Run
 @pytest.mark.parametrize(
     ("verdict", "run_code", "code"),
     [
-        (HEALTHY, 0, 0), (SICK, 0, 1), (DOUBTFUL, 0, 3), (HEALTHY, 5, 5), (SICK, 5, 1), (DOUBTFUL, 4, 4),
+        (HEALTHY, 0, 0),
+        (SICK, 0, 1),
+        (DOUBTFUL, 0, 3),
+        (HEALTHY, 5, 5),
+        (SICK, 5, 1),
+        (DOUBTFUL, 4, 4),
         (DOUBTFUL, 1, 1),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
@@ -358,10 +419,16 @@ def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
 @pytest.mark.parametrize(
     ("verdict", "run_code", "code"),
     [
-        (HEALTHY, 0, 0), (SICK, 0, 1), (DOUBTFUL, 0, 3), (SICK, 4, 1), (SICK, 5, 1), (HEALTHY, 4, 4),
-        (DOUBTFUL, 4, 4), (DOUBTFUL, 5, 5),
+        (HEALTHY, 0, 0),
+        (SICK, 0, 1),
+        (DOUBTFUL, 0, 3),
+        (SICK, 4, 1),
+        (SICK, 5, 1),
+        (HEALTHY, 4, 4),
+        (DOUBTFUL, 4, 4),
+        (DOUBTFUL, 5, 5),
     ],
-)  # fmt: skip
+)
 def test_a_hang_that_a_fleets_verdict_explains_is_one_more_reason_and_no_other_exit_code(
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
@@ -386,7 +453,8 @@ def numbers(lines: list[str]) -> int:
 
 def test_few_cases_are_listed_one_by_one() -> None:
     cases = tuple(
-        Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4) for count in range(1, 4)
+        Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4)
+        for count in range(1, 4)
     )
     lines = plan_lines(Plan(cases, 0, 0, 0.0, (), named_context("cpu-shared-memory")))
     assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
@@ -432,12 +500,17 @@ def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leav
     run = ("run", str(suite), "--backend", "gloo", "--launch", launch)
     ended = ccbench(*run, "-o", "run").done
     reported = ccbench("report", "run")
-    printed = ccbench("run", str(suite), "--backend", "gloo", "--launch", launch, "--resume", "run", "--json")
+    printed = ccbench(
+        "run", str(suite), "--backend", "gloo", "--launch", launch, "--resume", "run", "--json"
+    )
     # Long enough for ranks to come together, and for no more than a part of so many rounds.
     endless = "rounds: 100, budget: 40 s, max_ci_width: 0.1%, minimum_samples: 90000, maximum_samples: 90000"
     suite.write_text(suite.read_text().replace("rounds: 1, budget: 5 ms", endless))
     stopped = ccbench(*run, "-o", "short", "--time-limit", "15 s")
-    assert f"--launch 'env '\"'\"'DB_TOKEN=<redacted>'\"'\"' NCCL_ALGO=Ring {SRUN} -n 2'" in stopped.err
+    assert (
+        f"--launch 'env '\"'\"'DB_TOKEN=<redacted>'\"'\"' NCCL_ALGO=Ring {SRUN} -n 2'"
+        in stopped.err
+    )
     for one in (ended, reported, printed, stopped):
         assert SECRET not in one.out + one.err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

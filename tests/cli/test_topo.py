@@ -8,7 +8,15 @@ import pytest
 
 from ccbench.report.topology_text import MOST_LINES, as_text, channel_lines, network_line
 from ccbench.topology.files import read_yaml, topology_yaml
-from ccbench.topology.graph import Device, DeviceKind, Finding, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Finding,
+    Link,
+    LinkKind,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares
 from tests.cli.conftest import Command, Ended
 
@@ -39,11 +47,30 @@ def test_findings_come_with_advice(tmp_path: Path, ccbench: Command) -> None:
 def test_json_has_the_promised_keys(ccbench: Command) -> None:
     found = shown(ccbench, "dgx-a100", "--json").json
     assert list(found) == [
-        "name", "source", "class", "nodes", "gpu_count", "nic_count", "cpu_count", "nvswitch_count",
-        "devices", "gpu_matrix", "nic_matrix", "nvlinks_per_gpu", "links_per_gpu", "usable_share", "links",
-        "findings", "warnings", "facts",
-    ]  # fmt: skip
-    assert (found["class"], found["gpu_count"], found["nvlinks_per_gpu"]) == ("nvswitch", 8, [12] * 8)
+        "name",
+        "source",
+        "class",
+        "nodes",
+        "gpu_count",
+        "nic_count",
+        "cpu_count",
+        "nvswitch_count",
+        "devices",
+        "gpu_matrix",
+        "nic_matrix",
+        "nvlinks_per_gpu",
+        "links_per_gpu",
+        "usable_share",
+        "links",
+        "findings",
+        "warnings",
+        "facts",
+    ]
+    assert (found["class"], found["gpu_count"], found["nvlinks_per_gpu"]) == (
+        "nvswitch",
+        8,
+        [12] * 8,
+    )
     assert found["gpu_matrix"][0][:2] == ["X", "NV12"]
     assert found["findings"] == []
 
@@ -89,12 +116,16 @@ def test_a_thousand_machines_are_summed_up(ccbench: Command) -> None:
         (("dgx-1v", "--draw", "x.gif"), "not a picture format"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(arguments: tuple[str, ...], words: str, ccbench: Command) -> None:
+def test_mistakes_are_one_line_and_exit_2(
+    arguments: tuple[str, ...], words: str, ccbench: Command
+) -> None:
     assert words in ccbench("topo", *arguments).refused.err
 
 
 def test_a_cluster_too_large_for_a_file_is_refused_with_a_way_out(ccbench: Command) -> None:
-    ended = ccbench("topo", "hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8", "--yaml").refused
+    ended = ccbench(
+        "topo", "hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8", "--yaml"
+    ).refused
     assert "write one machine with --yaml" in ended.err
 
 
@@ -115,12 +146,19 @@ def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, ccbench: Comma
     found = shown(ccbench, "dump", "--json").json
     nic = next(one for one in found["devices"] if one["kind"] == "nic")
     assert nic == {
-        "name": "nic0", "kind": "nic", "node": 0, "bus_id": None, "numa_node": 0, "called": "mlx5_7",
-    }  # fmt: skip
+        "name": "nic0",
+        "kind": "nic",
+        "node": 0,
+        "bus_id": None,
+        "numa_node": 0,
+        "called": "mlx5_7",
+    }
     assert found["nic_matrix"] == [["PXB", "SYS", "X"]]
 
 
-def test_the_way_to_itself_is_an_x_whatever_the_source_prints(tmp_path: Path, ccbench: Command) -> None:
+def test_the_way_to_itself_is_an_x_whatever_the_source_prints(
+    tmp_path: Path, ccbench: Command
+) -> None:
     table = "       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n"
     (tmp_path / "dump").write_text("===== Link Type between two GPUs =====\n" + table)
     assert shown(ccbench, "dump", "--json").json["gpu_matrix"] == [["X", "XGMI"], ["XGMI", "X"]]
@@ -141,7 +179,9 @@ def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, ccbench: Comman
     ring = " ".join(str(rank) for rank in range(16))
     line = "host:1:1 [0] NCCL INFO Channel {:02}/02 : " + ring
     (tmp_path / "log").write_text(line.format(0) + "\n" + line.format(1) + "\n")
-    assert f"ring: {ring}  (x2)".split() in [one.split() for one in shown(ccbench, "log").out.splitlines()]
+    assert f"ring: {ring}  (x2)".split() in [
+        one.split() for one in shown(ccbench, "log").out.splitlines()
+    ]
 
 
 def test_links_alike_are_one_line_wherever_the_source_names_them() -> None:
@@ -159,9 +199,16 @@ def test_links_alike_are_one_line_wherever_the_source_names_them() -> None:
 
 
 def test_no_share_is_told_where_the_graph_does_not_join_the_gpus() -> None:
-    devices = (*(Device(f"gpu{index}", DeviceKind.GPU) for index in range(2)),
-               *(Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(2)))  # fmt: skip
-    apart = [("gpu0", "nvswitch0"), ("nvswitch0", "gpu0"), ("gpu1", "nvswitch1"), ("nvswitch1", "gpu1")]
+    devices = (
+        *(Device(f"gpu{index}", DeviceKind.GPU) for index in range(2)),
+        *(Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(2)),
+    )
+    apart = [
+        ("gpu0", "nvswitch0"),
+        ("nvswitch0", "gpu0"),
+        ("gpu1", "nvswitch1"),
+        ("nvswitch1", "gpu1"),
+    ]
     links = tuple(Link(*pair, LinkKind.NVLINK) for pair in apart)
     assert usable_shares(Topology("t", devices, links, TopologyClass.NVSWITCH)) is None
     joined = (*links, Link("nvswitch0", "nvswitch1", LinkKind.NVLINK))
@@ -171,22 +218,36 @@ def test_no_share_is_told_where_the_graph_does_not_join_the_gpus() -> None:
 
 def test_a_listing_of_links_that_was_cut_is_not_counted() -> None:
     gpus = tuple(
-        Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": f"GPU{index}"}) for index in (0, 1)
+        Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": f"GPU{index}"})
+        for index in (0, 1)
     )
-    facts = {"nvlinks_per_gpu": [12, 3], "links": {"GPU0": {"total": 12}, "GPU1": {"total": 3, "cut": True}}}
+    facts = {
+        "nvlinks_per_gpu": [12, 3],
+        "links": {"GPU0": {"total": 12}, "GPU1": {"total": 3, "cut": True}},
+    }
     assert nvlinks_per_gpu(Topology("t", gpus, facts=facts)) == [12, None]
 
 
-@pytest.mark.parametrize(("nodes", "nics"), [(1, 8), (2, 8), (2, 1), (2, 3), (2, 4), (3, 16), (1000, 16)])
+@pytest.mark.parametrize(
+    ("nodes", "nics"), [(1, 8), (2, 8), (2, 1), (2, 3), (2, 4), (3, 16), (1000, 16)]
+)
 def test_a_cluster_has_the_nics_of_its_network(nodes: int, nics: int, ccbench: Command) -> None:
     arguments = ("HGX-H100", "--nodes", str(nodes), "--network", f"ib-ndr-400x{nics}")
     found = shown(ccbench, *arguments, "--json").json
-    assert (found["nodes"], found["gpu_count"], found["nic_count"]) == (nodes, 8 * nodes, nics * nodes)
+    assert (found["nodes"], found["gpu_count"], found["nic_count"]) == (
+        nodes,
+        8 * nodes,
+        nics * nodes,
+    )
     by_ends = {(one["kind"], one["to"]): one for one in found["links"]}
     ports = by_ends.pop(("infiniband", "network_switch"), None)
     if nodes > 1:
         assert ports is not None
-        assert (ports["pairs"], ports["count"], ports["bytes_per_second"]) == (nodes * nics, 1, 50e9)
+        assert (ports["pairs"], ports["count"], ports["bytes_per_second"]) == (
+            nodes * nics,
+            1,
+            50e9,
+        )
     inside = by_ends[("pcie", "nic")]
     assert (inside["pairs"], inside["bytes_per_second"]) == (nodes * max(nics, 8), 50e9)
     out = shown(ccbench, *arguments).out
@@ -203,7 +264,10 @@ def test_the_matrix_of_a_cluster_says_network_between_machines_only(
     nodes = {one["name"]: one["node"] for one in found["devices"]}
     gpus = [one["name"] for one in found["devices"] if one["kind"] == "gpu"]
     nics = [one["name"] for one in found["devices"] if one["kind"] == "nic"]
-    rows = [*zip(nics, found["nic_matrix"], strict=True), *zip(gpus, found["gpu_matrix"], strict=True)]
+    rows = [
+        *zip(nics, found["nic_matrix"], strict=True),
+        *zip(gpus, found["gpu_matrix"], strict=True),
+    ]
     for name, row in rows:
         for other, label in zip((*gpus, *nics), row, strict=False):
             assert (label == "NET") is (nodes[name] != nodes[other])
@@ -237,7 +301,9 @@ def test_nothing_of_a_file_reaches_the_terminal_but_printable_text() -> None:
     finding = Finding("problem", "kind", (wild,), f"evidence {wild}", f"advice {wild}")
     shown = as_text(found, [finding])
     assert all(line.isprintable() for line in shown.split("\n"))
-    assert len(shown.splitlines()) == len(as_text(Topology("t", gpus[1:] * 2), [finding]).splitlines())
+    assert len(shown.splitlines()) == len(
+        as_text(Topology("t", gpus[1:] * 2), [finding]).splitlines()
+    )
 
 
 def test_what_a_description_leaves_out_is_not_called_hidden_by_the_source() -> None:

@@ -39,7 +39,9 @@ def test_files_are_written_where_o_says(ccbench: Command, tmp_path: Path) -> Non
 
 def test_every_situation_that_was_compared_is_told(ccbench: Command, tmp_path: Path) -> None:
     algorithms = ("default", "halving_doubling", "tree")
-    write_run(tmp_path / "more", [*sweep("all_reduce", algorithms), *sweep("all_gather", algorithms)])
+    write_run(
+        tmp_path / "more", [*sweep("all_reduce", algorithms), *sweep("all_gather", algorithms)]
+    )
     ended = ccbench("tune", "more", "--minimum-gain", "90%").done
     assert ["all_gather," in ended.out, "all_reduce," in ended.out] == [True, True]
 

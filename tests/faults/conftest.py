@@ -30,7 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason="faults are proven with /proc, which only Linux has"))
+            item.add_marker(
+                pytest.mark.skip(reason="faults are proven with /proc, which only Linux has")
+            )
 
 
 SAMPLING: dict[str, Any] = {
@@ -79,7 +81,9 @@ class Bench:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     before_exec: Callable[[], None] | None = None
 
-    def suite(self, *sweeps: dict[str, Any], backends: Sequence[str] = ("cpu",), **sampling: Any) -> Path:
+    def suite(
+        self, *sweeps: dict[str, Any], backends: Sequence[str] = ("cpu",), **sampling: Any
+    ) -> Path:
         """Write a suite; sampling rules on top of SAMPLING."""
         path = self.folder / "tiny.yaml"
         document = {

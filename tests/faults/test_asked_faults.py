@@ -98,7 +98,9 @@ def test_ranks_that_do_not_wait_for_each_other_are_caught(monkeypatch: pytest.Mo
             for algorithm in algorithms_of(name):
                 for size in (64, 64 << 10) if row.moves_data else (0,):
                     case = _case(row, algorithm, size)
-                    seen = [team.run(case, sampling.of_one_round(0)) for _ in range(sampling.rounds)]
+                    seen = [
+                        team.run(case, sampling.of_one_round(0)) for _ in range(sampling.rounds)
+                    ]
                     if all(one.status is not Status.WRONG for one in seen):
                         missed.append(case.label)
     finally:
@@ -119,7 +121,9 @@ def address_space(size_bytes: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (size_bytes, size_bytes))
 
 
-def test_a_run_with_too_few_addresses_for_its_libraries_is_refused_in_one_line(bench: Bench) -> None:
+def test_a_run_with_too_few_addresses_for_its_libraries_is_refused_in_one_line(
+    bench: Bench,
+) -> None:
     bench.before_exec = address_space(380 << 20)
     ended = bench.run(bench.suite({"collective": "barrier"}))
     assert ended.code == 2
@@ -135,7 +139,11 @@ def test_a_rank_that_gets_no_addresses_for_its_buffers_is_out_of_memory_and_the_
     bench.before_exec = address_space(limit)
     ended = bench.run(
         bench.suite(
-            {"collective": "all_reduce", "size": ["4 KiB", limit // 2 // 4096 * 4096], "algorithm": "ring"}
+            {
+                "collective": "all_reduce",
+                "size": ["4 KiB", limit // 2 // 4096 * 4096],
+                "algorithm": "ring",
+            }
         )
     )
     small, large = sorted(ended.rows, key=lambda row: int(row["size_bytes"]))

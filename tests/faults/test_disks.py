@@ -70,7 +70,9 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line_before_anything_is
         elif where == "read-only mount" and mounted:
             subprocess.run(["mount", "-o", "remount,ro", str(bench.folder / "disk")], check=True)
         elif where == "read-only mount":
-            (bench.folder / "disk").chmod(0o500)  # root may write all the same; then /proc stands in
+            (bench.folder / "disk").chmod(
+                0o500
+            )  # root may write all the same; then /proc stands in
             output = output if os.getuid() else "/proc/sys/out"
         ended = bench.run(suite, output=output)
     assert ended.code == 2
@@ -162,4 +164,8 @@ def test_damaged_cases_are_named_the_rest_is_reported_and_resume_heals(bench: Be
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

@@ -71,7 +71,9 @@ def runners(folder: Path) -> Iterator[Runners]:
 
 
 @pytest.mark.exhaustive
-def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(bench: Bench, tmp_path: Path) -> None:
+def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(
+    bench: Bench, tmp_path: Path
+) -> None:
     suite = bench.suite(
         {"collective": ["all_reduce", "broadcast", "barrier"], "size": ["64 B", "4 KiB"]}, rounds=2
     )
@@ -86,7 +88,9 @@ def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(bench: Bench, tmp
             for kill in range(KILLS_A_FOLDER):
                 pid = server.start(suite, folder)
                 if kill == KILLS_A_FOLDER // 2:
-                    traces.wait_until(lambda cases=folder / "cases": list(cases.glob("*.parquet")), 120)
+                    traces.wait_until(
+                        lambda cases=folder / "cases": list(cases.glob("*.parquet")), 120
+                    )
                 else:
                     time.sleep(chooser.uniform(0, latest))
                 with suppress(ProcessLookupError):

@@ -31,7 +31,9 @@ from tests.faults.test_asked_faults import check_fault
 FAKE_SRUN = str(Path(__file__).resolve().parents[1] / "fake_srun")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")
 
-needs_mpi = pytest.mark.skipif(MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}")
+needs_mpi = pytest.mark.skipif(
+    MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}"
+)
 needs_gloo = pytest.mark.skipif(GLOO.unavailable() is not None, reason=str(GLOO.unavailable()))
 needs_shared_memory = pytest.mark.skipif(
     not traces.SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in"
@@ -95,7 +97,10 @@ def test_a_runner_that_is_signalled_leaves_no_rank_and_no_mpirun(
 @needs_mpi
 @pytest.mark.parametrize(
     "fault",
-    ["kill", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("stop", "raise", "stale"))],
+    [
+        "kill",
+        *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("stop", "raise", "stale")),
+    ],
 )
 def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(bench: Bench, fault: str) -> None:
     check_fault(bench, fault, "mpi")
@@ -117,7 +122,9 @@ def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Be
     with pytest.raises(BackendUnavailable, match="the library did not start: rank") as raised:
         open_team(MPI, TeamRequest(2, load_machine("cpu-shared-memory")))
     stopper.join()
-    assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(raised.value)
+    assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(
+        raised.value
+    )
     assert raised.value.exit_code == 4
 
 
@@ -131,15 +138,24 @@ def test_full_shared_memory_is_named_with_what_is_wanted_and_nothing_stays(bench
     if library.vendor != MPICH:
         pytest.skip("others start without shared memory, or in a folder that is elsewhere then")
     suite = bench.suite({"collective": "all_reduce", "size": "8 B"}, backends=["mpi"])
-    run = f"{sys.executable} -m ccbench run {suite} -o {bench.folder}/out --machine cpu-shared-memory"
+    run = (
+        f"{sys.executable} -m ccbench run {suite} -o {bench.folder}/out --machine cpu-shared-memory"
+    )
     mount = "mount -t tmpfs -o size=64k tmpfs /dev/shm"
     script = f"{mount} && {run} --no-report -q; sleep 2; echo left: $(ls /dev/shm)"
     private = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     if subprocess.run([*private, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace can be made here")
-    done = subprocess.run([*private, "sh", "-c", script], capture_output=True, text=True, check=False)
-    assert "was killed by SIGBUS while its library started: /dev/shm has 0 B of 64 KiB free; " in done.stdout
-    assert re.search(r"its library's files there want [0-9]+ MiB more; docker run --shm-size=8g", done.stdout)
+    done = subprocess.run(
+        [*private, "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (
+        "was killed by SIGBUS while its library started: /dev/shm has 0 B of 64 KiB free; "
+        in done.stdout
+    )
+    assert re.search(
+        r"its library's files there want [0-9]+ MiB more; docker run --shm-size=8g", done.stdout
+    )
     assert "left:\n" in done.stdout
 
 
@@ -196,7 +212,9 @@ def test_a_rank_stopped_while_mpi_comes_up_under_mpirun_is_named_and_everybody_l
         """Stop the launcher's second process once it loads its library; its number, 0 before."""
         for one in traces.marked(bench.mark):
             with suppress(OSError):  # it has ended
-                is_second = b"COMM_WORLD_RANK=1\0" in Path("/proc", str(one), "environ").read_bytes()
+                is_second = (
+                    b"COMM_WORLD_RANK=1\0" in Path("/proc", str(one), "environ").read_bytes()
+                )
                 if is_second and is_started_by_the_launcher(one) and maps_mpi(one):
                     os.kill(one, signal.SIGSTOP)
                     return one
@@ -224,7 +242,9 @@ def test_after_a_hang_a_launcher_that_the_runner_started_is_started_again(
 @pytest.mark.exhaustive
 @needs_gloo
 def test_torchrun_makes_one_run_of_its_processes(bench: Bench) -> None:
-    ended = bench.run(bench.suite({"collective": "all_reduce"}, backends=["gloo"]), launcher=TORCHRUN)
+    ended = bench.run(
+        bench.suite({"collective": "all_reduce"}, backends=["gloo"]), launcher=TORCHRUN
+    )
     assert ended.code == 0, ended.err
     assert ended.err.count("run folder: ") == 1
     assert (ended.row("all_reduce")["status"], ended.row("all_reduce")["ranks"]) == ("ok", 2)
@@ -234,7 +254,9 @@ def test_torchrun_makes_one_run_of_its_processes(bench: Bench) -> None:
 @needs_gloo
 @needs_mpi
 def test_under_torchrun_mpi_is_refused_with_what_would_start_it(bench: Bench) -> None:
-    process = bench.start_run(bench.suite({"collective": "all_reduce"}, backends=["mpi"]), launcher=TORCHRUN)
+    process = bench.start_run(
+        bench.suite({"collective": "all_reduce"}, backends=["mpi"]), launcher=TORCHRUN
+    )
     err = process.communicate(timeout=120)[1]  # torchrun adds a traceback of its own
     assert "torchrun started these 2 processes, and no MPI comes up between them" in err
     assert "start with mpirun, mpiexec or srun" in err
@@ -243,21 +265,29 @@ def test_under_torchrun_mpi_is_refused_with_what_would_start_it(bench: Bench) ->
 
 def files_of_the_stopped(bench: Bench) -> list[Path]:
     """Files in shared memory of the rank that stands still, as soon as it does."""
-    stopped = traces.wait_until(lambda: [one for one in traces.marked(bench.mark) if is_stopped(one)], 120)
+    stopped = traces.wait_until(
+        lambda: [one for one in traces.marked(bench.mark) if is_stopped(one)], 120
+    )
     assert isinstance(stopped, list)
     files = [Path(path) for path in shared_memory_files(stopped[0])]
     assert files, "this MPI keeps nothing in shared memory, so nothing is shown"
     return files
 
 
-def start_hanging(bench: Bench, limit: str, *arguments: str, launcher: list[str]) -> subprocess.Popen[str]:
+def start_hanging(
+    bench: Bench, limit: str, *arguments: str, launcher: list[str]
+) -> subprocess.Popen[str]:
     suite = bench.suite({"collective": "all_reduce"}, backends=["mpi"], time_limit=limit)
-    return bench.start_run(suite, *arguments, launcher=launcher, fault="stop:rank=1:collective=all_reduce")
+    return bench.start_run(
+        suite, *arguments, launcher=launcher, fault="stop:rank=1:collective=all_reduce"
+    )
 
 
 @needs_mpi
 @needs_shared_memory
-def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(bench: Bench, mpiexec: list[str]) -> None:
+def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(
+    bench: Bench, mpiexec: list[str]
+) -> None:
     launcher = start_hanging(bench, "300 s", launcher=mpiexec)
     files = files_of_the_stopped(bench)
     launcher.kill()

@@ -43,12 +43,22 @@ def test_the_library_has_every_function_of_the_table_and_words_for_every_result(
     ("ranks", "sizes", "dtypes"),
     [(2, ["0 B", "8008 B"], ["float32", "bfloat16"]), (4, ["1 MiB"], ["float64", "int32"])],
 )
-def test_every_element_is_right(bench: Bench, ranks: int, sizes: list[str], dtypes: list[str]) -> None:
+def test_every_element_is_right(
+    bench: Bench, ranks: int, sizes: list[str], dtypes: list[str]
+) -> None:
     sweep = {
-        "collective": COLLECTIVES, "ranks": ranks, "size": sizes, "dtype": dtypes,
+        "collective": COLLECTIVES,
+        "ranks": ranks,
+        "size": sizes,
+        "dtype": dtypes,
         "placement": ["in_place", "out_of_place"],
-    }  # fmt: skip
-    groups = {"collective": "all_reduce", "ranks": ranks, "groups": "rank // 2", "op": ["prod", "max", "min"]}
+    }
+    groups = {
+        "collective": "all_reduce",
+        "ranks": ranks,
+        "groups": "rank // 2",
+        "op": ["prod", "max", "min"],
+    }
     suite = bench.suite(sweep, groups, backends=["oneccl"], rounds=1, budget="5 ms")
     ended = bench.run(suite)
     assert ended.code == 0, ended.err

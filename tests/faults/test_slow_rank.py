@@ -30,7 +30,11 @@ ROUNDS = 3
 
 TURN_SECONDS = 0.01
 SAMPLING = Sampling(
-    rounds=1, budget_seconds=0.15, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
+    rounds=1,
+    budget_seconds=0.15,
+    warmup_seconds=0.03,
+    minimum_sample_seconds=0.0002,
+    minimum_samples=3,
 )
 
 
@@ -44,7 +48,9 @@ def case_of(collective: str, ranks: int) -> Case:
 
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("slow", [0, 1, 2])
-def test_the_slow_rank_is_the_slowest_in_every_collective(monkeypatch: pytest.MonkeyPatch, slow: int) -> None:
+def test_the_slow_rank_is_the_slowest_in_every_collective(
+    monkeypatch: pytest.MonkeyPatch, slow: int
+) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"slow:rank={slow}")
     team = WorkerTeam("cpu", 3)
     named = {}
@@ -52,7 +58,8 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(monkeypatch: pytest.Mo
         measurement = None
         for _ in range(ROUNDS):
             measurement = merged(
-                measurement, team.run(case_of(collective, 3), replace(SAMPLING, budget_seconds=0.01))
+                measurement,
+                team.run(case_of(collective, 3), replace(SAMPLING, budget_seconds=0.01)),
             )
         assert measurement is not None
         assert measurement.status is Status.OK
@@ -97,7 +104,9 @@ def _unloaded(one: Measurement) -> Measurement:
 
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize(("ranks", "starved"), [(2, 0), (4, 3)])
-def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(ranks: int, starved: int) -> None:
+def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
+    ranks: int, starved: int
+) -> None:
     team = WorkerTeam("cpu", ranks)
     try:
         healthy = points_of(team, ranks)

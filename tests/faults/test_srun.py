@@ -24,9 +24,14 @@ def test_srun_makes_one_run_of_its_tasks(bench: Bench) -> None:
     [
         ("sizes", (), "some processes were told that they are 2, others 3"),
         pytest.param(
-            "", ("--ranks", "3"), "--ranks 3: srun started 2 processes", marks=pytest.mark.exhaustive
+            "",
+            ("--ranks", "3"),
+            "--ranks 3: srun started 2 processes",
+            marks=pytest.mark.exhaustive,
         ),
-        pytest.param("", ("--launch", "mpirun -n 2"), "leave one of them out", marks=pytest.mark.exhaustive),
+        pytest.param(
+            "", ("--launch", "mpirun -n 2"), "leave one of them out", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_tasks_that_are_no_run_of_their_own_are_refused_once(

@@ -17,7 +17,11 @@ from tests.faults import traces
 from tests.faults.conftest import Bench
 
 LONG = Sampling(
-    rounds=1, budget_seconds=20.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.005
+    rounds=1,
+    budget_seconds=20.0,
+    minimum_samples=4000,
+    maximum_samples=4000,
+    minimum_sample_seconds=0.005,
 )
 SHORT = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
 RING = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 3)
@@ -89,7 +93,9 @@ def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatc
     os.kill(traces.leader_of(os.getpid()), signal.SIGSTOP)
     measurement = team.run(RING, Sampling(time_limit_seconds=0.2))
     assert measurement.status is Status.TIMED_OUT
-    assert re.fullmatch(r"the team's leader did not answer in \d+ s; the team was killed", measurement.detail)
+    assert re.fullmatch(
+        r"the team's leader did not answer in \d+ s; the team was killed", measurement.detail
+    )
     assert traces.all_gone(team.pids)
 
 

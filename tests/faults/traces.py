@@ -75,7 +75,9 @@ def is_leader(pid: int) -> bool:
 def role(pid: int) -> bytes:
     """``leader`` or ``agent`` of a process that ccbench started as such."""
     words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    return words[3] if len(words) > 3 and b"run_module('ccbench.runner.workers'" in words[2] else b""
+    return (
+        words[3] if len(words) > 3 and b"run_module('ccbench.runner.workers'" in words[2] else b""
+    )
 
 
 def leader_of(runner: int) -> int:
@@ -83,7 +85,9 @@ def leader_of(runner: int) -> int:
 
     def look() -> int:
         assert state_and_parent(runner)[0] not in ("", "Z"), "the runner has ended"
-        return next((pid for pid in children(runner) if is_leader(pid) and len(children(pid)) > 1), 0)
+        return next(
+            (pid for pid in children(runner) if is_leader(pid) and len(children(pid)) > 1), 0
+        )
 
     found = wait_until(look)
     assert isinstance(found, int)
@@ -116,7 +120,9 @@ def _held(names: set[str]) -> set[str]:
     held = set()
     for pid in processes():
         with suppress(OSError):
-            told = (PROC / str(pid) / "maps").read_bytes() + (PROC / str(pid) / "environ").read_bytes()
+            told = (PROC / str(pid) / "maps").read_bytes() + (
+                PROC / str(pid) / "environ"
+            ).read_bytes()
             held |= {name for name in names if os.fsencode(SHARED_MEMORY / name) in told}
     return held
 

@@ -48,10 +48,14 @@ def case_of(
 ) -> Case:
     """A case of the cuda backend."""
     op = op if COLLECTIVES[collective].reduces else "none"
-    return measuring.case_of("cuda", collective, algorithm, ranks, count, dtype=dtype, op=op, **changes)
+    return measuring.case_of(
+        "cuda", collective, algorithm, ranks, count, dtype=dtype, op=op, **changes
+    )
 
 
-def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, seed: int) -> list[NDArray[np.uint8]]:
+def results(
+    endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, seed: int
+) -> list[NDArray[np.uint8]]:
     """Every rank's output, as bytes, after one launch on the data of ``seed``."""
     endpoint.prepare(case)
     endpoint.poison()
@@ -62,7 +66,9 @@ def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, seed: int) ->
     return found
 
 
-def sorted_outputs(endpoint: CudaEndpoint | EmulatedEndpoint) -> list[tuple[int, NDArray[np.generic]]]:
+def sorted_outputs(
+    endpoint: CudaEndpoint | EmulatedEndpoint,
+) -> list[tuple[int, NDArray[np.generic]]]:
     """(rank, output) of every rank, each in memory of its own."""
     if isinstance(endpoint, EmulatedEndpoint):
         return [(rank, output.copy()) for rank, output in endpoint.outputs.items()]

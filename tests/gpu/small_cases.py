@@ -21,7 +21,9 @@ SCHEDULES = ("schedule:ring", "schedule:pairwise")
 
 
 def main() -> None:
-    endpoint = CudaEndpoint(Control(1, 64), RANKS, open_cuda(), devices=1, limit_seconds=LIMIT_SECONDS)
+    endpoint = CudaEndpoint(
+        Control(1, 64), RANKS, open_cuda(), devices=1, limit_seconds=LIMIT_SECONDS
+    )
     wrong = []
     for collective, algorithm in POINTS:
         if ":" in algorithm and algorithm not in SCHEDULES:

@@ -29,7 +29,9 @@ def calls(file: Path) -> Iterator[tuple[str, str, int | None]]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     counted: dict[ast.expr, int] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and not any(isinstance(one, ast.Starred) for one in node.args):
+        if isinstance(node, ast.Call) and not any(
+            isinstance(one, ast.Starred) for one in node.args
+        ):
             counted[node.func] = len(node.args) + len(node.keywords)
             if isinstance(node.func, ast.Name) and node.func.id == "partial":
                 counted[node.args[0]] = len(node.args) - 1
@@ -56,7 +58,9 @@ def parameters(text: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("module", "name", "given"), USED)
-def test_a_call_exists_and_takes_what_it_is_handed(module: str, name: str, given: int | None) -> None:
+def test_a_call_exists_and_takes_what_it_is_handed(
+    module: str, name: str, given: int | None
+) -> None:
     # Not every one of them can be imported by its own name, but all are attributes of cupy.cuda.
     cupy = pytest.importorskip("cupy.cuda", reason="CuPy is not installed")
     found = getattr(getattr(cupy, module), name)

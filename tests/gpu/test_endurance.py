@@ -6,7 +6,11 @@ import time
 
 import pytest
 
-from ccbench.backends.cuda.blocking_kernel import BlockingKernel, BlockingKernelTimedOut, SharedWords
+from ccbench.backends.cuda.blocking_kernel import (
+    BlockingKernel,
+    BlockingKernelTimedOut,
+    SharedWords,
+)
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.runtime import Cuda
 from tests.backends.measuring import launch_without_last_rank, launched
@@ -31,7 +35,9 @@ LIMIT_SECONDS = 0.5
         ("schedule:ring", "default"),
     ],
 )
-def test_ten_thousand_launches_leave_the_right_result(opened: Opened, algorithm: str, transport: str) -> None:
+def test_ten_thousand_launches_leave_the_right_result(
+    opened: Opened, algorithm: str, transport: str
+) -> None:
     endpoint = opened(4)
     case = case_of("all_reduce", algorithm, 4, 4099, mode="graph", transport=transport)
     endpoint.prepare(case)
@@ -48,7 +54,14 @@ def test_ten_thousand_launches_leave_the_right_result(opened: Opened, algorithm:
 def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Opened) -> None:
     endpoint = opened(4)
     for turn in range(50):
-        for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv"):
+        for collective in (
+            "all_reduce",
+            "all_gather",
+            "reduce_scatter",
+            "broadcast",
+            "reduce",
+            "send_recv",
+        ):
             launched(endpoint, case_of(collective, "ring", 4, 1000 + 37 * turn), 3, turn)
             assert endpoint.check(turn, 3) is None
             endpoint.finish()
@@ -56,7 +69,8 @@ def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Open
 
 @pytest.mark.parametrize("transport", ["default", "host"])
 @pytest.mark.parametrize(
-    "algorithm", ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring"]
+    "algorithm",
+    ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring"],
 )
 def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
     opened: Opened, algorithm: str, transport: str
@@ -84,7 +98,9 @@ def test_a_blocking_kernel_that_nobody_releases_lets_the_device_go_and_is_an_err
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
     (group,) = endpoint.contexts
-    blocking = BlockingKernel(cuda, limit_seconds=LIMIT_SECONDS, words=SharedWords(1) if shared else None)
+    blocking = BlockingKernel(
+        cuda, limit_seconds=LIMIT_SECONDS, words=SharedWords(1) if shared else None
+    )
     blocking.load(group)
     began = time.perf_counter()
     blocking.block([group])

@@ -80,6 +80,8 @@ def test_every_mode_checks_right(
     opened: Opened, algorithm: str, transport: str, mode: str, in_place: bool
 ) -> None:
     endpoint = opened(4)
-    case = case_of("all_reduce", algorithm, 4, 100_003, in_place=in_place, mode=mode, transport=transport)
+    case = case_of(
+        "all_reduce", algorithm, 4, 100_003, in_place=in_place, mode=mode, transport=transport
+    )
     assert wrong_elements(endpoint, case, SAMPLING) == 0
     assert endpoint.flags == ("loopback",)

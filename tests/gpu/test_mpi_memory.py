@@ -59,7 +59,9 @@ def test_every_collective_is_right(
             assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
             continue
         measurement = team.run(case, SAMPLING)
-        assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
+        assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), (
+            measurement.detail
+        )
         assert (Flag.LOOPBACK in measurement.conditions.flags) == (device_count(cuda) < 2)
 
 

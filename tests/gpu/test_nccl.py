@@ -52,7 +52,9 @@ def alone(cuda: Cuda, nccl: Library) -> Iterator[NcclRanks]:
 
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str, mode: str) -> None:
+def test_every_collective_of_one_rank_is_exact(
+    alone: NcclRanks, collective: str, mode: str
+) -> None:
     assert wrong_elements(alone, case_of(collective, 1, 5003, mode=mode), SAMPLING) == 0
 
 
@@ -62,7 +64,9 @@ def test_every_dtype_and_op_of_one_rank_is_exact(alone: NcclRanks, dtype: str, o
     case = case_of("all_reduce", 1, 5003, dtype=dtype, op=op)
     try:
         assert wrong_elements(alone, case, SAMPLING) == 0
-    except CannotRun as error:  # float8 before 2.24, and multiplied where a communicator has one rank
+    except (
+        CannotRun
+    ) as error:  # float8 before 2.24, and multiplied where a communicator has one rank
         if not dtype.startswith("float8"):
             raise
         pytest.skip(str(error))
@@ -107,7 +111,11 @@ def test_registered_memory_of_one_rank_works(alone: NcclRanks, registration: str
 def shared_settings(nccl: Library, case: Case) -> tuple[tuple[str, str], ...]:
     """What lets ranks share a GPU: NCCL's switch from 2.30 on, else the network and hosts of their own."""
     if nccl.version >= SHARED_GPU_VERSION:
-        return (*environment_of(case), ("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_VISIBLE_DEVICES", "0"))
+        return (
+            *environment_of(case),
+            ("NCCL_MULTI_RANK_GPU_ENABLE", "1"),
+            ("CUDA_VISIBLE_DEVICES", "0"),
+        )
     case = replace(case, transport="network")
     return (*environment_of(case), ("CUDA_VISIBLE_DEVICES", "0"))
 
@@ -129,14 +137,22 @@ def run(nccl: Library, cases: list[Case]) -> list[Measurement]:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_collective_of_ranks_that_share_a_gpu_is_exact(nccl: Library, ranks: int) -> None:
     for measurement in run(nccl, [case_of(name, ranks, 5003) for name in COLLECTIVES]):
-        assert (measurement.status, measurement.wrong_elements or 0) == (Status.OK, 0), measurement.detail
+        assert (measurement.status, measurement.wrong_elements or 0) == (Status.OK, 0), (
+            measurement.detail
+        )
         assert "loopback" in measurement.conditions.flags
 
 
 def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Library) -> None:
-    cases = [case_of("all_reduce", 2, 777, dtype=dtype, op=op) for dtype in ITEM_BYTES for op in OPS]
+    cases = [
+        case_of("all_reduce", 2, 777, dtype=dtype, op=op) for dtype in ITEM_BYTES for op in OPS
+    ]
     for measurement in run(nccl, cases):
-        must = measurement.case.dtype in ("float32", "int32") and measurement.case.op in ("sum", "min", "max")
+        must = measurement.case.dtype in ("float32", "int32") and measurement.case.op in (
+            "sum",
+            "min",
+            "max",
+        )
         allowed = (Status.OK,) if must else (Status.OK, Status.UNSUPPORTED)
         assert measurement.status in allowed, measurement.detail
 
@@ -151,17 +167,23 @@ def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Library) -> No
         {"in_place": True, "misalignment_bytes": 4},
     ],
 )
-def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Library, changes: dict[str, object]) -> None:
+def test_variations_of_ranks_that_share_a_gpu_are_exact(
+    nccl: Library, changes: dict[str, object]
+) -> None:
     case = replace(case_of("all_reduce", 4, 5003), **changes)  # type: ignore[arg-type]  # fields of a case
     (measurement,) = run(nccl, [case])
     assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
 
 
-@pytest.mark.parametrize(("algorithm", "protocol"), [("ring", "ll"), ("ring", "simple"), ("tree", "ll")])
+@pytest.mark.parametrize(
+    ("algorithm", "protocol"), [("ring", "ll"), ("ring", "simple"), ("tree", "ll")]
+)
 def test_forced_algorithms_of_ranks_that_share_a_gpu_are_what_runs_or_are_refused(
     nccl: Library, algorithm: str, protocol: str
 ) -> None:
-    (measurement,) = run(nccl, [case_of("all_reduce", 2, 5003, algorithm=algorithm, protocol=protocol)])
+    (measurement,) = run(
+        nccl, [case_of("all_reduce", 2, 5003, algorithm=algorithm, protocol=protocol)]
+    )
     allowed = (Status.OK,) if algorithm == "ring" else (Status.OK, Status.UNSUPPORTED)
     assert measurement.status in allowed, measurement.detail
     if measurement.status is Status.OK and measurement.protocol_used:

@@ -93,7 +93,9 @@ def test_the_library_tells_the_value_in_effect_of_a_variable_that_is_set(
         "import os; from ccbench.backends.xccl.library import open_by_cupy; "
         "print(open_by_cupy().settings(os.environ))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     told = "{'NCCL_DEBUG': 'WARN', 'NCCL_SET_THREAD_NAME': 'TRUE'}"
     assert done.stdout.strip() == (told if nccl.has("ncclParamGetParameter") else "{}")
 
@@ -105,14 +107,20 @@ def test_flags_of_policies_are_the_installed_headers(nccl: Library) -> None:
     text = header.read_text(encoding="utf-8")
     for name, policy in CTA_POLICIES.items():
         declared = re.search(rf"#define NCCL_CTA_POLICY_{name.upper()} +(\S+)", text)
-        assert (declared is not None) == (nccl.version >= policy.since[0] * 10_000 + policy.since[1] * 100)
+        assert (declared is not None) == (
+            nccl.version >= policy.since[0] * 10_000 + policy.since[1] * 100
+        )
         assert declared is None or int(declared[1], 16) == policy.flag
 
 
 def local_function(path: str, native: ctypes.CDLL, mangled: str) -> int:
     """The address of a function that the wheels' library names and does not export; 0 for none."""
-    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
-    offsets = {name: int(at, 16) for at, _, name in (line.split() for line in lines if line[0] != " ")}
+    lines = subprocess.run(
+        ["nm", path], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    offsets = {
+        name: int(at, 16) for at, _, name in (line.split() for line in lines if line[0] != " ")
+    }
     exported = ctypes.cast(native.ncclGetVersion, ctypes.c_void_p).value or 0
     return exported - offsets["ncclGetVersion"] + offsets[mangled] if mangled in offsets else 0
 
@@ -148,7 +156,9 @@ def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, sele
     address = local_function(nccl.path, nccl.native, "_Z12ncclAlgParsePKcPm")
     if not address:
         pytest.skip(f"{nccl.path} is stripped of its local names")
-    parse = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))(address)
+    parse = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))(
+        address
+    )
     bits = ctypes.c_uint64(0)
     assert (parse(selection.encode(), ctypes.byref(bits)), bits.value) == (0, SELECTIONS[selection])
 
@@ -163,7 +173,9 @@ def dropped_inside(nccl: Library) -> None:
         dropped(nccl)
 
 
-def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_one(nccl: Library) -> None:
+def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_one(
+    nccl: Library,
+) -> None:
     with pytest.raises(ZeroDivisionError):
         dropped(nccl)
     with pytest.raises(LibraryFailed, match="ncclInvalidArgument"):
@@ -222,7 +234,9 @@ def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> N
 
 
 def _capability(nccl: Library) -> int:
-    return 10 * int(nccl.runtime.deviceGetAttribute(75, 0)) + int(nccl.runtime.deviceGetAttribute(76, 0))
+    return 10 * int(nccl.runtime.deviceGetAttribute(75, 0)) + int(
+        nccl.runtime.deviceGetAttribute(76, 0)
+    )
 
 
 def test_premulsum_multiplies(alone: Communicator) -> None:
@@ -273,7 +287,9 @@ def test_an_invalid_root_is_refused_in_nccls_words(alone: Communicator) -> None:
     assert caught.value.refused
 
 
-def test_an_aborted_communicator_is_gone_and_others_are_not(nccl: Library, alone: Communicator) -> None:
+def test_an_aborted_communicator_is_gone_and_others_are_not(
+    nccl: Library, alone: Communicator
+) -> None:
     other = communicator_of(nccl, 1, nccl.unique_id(), 0, 0)
     other.abort()
     other.destroy()  # of one that is gone does nothing

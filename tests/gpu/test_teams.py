@@ -36,7 +36,9 @@ def test_a_team_measures_right(cuda: Cuda, processes: str) -> None:
             for count in (1, 1003, 300_000):
                 case = case_of(collective, "ring", 2, count, processes=processes)
                 measurement = team.run(case, SAMPLING)
-                assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
+                assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), (
+                    measurement.detail
+                )
         assert team.usable()
     finally:
         team.close()
@@ -60,7 +62,11 @@ def test_a_stopped_worker_is_named_and_the_team_replaced(
     [
         ("one", "all", "default"),
         ("one", "[ring, tree, mesh, mesh_two_shot, ll, barrier]", "host"),
-        ("per_gpu", "[default, ring]", "default"),  # processes take turns on one GPU: right, but slow
+        (
+            "per_gpu",
+            "[default, ring]",
+            "default",
+        ),  # processes take turns on one GPU: right, but slow
     ],
 )
 def test_a_run_ends_well_and_says_loopback_where_a_gpu_is_shared(

@@ -23,7 +23,9 @@ def test_transports_take_turns(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), STAGED)
-def test_several_devices_meet_in_the_hosts_memory(cuda: Cuda, collective: str, algorithm: str) -> None:
+def test_several_devices_meet_in_the_hosts_memory(
+    cuda: Cuda, collective: str, algorithm: str
+) -> None:
     devices = cuda.runtime.getDeviceCount()
     if devices < 2:
         pytest.skip("one GPU here: what several do through the host cannot be seen")

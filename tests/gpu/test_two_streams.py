@@ -22,7 +22,15 @@ LIMIT_SECONDS = 2.0
 CAPTURE_REFUSES, CAPTURE_INVALIDATED = 900, 901
 """cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated."""
 
-ALGORITHMS = ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring")
+ALGORITHMS = (
+    "ring",
+    "tree",
+    "mesh_one_shot",
+    "mesh_two_shot",
+    "ll",
+    "ll_two_shot",
+    "schedule:ring",
+)
 
 
 class Twice:
@@ -101,7 +109,9 @@ def test_a_graph_is_launched_again_while_its_earlier_launch_waits_behind_the_blo
     assert pair.check(1, 1) is None
 
 
-def test_a_stream_whose_peer_never_comes_is_let_go_and_the_peer_is_named(pair: CudaEndpoint) -> None:
+def test_a_stream_whose_peer_never_comes_is_let_go_and_the_peer_is_named(
+    pair: CudaEndpoint,
+) -> None:
     pair.prepare(case_of("all_reduce", "ring", 2))
     pair.contexts[0].launch()
     pair.contexts[0].synchronize()
@@ -112,7 +122,9 @@ def test_a_stream_whose_peer_never_comes_is_let_go_and_the_peer_is_named(pair: C
     assert pair.check(1, 1) is None
 
 
-def test_one_thread_captures_two_streams_and_ends_both_before_it_makes_graphs(pair: CudaEndpoint) -> None:
+def test_one_thread_captures_two_streams_and_ends_both_before_it_makes_graphs(
+    pair: CudaEndpoint,
+) -> None:
     pair.prepare(case_of("all_reduce", "ring", 2))
     pair.poison()
     pair.refill(1)

@@ -33,10 +33,15 @@ RANKS = 4
 
 def programs() -> list[Program]:
     """Each once, in the order in which they are asked for."""
-    wanted = [beside("blocking.cu"), *(program(one, "float32", "sum") for one in entries().values())]
+    wanted = [
+        beside("blocking.cu"),
+        *(program(one, "float32", "sum") for one in entries().values()),
+    ]
     for dtype in ("bfloat16", "int32"):
         wanted += [
-            program(one, dtype, "sum") for one in entries().values() if one.name.endswith("all_reduce")
+            program(one, dtype, "sum")
+            for one in entries().values()
+            if one.name.endswith("all_reduce")
         ]
     for dtype in ITEM_BYTES:
         for op in OPS:
@@ -51,7 +56,9 @@ def compiler_for(capability: int) -> Nvrtc:
         from cupy.cuda import runtime  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return nvrtc(capability)
-    return nvrtc(capability, runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000)
+    return nvrtc(
+        capability, runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000
+    )
 
 
 def compiled(one: Program, capability: int) -> None:
@@ -85,7 +92,9 @@ def failure_of(step: Callable[[], object]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Compile; the exit code."""
     parser = argparse.ArgumentParser(prog="tests.gpu.warm", description=__doc__)
-    parser.add_argument("--capability", type=int, default=None, help="90 for compute capability 9.0")
+    parser.add_argument(
+        "--capability", type=int, default=None, help="90 for compute capability 9.0"
+    )
     parser.add_argument("--most", type=int, default=None, help="no more programs than these")
     given = parser.parse_args(arguments)
     try:
@@ -102,7 +111,9 @@ def main(arguments: Sequence[str]) -> int:
     for text in failures:
         print(f"FAILED {text}")
     done = f"{len(steps) - len(failures)} of {len(steps)} for sm_{architecture}"
-    print(f"{done} by NVRTC {compiler.full_version}, {cores} cores, {time.monotonic() - began:.0f} s")
+    print(
+        f"{done} by NVRTC {compiler.full_version}, {cores} cores, {time.monotonic() - began:.0f} s"
+    )
     return 1 if failures else 0
 
 

@@ -33,7 +33,12 @@ _LINK_FIELDS = {
     HOPPER: {161: "replays", 162: "recoveries", 163: "crc"},
     BLACKWELL: {208: "received_errors", 215: "recoveries", 219: "effective_errors"},
 }
-_OLD_FIRST = {"crc_flits": (32, 96), "crc_data": (39, 102), "replays": (46, 108), "recoveries": (53, 114)}
+_OLD_FIRST = {
+    "crc_flits": (32, 96),
+    "crc_data": (39, 102),
+    "replays": (46, 108),
+    "recoveries": (53, 114),
+}
 
 SW_POWER_CAP, SW_THERMAL, HW_THERMAL, POWER_BRAKE, GPU_IDLE = 0x4, 0x20, 0x40, 0x80, 0x1
 
@@ -183,7 +188,11 @@ class Nvml:
             raise NVMLError_InvalidArgument("Invalid Argument")
         return int(gpu.links[link] is not None)
 
-    def nvmlDeviceGetFieldValues(self, handle: Gpu, fieldIds: Sequence[tuple[int, int]]) -> list[Any]:  # noqa: N802, N803
+    def nvmlDeviceGetFieldValues(  # noqa: N802
+        self,
+        handle: Gpu,
+        fieldIds: Sequence[tuple[int, int]],  # noqa: N803
+    ) -> list[Any]:
         has = self._of(handle, "nvmlDeviceGetFieldValues").fields()
         if handle.refuses_unknown_fields and any(one not in has for one in fieldIds):
             raise NVMLError_InvalidArgument("Invalid Argument")

@@ -15,7 +15,12 @@ OF_A_GPU = {
 }
 OF_A_LINK = {"NvLinkState": "up", "NvLinkVersion": "version", "NvLinkRemoteDeviceType": "type"}
 OF_TWO_GPUS = {"TopologyCommonAncestor": "ancestors", "P2PStatus": "peers"}
-OF_PCIE = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth")
+OF_PCIE = (
+    "CurrPcieLinkGeneration",
+    "CurrPcieLinkWidth",
+    "MaxPcieLinkGeneration",
+    "MaxPcieLinkWidth",
+)
 
 
 class RecordedNvml(Nvml):
@@ -32,7 +37,9 @@ class RecordedNvml(Nvml):
     def ask(self, question: str, *arguments: Any) -> Any:
         if question in ("DeviceGetCount", "SystemGetDriverVersion"):
             return (
-                len(self.answers["gpus"]) if "Count" in question else self.answers.get("driver", "550.54.15")
+                len(self.answers["gpus"])
+                if "Count" in question
+                else self.answers.get("driver", "550.54.15")
             )
         gpu, name = arguments[0], question.removeprefix("DeviceGet")
         if name == "HandleByIndex":
@@ -46,7 +53,11 @@ class RecordedNvml(Nvml):
             pcie = self._of(gpu, "pcie")
             return pcie if isinstance(pcie, Missing) else pcie[OF_PCIE.index(name)]
         if name in ("PciInfo", "NvLinkRemotePciInfo"):
-            found = self._link(gpu, arguments[1], "bus_id") if len(arguments) > 1 else self._of(gpu, "bus_id")
+            found = (
+                self._link(gpu, arguments[1], "bus_id")
+                if len(arguments) > 1
+                else self._of(gpu, "bus_id")
+            )
             return found if isinstance(found, Missing) else SimpleNamespace(busId=found)
         if name == "MigMode":
             split = self._of(gpu, "mig")
@@ -73,22 +84,35 @@ class RecordedNvml(Nvml):
 
 
 def switched(
-    model: str, count: int, links: int, version: int, bus_ids: list[str] | None = None, hidden: bool = False
+    model: str,
+    count: int,
+    links: int,
+    version: int,
+    bus_ids: list[str] | None = None,
+    hidden: bool = False,
 ) -> dict[str, Any]:
     """Answers of a machine with NVSwitches; ``hidden`` switches have no address, as in a VM."""
     addresses = bus_ids or [f"00000000:{place + 1:02X}:00.0" for place in range(count)]
-    switches = ["ffffffff:ff:ff.0"] if hidden else [f"00000000:{0xC0 + one:02X}:00.0" for one in range(6)]
+    switches = (
+        ["ffffffff:ff:ff.0"] if hidden else [f"00000000:{0xC0 + one:02X}:00.0" for one in range(6)]
+    )
     one_link = [
         {"up": True, "version": version, "type": 2, "bus_id": switches[link % len(switches)]}
         for link in range(links)
     ]
     gpus = [
         {
-            "name": model, "bus_id": address, "performance_state": 0, "mig": False, "fabric": [3, 0],
-            "links": [dict(link) for link in one_link], "numa_nodes": [0], "pcie": [4, 16, 4, 16],
+            "name": model,
+            "bus_id": address,
+            "performance_state": 0,
+            "mig": False,
+            "fabric": [3, 0],
+            "links": [dict(link) for link in one_link],
+            "numa_nodes": [0],
+            "pcie": [4, 16, 4, 16],
         }
         for address in addresses
-    ]  # fmt: skip
+    ]
     return {"gpus": gpus, "ancestors": _square(count, 50), "peers": _square(count, 0)}
 
 

@@ -18,7 +18,9 @@ from tests.machine.nvml_double import Gpu, Nvml
 
 GPU = "0000:03:00.0"
 PORT, ROOT = "0000:02:08.0", "0000:00:01.0"
-OPEN_DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC\n"
+OPEN_DRIVER = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC\n"
+)
 
 
 def config_space(control: int | None, offset: int = 0x148) -> bytes:
@@ -46,7 +48,9 @@ def box(root: Path, port_config: bytes, root_config: bytes) -> Files:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "class").write_text("0x030200\n" if address == GPU else "0x060400\n")
         (folder / "vendor").write_text("0x10de\n" if address == GPU else "0x1000\n")
-        (folder / "config").write_bytes({ROOT: root_config, PORT: port_config}.get(address, b"\0" * 64))
+        (folder / "config").write_bytes(
+            {ROOT: root_config, PORT: port_config}.get(address, b"\0" * 64)
+        )
         (bus / address).symlink_to(Path("../../../..") / place)
     (root / f"{places[GPU]}/iommu_group").mkdir()
     (root / f"{places[GPU]}/iommu_group/type").write_text("DMA-FQ\n")
@@ -105,7 +109,9 @@ def test_modes_and_limits_come_from_the_driver(tmp_path: Path) -> None:
 
 
 def test_what_a_gpu_cannot_say_is_none(tmp_path: Path) -> None:
-    lacks = frozenset({"nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetPersistenceMode"})
+    lacks = frozenset(
+        {"nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetPersistenceMode"}
+    )
     (seen,) = read_accelerators(Files(tmp_path), lambda: opened(Nvml([Gpu(lacks=lacks)]))).gpus
     assert (seen.ecc, seen.mig, seen.persistence) == (None, None, None)
 
@@ -154,7 +160,12 @@ def test_of_the_command_line_only_what_matters_is_kept(tmp_path: Path) -> None:
     }
     lay_out(tmp_path, files)
     host = observe(tmp_path, variables={}, checkout=tmp_path).host
-    assert dict(host.kernel_options) == {"iommu": "pt", "pcie_aspm": "off", "nosmt": "", "hugepages": "16"}
+    assert dict(host.kernel_options) == {
+        "iommu": "pt",
+        "pcie_aspm": "off",
+        "nosmt": "",
+        "hugepages": "16",
+    }
 
 
 def test_everything_seen_is_plain_json(tmp_path: Path) -> None:

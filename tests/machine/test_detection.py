@@ -8,7 +8,14 @@ import pytest
 from ccbench.machine.detection import detect, joined, read_nvml
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, SourceWarning, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
@@ -20,7 +27,9 @@ def dgx(root: Path, count: int = 8) -> Topology:
     two_sockets_four_switches(root)
     kernel = read_sysfs(Files(root))
     addresses = [gpu.bus_id for gpu in reversed(kernel.gpus)][:count]
-    answers = switched("NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{one.upper()}" for one in addresses])
+    answers = switched(
+        "NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{one.upper()}" for one in addresses]
+    )
     return joined(kernel, read_nvml(RecordedNvml(answers)))
 
 
@@ -62,7 +71,9 @@ def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) 
     assert "contradiction" in {warning.kind for warning in found.warnings}
 
 
-def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_sysfs(tmp_path: Path) -> None:
+def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_sysfs(
+    tmp_path: Path,
+) -> None:
     two_sockets_four_switches(tmp_path)
     found = detect(Files(tmp_path), driver=Topology("nvml", ()))
     assert found.topology_class is TopologyClass.UNKNOWN
@@ -101,7 +112,9 @@ def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_b
     unseen = gpu_matrix(replace(untold, links=()))
     assert unseen is not None
     assert (unseen[0][1], unseen[1][0], unseen[0][0]) == (None, None, "X")
-    assert "-" not in {label for matrix in (before, after, unseen) for row in matrix for label in row}
+    assert "-" not in {
+        label for matrix in (before, after, unseen) for row in matrix for label in row
+    }
 
 
 @pytest.mark.parametrize(

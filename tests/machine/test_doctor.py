@@ -40,12 +40,36 @@ SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
     ("cores", {ALLOWED: "Cpus_allowed_list: 0-3\n"}, "note", "4 allowed", "somebody else"),
     ("SMT", {f"{CPU}/smt/active": "1\n"}, "note", "on, 2 threads", "one rank a core"),
     ("governor", {GOVERNOR: "powersave\n"}, "note", "performance on 1, powersave on 1", "cpupower"),
-    ("virtual machine", {"proc/cpuinfo": GUEST}, "note", "hypervisor flag", "interleaved in one run"),
-    ("load", {"proc/loadavg": "2.5 0 0 1/1 1\n"}, "note", "2.5 over the last minute on 8", "wait, or stop"),
+    (
+        "virtual machine",
+        {"proc/cpuinfo": GUEST},
+        "note",
+        "hypervisor flag",
+        "interleaved in one run",
+    ),
+    (
+        "load",
+        {"proc/loadavg": "2.5 0 0 1/1 1\n"},
+        "note",
+        "2.5 over the last minute on 8",
+        "wait, or stop",
+    ),
     ("memory", {MEMORY: "MemAvailable: 1048576 kB\n"}, "problem", "1.0 GiB to use", "free memory"),
-    ("memory", limited(memory_max=str(GIB)), "problem", "container's limit is 1.0 GiB", "lower the sizes"),
+    (
+        "memory",
+        limited(memory_max=str(GIB)),
+        "problem",
+        "container's limit is 1.0 GiB",
+        "lower the sizes",
+    ),
     ("swap", {MEMORY: SWAPPED}, "note", "4.0 MiB in use", "disk"),
-    ("huge pages", {HUGE_PAGES: "always [never]\n"}, "note", "never for shared memory", "shmem_enabled"),
+    (
+        "huge pages",
+        {HUGE_PAGES: "always [never]\n"},
+        "note",
+        "never for shared memory",
+        "shmem_enabled",
+    ),
     ("clock source", {CLOCK: "hpet\n"}, "note", "hpet", "clocksource=tsc"),
 ]
 
@@ -91,7 +115,9 @@ def test_a_small_or_missing_shared_memory_is_a_problem(
     assert all(words in found.advice for words in advice)
 
 
-@pytest.mark.parametrize(("step_seconds", "status"), [(1e-7, "ok"), (0.016, "note"), (0.0, "problem")])
+@pytest.mark.parametrize(
+    ("step_seconds", "status"), [(1e-7, "ok"), (0.016, "note"), (0.0, "problem")]
+)
 def test_the_clock_is_judged_by_its_smallest_step(step_seconds: float, status: str) -> None:
     ticks = itertools.count()
     assert clock_resolution(lambda: next(ticks) * step_seconds).status == status

@@ -34,11 +34,26 @@ CARDS = {"sys/class/infiniband/mlx5_0/node_guid": "1", "sys/class/infiniband/mlx
         *(
             ("GPU", changes, status, seen, advice)
             for changes, status, seen, advice in (
-                (NO_DEVICE | IN_A_CONTAINER, "note", "this container was given no device", "--gpus all"),
+                (
+                    NO_DEVICE | IN_A_CONTAINER,
+                    "note",
+                    "this container was given no device",
+                    "--gpus all",
+                ),
                 (NO_DEVICE | ON_THE_BUS, "problem", "no /dev/nvidia0", "nvidia-modprobe"),
                 (NO_DEVICE, "problem", "without any GPU on the PCI bus", "lspci"),
-                (NO_DRIVER | ON_THE_BUS, "problem", "without its driver", "install the NVIDIA driver"),
-                (NO_DRIVER | ON_THE_BUS | IN_A_CONTAINER, "problem", "without its driver", "on the host"),
+                (
+                    NO_DRIVER | ON_THE_BUS,
+                    "problem",
+                    "without its driver",
+                    "install the NVIDIA driver",
+                ),
+                (
+                    NO_DRIVER | ON_THE_BUS | IN_A_CONTAINER,
+                    "problem",
+                    "without its driver",
+                    "on the host",
+                ),
                 (NO_DRIVER, "note", "none", "need none"),
                 (NO_DRIVER | {"dev/kfd": ""}, "note", "AMD", "backend rccl"),
                 (NO_DRIVER | {"dev/dxg": ""}, "ok", "1 NVIDIA device(s)", ""),
@@ -72,7 +87,9 @@ def test_bridges_that_send_peers_up_to_the_root_are_named_with_the_command(tmp_p
     assert "iommu=pt" in found["IOMMU"].advice
 
 
-def test_bridges_that_do_not_are_fine_and_hidden_ones_are_not_taken_for_fine(tmp_path: Path) -> None:
+def test_bridges_that_do_not_are_fine_and_hidden_ones_are_not_taken_for_fine(
+    tmp_path: Path,
+) -> None:
     box(tmp_path / "open", config_space(0), config_space(0))
     box(tmp_path / "shut", b"\0" * 64, b"\0" * 64)
     assert "no bridge above a GPU" in examined(tmp_path / "open")["PCIe ACS"].seen
@@ -102,7 +119,13 @@ def test_healthy_gpus_need_nothing(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "gpu", "status", "seen", "advice"),
     [
-        ("GPU modes", second(persistence=False), "note", "persistence mode off (0000:5e:00.0)", "-pm 1"),
+        (
+            "GPU modes",
+            second(persistence=False),
+            "note",
+            "persistence mode off (0000:5e:00.0)",
+            "-pm 1",
+        ),
         ("GPU modes", second(mig=True), "note", "MIG on", "-mig 0"),
         ("GPU modes", second(ecc=False), "note", "ECC off", "-e 1"),
         ("GPU limits", second(limit_watts=400.0), "note", "power limit below the default", "-pl"),

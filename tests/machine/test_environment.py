@@ -61,7 +61,11 @@ def test_a_whole_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert seen.host.product == "QEMU Standard PC"
     assert seen.processor.model == "Quick CPU 9000"
     assert (seen.processor.cores, seen.processor.cores_allowed) == (8, 4)
-    assert (seen.processor.sockets, seen.processor.numa_nodes, seen.processor.threads_per_core) == (2, 2, 2)
+    assert (seen.processor.sockets, seen.processor.numa_nodes, seen.processor.threads_per_core) == (
+        2,
+        2,
+        2,
+    )
     assert seen.processor.smt_active is True
     assert seen.processor.boost is False
     assert seen.processor.governors == {"performance": 1, "powersave": 7}
@@ -105,7 +109,10 @@ def test_a_file_of_nonsense_is_a_fact_not_told(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_not_utf8_can_still_be_written_as_json(tmp_path: Path) -> None:
-    lay_out(tmp_path, {"proc/sys/kernel/hostname": b"caf\xe9\n", "proc/cpuinfo": b"model name : \xff\xfe\n"})
+    lay_out(
+        tmp_path,
+        {"proc/sys/kernel/hostname": b"caf\xe9\n", "proc/cpuinfo": b"model name : \xff\xfe\n"},
+    )
     seen = observe(tmp_path, variables={"NCCL_NET": "caf\udce9"}, checkout=tmp_path)
     assert seen.host.name == "caf\\xe9"
     assert seen.variables == {"NCCL_NET": "caf\\xe9"}
@@ -176,7 +183,10 @@ def test_v1_limits_are_read_and_v1_unlimited_is_none(tmp_path: Path) -> None:
     [
         {".git/HEAD": "abc123\n"},
         {".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": "abc123\n"},
-        {".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack\nabc123 refs/heads/main\n"},
+        {
+            ".git/HEAD": "ref: refs/heads/main\n",
+            ".git/packed-refs": "# pack\nabc123 refs/heads/main\n",
+        },
     ],
 )
 def test_a_checkout_tells_its_revision(tmp_path: Path, tree: dict[str, str | bytes]) -> None:
@@ -188,10 +198,16 @@ def test_a_folder_that_is_no_checkout_has_no_revision(tmp_path: Path) -> None:
 
 
 def test_few_ranks_get_a_core_each_before_any_core_is_shared(tmp_path: Path) -> None:
-    tree = {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu % 2},{cpu % 2 + 2}\n" for cpu in range(4)}
+    tree = {
+        f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu % 2},{cpu % 2 + 2}\n"
+        for cpu in range(4)
+    }
     files = Files(lay_out(tmp_path, dict(tree)))
     assert spread_over_cores([0, 1, 2, 3], files) == [0, 1, 2, 3]
-    paired = {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu & 2}-{cpu | 1}\n" for cpu in range(4)}
+    paired = {
+        f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu & 2}-{cpu | 1}\n"
+        for cpu in range(4)
+    }
     files = Files(lay_out(tmp_path, dict(paired)))
     assert spread_over_cores([0, 1, 2, 3], files) == [0, 2, 1, 3]
     assert spread_over_cores([1, 2, 3], files) == [1, 2, 3]

@@ -29,7 +29,11 @@ def _literals(node: ast.AST) -> Iterator[str]:
 
 
 def _named_flags(node: ast.AST) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", getattr(node, "arg", ""))
+    name = (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else getattr(node, "id", getattr(node, "arg", ""))
+    )
     return name == "flags"
 
 
@@ -39,7 +43,9 @@ def literal_flags(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and _named_flags(node):
             found += () if isinstance(node.value, ast.Call) else _literals(node.value)
-        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
+        elif (
+            isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None
+        ):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(map(_named_flags, targets)) and isinstance(node.value, ast.Tuple | ast.List):
                 found += _literals(node.value)
@@ -88,7 +94,11 @@ def test_flags_are_plain_words_wherever_they_are_written() -> None:
 
 def test_lists_of_flags_are_made_from_the_registry() -> None:
     assert LOAD_FLAGS == (Flag.OTHER_LOAD, Flag.STEAL, Flag.CPU_CONTENTION)
-    assert set(DEVICE_FLAGS) - set(DEVICE_FAULTS) == {Flag.POWER_CAPPED, Flag.CLOCK_DROPPED, Flag.CLOCK_LOW}
+    assert set(DEVICE_FLAGS) - set(DEVICE_FAULTS) == {
+        Flag.POWER_CAPPED,
+        Flag.CLOCK_DROPPED,
+        Flag.CLOCK_LOW,
+    }
     assert not {*DEVICE_FLAGS, *LOAD_FLAGS} & {flag for flag in Flag if flag.arrangement}
 
 

@@ -40,7 +40,9 @@ def test_a_stat_file_of_another_kind_tells_nothing(tmp_path: Path, text: str | N
 
 
 def test_foreign_time_is_what_is_neither_idle_nor_ours() -> None:
-    seen = watched(CpuTimes(100.0, 5.0, 1000.0), CpuTimes(160.0, 15.0, 1100.0), own_cpu_seconds=20.0)
+    seen = watched(
+        CpuTimes(100.0, 5.0, 1000.0), CpuTimes(160.0, 15.0, 1100.0), own_cpu_seconds=20.0
+    )
     assert (seen.other_cpu_share, seen.steal_share) == pytest.approx((0.4, 0.1))
     assert seen.watched_cpu_seconds == 100.0
 
@@ -95,7 +97,8 @@ def test_a_processor_that_moved_in_any_round_stays_flagged() -> None:
     ],
 )
 def test_flags_name_what_is_doubtful(
-    fields: tuple[float | None, float | None, float | None, float | None, bool], found: tuple[str, ...]
+    fields: tuple[float | None, float | None, float | None, float | None, bool],
+    found: tuple[str, ...],
 ) -> None:
     before, after, foreign, steal, oversubscribed = fields
     seen = Conditions(before, after, foreign, steal, 10.0, (), oversubscribed)
@@ -104,7 +107,14 @@ def test_flags_name_what_is_doubtful(
 
 @pytest.mark.parametrize(
     ("processors", "other", "contended"),
-    [(1, 0.49, False), (1, 0.51, True), (2, 0.29, False), (2, 0.3, True), (64, 0.1, False), (64, 0.11, True)],
+    [
+        (1, 0.49, False),
+        (1, 0.51, True),
+        (2, 0.29, False),
+        (2, 0.3, True),
+        (64, 0.1, False),
+        (64, 0.11, True),
+    ],
 )
 def test_the_more_processors_a_case_needs_at_once_the_less_load_it_stands(
     processors: int, other: float, contended: bool
@@ -136,7 +146,9 @@ def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path
     assert share_a_core(()) is False
 
 
-def test_a_shared_core_is_a_flag_and_stays_one_over_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_core_is_a_flag_and_stays_one_over_all_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("ccbench.machine.readings.share_a_core", lambda binding: binding == (0, 4))
     assert flagged(Conditions(binding=(0, 4))).flags == ("shared_core",)
     assert flagged(Conditions(binding=(0, 1))).flags == ()
@@ -180,6 +192,8 @@ def test_a_clock_of_another_speed_or_of_the_past_is_a_flag(
     assert watch.flags() == ((Flag.CLOCK_WRONG,) if is_wrong else ())
 
 
-def test_this_hosts_clock_is_right_and_without_uptime_its_speed_is_not_judged(tmp_path: Path) -> None:
+def test_this_hosts_clock_is_right_and_without_uptime_its_speed_is_not_judged(
+    tmp_path: Path,
+) -> None:
     for watch in (ClockWatch(), ClockWatch(Files(tmp_path))):
         assert watch.flags() == ()

@@ -24,7 +24,11 @@ def look(bus: int, replays: int = 0) -> str:
 def report(rank: int, facts: CaseFacts) -> RankReport:
     stamps = np.cumsum(np.ones((2, 0 if rank else 3, 2)), axis=2)
     return RankReport(
-        Status.OK, "", "dissemination", RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0), facts=facts
+        Status.OK,
+        "",
+        "dissemination",
+        RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0),
+        facts=facts,
     )
 
 

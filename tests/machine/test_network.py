@@ -12,7 +12,9 @@ from tests.machine.laid_out import lay_out
 
 
 def read(root: Path, files: dict[str, str]) -> tuple[Interface, ...]:
-    return read_interfaces(Files(lay_out(root, {name: f"{text}\n" for name, text in files.items()})))
+    return read_interfaces(
+        Files(lay_out(root, {name: f"{text}\n" for name, text in files.items()}))
+    )
 
 
 def interface(name: str, **files: str) -> dict[str, str]:
@@ -23,8 +25,15 @@ def interface(name: str, **files: str) -> dict[str, str]:
 def card(name: str, ports: dict[str, dict[str, str]], *interfaces: str) -> dict[str, str]:
     found = {f"sys/class/infiniband/{name}/device/net/{one}/mtu": "1500" for one in interfaces}
     for port, files in ports.items():
-        plain = {"link_layer": "Ethernet", "rate": "100 Gb/sec (4X EDR)", "state": "4: ACTIVE", **files}
-        found |= {f"sys/class/infiniband/{name}/ports/{port}/{file}": text for file, text in plain.items()}
+        plain = {
+            "link_layer": "Ethernet",
+            "rate": "100 Gb/sec (4X EDR)",
+            "state": "4: ACTIVE",
+            **files,
+        }
+        found |= {
+            f"sys/class/infiniband/{name}/ports/{port}/{file}": text for file, text in plain.items()
+        }
     return found
 
 
@@ -52,16 +61,24 @@ def test_ip_over_infiniband_is_infiniband_with_the_ports_rate(tmp_path: Path) ->
 def test_a_port_without_an_interface_is_listed_by_its_card(tmp_path: Path) -> None:
     port = {"link_layer": "InfiniBand", "rate": "200 Gb/sec (4X HDR)", "state": "1: DOWN"}
     (found,) = read(tmp_path, card("mlx5_1", {"1": port}))
-    assert found == Interface("mlx5_1:1", INFINIBAND, 200e9, None, "mlx5_1:1", up=False, virtual=False)
+    assert found == Interface(
+        "mlx5_1:1", INFINIBAND, 200e9, None, "mlx5_1:1", up=False, virtual=False
+    )
     assert str(found) == "mlx5_1:1, InfiniBand, 200 Gb/s, down"
 
 
 def test_ports_of_one_card_go_to_the_interfaces_that_name_them(tmp_path: Path) -> None:
     files = card("mlx4_0", {"1": {}, "2": {"rate": "40 Gb/sec (4X QDR)"}}, "a", "b")
     files |= interface("a", **{"device/vendor": "x"}) | interface("b", **{"device/vendor": "x"})
-    files |= {f"sys/class/infiniband/mlx4_0/device/net/{name}/dev_port": port for name, port in ("a0", "b1")}
+    files |= {
+        f"sys/class/infiniband/mlx4_0/device/net/{name}/dev_port": port
+        for name, port in ("a0", "b1")
+    }
     found = {one.name: one for one in read(tmp_path, files)}
-    assert {name: one.rdma_device for name, one in found.items()} == {"a": "mlx4_0:1", "b": "mlx4_0:2"}
+    assert {name: one.rdma_device for name, one in found.items()} == {
+        "a": "mlx4_0:1",
+        "b": "mlx4_0:2",
+    }
     assert found["b"].rate_bits_per_second == 40e9
 
 

@@ -16,7 +16,9 @@ def pair(links: int, up: bool = True) -> dict[str, Any]:
     answers = cards("NVIDIA A100 80GB PCIe", 2, peer=0)
     for gpu, other in ((0, 1), (1, 0)):
         address = answers["gpus"][other]["bus_id"]
-        answers["gpus"][gpu]["links"] = [{"up": up, "version": 4, "type": 0, "bus_id": address}] * links
+        answers["gpus"][gpu]["links"] = [
+            {"up": up, "version": 4, "type": 0, "bus_id": address}
+        ] * links
     return answers
 
 
@@ -32,7 +34,9 @@ def test_links_to_switches_give_switches_rates_and_the_class() -> None:
 
 
 def test_switches_that_a_vm_hides_are_one_switch_of_unknown_number() -> None:
-    found = read_nvml(RecordedNvml(switched("NVIDIA H100 80GB HBM3", 8, 18, version=6, hidden=True)))
+    found = read_nvml(
+        RecordedNvml(switched("NVIDIA H100 80GB HBM3", 8, 18, version=6, hidden=True))
+    )
     assert found.topology_class is TopologyClass.NVSWITCH
     assert found.facts["nvswitch_count"] is None
     assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == [""]
@@ -124,8 +128,12 @@ def test_the_driver_tells_no_such_link_from_one_it_will_not_speak_of() -> None:
         assert nvml.ask("DeviceGetNvLinkState", 0, 0) == 1
         assert nvml.ask("DeviceGetNvLinkState", 0, 1) is Missing.NOT_VISIBLE
         assert nvml.ask("DeviceGetNvLinkState", 0, 2) is Missing.NOT_THERE
-        assert nvml.ask("DeviceGetMemoryAffinity", 0, 16, 0) is Missing.NOT_VISIBLE  # an older pynvml
-        assert nvml.ask("DeviceGetName", Missing.NOT_THERE) is Missing.NOT_THERE  # of a GPU without a handle
+        assert (
+            nvml.ask("DeviceGetMemoryAffinity", 0, 16, 0) is Missing.NOT_VISIBLE
+        )  # an older pynvml
+        assert (
+            nvml.ask("DeviceGetName", Missing.NOT_THERE) is Missing.NOT_THERE
+        )  # of a GPU without a handle
         assert nvml.bus_id("DeviceGetPciInfo", 0) == "0000:07:00.0"
 
 
@@ -139,7 +147,9 @@ def test_peer_access_is_asked_with_plain_numbers_because_pynvmls_constant_is_a_t
     assert [one for one in library.asked if not isinstance(one, str)] == [0, 0, 1, 1]
 
 
-def test_without_the_python_module_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_python_module_a_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     found = read_driver()
     assert not found.devices

@@ -36,7 +36,9 @@ class Backends:
     ) -> dict[str, Check]:
         """By name, after ``changes``, without ``missing`` parts."""
         root = lay_out(self._path / "root", {**HEALTHY, **OTHER_DEVICES, **(changes or {})})
-        hidden = {name for part in missing for name in (PARTS[part].module, *PARTS[part].distributions)}
+        hidden = {
+            name for part in missing for name in (PARTS[part].module, *PARTS[part].distributions)
+        }
         answers = {
             "has_module": lambda module: module not in hidden,
             "installed_version": lambda distribution: None if distribution in hidden else "1.2.3",
@@ -53,7 +55,9 @@ def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backends:
     return Backends(tmp_path, monkeypatch)
 
 
-def test_where_nothing_is_missing_every_backend_works_and_tells_its_parts(backends: Backends) -> None:
+def test_where_nothing_is_missing_every_backend_works_and_tells_its_parts(
+    backends: Backends,
+) -> None:
     found = backends()
     assert {one.status for one in found.values()} == {"ok"}
     assert found["cpu"].seen == "works"
@@ -61,7 +65,9 @@ def test_where_nothing_is_missing_every_backend_works_and_tells_its_parts(backen
 
 
 @pytest.mark.parametrize("name", [name for name, needs in NEEDS.items() if "GPU" in needs])
-def test_without_a_gpu_its_backends_say_so_and_the_others_work(backends: Backends, name: str) -> None:
+def test_without_a_gpu_its_backends_say_so_and_the_others_work(
+    backends: Backends, name: str
+) -> None:
     found = backends({"dev/nvidia0": None, "proc/driver/nvidia/version": None})
     assert (found[name].status, found[name].seen) == ("note", "needs GPU")
     assert "NVIDIA GPU" in found[name].advice

@@ -42,7 +42,9 @@ def test_a_machine_of_two_sockets_and_four_switches_is_read_whole(tmp_path: Path
 def test_nvswitches_that_the_kernel_shows_are_devices(tmp_path: Path) -> None:
     tree = two_sockets_four_switches(tmp_path)
     tree.function("pci0000:90/0000:90:01.0/0000:91:00.0", NVSWITCH, NVIDIA)
-    tree.function("pci0000:90/0000:90:02.0/0000:92:00.0", NVSWITCH, MELLANOX)  # a bridge of another kind
+    tree.function(
+        "pci0000:90/0000:90:02.0/0000:92:00.0", NVSWITCH, MELLANOX
+    )  # a bridge of another kind
     found = read(tmp_path)
     assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == ["0000:91:00.0"]
     assert found.facts["nvswitch_count"] == 1
@@ -70,7 +72,9 @@ def test_an_idle_gpus_rate_is_what_its_link_can_do_and_both_speeds_are_kept(tmp_
     tree = Tree(tmp_path)
     tree.processors("0-7")
     tree.function("pci0000:00/0000:00:01.0", BRIDGE, "0x8086", most=(32.0, 16))
-    tree.function("pci0000:00/0000:00:01.0/0000:01:00.0", GPU, NVIDIA, now=(2.5, 8), most=(16.0, 16))
+    tree.function(
+        "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, NVIDIA, now=(2.5, 8), most=(16.0, 16)
+    )
     (hop,) = (link for link in read(tmp_path).links if link.source == "gpu0")
     assert hop.bytes_per_second == bytes_per_second(16.0, 8)
     assert (hop.attributes["gigatransfers"], hop.attributes["max_gigatransfers"]) == (2.5, 16.0)
@@ -101,7 +105,9 @@ def test_network_cards_have_names_rates_states_and_no_addresses(tmp_path: Path) 
     assert "0607" not in str(nics)
 
 
-def test_a_numa_node_of_minus_one_on_two_sockets_is_said_and_no_processor_guessed(tmp_path: Path) -> None:
+def test_a_numa_node_of_minus_one_on_two_sockets_is_said_and_no_processor_guessed(
+    tmp_path: Path,
+) -> None:
     tree = Tree(tmp_path)
     tree.processors("0-7", "8-15")
     tree.function("pci0000:00/0000:01:00.0", GPU, NVIDIA, node=-1)
@@ -152,8 +158,11 @@ def test_addresses_of_the_driver_are_spelled_as_the_kernel_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speed", "gigabytes"), [(2.5, 4.0), (5.0, 8.0), (8.0, 15.75), (16.0, 31.5), (32.0, 63.0), (64.0, 121.0)]
+    ("speed", "gigabytes"),
+    [(2.5, 4.0), (5.0, 8.0), (8.0, 15.75), (16.0, 31.5), (32.0, 63.0), (64.0, 121.0)],
 )
-def test_sixteen_lanes_carry_what_the_standard_leaves_after_coding(speed: float, gigabytes: float) -> None:
+def test_sixteen_lanes_carry_what_the_standard_leaves_after_coding(
+    speed: float, gigabytes: float
+) -> None:
     assert bytes_per_second(speed, 16) == pytest.approx(gigabytes * 1e9, rel=2e-3)
     assert bytes_per_second(speed, None) is bytes_per_second(3.0, 16) is None

@@ -58,7 +58,12 @@ def test_a_gpu_at_work_tells_clocks_heat_power_and_counters() -> None:
     assert seen.temperature_celsius == 70
     assert (seen.ecc_corrected_volatile, seen.ecc_uncorrected_volatile) == (2, 0)
     assert (seen.pcie_generation, seen.pcie_width, seen.pcie_replays) == (5, 16, 1)
-    assert seen.held_back_seconds == {"power": 0.0, "thermal": 0.0, "board_limit": 0.0, "reliability": 0.0}
+    assert seen.held_back_seconds == {
+        "power": 0.0,
+        "thermal": 0.0,
+        "board_limit": 0.0,
+        "reliability": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,9 @@ def test_a_look_costs_few_calls() -> None:
     assert library.calls - begun <= 12
 
 
-def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gpus = [Gpu(), Gpu(bus_id="00000000:02:00.0")]
     library = Nvml(gpus)
     asked: list[str] = []
@@ -209,7 +216,9 @@ TROUBLES: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("trouble", "flag"), TROUBLES)
-def test_what_goes_wrong_during_a_case_is_its_only_flag(trouble: dict[str, object], flag: str) -> None:
+def test_what_goes_wrong_during_a_case_is_its_only_flag(
+    trouble: dict[str, object], flag: str
+) -> None:
     gpu = Gpu(bus_id="00000000:5E:00.0", links=eight_links(**QUIET))
     gpu.work(seconds=1, watts=300)
     watching = watch(Nvml([Gpu(), gpu]), ADDRESS, "0000:5e:00.0")
@@ -257,7 +266,9 @@ def test_clocks_may_be_held_back_for_a_hundredth_of_the_time(
     held_seconds: float, flags: tuple[str, ...]
 ) -> None:
     before = DeviceReading(ADDRESS, at_seconds=100.0, held_back_seconds={"thermal": 4.0})
-    after = DeviceReading(ADDRESS, at_seconds=110.0, held_back_seconds={"thermal": 4.0 + held_seconds})
+    after = DeviceReading(
+        ADDRESS, at_seconds=110.0, held_back_seconds={"thermal": 4.0 + held_seconds}
+    )
     assert flags_of([before], [after]) == flags
 
 
@@ -287,7 +298,9 @@ def test_an_xid_belongs_to_the_case_in_which_it_came() -> None:
 
 def test_a_counter_that_was_reset_is_no_error() -> None:
     before = DeviceReading(ADDRESS, pcie_replays=9, ecc_corrected_volatile=4)
-    assert flags_of([before], [DeviceReading(ADDRESS, pcie_replays=0, ecc_corrected_volatile=0)]) == ()
+    assert (
+        flags_of([before], [DeviceReading(ADDRESS, pcie_replays=0, ecc_corrected_volatile=0)]) == ()
+    )
 
 
 # -- text of a row ----------------------------------------------------------------------------------------
@@ -357,14 +370,18 @@ def stored(links: str) -> str:
     ],
 )
 def test_a_text_that_is_none_of_ours_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(RunFolderError, match=r"device_readings: .* is not a list of devices") as refused:
+    with pytest.raises(
+        RunFolderError, match=r"device_readings: .* is not a list of devices"
+    ) as refused:
         readings_from_json(text)
     assert "\n" not in str(refused.value)
 
 
 def test_devices_of_several_hosts_may_have_one_address() -> None:
     calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
-    text = joined([readings_json([calm], [calm]), readings_json([calm], [worse])], ["north", "south"])
+    text = joined(
+        [readings_json([calm], [calm]), readings_json([calm], [worse])], ["north", "south"]
+    )
     before, after = readings_from_json(text)
     assert [one.device for one in before] == [("north", ADDRESS), ("south", ADDRESS)]
     assert [one.pcie_replays for one in after] == [0, 7]
@@ -390,7 +407,9 @@ def test_of_several_rounds_the_one_with_most_to_flag_is_kept() -> None:
 
 
 def test_what_a_newer_version_adds_is_left_out() -> None:
-    text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"pcie_width":2}}]'
+    text = (
+        '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"pcie_width":2}}]'
+    )
     (before,), (after,) = readings_from_json(text)
     assert (before.bus_id, after.pcie_width) == ("a", 2)
 
@@ -493,10 +512,16 @@ def test_the_numbers_of_reasons_and_fields_are_those_of_pynvml() -> None:
     assert {
         (getattr(pynvml, f"NVML_FI_DEV_{name}"), 0)
         for name in (
-            "ECC_SBE_VOL_TOTAL", "ECC_DBE_VOL_TOTAL", "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER",
-            "PERF_POLICY_POWER", "PERF_POLICY_THERMAL", "PERF_POLICY_BOARD_LIMIT", "PERF_POLICY_RELIABILITY",
+            "ECC_SBE_VOL_TOTAL",
+            "ECC_DBE_VOL_TOTAL",
+            "TOTAL_ENERGY_CONSUMPTION",
+            "PCIE_REPLAY_COUNTER",
+            "PERF_POLICY_POWER",
+            "PERF_POLICY_THERMAL",
+            "PERF_POLICY_BOARD_LIMIT",
+            "PERF_POLICY_RELIABILITY",
         )
-    } == {*telemetry.FIELDS}  # fmt: skip
+    } == {*telemetry.FIELDS}
 
 
 @pytest.mark.parametrize("link", [0, 5, 6, 11, 12, 17])

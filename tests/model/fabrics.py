@@ -31,11 +31,15 @@ def ring(ranks: int, wire: Wire) -> Fabric:
     return torus((ranks,), wire, "ring")
 
 
-def nvswitch(gpus: int, links_per_gpu: int, link_bytes_per_second: float, latency: float = 0.0) -> Fabric:
+def nvswitch(
+    gpus: int, links_per_gpu: int, link_bytes_per_second: float, latency: float = 0.0
+) -> Fabric:
     """GPUs behind NVSwitches, which act as one: each GPU's traffic is spread over all its links."""
     wire = Wire(links_per_gpu * link_bytes_per_second, latency, LinkKind.NVLINK, links_per_gpu)
     made, switch = single_switch(gpus, wire), Device("nvswitch0", DeviceKind.NVSWITCH)
-    return replace(made, name="nvswitch", device=lambda vertex: gpu(vertex) if vertex < gpus else switch)
+    return replace(
+        made, name="nvswitch", device=lambda vertex: gpu(vertex) if vertex < gpus else switch
+    )
 
 
 def random_fabric(seed: int) -> Fabric:

@@ -9,7 +9,9 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 GB = 1e9
 
 
-def topology(gpus: int, edges: Iterable[tuple[str, str, float]], both_ways: bool = True) -> Topology:
+def topology(
+    gpus: int, edges: Iterable[tuple[str, str, float]], both_ways: bool = True
+) -> Topology:
     """``edges``: (vertex, vertex, GB/s); gpu0.. are GPUs, all other names switches."""
     listed = list(edges)
     names = [f"gpu{rank}" for rank in range(gpus)]
@@ -32,14 +34,18 @@ def boxes(nodes: int, gpus: int, inside: float, outside: float, switches: int = 
     made = topology(nodes * gpus, edges)
     devices = tuple(
         Device(
-            device.name, device.kind, int(device.name[3:]) // gpus if device.name.startswith("gpu") else -1
+            device.name,
+            device.kind,
+            int(device.name[3:]) // gpus if device.name.startswith("gpu") else -1,
         )
         for device in made.devices
     )
     return Topology(made.name, devices, made.links)
 
 
-def meshed(rows: Sequence[Sequence[int]], per_link: float, nodes: int = 1, outside: float = 0.0) -> Topology:
+def meshed(
+    rows: Sequence[Sequence[int]], per_link: float, nodes: int = 1, outside: float = 0.0
+) -> Topology:
     """``rows``: links between every two GPUs of a node; each GPU also on one network switch."""
     size = len(rows)
     edges = [

@@ -88,7 +88,9 @@ def machines(draw: st.DrawFn) -> Machine:
     return machine_of(fabric, "random")
 
 
-def price(schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any) -> Prediction:
+def price(
+    schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any
+) -> Prediction:
     """The prediction for one launch of ``schedule``; asked: as ``price_sizes`` has it."""
     return price_sizes(schedule, [count], item_bytes, machine, **asked).prediction(0)
 

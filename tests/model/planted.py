@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ccbench.model.calibrated import Base, CalibratedCluster, Provenance, calibrate_cluster, open_base
+from ccbench.model.calibrated import (
+    Base,
+    CalibratedCluster,
+    Provenance,
+    calibrate_cluster,
+    open_base,
+)
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import scaled, shipped
 from ccbench.model.library.predictor import seconds_of

@@ -43,7 +43,12 @@ class Replay:
     """Events in order of time: messages that have come to the end of their way's latency."""
 
     def __init__(
-        self, schedule: Schedule, fabric: Fabric, size_bytes: float, sender: float, message: float = 0.0
+        self,
+        schedule: Schedule,
+        fabric: Fabric,
+        size_bytes: float,
+        sender: float,
+        message: float = 0.0,
     ):
         self.fabric, self.sender, self.message, self.now = fabric, sender, message, 0.0
         self.ranks = [Rank() for _ in range(schedule.ranks)]
@@ -73,7 +78,9 @@ class Replay:
         """Sends off every message whose two ranks have come to its step."""
         turn = [next(iter(rank.steps), -1) for rank in self.ranks]
         ready = [one for one in self.waiting if turn[one.source] == turn[one.target] == one.step]
-        self.waiting = [one for one in self.waiting if not turn[one.source] == turn[one.target] == one.step]
+        self.waiting = [
+            one for one in self.waiting if not turn[one.source] == turn[one.target] == one.step
+        ]
         for message in ready:
             latency = float(self.fabric.link_latency_seconds[message.links].sum())
             begin = self.now + self.sender + message.place * self.message
@@ -106,7 +113,9 @@ class Replay:
         while self.events or self.flowing:
             flows = list(zip(self.flowing, self.rates() if self.flowing else [], strict=True))
             before, ends = self.now, [message.left / rate for message, rate in flows]
-            self.now = min([before + min(ends, default=np.inf), *(event[0] for event in self.events[:1])])
+            self.now = min(
+                [before + min(ends, default=np.inf), *(event[0] for event in self.events[:1])]
+            )
             for message, rate in flows:
                 message.left -= rate * (self.now - before)
                 if message.left <= rate * TOGETHER:

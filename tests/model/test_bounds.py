@@ -36,7 +36,9 @@ def below_every_price(fabric: Fabric, root: int, costs: FabricCosts) -> int:
         place = root % fabric.ranks if collective_row(row.collective).rooted else 0
         prices = price_algorithm(row.collective, row.name, fabric, SIZES, costs, root=place)
         bound = bound_on_fabric(row.collective, fabric, SIZES, place)
-        in_network = bound_on_fabric(row.collective, fabric, SIZES, place, in_network_reduction=True)
+        in_network = bound_on_fabric(
+            row.collective, fabric, SIZES, place, in_network_reduction=True
+        )
         assert bool(np.all(bound <= prices.seconds)), (fabric, row, root)
         assert bool(np.all(in_network <= bound))
         assert bool(np.all(np.diff(bound) >= 0))
@@ -183,7 +185,9 @@ def test_known_optima_of_all_gather_by_levels_and_by_flows(fabric: Fabric, expec
     ids=lambda fabric: fabric.name,
 )
 @pytest.mark.parametrize("collective", LIMITS)
-def test_levels_never_say_less_than_flows_and_mostly_the_same(fabric: Fabric, collective: str) -> None:
+def test_levels_never_say_less_than_flows_and_mostly_the_same(
+    fabric: Fabric, collective: str
+) -> None:
     by_level = level_bound(fabric, collective)[0]
     by_flow = cut_bound(collective, fabric.topology())
     assert by_level >= by_flow * (1 - 1e-12) or collective in {"all_to_all", "all_reduce"}
@@ -192,7 +196,9 @@ def test_levels_never_say_less_than_flows_and_mostly_the_same(fabric: Fabric, co
 
 
 def test_oversubscription_shows_in_all_to_all_and_the_level_is_named() -> None:
-    plain, narrow = (level_bound(fat_tree((16, 16), WIRE, ratio), "all_to_all") for ratio in (1.0, 4.0))
+    plain, narrow = (
+        level_bound(fat_tree((16, 16), WIRE, ratio), "all_to_all") for ratio in (1.0, 4.0)
+    )
     assert plain[0] == pytest.approx(50e9 * 256 / 255)
     assert narrow[0] == pytest.approx(16 * 50e9 / 4 * 256 / (16 * 240))
     assert (narrow[1].name, narrow[1].ranks, narrow[1].bytes_per_second) == (
@@ -242,7 +248,12 @@ def test_all_gather_reaches_the_published_optimum(machine: Topology, expected: s
 def test_reduce_scatter_looks_at_what_leaves_and_all_gather_at_what_arrives() -> None:
     slow_out = topology(
         3,
-        [("gpu0", "s", 1), ("gpu1", "s", 10), ("gpu2", "s", 10), *(("s", f"gpu{r}", 10.0) for r in range(3))],
+        [
+            ("gpu0", "s", 1),
+            ("gpu1", "s", 10),
+            ("gpu2", "s", 10),
+            *(("s", f"gpu{r}", 10.0) for r in range(3)),
+        ],
         both_ways=False,
     )
     scattered, gathered = cut_bound("reduce_scatter", slow_out), cut_bound("all_gather", slow_out)
@@ -255,14 +266,18 @@ def random_graphs(draw: st.DrawFn, both_ways: bool = False) -> Topology:
     gpus, switches = draw(st.integers(2, 4)), draw(st.integers(0, 2))
     names = [f"gpu{rank}" for rank in range(gpus)] + [f"switch{index}" for index in range(switches)]
     pairs = list((itertools.combinations if both_ways else itertools.permutations)(names, 2))
-    rates = draw(st.lists(st.sampled_from([0, 0, 1, 2, 3, 5.5]), min_size=len(pairs), max_size=len(pairs)))
+    rates = draw(
+        st.lists(st.sampled_from([0, 0, 1, 2, 3, 5.5]), min_size=len(pairs), max_size=len(pairs))
+    )
     edges = [(*pair, rate) for pair, rate in zip(pairs, rates, strict=True) if rate]
     return topology(gpus, edges, both_ways)
 
 
 def every_side(machine: Topology) -> list[set[str]]:
     names = [device.name for device in machine.devices]
-    return [set(part) for size in range(1, len(names)) for part in itertools.combinations(names, size)]
+    return [
+        set(part) for size in range(1, len(names)) for part in itertools.combinations(names, size)
+    ]
 
 
 def leaving(machine: Topology, side: set[str]) -> Fraction:
@@ -275,20 +290,26 @@ def test_bounds_equal_the_worst_of_all_cuts(machine: Topology) -> None:
     ranks = {device.name for device in machine.gpus}
     sides = [side for side in every_side(machine) if side & ranks]
     gather_all = min(leaving(machine, s) / len(s & ranks) for s in sides if ranks - s) * len(ranks)
-    to_root = min(leaving(machine, s) / len(s & ranks) for s in sides if "gpu0" not in s) * len(ranks)
+    to_root = min(leaving(machine, s) / len(s & ranks) for s in sides if "gpu0" not in s) * len(
+        ranks
+    )
     from_root = min(leaving(machine, s) for s in sides if "gpu0" in s and ranks - s)
     assert cut_bound("all_gather", machine) == gather_all
     assert cut_bound("gather", machine, 0) == to_root
     assert cut_bound("broadcast", machine, 0) == from_root
     pairwise = min(
-        leaving(machine, s) * len(ranks) / (len(s & ranks) * len(ranks - s)) for s in sides if ranks - s
+        leaving(machine, s) * len(ranks) / (len(s & ranks) * len(ranks - s))
+        for s in sides
+        if ranks - s
     )
     assert cut_bound("all_to_all", machine) >= pairwise
 
 
 @given(random_graphs())
 def test_turning_all_links_round_swaps_gathering_and_scattering(machine: Topology) -> None:
-    links = tuple(Link(link.target, link.source, link.kind, link.bytes_per_second) for link in machine.links)
+    links = tuple(
+        Link(link.target, link.source, link.kind, link.bytes_per_second) for link in machine.links
+    )
     turned = Topology("turned", machine.devices, links)
     for forward, backward in (
         ("all_gather", "reduce_scatter"),
@@ -311,7 +332,8 @@ def test_a_limit_of_all_reduce_never_lies_below_what_two_phases_reach(machine: T
 
 
 @pytest.mark.parametrize(
-    "machine", [boxes(1, 8, 300, 0), boxes(4, 8, 300, 25, 2), meshed(CUBE_MESH, 25), meshed(FULL_MESH, 28)]
+    "machine",
+    [boxes(1, 8, 300, 0), boxes(4, 8, 300, 25, 2), meshed(CUBE_MESH, 25), meshed(FULL_MESH, 28)],
 )
 def test_on_symmetric_machines_two_phases_are_the_best_all_reduce(machine: Topology) -> None:
     assert cut_bound("all_reduce", machine) == two_phases(machine)
@@ -329,7 +351,9 @@ def test_all_to_all_sees_the_narrow_middle_that_all_gather_does_not() -> None:
 
 
 def test_a_ring_shift_is_bound_by_the_narrowest_rank() -> None:
-    bound = cut_bound("send_recv", topology(3, [("gpu0", "s", 9), ("gpu1", "s", 4), ("gpu2", "s", 9)]))
+    bound = cut_bound(
+        "send_recv", topology(3, [("gpu0", "s", 9), ("gpu1", "s", 4), ("gpu2", "s", 9)])
+    )
     assert gigabytes(bound) == 4
 
 
@@ -352,7 +376,9 @@ def test_links_that_are_down_carry_nothing() -> None:
 
 def test_links_that_nobody_could_see_count_in_a_limit_for_they_may_carry_data() -> None:
     up = boxes(1, 3, 10, 0)
-    unseen = replace(up, links=tuple(replace(link, state=LinkState.NOT_VISIBLE) for link in up.links))
+    unseen = replace(
+        up, links=tuple(replace(link, state=LinkState.NOT_VISIBLE) for link in up.links)
+    )
     for name in ("all_gather", "all_to_all"):
         assert cut_bound(name, unseen) == cut_bound(name, up) > 0
 

@@ -34,7 +34,13 @@ from ccbench.model.calibrated import (
     save_calibrated,
 )
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import APART, Observation, ScaleEstimate, calibrate, scale_estimates
+from ccbench.model.library.calibration import (
+    APART,
+    Observation,
+    ScaleEstimate,
+    calibrate,
+    scale_estimates,
+)
 from ccbench.model.library.constants import LEVELS, shipped
 from ccbench.model.machine import is_machine_file
 from ccbench.topology.files import load_catalog, to_plain, topology_yaml
@@ -52,7 +58,8 @@ def clusters(draw: st.DrawFn) -> CalibratedCluster:
     sizes = draw(st.lists(st.integers(0, 2**50), min_size=1, max_size=6, unique=True))
     corrections = tuple(Correction(size, draw(POSITIVE)) for size in sorted(sizes))
     held = draw(
-        st.none() | st.builds(HeldOutError, st.integers(1, 99), POSITIVE, POSITIVE, POSITIVE, POSITIVE)
+        st.none()
+        | st.builds(HeldOutError, st.integers(1, 99), POSITIVE, POSITIVE, POSITIVE, POSITIVE)
     )
     nodes, network = draw(st.sampled_from([(1, ""), (2, "ib-ndr-400x8"), (16, "roce-100x16")]))
     machine: Any = draw(st.sampled_from(["dgx-a100", to_plain(load_catalog("hgx-h100"))]))
@@ -65,7 +72,9 @@ def clusters(draw: st.DrawFn) -> CalibratedCluster:
         measured_as=MeasuredAs(draw(st.integers(1, 16)), draw(st.booleans()), (2, 20)),
         scales=tuple(ScaleEstimate(term, scale, 5, 0.5) for term, scale in scales),
         measured=(
-            MeasuredCollective("all_reduce", draw(st.booleans()), 9, (Asked("ring", "ll"),), corrections),
+            MeasuredCollective(
+                "all_reduce", draw(st.booleans()), 9, (Asked("ring", "ll"),), corrections
+            ),
         ),
         held_out=held,
         constants={name: draw(POSITIVE) for name in shipped().table},
@@ -112,7 +121,10 @@ def _with(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (_with(ranks=33), "33 ranks do not spread evenly"),
         (_with(network=""), "need a network"),
         (_with(network="ib-ndr-fast"), "write for example ib-ndr-400x8"),
-        (_with(nodes="4"), "nodes: input should be a valid integer; seen '4'; write numbers without quotes"),
+        (
+            _with(nodes="4"),
+            "nodes: input should be a valid integer; seen '4'; write numbers without quotes",
+        ),
         (_with(colour="red"), "colour"),
         (_with(name=""), "name: empty"),
         (_without("held_out"), "held_out"),
@@ -124,12 +136,18 @@ def _with(**changes: Any) -> Callable[[dict[str, Any]], object]:
             "constants: base: -1.0 is not between 1e-09 and 1e+09",
         ),
         (lambda plain: plain["scales"][0].update(apart=9.0), "apart is 9.0, no share"),
-        (lambda plain: plain["measured"][0]["corrections"][0].update(factor=0.0), "factor at 8 bytes: 0.0"),
+        (
+            lambda plain: plain["measured"][0]["corrections"][0].update(factor=0.0),
+            "factor at 8 bytes: 0.0",
+        ),
         (
             lambda plain: plain["measured"][0]["corrections"][-1].update(size_bytes=10**400),
             "size_bytes: a number",
         ),
-        (lambda plain: plain["measured_as"].update(gpus_per_process=0), "gpus_per_process: 0 is not"),
+        (
+            lambda plain: plain["measured_as"].update(gpus_per_process=0),
+            "gpus_per_process: 0 is not",
+        ),
         (lambda plain: plain["measured"][0]["corrections"].reverse(), "rising order"),
         (lambda plain: plain["measured"].append(plain["measured"][0]), "once"),
     ],
@@ -163,7 +181,9 @@ def _dumped(plain: dict[str, Any]) -> str:
         ("kind: calibrated-cluster\npoints: .nan\n", "is not a number to work with"),
     ],
 )
-def test_text_that_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_text_that_is_no_such_file_is_refused_in_one_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     assert said in refusal(load_calibrated, file)
@@ -205,11 +225,24 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         save_calibrated(calibrated(), tmp_path / "absent" / "mine.yaml")
 
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_recv")
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "send_recv",
+)
 MACHINES = (
-    ("dgx-a100", 1, "", 8), ("dgx-a100", 4, "ib-hdr-200x8", 32), ("hgx-h100", 1, "", 8),
-    ("hgx-h100", 2, "ib-ndr-400x8", 16), ("pcie4-x16", 1, "", 8), ("mi300x", 1, "", 8), ("dgx-1v", 1, "", 8),
-)  # fmt: skip
+    ("dgx-a100", 1, "", 8),
+    ("dgx-a100", 4, "ib-hdr-200x8", 32),
+    ("hgx-h100", 1, "", 8),
+    ("hgx-h100", 2, "ib-ndr-400x8", 16),
+    ("pcie4-x16", 1, "", 8),
+    ("mi300x", 1, "", 8),
+    ("dgx-1v", 1, "", 8),
+)
 
 
 @functools.lru_cache(maxsize=64)
@@ -218,7 +251,9 @@ def machine_like(place: int, factor: float, collective: str) -> CalibratedCluste
     name, nodes, network, ranks = MACHINES[place]
     corrections = tuple(Correction(1 << power, factor) for power in (3, 20, 30))
     seen = MeasuredCollective(collective, False, 3, (Asked("default", "default"),), corrections)
-    return replace(calibrated(), machine=name, nodes=nodes, network=network, ranks=ranks, measured=(seen,))
+    return replace(
+        calibrated(), machine=name, nodes=nodes, network=network, ranks=ranks, measured=(seen,)
+    )
 
 
 @given(
@@ -247,7 +282,9 @@ def test_a_collective_that_was_not_measured_is_extrapolated_with_the_same_scales
     assert points[0].calibrated_seconds == pytest.approx(other.calibrated_seconds, rel=0.05)
 
 
-def test_an_algorithm_that_was_not_asked_for_is_calibrated_only_where_the_library_chooses_it() -> None:
+def test_an_algorithm_that_was_not_asked_for_is_calibrated_only_where_the_library_chooses_it() -> (
+    None
+):
     machine = calibrated()
     sizes = (1 << 10, 1 << 32)
     chosen = calibrated_points(machine, LibraryRequest("all_reduce", sizes))
@@ -324,7 +361,9 @@ def test_scales_that_nothing_tells_apart_say_so_and_those_of_more_collectives_do
     assert unsure("all_reduce", "all_gather", "all_to_all") == set()
 
 
-def test_the_held_out_error_is_small_where_the_model_is_right_and_large_without_calibration() -> None:
+def test_the_held_out_error_is_small_where_the_model_is_right_and_large_without_calibration() -> (
+    None
+):
     held = calibrated().held_out
     assert held is not None
     assert held.points == len(SIZES)  # every other size of two collectives
@@ -343,13 +382,19 @@ def test_no_size_is_refused() -> None:
         calibrate_cluster(base(nodes=1), [], PROVENANCE)
 
 
-def test_near_what_was_measured_intervals_are_narrower_and_of_other_collectives_they_are_not() -> None:
+def test_near_what_was_measured_intervals_are_narrower_and_of_other_collectives_they_are_not() -> (
+    None
+):
     on = base("hgx-h100", nodes=1)
     sizes = (1 << 10, 8 << 20, 1 << 28)
-    told = calibrate_cluster(on, measured(on.cluster.system, SCALES, ("all_reduce",), sizes), PROVENANCE)
+    told = calibrate_cluster(
+        on, measured(on.cluster.system, SCALES, ("all_reduce",), sizes), PROVENANCE
+    )
 
     def widths(collective: str) -> tuple[list[float], list[float]]:
-        points = calibrated_points(told, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29)))
+        points = calibrated_points(
+            told, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29))
+        )
         own = [one.interval.high_80_seconds / one.interval.low_80_seconds for one in points]
         likely = [one.point.prediction.interval for one in points]
         usual = [one.high_80_seconds / one.low_80_seconds for one in likely if one is not None]
@@ -365,7 +410,10 @@ def test_what_most_points_were_launched_like_is_kept() -> None:
     on = base(nodes=1)
     plain = measured(on.cluster.system, SCALES, ("all_reduce",))
     grouped = [
-        (replace(request, gpus_per_process=8, version=(2, 20, 5)), tuple(max(one, 4e-5) for one in seconds))
+        (
+            replace(request, gpus_per_process=8, version=(2, 20, 5)),
+            tuple(max(one, 4e-5) for one in seconds),
+        )
         for request, seconds in measured(on.cluster.system, SCALES, ("all_gather", "broadcast"))
     ]
     found = calibrate_cluster(on, [*plain, *grouped], PROVENANCE)
@@ -375,7 +423,10 @@ def test_what_most_points_were_launched_like_is_kept() -> None:
 def test_what_the_machine_cannot_do_is_told_apart() -> None:
     on = base(nodes=1)
     possible = measured(on.cluster.system, SCALES)
-    nvls = (LibraryRequest("all_reduce", (8, 16), algorithm="nvls"), (1e-5, 1e-5))  # asks for Hopper
+    nvls = (
+        LibraryRequest("all_reduce", (8, 16), algorithm="nvls"),
+        (1e-5, 1e-5),
+    )  # asks for Hopper
     kept, reasons = modelled(on, [*possible, nvls])
     assert kept == possible
     (reason,) = reasons
@@ -391,7 +442,9 @@ def test_points_faster_than_the_bound_are_counted() -> None:
     assert large <= faster_than_bound(on, impossible) < 2 * len(SIZES)
 
 
-@pytest.mark.parametrize("network", ["ib-ndr-400x8", "tcp-1234.567x1", "roce-9999.999x2", "efa-0.5x4"])
+@pytest.mark.parametrize(
+    "network", ["ib-ndr-400x8", "tcp-1234.567x1", "roce-9999.999x2", "efa-0.5x4"]
+)
 def test_a_network_is_written_so_that_it_reads_back_the_same(network: str) -> None:
     on = open_base("dgx-a100", 2, network)
     found = calibrate_cluster(on, measured(on.cluster.system, SCALES, ("all_reduce",)), PROVENANCE)
@@ -412,9 +465,15 @@ def test_a_catalog_machine_is_kept_by_name_and_any_other_whole(tmp_path: Path) -
 def test_a_rate_at_its_limit_still_has_points() -> None:
     """Links faster than their nominal rate: the efficiency stops at one, whatever the scale."""
     system = base("dgx-a100", 4).cluster.system
-    fast = measured(system, {**SCALES, "rate across": 1.1}, ("all_reduce", "all_gather"), noise=0.02)
-    points = [Observation(system, request, tuple(s * 0.97 for s in seconds)) for request, seconds in fast]
-    across = next(one for one in scale_estimates(calibrate(points), points) if one.term == "rate across")
+    fast = measured(
+        system, {**SCALES, "rate across": 1.1}, ("all_reduce", "all_gather"), noise=0.02
+    )
+    points = [
+        Observation(system, request, tuple(s * 0.97 for s in seconds)) for request, seconds in fast
+    ]
+    across = next(
+        one for one in scale_estimates(calibrate(points), points) if one.term == "rate across"
+    )
     assert across.scale > 1.0
     assert across.points >= 10
 

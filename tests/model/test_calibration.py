@@ -117,8 +117,12 @@ def test_the_numbers_of_the_machine_come_back() -> None:
     assert fabric.yield_seconds == pytest.approx(3e-6)
     assert fabric.flag_check_seconds == pytest.approx(5e-8)
     assert fabric.operation_seconds == pytest.approx(3e-7)
-    assert [p.bytes_per_second for p in fabric.copy.one_process] == pytest.approx([16e9, 16e9, 8e9], rel=0.01)
-    assert [p.bytes_per_second for p in fabric.copy.all_cores] == pytest.approx([64e9, 64e9, 16e9], rel=0.01)
+    assert [p.bytes_per_second for p in fabric.copy.one_process] == pytest.approx(
+        [16e9, 16e9, 8e9], rel=0.01
+    )
+    assert [p.bytes_per_second for p in fabric.copy.all_cores] == pytest.approx(
+        [64e9, 64e9, 16e9], rel=0.01
+    )
     assert [p.bytes_per_second for p in fabric.reduce.all_cores] == pytest.approx(
         [40e9, 40e9, 10e9], rel=0.01
     )
@@ -163,7 +167,9 @@ def test_where_processes_cannot_be_pinned_the_yield_is_assumed_and_says_so() -> 
     machine = machine_of(FakeProbe(pinned=False))
     assert machine.fabric.yield_seconds == calibration.ASSUMED_YIELD_SECONDS
     assert machine.origins["yield_seconds"].startswith("assumed")
-    assert machine_of(FakeProbe()).origins["yield_seconds"].startswith("measured 2031-05-06 07:08 UTC")
+    assert (
+        machine_of(FakeProbe()).origins["yield_seconds"].startswith("measured 2031-05-06 07:08 UTC")
+    )
 
 
 def test_noise_that_breaks_the_curves_is_smoothed_until_the_machine_is_valid() -> None:
@@ -182,16 +188,27 @@ def test_processors_that_a_hypervisor_may_move_apart_are_granted_what_each_has_a
     here, moved = (machine_from_samples(samples, NOW, virtual).fabric for virtual in (False, True))
     alone, together = here.peak_traffic.one_process, here.peak_traffic.all_cores
     assert together[-1].bytes_per_second == pytest.approx(2 * alone[-1].bytes_per_second, rel=0.01)
-    assert moved.peak_traffic.all_cores[-1].bytes_per_second == pytest.approx(4 * alone[-1].bytes_per_second)
+    assert moved.peak_traffic.all_cores[-1].bytes_per_second == pytest.approx(
+        4 * alone[-1].bytes_per_second
+    )
     assert (moved.copy, moved.peak_traffic.one_process) == (here.copy, alone)
 
 
 def test_a_quarter_of_the_tries_undisturbed_is_enough_for_prices() -> None:
     fabric = machine_of(FakeProbe()).fabric
     samples = vars(collected(FakeProbe()))
-    for tries in (samples["flag"], samples["operation"], samples["call"], *samples["operations"].values()):
+    for tries in (
+        samples["flag"],
+        samples["operation"],
+        samples["call"],
+        *samples["operations"].values(),
+    ):
         # As on a machine on which two other programs run: most tries wait for a time slice.
-        tries[:] = [min(tries), *(1.001 * min(tries),) * (len(tries) // 4), *[4e-3] * (3 * len(tries) // 4)]
+        tries[:] = [
+            min(tries),
+            *(1.001 * min(tries),) * (len(tries) // 4),
+            *[4e-3] * (3 * len(tries) // 4),
+        ]
     loaded = machine_from_samples(samples, NOW).fabric
     assert loaded.flag_latency_seconds == pytest.approx(fabric.flag_latency_seconds, rel=0.01)
     assert loaded.operation_seconds == pytest.approx(fabric.operation_seconds, rel=0.01)
@@ -247,14 +264,18 @@ def slower(machine: Machine, factor: float) -> Machine:
     changed |= {name: rates(getattr(fabric, name)) for name in ("copy", "reduce", "peak_traffic")}
     computing = {key: rate / factor for key, rate in fabric.operation_bytes_per_second.items()}
     origins = {name: f"then: {text}" for name, text in machine.origins.items()}
-    return Machine(machine.name, replace(fabric, **changed, operation_bytes_per_second=computing), origins)
+    return Machine(
+        machine.name, replace(fabric, **changed, operation_bytes_per_second=computing), origins
+    )
 
 
 def test_of_two_calibrations_each_figure_is_the_better_one() -> None:
     now, earlier = machine_of(FakeProbe()), slower(machine_of(FakeProbe()), 1.5)
     best = better_of(earlier, Calibration(now))
     assert best.fabric == now.fabric
-    assert best.origins["copy"] == f"{now.origins['copy']}; the best of this and earlier calibrations"
+    assert (
+        best.origins["copy"] == f"{now.origins['copy']}; the best of this and earlier calibrations"
+    )
     assert best.origins["cores"].startswith("then: ")
     assert better_of(now, Calibration(earlier)) == now
     again = better_of(slower(best, 2.0), Calibration(best))
@@ -281,7 +302,11 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Calibratio
 
 def test_the_best_calibration_of_this_host_is_kept(measured: list[Calibration]) -> None:
     good = machine_of(FakeProbe())
-    measured[:] = [Calibration(slower(good, 1.2)), Calibration(good), Calibration(slower(good, 3.0))]
+    measured[:] = [
+        Calibration(slower(good, 1.2)),
+        Calibration(good),
+        Calibration(slower(good, 3.0)),
+    ]
     assert quick_machine().fabric == slower(good, 1.2).fabric
     assert quick_machine().fabric == good.fabric
     assert quick_machine().fabric == good.fabric
@@ -328,7 +353,11 @@ def test_a_kept_calibration_grows_old_and_is_measured_anew_when_the_host_is_quie
 ) -> None:
     good = machine_of(FakeProbe())
     old, slow = aged(good, MOST_DAYS + 1), slower(good, 3.0)
-    measured[:] = [Calibration(old), Calibration(slow, "other programs took 66 %"), Calibration(slow)]
+    measured[:] = [
+        Calibration(old),
+        Calibration(slow, "other programs took 66 %"),
+        Calibration(slow),
+    ]
     assert "31 days ago; calibrate again" in stale(quick_machine())
     assert "31 days ago" in stale(quick_machine())  # too busy: the old figures, and that is told
     assert quick_machine().fabric == slow.fabric
@@ -350,7 +379,9 @@ def test_figures_of_this_host_before_an_update_are_told_and_not_taken_for_kept_o
 
 
 @pytest.mark.parametrize("content", ["", "name: [", "name: x\n", "\0"])
-def test_a_damaged_file_of_kept_figures_is_written_anew(measured: list[Calibration], content: str) -> None:
+def test_a_damaged_file_of_kept_figures_is_written_anew(
+    measured: list[Calibration], content: str
+) -> None:
     good = machine_of(FakeProbe())
     measured[:] = [Calibration(good)]
     kept_file().parent.mkdir(parents=True)
@@ -388,7 +419,11 @@ def test_measuring_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def running(marker: str) -> list[int]:
     """Processes, alive, whose command line holds ``marker``."""
-    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if marker in command_line(folder)]
+    return [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if marker in command_line(folder)
+    ]
 
 
 def command_line(folder: Path) -> str:
@@ -404,7 +439,9 @@ def test_nothing_is_left_when_the_measuring_process_is_killed() -> None:
     until = repr(time.monotonic() + 1000.125)
     program = f"from ccbench.model import calibration; calibration._measured({until}, 1000)"
     root = str(Path(calibration.__file__).parents[2])
-    parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": root})
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": root}
+    )
     try:
         traces.wait_until(lambda: len(running(f"\0{until}\0")) >= 2, 60)
     finally:

@@ -103,7 +103,9 @@ def test_what_cannot_be_is_refused_with_a_cure(asked: dict[str, int | str], said
 
 
 def test_some_hosts_of_a_rack_are_refused_with_how_to_say_it() -> None:
-    with pytest.raises(MachineError, match="72 GPUs of several hosts: for some of these give --ranks"):
+    with pytest.raises(
+        MachineError, match="72 GPUs of several hosts: for some of these give --ranks"
+    ):
         open_cluster("gb200-nvl72", nodes=8)
 
 
@@ -117,7 +119,9 @@ def test_a_machine_without_gpus_is_refused() -> None:
     nodes=some.integers(1, 5),
     gigabits=some.sampled_from([25, 100, 400]),
     nics=some.integers(1, 9),
-    collective=some.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]),
+    collective=some.sampled_from(
+        ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+    ),
 )
 def test_predictions_never_undercut_bounds_and_grow_with_size(
     machine: str, nodes: int, gigabits: int, nics: int, collective: str
@@ -134,7 +138,9 @@ def points_of_some(
 ) -> tuple[ClusterPoint, ...]:
     """Of the first GPUs of each node; none where these are not joined, as the first four of some meshes."""
     try:
-        return library_points(open_cluster(machine, nodes, network, ranks), LibraryRequest(collective, SIZES))
+        return library_points(
+            open_cluster(machine, nodes, network, ranks), LibraryRequest(collective, SIZES)
+        )
     except MachineError as error:
         if "no link that joins" not in str(error):
             raise
@@ -168,13 +174,16 @@ def test_a_gather_across_nodes_takes_as_long_as_its_own_schedule_almost() -> Non
     cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
     (library,) = library_points(cluster, LibraryRequest("gather", (1 << 30,)))
     (own,) = schedule_points(cluster, "gather", "direct", (1 << 30,))
-    assert library.prediction.predicted_seconds == pytest.approx(own.prediction.predicted_seconds, rel=0.1)
+    assert library.prediction.predicted_seconds == pytest.approx(
+        own.prediction.predicted_seconds, rel=0.1
+    )
 
 
 def test_schedules_get_the_shares_of_links_that_the_library_model_has() -> None:
     table = shipped().table
     shares = {
-        name: kind_efficiency(open_cluster(name).system) for name in ("hgx-h100", "dgx-a100", "gh200x4")
+        name: kind_efficiency(open_cluster(name).system)
+        for name in ("hgx-h100", "dgx-a100", "gh200x4")
     }
     nvlink = {name: share[LinkKind.NVLINK] for name, share in shares.items()}
     assert nvlink == {
@@ -189,7 +198,9 @@ def test_a_thousand_messages_of_each_gpu_are_not_one() -> None:
     """1 us to begin, 3 us of links (PCIe, two ports, PCIe), 7 messages over NVLink and 1,016 across."""
     cluster = open_cluster("hgx-h100", 128, "ib-ndr-400x8")
     (direct,) = schedule_points(cluster, "all_to_all", "direct", (8,))
-    assert direct.prediction.predicted_seconds == pytest.approx(4e-6 + 6 * 0.4e-6 + 1016 * 1e-6, rel=1e-6)
+    assert direct.prediction.predicted_seconds == pytest.approx(
+        4e-6 + 6 * 0.4e-6 + 1016 * 1e-6, rel=1e-6
+    )
     assert direct.prediction.bottleneck == "100% messages (up to 1,023 of one rank in a step)"
     (bruck,) = schedule_points(cluster, "all_to_all", "bruck", (8,))
     # Ten steps of one message each, all of which wait for the way across.
@@ -240,11 +251,15 @@ def test_few_messages_win_where_they_are_small_and_ranks_are_many(
 
 
 @pytest.mark.parametrize(("ranks", "published"), [(4, 512 << 10), (8, 256 << 10)])
-def test_one_shot_gives_way_to_two_shot_near_where_vllm_changes_over(ranks: int, published: int) -> None:
+def test_one_shot_gives_way_to_two_shot_near_where_vllm_changes_over(
+    ranks: int, published: int
+) -> None:
     """csrc/custom_all_reduce.cuh takes one stage below 512 KiB on four GPUs and 256 KiB on eight."""
     cluster = open_cluster("dgx-a100", ranks=ranks)
     sizes = tuple(2**power for power in range(10, 26))
-    one, two = (schedule_points(cluster, "all_reduce", name, sizes) for name in ("one_shot", "two_shot"))
+    one, two = (
+        schedule_points(cluster, "all_reduce", name, sizes) for name in ("one_shot", "two_shot")
+    )
     seconds = [[point.prediction.predicted_seconds for point in points] for points in (one, two)]
     changes = next(size for size, (a, b) in zip(sizes, np.array(seconds).T, strict=True) if a > b)
     assert published / 2 <= changes <= published * 2

@@ -112,13 +112,19 @@ def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
 
 
 @pytest.mark.parametrize("backend", ["nccl", "cuda"])
-def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without(backend: str) -> None:
+def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without(
+    backend: str,
+) -> None:
     context = named_context("hgx-h100")
-    small = replace(ON_GPUS, backend=backend, algorithm="ring", protocol="ll", size_bytes=8, count=2)
+    small = replace(
+        ON_GPUS, backend=backend, algorithm="ring", protocol="ll", size_bytes=8, count=2
+    )
     took = {}
     for mode in ("streaming", "graph", "isolated", "cold"):
         found = price(context, replace(small, mode=mode), "ring")
-        assert found.predicted_seconds == pytest.approx(found.latency_seconds + found.bandwidth_seconds)
+        assert found.predicted_seconds == pytest.approx(
+            found.latency_seconds + found.bandwidth_seconds
+        )
         assert found.bottleneck.startswith("launches: ") is (mode == "streaming")
         took[mode] = found.predicted_seconds
     assert took["streaming"] > 8 * 4e-6
@@ -133,10 +139,14 @@ def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> No
     assert one_each == context.predict(replace(small, mode="graph"), "ring", "ll")
 
 
-def test_a_launch_that_nobody_tells_is_asked_of_the_model_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_nobody_tells_is_asked_of_the_model_as_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[LibraryRequest] = []
 
-    def points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> tuple[ClusterPoint, ...]:
+    def points(
+        cluster: Cluster, request: LibraryRequest, root: int = 0
+    ) -> tuple[ClusterPoint, ...]:
         asked.append(request)
         return library_points(cluster, request, root)
 
@@ -144,6 +154,10 @@ def test_a_launch_that_nobody_tells_is_asked_of_the_model_as_unknown(monkeypatch
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
     cluster = cluster_of(load_topology("hgx-h100"), 1, None, 8)
     prices = [predict_case(case, cluster, gpus_per_process=launched) for launched in (None, 1, 8)]
-    assert [(one.gpus_per_process, one.launch_known) for one in asked] == [(1, False), (1, True), (8, True)]
+    assert [(one.gpus_per_process, one.launch_known) for one in asked] == [
+        (1, False),
+        (1, True),
+        (8, True),
+    ]
     unknown, alone, together = (one.predicted_seconds for one in prices if one is not None)
     assert unknown == alone < together

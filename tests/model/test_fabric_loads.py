@@ -48,7 +48,9 @@ def test_the_first_and_the_last_turn_stand_for_themselves(turns: int) -> None:
 
 
 def steps(source: list[int], target: list[int], turns: int, moves: tuple[int, int]) -> Steps:
-    return Steps(np.array(source), np.array(target), np.ones(len(source), dtype=np.int64), turns, *moves)
+    return Steps(
+        np.array(source), np.array(target), np.ones(len(source), dtype=np.int64), turns, *moves
+    )
 
 
 def test_equal_steps_are_looked_at_once() -> None:
@@ -73,7 +75,9 @@ LARGE: list[Fabric] = [
 
 
 @pytest.mark.parametrize("fabric", LARGE, ids=lambda fabric: f"{fabric.name}-{fabric.ranks}")
-def test_representatives_show_what_all_ranks_show(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_representatives_show_what_all_ranks_show(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fabric_loads, "FEWEST_RANKS", 64)
     table = LinkTable(fabric, FabricCosts(), fabric.ranks)
     few = representatives(table)
@@ -92,7 +96,9 @@ def test_representatives_show_what_all_ranks_show(fabric: Fabric, monkeypatch: p
             assert part.hops == whole.hops
 
 
-def test_a_torus_has_no_representatives_because_others_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torus_has_no_representatives_because_others_pass_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fabric_loads, "FEWEST_RANKS", 64)
     fabric = cluster(load_catalog("dgx-a100"), 16, "ib-hdr-200x8", torus([8, 16], Wire(1e9, 1e-6)))
     assert representative_ranks(fabric) is not None
@@ -109,7 +115,9 @@ ALL_PAIRS = [
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), ALL_PAIRS)
-@pytest.mark.parametrize("fabric", [*LARGE[:4], torus([8, 8, 8], WIRE)], ids=lambda fabric: str(fabric.ranks))
+@pytest.mark.parametrize(
+    "fabric", [*LARGE[:4], torus([8, 8, 8], WIRE)], ids=lambda fabric: str(fabric.ranks)
+)
 def test_a_sample_of_the_shifts_is_near_the_whole(
     fabric: Fabric, collective: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

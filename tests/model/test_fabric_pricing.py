@@ -124,7 +124,9 @@ def test_a_rank_with_many_messages_waits_for_these_or_for_their_bytes(
     steps, share = DIRECT[collective, algorithm]
     bytes_seconds = (RANKS - 1) * share * size_bytes * B
     expected = steps * (A + max((RANKS - 2) * MESSAGE, bytes_seconds))
-    prices = price_algorithm(collective, algorithm, SWITCH, size_bytes, FabricCosts(message_seconds=MESSAGE))
+    prices = price_algorithm(
+        collective, algorithm, SWITCH, size_bytes, FabricCosts(message_seconds=MESSAGE)
+    )
     assert prices.seconds[0] == pytest.approx(expected, rel=1e-12)
     assert prices.bandwidth[0] == pytest.approx(steps * bytes_seconds)
     named = "messages (up to 15 of one rank in a step)" in prices.explanation(0)
@@ -139,7 +141,9 @@ def test_without_bytes_a_price_grows_by_the_messages_of_each_steps_busiest_rank(
     fabric, row = random_fabric(seed), ALGORITHMS[index]
     pieces = 3 if row.parameter.startswith("pieces") else None
     try:
-        schedule = schedule_for(row.collective, row.name, fabric.ranks, parameter=pieces, prove=False)
+        schedule = schedule_for(
+            row.collective, row.name, fabric.ranks, parameter=pieces, prove=False
+        )
     except ScheduleError:
         return  # not for this number of ranks
     further, all_messages = 0, 0
@@ -208,7 +212,9 @@ def test_the_best_chain_is_within_two_percent_of_its_square_root_form(n: float, 
     if 1 <= pieces <= int(piece_counts().max()):
         assert best * (1 - 1e-12) <= prices.seconds[0] <= best * 1.02
     assert prices.seconds[0] >= best * (1 - 1e-12)
-    fixed = [price_algorithm("broadcast", f"chain:{k}", fabric, n).seconds[0] for k in piece_counts()]
+    fixed = [
+        price_algorithm("broadcast", f"chain:{k}", fabric, n).seconds[0] for k in piece_counts()
+    ]
     assert prices.seconds[0] == pytest.approx(min(fixed), rel=1e-12)
     assert piece_counts()[int(np.argmin(fixed))] == prices.pieces[0]
 
@@ -223,7 +229,9 @@ def test_two_trees_send_every_byte_up_and_down_twice_at_most_and_beat_one() -> N
 
 
 @given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
-def test_all_sizes_at_once_are_what_each_alone_is_and_all_are_explained(seed: int, index: int) -> None:
+def test_all_sizes_at_once_are_what_each_alone_is_and_all_are_explained(
+    seed: int, index: int
+) -> None:
     fabric, row = random_fabric(seed), ALGORITHMS[index]
     sizes = [0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11]
     together = price_algorithm(row.collective, row.name, fabric, sizes)
@@ -352,7 +360,9 @@ def test_overlaps_give_the_worst_place_of_every_step(
     expected = []
     for step in range(steps):
         busy = (start <= step) & (step < start + pieces)
-        expected.append(max(weight[one] * np.count_nonzero(busy & (place == one)) for one in range(5)))
+        expected.append(
+            max(weight[one] * np.count_nonzero(busy & (place == one)) for one in range(5))
+        )
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

@@ -51,7 +51,9 @@ def group_points(
     return model.group_points(cluster, groups, request)
 
 
-def one(cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False) -> ClusterPoint:
+def one(
+    cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False
+) -> ClusterPoint:
     (point,) = group_points(cluster, parse_groups(groups, cluster.ranks), name, (size,), alone)
     return point
 
@@ -66,7 +68,9 @@ def busbw(point: ClusterPoint) -> float:
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
 @pytest.mark.parametrize("machine", ["ascend-910b", "mi300x"])
-def test_four_of_a_full_mesh_of_eight_use_three_sevenths_of_the_links(machine: str, name: str) -> None:
+def test_four_of_a_full_mesh_of_eight_use_three_sevenths_of_the_links(
+    machine: str, name: str
+) -> None:
     """Of a GPU's seven links three lead to members: 3/7 of the bus bandwidth, half the algorithm's (an
     algorithm's is p / (p - 1) of it, up to what is common to both).
     """
@@ -80,14 +84,19 @@ def test_four_of_a_full_mesh_of_eight_use_three_sevenths_of_the_links(machine: s
 def test_groups_behind_an_nvswitch_fill_their_links(groups: str) -> None:
     cluster = cluster_of("hgx-h100")
     (whole,) = group_points(cluster, parse_groups("", 8), "all_gather", (LARGE,), algorithm="ring")
-    (part,) = group_points(cluster, parse_groups(groups, 8), "all_gather", (LARGE,), algorithm="ring")
+    (part,) = group_points(
+        cluster, parse_groups(groups, 8), "all_gather", (LARGE,), algorithm="ring"
+    )
     assert busbw(part) / busbw(whole) == pytest.approx(1, rel=0.03)
     assert part == one(cluster, groups, "all_gather", alone=True)
 
 
 def test_groups_that_share_nics_take_as_much_longer_as_there_are_groups_on_a_nic() -> None:
     shared = cluster_of("hgx-h100", 4, "ib-ndr-400x4")
-    together, alone = one(shared, "rank % 2", "all_gather"), one(shared, "rank % 2", "all_gather", alone=True)
+    together, alone = (
+        one(shared, "rank % 2", "all_gather"),
+        one(shared, "rank % 2", "all_gather", alone=True),
+    )
     assert algbw(alone) / algbw(together) == pytest.approx(2, rel=0.02)
     assert "2 groups share a NIC" in together.prediction.bottleneck
     # With a NIC for each GPU nothing is shared.
@@ -99,7 +108,10 @@ def test_groups_that_share_nics_take_as_much_longer_as_there_are_groups_on_a_nic
 def test_pairs_across_the_root_of_a_pcie_tree_share_what_neighbours_do_not() -> None:
     cluster = cluster_of("pcie4-x16")
     near = [one(cluster, "rank // 2", "all_gather", alone=alone) for alone in (False, True)]
-    far = [one(cluster, f"rank % {cluster.ranks // 2}", "all_gather", alone=alone) for alone in (False, True)]
+    far = [
+        one(cluster, f"rank % {cluster.ranks // 2}", "all_gather", alone=alone)
+        for alone in (False, True)
+    ]
     assert algbw(near[1]) / algbw(near[0]) <= algbw(far[1]) / algbw(far[0])
 
 
@@ -111,11 +123,15 @@ def test_all_ranks_as_one_group_are_priced_as_without_groups(
 ) -> None:
     cluster, sizes = cluster_of(machine, nodes, network), (1 << 12, 1 << 22, LARGE)
     grouped = group_points(cluster, parse_groups("", cluster.ranks), name, sizes)
-    for found, whole in zip(grouped, library_points(cluster, LibraryRequest(name, sizes)), strict=True):
+    for found, whole in zip(
+        grouped, library_points(cluster, LibraryRequest(name, sizes)), strict=True
+    ):
         # Where messages of several GPUs share a link in between, the graph may say more than the library.
         assert found.prediction.predicted_seconds <= whole.prediction.predicted_seconds * (1 + 1e-9)
         if name not in ("all_to_all", "all_to_all_v", "gather", "scatter", "send_recv"):
-            assert found.prediction.predicted_seconds == pytest.approx(whole.prediction.predicted_seconds)
+            assert found.prediction.predicted_seconds == pytest.approx(
+                whole.prediction.predicted_seconds
+            )
 
 
 @some.composite
@@ -126,7 +142,9 @@ def asked(draw: some.DrawFn) -> tuple[Cluster, str, str, int, str]:
     groups = f"rank {operator} {number}"
     if draw(some.booleans()):
         shuffled = draw(some.permutations(range(cluster.ranks)))
-        groups = str([list(shuffled[start : start + 2]) for start in range(0, cluster.ranks - 1, 2)])
+        groups = str(
+            [list(shuffled[start : start + 2]) for start in range(0, cluster.ranks - 1, 2)]
+        )
     name = draw(some.sampled_from(MOVING))
     traffic = draw(some.sampled_from(("", "zipf:1.2", "hot:0.7"))) if name == "all_to_all_v" else ""
     return cluster, groups, name, draw(some.sampled_from((8, 1 << 14, 1 << 20, 1 << 28))), traffic
@@ -182,7 +200,11 @@ def test_skewed_traffic_takes_longer_and_balanced_takes_what_an_all_to_all_does(
     assert seconds("all_to_all_v") == seconds("all_to_all")
     # All that goes anywhere goes to rank 0: from 8 ranks of the other node through one NIC of 50 GB/s.
     assert seconds("all_to_all_v", "hot:1") > 8 * (1 << 26) / 50e9
-    assert seconds("all_to_all_v") < seconds("all_to_all_v", "zipf:1.2") < seconds("all_to_all_v", "hot:1")
+    assert (
+        seconds("all_to_all_v")
+        < seconds("all_to_all_v", "zipf:1.2")
+        < seconds("all_to_all_v", "hot:1")
+    )
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
@@ -210,7 +232,9 @@ def layouts(draw: some.DrawFn) -> Layout:
 
 
 @given(layouts(), some.sampled_from(AXES), some.sampled_from(NODE_SIZES))
-def test_an_axis_stands_as_its_listed_groups_do(layout: Layout, axis: str, gpus_per_node: int) -> None:
+def test_an_axis_stands_as_its_listed_groups_do(
+    layout: Layout, axis: str, gpus_per_node: int
+) -> None:
     assume(layout.ranks <= gpus_per_node or layout.ranks % gpus_per_node == 0)
     try:
         found = axis_placement(layout, axis, gpus_per_node)

@@ -23,7 +23,12 @@ from ccbench.model.host_collectives import (
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.pricing import bound_seconds
-from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probe_network
+from ccbench.runner.network_probe import (
+    ONE_HOST_SIZES_BYTES,
+    SIZES_BYTES,
+    host_pairs,
+    probe_network,
+)
 from tests.model.machines import flat
 from tests.report.synthetic import case as case_with
 
@@ -38,7 +43,10 @@ def line(
 
 
 def network_of(
-    host_of_rank: tuple[int, ...], latency: float = LATENCY, rate: float = RATE, backend: str = "gloo"
+    host_of_rank: tuple[int, ...],
+    latency: float = LATENCY,
+    rate: float = RATE,
+    backend: str = "gloo",
 ) -> HostNetwork:
     """Every message between hosts takes latency + bytes / rate; inside a host a tenth of it."""
     hosts = max(host_of_rank) + 1
@@ -50,7 +58,9 @@ def network_of(
     return HostNetwork(backend, names, host_of_rank, between, inside, between or inside, stream)
 
 
-def case_of(collective: str, ranks: int, size_bytes: int, backend: str = "gloo", **changes: object) -> Case:
+def case_of(
+    collective: str, ranks: int, size_bytes: int, backend: str = "gloo", **changes: object
+) -> Case:
     return case_with(collective, "default", size_bytes, ranks, backend=backend, **changes)
 
 
@@ -92,7 +102,9 @@ def test_gloos_all_reduce_is_a_ring(ranks: int, size: int) -> None:
     assert seconds(case_of("all_reduce", ranks, size), network) == pytest.approx(expected, rel=1e-6)
 
 
-def test_mpis_small_all_reduce_takes_the_logarithm_of_the_ranks_and_its_large_one_the_rings_share() -> None:
+def test_mpis_small_all_reduce_takes_the_logarithm_of_the_ranks_and_its_large_one_the_rings_share() -> (
+    None
+):
     network = network_of(tuple(range(16)), backend="mpi")
     small = seconds(case_of("all_reduce", 16, 64, "mpi"), network)
     large = seconds(case_of("all_reduce", 16, 1 << 28, "mpi"), network)
@@ -109,7 +121,9 @@ def test_ranks_of_one_host_share_its_port() -> None:
     assert float(shared.step_seconds(crossing, large)) == pytest.approx(
         2 * float(apart.step_seconds(crossing, large)), rel=0.01
     )
-    assert float(shared.step_seconds(((0, 1),), large)) < float(shared.step_seconds(((0, 2),), large))
+    assert float(shared.step_seconds(((0, 1),), large)) < float(
+        shared.step_seconds(((0, 2),), large)
+    )
     # By turns two ranks of a host already shared its port when all were seen to send at once.
     ring = tuple((rank, (rank + 1) % 4) for rank in range(4))
     turns = network_of((0, 1, 0, 1), backend="mpi")
@@ -136,7 +150,9 @@ def test_every_collective_has_a_price_that_grows_with_its_size(
     host_of_rank = tuple(host for host in range(hosts) for _ in range(ranks_per_host))
     network = network_of(host_of_rank, backend=backend)
     ranks = len(host_of_rank)
-    smaller, larger = (case_of(collective, ranks, size, backend) for size in (1 << power, 1 << (power + 2)))
+    smaller, larger = (
+        case_of(collective, ranks, size, backend) for size in (1 << power, 1 << (power + 2))
+    )
     assert 0 < seconds(smaller, network) <= seconds(larger, network) * (1 + 1e-9)
 
 
@@ -152,14 +168,19 @@ def test_gloos_root_sends_to_all_its_children_through_one_port() -> None:
 def test_ranks_that_swap_are_priced_by_what_swaps_take_and_a_ring_by_what_a_ring_takes() -> None:
     plain = network_of((0, 1, 2, 3), backend="mpi")
     slow = replace(plain, swapped=line(rate=RATE / 2))
-    exchange, ring = ((0, 2), (1, 3), (2, 0), (3, 1)), tuple((one, (one + 1) % 4) for one in range(4))
+    exchange, ring = (
+        ((0, 2), (1, 3), (2, 0), (3, 1)),
+        tuple((one, (one + 1) % 4) for one in range(4)),
+    )
     size = 1 << 26
     assert float(slow.step_seconds(exchange, size)) == pytest.approx(2 * size / RATE, rel=0.01)
     assert float(slow.step_seconds(ring, size)) == pytest.approx(size / RATE, rel=0.01)
 
 
 @given(st.integers(1, 12), st.integers(1, 4))
-def test_partners_are_on_different_hosts_and_everybody_has_one(hosts: int, ranks_per_host: int) -> None:
+def test_partners_are_on_different_hosts_and_everybody_has_one(
+    hosts: int, ranks_per_host: int
+) -> None:
     host_of_rank = tuple(host for host in range(hosts) for _ in range(ranks_per_host))
     found = swaps(host_of_rank)
     if found:
@@ -170,7 +191,9 @@ def test_partners_are_on_different_hosts_and_everybody_has_one(hosts: int, ranks
         assert hosts == 1 or len(host_of_rank) % 2
 
 
-def test_of_small_broadcasts_in_a_row_the_busiest_rank_sets_the_pace_and_alone_the_path_does() -> None:
+def test_of_small_broadcasts_in_a_row_the_busiest_rank_sets_the_pace_and_alone_the_path_does() -> (
+    None
+):
     network = replace(network_of((0, 1, 2, 3)), one_way=line(latency=1e-6))
     small = case_of("broadcast", 4, 1024)
     each = 1e-6 + 1024 / RATE
@@ -217,14 +240,18 @@ def test_the_larger_pieces_of_rabenseifners_all_reduce_stay_on_the_host() -> Non
 
 def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> None:
     network = network_of((0, 1))
-    assert predict_host_library(case_of("all_to_all_v", 2, 1024), network) is None  # there is no plan of it
+    assert (
+        predict_host_library(case_of("all_to_all_v", 2, 1024), network) is None
+    )  # there is no plan of it
     assert predict_host_library(case_of("all_reduce", 4, 1024), network) is None
     assert predict_host_library(case_of("all_reduce", 2, 1024, "mpi"), network) is None
     assert predict_host_library(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
     told = network_of((0, 1, 2, 3), backend="mpi")
     case = case_of("all_reduce", 4, 1 << 20, "mpi")
     assert predict_host_library(case, told, "mpi:basic_linear") is None
-    ring, doubling = (predicted(case, told, f"mpi:{name}") for name in ("ring", "recursive_doubling"))
+    ring, doubling = (
+        predicted(case, told, f"mpi:{name}") for name in ("ring", "recursive_doubling")
+    )
     assert ring.predicted_seconds < doubling.predicted_seconds
 
 
@@ -246,7 +273,9 @@ def test_the_bound_counts_what_must_come_through_the_busiest_port() -> None:
 @pytest.mark.parametrize(
     ("sizes", "times"), [((), ()), ((8,), (1.0, 2.0)), ((8, 8), (1.0, 1.0)), ((8,), (0.0,))]
 )
-def test_message_times_that_cannot_be_are_refused(sizes: tuple[int, ...], times: tuple[float, ...]) -> None:
+def test_message_times_that_cannot_be_are_refused(
+    sizes: tuple[int, ...], times: tuple[float, ...]
+) -> None:
     with pytest.raises(MachineError, match="message times"):
         MessageTimes(sizes, times)
 
@@ -298,7 +327,13 @@ def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize(
     ("collective", "meets"),
-    [("all_reduce", True), ("all_gather", True), ("barrier", True), ("broadcast", False), ("gather", False)],
+    [
+        ("all_reduce", True),
+        ("all_gather", True),
+        ("barrier", True),
+        ("broadcast", False),
+        ("gather", False),
+    ],
 )
 def test_what_a_barrier_costs_beyond_messages_is_paid_where_all_ranks_are_busy_at_once(
     collective: str, meets: bool
@@ -337,7 +372,9 @@ def test_a_probe_that_fails_says_which_message_and_why() -> None:
     def failing(case: Case, sampling: Sampling) -> Measurement:
         return Measurement(case, Status.TIMED_OUT, "rank 1 on h1 is silent")
 
-    with pytest.raises(BackendUnavailable, match=r"network probe: send_recv .* timed_out: rank 1 on h1"):
+    with pytest.raises(
+        BackendUnavailable, match=r"network probe: send_recv .* timed_out: rank 1 on h1"
+    ):
         probe_network(failing, "gloo", 2)
 
 
@@ -356,7 +393,9 @@ def test_a_pipeline_streams_its_pieces() -> None:
     assert whole * (1 - 1e-9) <= seconds(case_of("broadcast", 4, large, "mpi"), network) < binomial
 
 
-def test_a_stream_of_small_pieces_is_no_quicker_than_the_link_however_quick_one_of_them_is() -> None:
+def test_a_stream_of_small_pieces_is_no_quicker_than_the_link_however_quick_one_of_them_is() -> (
+    None
+):
     bursts = MessageTimes((8, 64 << 10, 4 << 20), (1e-6, 2e-6, 1e-6 + (4 << 20) / RATE))
     network = HostNetwork("mpi", ("a", "b"), (0, 1), bursts, None, bursts, RATE)
     large = 1 << 26
@@ -378,7 +417,9 @@ def test_what_a_barrier_takes_beyond_its_messages_is_the_librarys_call() -> None
 
 
 @pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1)])
-def test_a_second_in_which_everything_is_slow_spoils_no_figure(node_of_rank: tuple[int, ...]) -> None:
+def test_a_second_in_which_everything_is_slow_spoils_no_figure(
+    node_of_rank: tuple[int, ...],
+) -> None:
     team = PlantedTeam(node_of_rank)
     asked: list[Case] = []
 
@@ -408,7 +449,12 @@ def host(cores: int = 2) -> Machine:
 
 
 def two_prices(
-    collective: str, ranks: int, size_bytes: int, algorithm: str = "", backend: str = "mpi", **changes: object
+    collective: str,
+    ranks: int,
+    size_bytes: int,
+    algorithm: str = "",
+    backend: str = "mpi",
+    **changes: object,
 ) -> tuple[float, float]:
     """Seconds with what ranks do themselves, and of messages alone."""
     case = case_of(collective, ranks, size_bytes, backend, **changes)
@@ -452,11 +498,16 @@ def test_gloo_is_priced_where_each_of_its_threads_has_a_processor(ranks: int) ->
 
 
 def test_gloo_between_hosts_is_priced_however_few_processors_there_are() -> None:
-    assert predict_host_library(case_of("all_gather", 2, LARGE), network_of((0, 1)), "", host()) is not None
+    assert (
+        predict_host_library(case_of("all_gather", 2, LARGE), network_of((0, 1)), "", host())
+        is not None
+    )
 
 
 def test_ranks_without_a_core_of_their_own_work_by_turns() -> None:
-    (two, of_two), (four, of_four) = (two_prices("all_gather", ranks, LARGE, "mpi:ring") for ranks in (2, 4))
+    (two, of_two), (four, of_four) = (
+        two_prices("all_gather", ranks, LARGE, "mpi:ring") for ranks in (2, 4)
+    )
     assert two - of_two == pytest.approx(LARGE / 2 / COPIED)
     assert four - of_four == pytest.approx(2 * LARGE / 4 / COPIED)
 

@@ -38,7 +38,9 @@ def apart(ranks: int) -> tuple[int, ...]:
         ("reduce", 4, 1, ""),
     ],
 )
-def test_open_mpis_fixed_decisions(collective: str, ranks: int, size_bytes: int, expected: str) -> None:
+def test_open_mpis_fixed_decisions(
+    collective: str, ranks: int, size_bytes: int, expected: str
+) -> None:
     assert own_choice(OPEN_MPI, collective, size_bytes, size_bytes, apart(ranks)) == expected
 
 
@@ -88,7 +90,9 @@ def test_every_table_rises_and_names_plans_that_exist() -> None:
 
 MAKERS = {f"gloo {name}": make for name, (_, make) in GLOO_PLANS.items()}
 for tables in (MPI_PLANS, TOLD_PLANS):
-    MAKERS |= {f"{name} {plan}": make for name, plans in tables.items() for plan, make in plans.items()}
+    MAKERS |= {
+        f"{name} {plan}": make for name, plans in tables.items() for plan, make in plans.items()
+    }
 
 
 @given(st.integers(1, 40), st.integers(0, 39))

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.machine import Machine, RatePoint, Rates, load_machine, machine_names, save_machine
+from ccbench.model.machine import (
+    Machine,
+    RatePoint,
+    Rates,
+    load_machine,
+    machine_names,
+    save_machine,
+)
 
 from .machines import flat, machines, refusal, toy
 
@@ -67,7 +74,10 @@ def test_a_wrong_file_is_refused_with_path_and_place(
         (b"", "is empty"),
         (b"- 1", "the file: input should be an object"),
         (b"\xff\xfe", "is not UTF-8 text; a description of a machine is JSON or YAML"),
-        (b"a: " + b"x" * (4 << 20), "is larger than 4096 KiB; a description of a machine is smaller"),
+        (
+            b"a: " + b"x" * (4 << 20),
+            "is larger than 4096 KiB; a description of a machine is smaller",
+        ),
         (b"2020-01-01", "the file: input should be an object"),
         (b"[" * 5000, "nested deeper than 64 levels"),
     ],
@@ -81,7 +91,9 @@ def test_a_file_that_is_no_machine_is_refused_in_one_line(
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(MachineError, match=r"'cpu-defualt' is not known; one of .*cpu-shared-memory"):
+    with pytest.raises(
+        MachineError, match=r"'cpu-defualt' is not known; one of .*cpu-shared-memory"
+    ):
         load_machine("cpu-defualt")
 
 
@@ -99,10 +111,15 @@ def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
         ({"peak_traffic": flat(2e9, 8e9), "reduce": flat(5e8, 4e9)}, "less than 3 x reduce"),
         ({"peak_traffic": flat(9e9, 8e9)}, "peak_traffic: all_cores lies below one_process"),
         ({"operation_seconds": 0.0}, "operation_seconds: 0, but no call is free"),
-        ({"best_flag_latency_seconds": 2e-6}, "best_flag_latency_seconds: larger than flag_latency"),
+        (
+            {"best_flag_latency_seconds": 2e-6},
+            "best_flag_latency_seconds: larger than flag_latency",
+        ),
     ],
 )
-def test_numbers_of_a_host_that_contradict_each_other_are_refused(changes: dict[str, Any], said: str) -> None:
+def test_numbers_of_a_host_that_contradict_each_other_are_refused(
+    changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(MachineError, match=said):
         replace(toy().fabric, **changes)
 
@@ -113,7 +130,10 @@ UNKNOWN = "is not a type and one of sum, prod, min, max, average"
 @pytest.mark.parametrize(
     ("key", "rate", "said"),
     [
-        *((key, 1e9, UNKNOWN) for key in ("float16", "float16 xor", "float17 sum", "sum float16", "")),
+        *(
+            (key, 1e9, UNKNOWN)
+            for key in ("float16", "float16 xor", "float17 sum", "sum float16", "")
+        ),
         *(
             ("int8 sum", rate, f"int8 sum: {rate} is not a positive")
             for rate in (0.0, -1.0, math.inf, math.nan)
@@ -125,7 +145,9 @@ def test_rates_of_types_that_cannot_be_are_refused(key: str, rate: float, said: 
         toy(arithmetic={key: rate})
 
 
-def test_a_file_without_rates_of_types_is_a_machine_and_one_with_them_says_where_from(tmp_path: Path) -> None:
+def test_a_file_without_rates_of_types_is_a_machine_and_one_with_them_says_where_from(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "toy.yaml"
     for rates in ({}, {"int8 sum": 1e9}):
         save_machine(toy(arithmetic=rates), path)

@@ -44,13 +44,17 @@ def listed(schedule: Schedule) -> Traffic:
 
 def assert_the_same(one: FabricPrices, other: FabricPrices) -> None:
     for name in ("latency", "bandwidth"):
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(one, name), getattr(other, name), rtol=1e-12, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.collective}-{row.name}")
 @given(seed=st.integers(0, 10**6), root=st.integers(0, 1000))
 @settings(max_examples=25)
-def test_patterns_cost_what_their_schedule_costs_flow_by_flow(row: Algorithm, seed: int, root: int) -> None:
+def test_patterns_cost_what_their_schedule_costs_flow_by_flow(
+    row: Algorithm, seed: int, root: int
+) -> None:
     """Both as they are read off the schedule, and as they are made directly where there is no schedule."""
     fabric = random_fabric(seed)
     name, ranks = (row.collective, row.name), fabric.ranks
@@ -62,7 +66,9 @@ def test_patterns_cost_what_their_schedule_costs_flow_by_flow(row: Algorithm, se
     expected = priced(listed(schedule), fabric)
     assert_the_same(priced(schedule, fabric), expected)
     if name in DIRECTLY:
-        assert_the_same(priced(Traffic(*name, ranks, *DIRECTLY[name](ranks, place)), fabric), expected)
+        assert_the_same(
+            priced(Traffic(*name, ranks, *DIRECTLY[name](ranks, place)), fabric), expected
+        )
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), list(PIPELINES))

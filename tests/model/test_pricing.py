@@ -62,7 +62,8 @@ def test_ranks_that_share_a_core_take_turns_on_it() -> None:
 def test_out_of_place_each_rank_also_copies_what_it_keeps() -> None:
     schedule = schedule_for("all_gather", "direct", 4)
     out, within = (
-        price(schedule, 1000, 4, toy(), in_place=in_place).predicted_seconds for in_place in (False, True)
+        price(schedule, 1000, 4, toy(), in_place=in_place).predicted_seconds
+        for in_place in (False, True)
     )
     assert out - within == pytest.approx(CALL + 4000 * COPY, rel=1e-9)
 
@@ -70,7 +71,8 @@ def test_out_of_place_each_rank_also_copies_what_it_keeps() -> None:
 def test_the_roots_own_copy_happens_while_others_pull() -> None:
     schedule = schedule_for("scatter", "direct", 4)
     out, within = (
-        price(schedule, 10**6, 4, toy(), in_place=in_place).predicted_seconds for in_place in (False, True)
+        price(schedule, 10**6, 4, toy(), in_place=in_place).predicted_seconds
+        for in_place in (False, True)
     )
     assert out == pytest.approx(within)
 
@@ -112,7 +114,9 @@ def test_a_launch_without_work_still_costs_a_call() -> None:
 @pytest.mark.parametrize("in_place", [False, True])
 def test_predict_takes_size_type_operation_and_place_from_the_case(in_place: bool) -> None:
     schedule, machine = schedule_for("all_reduce", "ring", 4), toy(arithmetic=HALF)
-    case = Case("s", "cpu", "all_reduce", "ring", "float16", "avg", 2000, 1000, 4, in_place=in_place)
+    case = Case(
+        "s", "cpu", "all_reduce", "ring", "float16", "avg", 2000, 1000, 4, in_place=in_place
+    )
     asked = {"in_place": in_place, "dtype": "float16", "op": "avg"}
     assert predict(case, machine, schedule) == price(schedule, 1000, 2, machine, **asked)
 
@@ -125,10 +129,13 @@ def test_many_sizes_at_once_cost_what_each_costs_alone() -> None:
     assert [together.prediction(i) for i in range(4)] == alone
 
 
-def difference(schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any) -> float:
+def difference(
+    schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any
+) -> float:
     """Seconds that an average takes beyond a sum."""
     total, mean = (
-        price(schedule, count, item_bytes, machine, op=op, **asked).predicted_seconds for op in ("sum", "avg")
+        price(schedule, count, item_bytes, machine, op=op, **asked).predicted_seconds
+        for op in ("sum", "avg")
     )
     return mean - total
 
@@ -200,7 +207,9 @@ def test_a_fan_in_is_the_work_of_the_slots_owner_even_where_it_is_pushed() -> No
     for fan_in, expected in ((True, [[0, 3], [0, 3]]), (False, [[0, 1], [0, 1]])):
         phase = Phase(source, zero, zero, zero, width, reduces=True, fan_in=fan_in, pushed=True)
         assert phase.executed_by_source is not fan_in
-        (load,) = step_loads(Schedule("reduce", "made-up", 4, 1, 1, (phase,), root=0), 4, in_place=True)
+        (load,) = step_loads(
+            Schedule("reduce", "made-up", 4, 1, 1, (phase,), root=0), 4, in_place=True
+        )
         assert [load.operations.tolist(), load.reduced.tolist()] == expected
 
 
@@ -212,7 +221,9 @@ def two_steps(second_source: list[int], second_slot: list[int], pushed: bool) ->
 
     first = Phase(whole(1, 2, 0), whole(0, 1, 2), whole(0, 1, 2), whole(0, 1, 2), whole(1, 1, 1))
     slots = whole(*second_slot)
-    second = Phase(whole(*second_source), whole(2, 0, 1), slots, slots, whole(1, 1, 1), pushed=pushed)
+    second = Phase(
+        whole(*second_source), whole(2, 0, 1), slots, slots, whole(1, 1, 1), pushed=pushed
+    )
     return Schedule("all_reduce", "made-up", 3, 3, 3, (first, second))
 
 
@@ -261,7 +272,9 @@ def scaled(rates: Rates, factor: float) -> Rates:
 
 
 @given(machines(), st.data(), st.floats(1.0, 10.0))
-def test_more_bandwidth_is_never_slower(machine: Machine, data: st.DataObject, factor: float) -> None:
+def test_more_bandwidth_is_never_slower(
+    machine: Machine, data: st.DataObject, factor: float
+) -> None:
     schedule = any_schedule(data)
     if schedule is None:
         return
@@ -284,7 +297,9 @@ COUNTS = (0, 1, 7, 1000, 1 << 20, 1 << 28)
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 @pytest.mark.parametrize("root", [0, 1])
-def test_compulsory_elements_agree_with_a_count_over_all_ranks(name: str, ranks: int, root: int) -> None:
+def test_compulsory_elements_agree_with_a_count_over_all_ranks(
+    name: str, ranks: int, root: int
+) -> None:
     row = COLLECTIVES[name]
     read: set[tuple[int, int]] = set()
     written = 0
@@ -311,7 +326,9 @@ def test_one_rank_has_no_bound_above_zero() -> None:
     assert bound_seconds(COLLECTIVES["all_reduce"], 1, 1024, 4, toy()) == 0.0
 
 
-@given(machines(), st.sampled_from(sorted(COLLECTIVES)), st.integers(1, 9), st.data(), st.booleans())
+@given(
+    machines(), st.sampled_from(sorted(COLLECTIVES)), st.integers(1, 9), st.data(), st.booleans()
+)
 def test_no_schedule_is_priced_below_the_bound(
     machine: Machine, name: str, ranks: int, data: st.DataObject, in_place: bool
 ) -> None:
@@ -321,6 +338,9 @@ def test_no_schedule_is_priced_below_the_bound(
         schedule = schedule_for(name, algorithm, ranks, root)
     except ScheduleError:
         return
-    dtype, op = data.draw(st.sampled_from(CPU_DTYPES)), data.draw(st.sampled_from(("sum", "max", "avg")))
+    dtype, op = (
+        data.draw(st.sampled_from(CPU_DTYPES)),
+        data.draw(st.sampled_from(("sum", "max", "avg"))),
+    )
     prices = price_sizes(schedule, COUNTS, item_bytes(dtype), machine, in_place, dtype=dtype, op=op)
     assert np.all(prices.bound <= prices.seconds * (1 + 1e-9))

@@ -15,7 +15,13 @@ from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
 from ccbench.model.context import predict_case, schedule_prediction
-from ccbench.model.group_points import cheapest, link_seconds, schedules_at_once, subset_points, subset_prices
+from ccbench.model.group_points import (
+    cheapest,
+    link_seconds,
+    schedules_at_once,
+    subset_points,
+    subset_prices,
+)
 from ccbench.model.library.constants import shipped
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.pricing import case_prices, predict
@@ -53,7 +59,9 @@ def sent(step: Step) -> list[tuple[int, ...]]:
 
 
 @given(
-    some.sampled_from([(name, algorithm) for name in COLLECTIVES for algorithm in algorithms_of(name)]),
+    some.sampled_from(
+        [(name, algorithm) for name in COLLECTIVES for algorithm in algorithms_of(name)]
+    ),
     some.integers(2, 5),
     some.integers(1, 3),
     some.randoms(use_true_random=False),
@@ -72,7 +80,9 @@ def test_every_group_sends_what_the_schedule_says_seat_by_seat(
         schedule.expanded(), placed(schedule, groups, len(ranks)).expanded(), strict=True
     ):
         expected = [
-            (group[source], group[target], *rest) for group in groups for source, target, *rest in sent(step)
+            (group[source], group[target], *rest)
+            for group in groups
+            for source, target, *rest in sent(step)
         ]
         assert sorted(expected) == sorted(sent(all_of_it))
 
@@ -114,7 +124,9 @@ def test_uneven_blocks_are_weighed_by_what_is_in_them() -> None:
     assert prices.copying[0] == pytest.approx(case.size_bytes / 1e9)
     flat = case_of(UNEVEN)
     even = case_prices(flat, MACHINE, schedule_of(flat, "direct"))
-    same = case_prices(replace(flat, traffic=str([[1] * 4] * 4)), MACHINE, schedule_of(flat, "direct"))
+    same = case_prices(
+        replace(flat, traffic=str([[1] * 4] * 4)), MACHINE, schedule_of(flat, "direct")
+    )
     assert same.seconds[0] == pytest.approx(even.seconds[0])
     assert same.bound[0] == pytest.approx(even.bound[0])
 
@@ -123,7 +135,9 @@ def test_uneven_blocks_are_weighed_by_what_is_in_them() -> None:
 def parties(draw: some.DrawFn) -> Case:
     name = draw(some.sampled_from(sorted(COLLECTIVES)))
     traffic = draw(some.sampled_from(TRAFFICS)) if name == UNEVEN else ""
-    groups = draw(some.sampled_from(("", "rank // 2", "rank % 2", "rank // 4", "[[0, 3], [5, 1], [2, 4]]")))
+    groups = draw(
+        some.sampled_from(("", "rank // 2", "rank % 2", "rank // 4", "[[0, 3], [5, 1], [2, 4]]"))
+    )
     size = draw(some.sampled_from((64, 1 << 12, 1 << 20, 1 << 27)))
     return case_of(name, 8, size, groups=groups, traffic=traffic)
 
@@ -153,7 +167,10 @@ def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_
     assert together.bound_seconds <= together.predicted_seconds * (1 + 1e-9)
     if not case.groups:
         return
-    alone = [predict(replace(case, active_group=one), machine, schedule) for one in range(len(case.members))]
+    alone = [
+        predict(replace(case, active_group=one), machine, schedule)
+        for one in range(len(case.members))
+    ]
     for one in alone:
         assert one.bound_seconds <= one.predicted_seconds * (1 + 1e-9)
         if _no_core_gains_from_others(machine):
@@ -187,7 +204,10 @@ def test_all_ranks_as_one_group_cost_what_the_schedule_does() -> None:
     whole = RankSubset((tuple(range(16)),))
     grouped = subset_prices(H100S, schedule, whole, (1 << 10, 1 << 30)).seconds
     (small, large) = subset_points(H100S, schedule, ALL_RANKS, (1 << 10, 1 << 30), "ring")
-    assert grouped.tolist() == [small.prediction.predicted_seconds, large.prediction.predicted_seconds]
+    assert grouped.tolist() == [
+        small.prediction.predicted_seconds,
+        large.prediction.predicted_seconds,
+    ]
 
 
 def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
@@ -202,7 +222,9 @@ def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
 
 
 @given(
-    machines(), parties(), some.sampled_from(("all_gather", "all_reduce on all", "broadcast on rank // 4"))
+    machines(),
+    parties(),
+    some.sampled_from(("all_gather", "all_reduce on all", "broadcast on rank // 4")),
 )
 def test_two_at_once_take_at_least_the_longer_and_at_most_one_after_the_other(
     machine: Machine, case: Case, beside: str
@@ -234,7 +256,9 @@ def test_what_shares_no_link_costs_nothing_beside(backend: str) -> None:
     assert same is not None
     assert besides.predicted_seconds == pytest.approx(alone.predicted_seconds, rel=0.02)
     assert same.predicted_seconds > 1.3 * alone.predicted_seconds
-    assert same.bottleneck.endswith("; concurrent with all_gather on rank % 8, which shares what both use")
+    assert same.bottleneck.endswith(
+        "; concurrent with all_gather on rank % 8, which shares what both use"
+    )
 
 
 def test_links_are_busy_for_what_goes_through_them() -> None:
@@ -243,7 +267,9 @@ def test_links_are_busy_for_what_goes_through_them() -> None:
     used = busy[busy > 0]
     # Each of four GPUs sends its half up once and gets one down once.
     assert len(used) == 8
-    assert used == pytest.approx(np.full(8, (1 << 19) / (450e9 * TABLE["efficiency.nvlink_hopper"])))
+    assert used == pytest.approx(
+        np.full(8, (1 << 19) / (450e9 * TABLE["efficiency.nvlink_hopper"]))
+    )
 
 
 def test_a_case_without_groups_is_of_everybody() -> None:

@@ -59,7 +59,9 @@ MESSAGE_SECONDS = 4e-7
 @pytest.mark.thinned(20)
 @pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
 @pytest.mark.parametrize("size_bytes", [0.0, 1e2, 1e4, 1e6])
-def test_a_rank_handles_its_messages_one_by_one_in_the_replay_too(row: Algorithm, size_bytes: float) -> None:
+def test_a_rank_handles_its_messages_one_by_one_in_the_replay_too(
+    row: Algorithm, size_bytes: float
+) -> None:
     """The price lacks the last message's bytes at most; ranks with few messages run ahead in the replay."""
     ranks = 8
     fabric, schedule = single_switch(ranks, WIRE), scheduled(row, ranks)
@@ -89,7 +91,9 @@ def test_a_rank_handles_its_messages_one_by_one_in_the_replay_too(row: Algorithm
     ],
     ids=lambda fabric: f"{fabric.name}-{fabric.ranks}",
 )
-def test_where_bandwidth_counts_the_replay_is_within_one_percent(row: Algorithm, fabric: Fabric) -> None:
+def test_where_bandwidth_counts_the_replay_is_within_one_percent(
+    row: Algorithm, fabric: Fabric
+) -> None:
     """Messages are large: the longest latency of a step is priced, the replay knows each one's own."""
     assert ratio(scheduled(row, fabric.ranks), fabric, 1e7) == pytest.approx(1, rel=0.01)
 
@@ -147,7 +151,9 @@ def test_the_mean_error_is_below_three_percent_in_every_family(name: str) -> Non
     assert len(errors) >= 10
     if name in WEIGHED:
         assert np.median(np.abs(errors)) < 0.03
-        assert errors.min() > -0.02, "ranks that are served first run ahead, so the price is too high"
+        assert errors.min() > -0.02, (
+            "ranks that are served first run ahead, so the price is too high"
+        )
     else:
         assert np.abs(errors).mean() < 0.03
         assert np.abs(errors).max() < 0.03

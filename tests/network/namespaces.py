@@ -71,7 +71,9 @@ class Network:
         """``command`` as it must be started from outside to run on a host."""
         return [str(self.agent), self.names[host], shlex.join(command)]
 
-    def run(self, host: int, command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, host: int, command: Sequence[str], seconds: float
+    ) -> subprocess.CompletedProcess[str]:
         """Run ``command`` on a host and wait; TimeoutExpired after ``seconds``."""
         return subprocess.run(
             self.command(host, command),
@@ -93,7 +95,9 @@ class Network:
 def _do(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise OSError(f"{shlex.join(command)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        raise OSError(
+            f"{shlex.join(command)}: {done.stderr.strip() or f'exit status {done.returncode}'}"
+        )
 
 
 def why_not() -> str:
@@ -116,7 +120,9 @@ def why_not() -> str:
 
 
 @contextmanager
-def hosts(count: int, rate_bits_per_second: float = 1e9, mtu_bytes: int = 9000) -> Iterator[Network]:
+def hosts(
+    count: int, rate_bits_per_second: float = 1e9, mtu_bytes: int = 9000
+) -> Iterator[Network]:
     """``count`` hosts on one switch, taken down at the end with everything that runs in them.
 
     Raises OSError, with the command that failed, where the kernel or the rights do not allow it.
@@ -159,9 +165,17 @@ def _plug_in(prefix: str, host: int, address: str, rate: float, mtu_bytes: int) 
     for device in ("lo", "eth0"):
         _do("ip", "-n", name, "link", "set", device, "up")
     # Not every kernel has one congestion control as its default; hosts behave alike with the oldest.
-    settings = {"tcp_congestion_control": "reno", "tcp_limit_output_bytes": int(rate / 8 * WRITTEN_SECONDS)}
+    settings = {
+        "tcp_congestion_control": "reno",
+        "tcp_limit_output_bytes": int(rate / 8 * WRITTEN_SECONDS),
+    }
     for setting, value in settings.items():
-        _do(*("ip", "netns", "exec", name), "sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{setting}")
+        _do(
+            *("ip", "netns", "exec", name),
+            "sh",
+            "-c",
+            f"echo {value} > /proc/sys/net/ipv4/{setting}",
+        )
     queue_bytes = max(10 * BURST_BYTES, int(rate / 8 * QUEUE_SECONDS))
     for namespace, device in ((name, "eth0"), (switch, port)):
         _do(
@@ -186,7 +200,9 @@ def _sweep_up() -> None:
 
 
 def _processes(namespace: str) -> list[int]:
-    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["ip", "netns", "pids", namespace], capture_output=True, text=True
+    ).stdout
     return [int(number) for number in listed.split()]
 
 
@@ -206,7 +222,9 @@ def _take_down(prefix: str) -> None:
 
 def main() -> int:
     """Run a command on host h0 of a network of its own; its exit status."""
-    parser = argparse.ArgumentParser(description="Run a command on the first of several hosts made for it.")
+    parser = argparse.ArgumentParser(
+        description="Run a command on the first of several hosts made for it."
+    )
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--rate", type=float, default=1e9, help="of a link, in bits per second")
     parser.add_argument("command", nargs="+")

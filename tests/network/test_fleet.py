@@ -15,5 +15,7 @@ pytestmark = pytest.mark.network
 @pytest.mark.skipif(GLOO.unavailable() is not None, reason=str(GLOO.unavailable()))
 @pytest.mark.usefixtures("_namespaces")
 @pytest.mark.parametrize("scenario", ["slow-host", "hang"])
-def test_what_is_planted_is_named_and_nothing_else(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_planted_is_named_and_nothing_else(
+    scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--scenario", scenario]) == 0, capsys.readouterr().out

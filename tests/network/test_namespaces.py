@@ -38,7 +38,9 @@ def listed() -> list[str]:
 def greeting(network: Network, host: int, server: int) -> str:
     """What a server on one host says to a client on another, '' when nothing gets through."""
     command = network.command(server, [sys.executable, "-c", SERVE])
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as serving:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as serving:
         assert serving.stdout is not None
         assert serving.stdout.readline() == "listening\n"
         done = network.run(host, [sys.executable, "-c", FETCH, network.names[server]], SECONDS)
@@ -55,7 +57,9 @@ def test_hosts_have_names_and_reach_each_other_by_them(network: Network) -> None
 
 def test_the_agent_hands_arguments_on_as_ssh_does(network: Network) -> None:
     done = subprocess.run(
-        [network.agent, "-x", "h1", "echo", "two  words;", "hostname"], capture_output=True, text=True
+        [network.agent, "-x", "h1", "echo", "two  words;", "hostname"],
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "two words\nh1\n"
     spaced = network.run(1, ["printf", "%s|", "two  words;", "$HOME"], SECONDS)
@@ -70,7 +74,10 @@ def test_a_cut_link_carries_nothing_until_it_is_mended(network: Network) -> None
 
 
 def test_both_ends_of_a_link_have_the_rate(network: Network) -> None:
-    for namespace, device in ((f"{network.prefix}-h0", "eth0"), (f"{network.prefix}-switch", "port0")):
+    for namespace, device in (
+        (f"{network.prefix}-h0", "eth0"),
+        (f"{network.prefix}-switch", "port0"),
+    ):
         shown = subprocess.run(
             ["tc", "-n", namespace, "qdisc", "show", "dev", device], capture_output=True, text=True
         ).stdout
@@ -105,7 +112,9 @@ def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
         "import time\nfrom tests.network.namespaces import hosts\n"
         "with hosts(1) as network:\n    print(network.prefix, flush=True)\n    time.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         prefix = owner.stdout.readline().strip()
         assert f"{prefix}-h0" in listed()
@@ -117,7 +126,17 @@ def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
 @pytest.mark.usefixtures("_namespaces")
 def test_the_command_line_gives_back_the_commands_status() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.network.namespaces", "--hosts", "1", "--", "sh", "-c", "exit 7"],
+        [
+            sys.executable,
+            "-m",
+            "tests.network.namespaces",
+            "--hosts",
+            "1",
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        ],
         env={**os.environ, "PYTHONPATH": os.getcwd()},
     )
     assert done.returncode == 7

@@ -51,19 +51,40 @@ def mpirun(network: Network) -> list[str]:
 
 
 def suite(
-    folder: Path, backend: str, sizes: str, samples: int = 10, budget: str = "20 ms", limit: str = "60 s"
+    folder: Path,
+    backend: str,
+    sizes: str,
+    samples: int = 10,
+    budget: str = "20 ms",
+    limit: str = "60 s",
 ) -> Path:
     file = folder / "between.yaml"
-    file.write_text(SUITE.format(backend=backend, sizes=sizes, samples=samples, budget=budget, limit=limit))
+    file.write_text(
+        SUITE.format(backend=backend, sizes=sizes, samples=samples, budget=budget, limit=limit)
+    )
     return file
 
 
 def ccbench(file: Path, folder: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "ccbench", "run", str(file), "-o", str(folder), "--no-report", *more]
+    return [
+        sys.executable,
+        "-m",
+        "ccbench",
+        "run",
+        str(file),
+        "-o",
+        str(folder),
+        "--no-report",
+        *more,
+    ]
 
 
 def started(network: Network, command: Sequence[str]) -> subprocess.Popen[str]:
-    variables = {AGENT_VARIABLE: str(network.agent), "PYTHONPATH": str(ROOT), **dict(as_root(os.geteuid()))}
+    variables = {
+        AGENT_VARIABLE: str(network.agent),
+        "PYTHONPATH": str(ROOT),
+        **dict(as_root(os.geteuid())),
+    }
     return subprocess.Popen(
         network.command(0, command),
         cwd=ROOT,
@@ -98,7 +119,9 @@ def check_places(folder: Path) -> None:
 
 @pytest.mark.exhaustive
 @no_gloo
-def test_a_launcher_of_the_users_own_starts_ranks_on_two_hosts(network: Network, tmp_path: Path) -> None:
+def test_a_launcher_of_the_users_own_starts_ranks_on_two_hosts(
+    network: Network, tmp_path: Path
+) -> None:
     file = suite(tmp_path, "gloo", "64 KiB")
     process = started(network, ccbench(file, tmp_path / "run", "--launch", plain("h0,h0,h1,h1")))
     text = said(process)

@@ -24,7 +24,9 @@ BYTES = 2
 
 
 def made(layout: Layout, **changed: Any) -> Strategy:
-    return Strategy(layout, **{"global_batch": B * layout.dp, "micro_batch": B, "sequence": S, **changed})
+    return Strategy(
+        layout, **{"global_batch": B * layout.dp, "micro_batch": B, "sequence": S, **changed}
+    )
 
 
 def of(shape: ModelShape, strategy: Strategy, **wanted: str) -> list[Communication]:
@@ -45,7 +47,9 @@ ROUTED = B * S * 2 * 4096 * BYTES
 IN_STAGES = made(Layout(tp=8, pp=8), global_batch=16 * B)
 
 
-def launches(said: str, shape: ModelShape, strategy: Strategy, *expected: Launch, **wanted: str) -> Any:
+def launches(
+    said: str, shape: ModelShape, strategy: Strategy, *expected: Launch, **wanted: str
+) -> Any:
     """A row: the communications of a strategy, of those that are ``wanted``."""
     return pytest.param(shape, strategy, wanted, list(expected), id=said)
 
@@ -54,128 +58,200 @@ VOLUMES = [
     # Shoeybi et al. 2019, section 3; Narayanan et al. 2021, section 3.2; Korthikanti et al. 2022.
     launches(
         "a layer has two all_reduces in each pass, embedding and head one, and the loss needs three numbers",
-        GPT, made(Layout(tp=8)),
-        ("forward", "all_reduce", STREAM, 2 * LAYERS), ("backward", "all_reduce", STREAM, 2 * LAYERS),
-        ("forward", "all_reduce", STREAM, 1), ("backward", "all_reduce", STREAM, 1),
+        GPT,
+        made(Layout(tp=8)),
+        ("forward", "all_reduce", STREAM, 2 * LAYERS),
+        ("backward", "all_reduce", STREAM, 2 * LAYERS),
+        ("forward", "all_reduce", STREAM, 1),
+        ("backward", "all_reduce", STREAM, 1),
         ("forward", "all_reduce", B * S * 4, 3),
     ),
     launches(
         "recomputation of whole layers sends half as much again in every micro-batch",
-        GPT, made(Layout(tp=8), recompute="full", global_batch=4 * B),
-        ("forward", "all_reduce", STREAM, 8 * LAYERS), ("backward", "all_reduce", STREAM, 8 * LAYERS),
-        ("backward", "all_reduce", STREAM, 8 * LAYERS), unit="layer",
+        GPT,
+        made(Layout(tp=8), recompute="full", global_batch=4 * B),
+        ("forward", "all_reduce", STREAM, 8 * LAYERS),
+        ("backward", "all_reduce", STREAM, 8 * LAYERS),
+        ("backward", "all_reduce", STREAM, 8 * LAYERS),
+        unit="layer",
     ),
     launches(
         "selective recomputation sends nothing more",
-        GPT, made(Layout(tp=8), recompute="selective"),
-        ("forward", "all_reduce", STREAM, 2 * LAYERS), ("backward", "all_reduce", STREAM, 2 * LAYERS),
+        GPT,
+        made(Layout(tp=8), recompute="selective"),
+        ("forward", "all_reduce", STREAM, 2 * LAYERS),
+        ("backward", "all_reduce", STREAM, 2 * LAYERS),
         unit="layer",
     ),
     # Once a step two LayerNorms of 2 h and two late biases of h for each layer, and one LayerNorm at the end.
     launches(
         "sequence parallelism gathers and scatters, and gathers inputs again for gradients of weights",
-        GPT, made(Layout(tp=8), sequence_parallel=True),
-        ("forward", "all_gather", STREAM, 2 * LAYERS), ("forward", "reduce_scatter", STREAM, 2 * LAYERS),
-        ("backward", "all_gather", STREAM, 2 * LAYERS), ("backward", "reduce_scatter", STREAM, 2 * LAYERS),
+        GPT,
+        made(Layout(tp=8), sequence_parallel=True),
+        ("forward", "all_gather", STREAM, 2 * LAYERS),
+        ("forward", "reduce_scatter", STREAM, 2 * LAYERS),
+        ("backward", "all_gather", STREAM, 2 * LAYERS),
+        ("backward", "reduce_scatter", STREAM, 2 * LAYERS),
         ("backward", "all_gather", STREAM, 2 * LAYERS),
         ("optimizer", "all_reduce", (6 * LAYERS + 2) * H * BYTES, 1),
-        ("forward", "reduce_scatter", STREAM, 1), ("backward", "all_gather", STREAM, 1),
-        ("forward", "all_gather", STREAM, 1), ("backward", "all_gather", STREAM, 1),
-        ("backward", "reduce_scatter", STREAM, 1), ("forward", "all_reduce", B * S * 4, 3),
+        ("forward", "reduce_scatter", STREAM, 1),
+        ("backward", "all_gather", STREAM, 1),
+        ("forward", "all_gather", STREAM, 1),
+        ("backward", "all_gather", STREAM, 1),
+        ("backward", "reduce_scatter", STREAM, 1),
+        ("forward", "all_reduce", B * S * 4, 3),
     ),
     launches("one rank sends nothing", GPT, made(Layout())),
     launches(
-        "FSDP gathers layer by layer", GPT, made(Layout(dp=8), zero_stage=3),
+        "FSDP gathers layer by layer",
+        GPT,
+        made(Layout(dp=8), zero_stage=3),
         ("forward", "all_gather", ((51200 + 2048) * H + 2 * H) * BYTES, 1),
-        ("forward", "all_gather", GPT.dense_layer_parameters * BYTES, LAYERS), phase="forward",
+        ("forward", "all_gather", GPT.dense_layer_parameters * BYTES, LAYERS),
+        phase="forward",
     ),
     # Narayanan et al. 2021, sections 2.2 and 4.1.
     launches(
         "a boundary passes a t-th forward and back for every micro-batch",
-        GPT, IN_STAGES, *BOTH_WAYS, stage="middle", phase="pipeline",
+        GPT,
+        IN_STAGES,
+        *BOTH_WAYS,
+        stage="middle",
+        phase="pipeline",
     ),
     launches(
         "an interleaved stage passes as often as it has parts",
-        GPT, made(Layout(pp=8), global_batch=16 * B, pipeline="interleaved", virtual_stages=3),
-        *[("pipeline", "send_recv", STREAM, 48)] * 2, stage="first", phase="pipeline",
+        GPT,
+        made(Layout(pp=8), global_batch=16 * B, pipeline="interleaved", virtual_stages=3),
+        *[("pipeline", "send_recv", STREAM, 48)] * 2,
+        stage="first",
+        phase="pipeline",
     ),
     launches(
         "without scatter and gather every tensor parallel rank sends all",
-        GPT, replace(IN_STAGES, scatter_gather=False), *[("pipeline", "send_recv", STREAM, 16)] * 2,
-        stage="middle", phase="pipeline",
+        GPT,
+        replace(IN_STAGES, scatter_gather=False),
+        *[("pipeline", "send_recv", STREAM, 16)] * 2,
+        stage="middle",
+        phase="pipeline",
     ),
     launches(
         "a split sequence is sent as it lies",
-        GPT, replace(IN_STAGES, sequence_parallel=True, scatter_gather=False), *BOTH_WAYS,
-        stage="middle", phase="pipeline",
+        GPT,
+        replace(IN_STAGES, sequence_parallel=True, scatter_gather=False),
+        *BOTH_WAYS,
+        stage="middle",
+        phase="pipeline",
     ),
     launches(
-        "an embedding that first and last stage share is summed", GPT, IN_STAGES,
-        *[("optimizer", "all_reduce", 51200 * H // 8 * BYTES, 1)] * 2, phase="optimizer",
+        "an embedding that first and last stage share is summed",
+        GPT,
+        IN_STAGES,
+        *[("optimizer", "all_reduce", 51200 * H // 8 * BYTES, 1)] * 2,
+        phase="optimizer",
     ),
-    launches("a head of its own is not summed", named_shape("llama-2-70b"), IN_STAGES, phase="optimizer"),
+    launches(
+        "a head of its own is not summed", named_shape("llama-2-70b"), IN_STAGES, phase="optimizer"
+    ),
     # GShard (Lepikhin et al. 2020, section 3); Switch (Fedus et al. 2021, section 2.2).
     launches(
         "a layer exchanges tokens with experts twice in each pass, and twice more if recomputed",
-        MIXTRAL, made(Layout(dp=8, ep=8), recompute="full"),
-        *[("forward", "all_to_all", ROUTED, 32)] * 2, *[("backward", "all_to_all", ROUTED, 32)] * 4,
+        MIXTRAL,
+        made(Layout(dp=8, ep=8), recompute="full"),
+        *[("forward", "all_to_all", ROUTED, 32)] * 2,
+        *[("backward", "all_to_all", ROUTED, 32)] * 4,
         axis="ep",
     ),
     launches(
-        "a capacity pads every expert's share", MIXTRAL, made(Layout(dp=8, ep=8), capacity=1.25),
-        *[("forward", "all_to_all", ROUTED * 5 // 4, 32)] * 2, axis="ep", phase="forward",
+        "a capacity pads every expert's share",
+        MIXTRAL,
+        made(Layout(dp=8, ep=8), capacity=1.25),
+        *[("forward", "all_to_all", ROUTED * 5 // 4, 32)] * 2,
+        axis="ep",
+        phase="forward",
     ),
     launches(
         # 200 rows x 1.01 / 8 = 25.25
-        "padding is a whole number of places", MIXTRAL, Strategy(Layout(dp=8, ep=8), 8, 100, capacity=1.01),
-        *[("forward", "all_to_all", 8 * 26 * 4096 * BYTES, 32)] * 2, axis="ep", phase="forward",
+        "padding is a whole number of places",
+        MIXTRAL,
+        Strategy(Layout(dp=8, ep=8), 8, 100, capacity=1.01),
+        *[("forward", "all_to_all", 8 * 26 * 4096 * BYTES, 32)] * 2,
+        axis="ep",
+        phase="forward",
     ),
     launches(
-        "uneven traffic is of the same tokens", MIXTRAL, made(Layout(dp=8, ep=8), traffic="zipf:1.20"),
-        *[("forward", "all_to_all_v", ROUTED, 32)] * 2, traffic="zipf:1.2", phase="forward",
+        "uneven traffic is of the same tokens",
+        MIXTRAL,
+        made(Layout(dp=8, ep=8), traffic="zipf:1.20"),
+        *[("forward", "all_to_all_v", ROUTED, 32)] * 2,
+        traffic="zipf:1.2",
+        phase="forward",
     ),
     launches(
         "tensor parallel ranks send each their part of the tokens, and whole experts gather none",
-        MIXTRAL, made(Layout(tp=2, dp=4, ep=8, etp=1), sequence_parallel=True),
-        *[("forward", "all_to_all", ROUTED // 2, 32)] * 2, phase="forward", stage="only", axis="ep",
+        MIXTRAL,
+        made(Layout(tp=2, dp=4, ep=8, etp=1), sequence_parallel=True),
+        *[("forward", "all_to_all", ROUTED // 2, 32)] * 2,
+        phase="forward",
+        stage="only",
+        axis="ep",
     ),
     # The busiest gathers half of all tokens instead of an eighth.
     *[
         launches(
             f"tensor parallel experts gather tokens and add up outputs, traffic {traffic!r}",
-            MIXTRAL, made(Layout(tp=2, dp=8, ep=8), sequence_parallel=True, traffic=traffic),
+            MIXTRAL,
+            made(Layout(tp=2, dp=8, ep=8), sequence_parallel=True, traffic=traffic),
             ("forward", "all_gather", busiest * ROUTED, 32),
-            ("forward", "reduce_scatter", busiest * ROUTED, 32), axis="etp", phase="forward",
+            ("forward", "reduce_scatter", busiest * ROUTED, 32),
+            axis="etp",
+            phase="forward",
         )
         for traffic, busiest in (("", 1), ("hot:0.5", 4))
     ],
     # Liu et al. 2023, section 3: blocks of c tokens and d numbers, keys and values; back their gradients too.
     launches(
-        "a ring passes 4 c d bytes each time", GPT, made(Layout(cp=8)),
+        "a ring passes 4 c d bytes each time",
+        GPT,
+        made(Layout(cp=8)),
         ("forward", "send_recv", 4 * (B * S // 8) * H, 7 * LAYERS),
-        *[("backward", "send_recv", 4 * (B * S // 8) * H, 7 * LAYERS)] * 2, axis="cp",
+        *[("backward", "send_recv", 4 * (B * S // 8) * H, 7 * LAYERS)] * 2,
+        axis="cp",
     ),
     launches(
-        "fewer heads of keys and values pass less", LLAMA, made(Layout(cp=8)),
-        ("forward", "send_recv", 2 * B * S // 8 * 8 * 128 * BYTES, 7 * 32), axis="cp", phase="forward",
+        "fewer heads of keys and values pass less",
+        LLAMA,
+        made(Layout(cp=8)),
+        ("forward", "send_recv", 2 * B * S // 8 * 8 * 128 * BYTES, 7 * 32),
+        axis="cp",
+        phase="forward",
     ),
     # Grattafiori et al. 2024, section 3.3.2: all keys and values on every rank.
     launches(
-        "gathering brings all keys and values at once", LLAMA, made(Layout(cp=8), context_kind="all_gather"),
-        ("forward", "all_gather", 2 * B * S * 8 * 128 * BYTES, 32), axis="cp", phase="forward",
+        "gathering brings all keys and values at once",
+        LLAMA,
+        made(Layout(cp=8), context_kind="all_gather"),
+        ("forward", "all_gather", 2 * B * S * 8 * 128 * BYTES, 32),
+        axis="cp",
+        phase="forward",
     ),
     # Jacobs et al. 2023, section 3.2: 3 N h for queries, keys and values, N h for outputs.
     launches(
-        "ulysses sends 4 N h / p in each pass", GPT, made(Layout(cp=8), context_kind="ulysses"),
+        "ulysses sends 4 N h / p in each pass",
+        GPT,
+        made(Layout(cp=8), context_kind="ulysses"),
         *[("forward", "all_to_all", STREAM // 8, times * LAYERS) for times in (1, 2, 1)],
-        *[("backward", "all_to_all", STREAM // 8, times * LAYERS) for times in (1, 2, 1)], axis="cp",
+        *[("backward", "all_to_all", STREAM // 8, times * LAYERS) for times in (1, 2, 1)],
+        axis="cp",
     ),
     launches(
         "ulysses repeats heads that are fewer than ranks",
-        LLAMA, made(Layout(cp=16), context_kind="ulysses"),
-        ("forward", "all_to_all", B * S // 16 * 16 * 128 * BYTES, 2 * 32), purpose="keys and values",
+        LLAMA,
+        made(Layout(cp=16), context_kind="ulysses"),
+        ("forward", "all_to_all", B * S // 16 * 16 * 128 * BYTES, 2 * 32),
+        purpose="keys and values",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("shape", "strategy", "wanted", "expected"), VOLUMES)
@@ -189,8 +265,9 @@ def test_a_step_launches(
 def test_only_inputs_gathered_again_hide_behind_computing_unless_it_is_asked_for() -> None:
     split = made(Layout(tp=8), sequence_parallel=True)
     assert {one.purpose for one in of(GPT, split, axis="tp") if one.can_hide} == {
-        "inputs for gradients of weights", "inputs of head again",
-    }  # fmt: skip
+        "inputs for gradients of weights",
+        "inputs of head again",
+    }
     assert all(one.can_hide for one in of(GPT, made(Layout(cp=8)), axis="cp"))
 
 
@@ -232,10 +309,16 @@ def test_buckets_are_full_but_for_the_last() -> None:
     assert 0 < rest.size_bytes < full.size_bytes
 
 
-@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3), st.booleans())
-def test_all_ranks_together_reduce_every_parameter(tp: int, pp: int, stage: int, tied: bool) -> None:
+@given(
+    st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3), st.booleans()
+)
+def test_all_ranks_together_reduce_every_parameter(
+    tp: int, pp: int, stage: int, tied: bool
+) -> None:
     """What tensor parallel ranks and first and last stage hold twice comes on top."""
-    shape = make_shape({"layers": 8, "hidden": 64, "heads": 8, "vocabulary": 96, "tied_embeddings": tied})
+    shape = make_shape(
+        {"layers": 8, "hidden": 64, "heads": 8, "vocabulary": 96, "tied_embeddings": tied}
+    )
     strategy = made(Layout(tp=tp, pp=pp, dp=2), zero_stage=stage, global_batch=2 * B)
     stages = {"only": 1, "first": 1, "middle": pp - 2, "last": 1}
     reduced = sum(
@@ -304,7 +387,8 @@ def test_experts_gradients_are_reduced_over_ranks_that_hold_the_same() -> None:
 
 @pytest.mark.parametrize("kind", CONTEXT_KINDS)
 @pytest.mark.parametrize(
-    ("recompute", "fused", "again"), [("selective", False, 1), ("full", False, 1), ("selective", True, 0)]
+    ("recompute", "fused", "again"),
+    [("selective", False, 1), ("full", False, 1), ("selective", True, 0)],
 )
 def test_what_attention_recomputes_it_communicates_again(
     kind: str, recompute: str, fused: bool, again: int
@@ -339,9 +423,15 @@ def test_every_communication_is_a_collective_of_a_group_of_the_layout(
     if not shape.experts:
         layout = Layout(tp=layout.tp, cp=layout.cp, dp=layout.dp, pp=layout.pp)
     strategy = Strategy(
-        layout, 32, 4096, zero_stage=stage, recompute=recompute, context_kind=context,
-        traffic=traffic, sequence_parallel=True,
-    )  # fmt: skip
+        layout,
+        32,
+        4096,
+        zero_stage=stage,
+        recompute=recompute,
+        context_kind=context,
+        traffic=traffic,
+        sequence_parallel=True,
+    )
     for one in communications(shape, strategy):
         shared = one.purpose == "gradients of the shared embedding"
         assert one.ranks == (2 if shared else layout.size(one.axis)) > 1

@@ -69,7 +69,9 @@ def test_what_nvidia_publishes_now_counts_attention_without_what_is_masked(
     name: str, tokens_per_second: int, tflops: int
 ) -> None:
     published = tflops * 1e12 / tokens_per_second
-    assert model_flops(named_shape(name), 1, 8192, causal=0.5) / 8192 == pytest.approx(published, rel=1e-3)
+    assert model_flops(named_shape(name), 1, 8192, causal=0.5) / 8192 == pytest.approx(
+        published, rel=1e-3
+    )
     assert model_flops(named_shape(name), 1, 8192) / 8192 > 1.05 * published
 
 
@@ -98,9 +100,13 @@ def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settin
     )
     turns = []
     for holding in holdings(shape, strategy):
-        computing = sum(seconds_of(part, A100, Efficiency()) for part in stage_work(shape, strategy, holding))
+        computing = sum(
+            seconds_of(part, A100, Efficiency()) for part in stage_work(shape, strategy, holding)
+        )
         exposed = sum(
-            one.total_bytes * collective(one.collective).bus_factor(one.ranks) / strategy.micro_batches
+            one.total_bytes
+            * collective(one.collective).bus_factor(one.ranks)
+            / strategy.micro_batches
             for one in communications(shape, strategy)
             if one.axis == "tp" and one.stage == holding.kind and not one.can_hide
         )
@@ -113,21 +119,35 @@ def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settin
     ("name", "sequences", "layout", "parts", "percent", "selective", "recomputed"), PUBLISHED
 )
 def test_published_steps_come_out_with_bubble_and_exposed_communication(
-    name: str, sequences: int, layout: Layout, parts: int, percent: float, selective: float, recomputed: float
+    name: str,
+    sequences: int,
+    layout: Layout,
+    parts: int,
+    percent: float,
+    selective: float,
+    recomputed: float,
 ) -> None:
     flops = model_flops(named_shape(name), sequences, 2048)
-    assert 100 * utilization(flops, selective, layout.ranks, A100) == pytest.approx(percent, abs=0.2)
-    saved = step_seconds(name, sequences, layout, parts, sequence_parallel=True, recompute="selective")
+    assert 100 * utilization(flops, selective, layout.ranks, A100) == pytest.approx(
+        percent, abs=0.2
+    )
+    saved = step_seconds(
+        name, sequences, layout, parts, sequence_parallel=True, recompute="selective"
+    )
     assert saved == pytest.approx(selective, rel=0.045)
     full = step_seconds(name, sequences, layout, parts, recompute="full")
     assert full == pytest.approx(recomputed, rel=0.045)
 
 
 @given(
-    st.sampled_from([*GPTS, "mixtral-8x7b", "llama-3-70b"]), st.sampled_from([1, 2, 4, 8]),
-    st.sampled_from([1, 8]), st.sampled_from(["none", "selective", "full"]),
-)  # fmt: skip
-def test_ranks_together_compute_what_the_step_computes(name: str, tp: int, pp: int, recompute: str) -> None:
+    st.sampled_from([*GPTS, "mixtral-8x7b", "llama-3-70b"]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 8]),
+    st.sampled_from(["none", "selective", "full"]),
+)
+def test_ranks_together_compute_what_the_step_computes(
+    name: str, tp: int, pp: int, recompute: str
+) -> None:
     shape = named_shape(name)
     pp = pp if shape.layers % pp == 0 else 1
     dense = {"sequence_parallel": True, "fused_attention": False, "recompute": recompute}
@@ -155,7 +175,11 @@ def test_attention_that_is_not_fused_moves_its_scores_and_computes_all_of_them()
     shape = named_shape("gpt3-175b")
     fused, plain, dropped = (
         attention_work(shape, made(Layout(tp=8), **settings))
-        for settings in ({}, {"fused_attention": False}, {"fused_attention": False, "dropout": True})
+        for settings in (
+            {},
+            {"fused_attention": False},
+            {"fused_attention": False, "dropout": True},
+        )
     )
     assert fused.fused_flops == fused.attention_flops == plain.attention_flops
     assert plain.fused_flops == 0
@@ -197,7 +221,9 @@ def test_times_add_up_from_stated_rates() -> None:
 def test_a_product_as_narrow_as_the_efficiency_says_takes_twice_as_long() -> None:
     balance = A100.peak("bfloat16") / A100.memory_bytes_per_second
     wide, narrow = (
-        seconds_of(product(2048, 8192, width, 2), A100, Efficiency(narrow=4000 / balance * (width == 4000)))
+        seconds_of(
+            product(2048, 8192, width, 2), A100, Efficiency(narrow=4000 / balance * (width == 4000))
+        )
         for width in (4000.0, 4001.0)
     )
     assert wide == pytest.approx(2 * narrow, rel=1e-3)
@@ -215,7 +241,9 @@ def test_a_sharded_optimizer_updates_its_share() -> None:
 def test_narrower_parts_take_longer_than_their_share(tp: int) -> None:
     shape = named_shape("gpt3-175b")
     whole, half = (
-        seconds_of(layer_work(shape, made(Layout(tp=ranks), sequence_parallel=True)), A100, Efficiency())
+        seconds_of(
+            layer_work(shape, made(Layout(tp=ranks), sequence_parallel=True)), A100, Efficiency()
+        )
         for ranks in (tp, 2 * tp)
     )
     assert whole / 2 < half < whole
@@ -233,7 +261,9 @@ def test_tokens_that_experts_have_no_place_for_count_for_nothing() -> None:
     # Padding is no work that anybody asked for.
     assert model_flops(mixtral, 8, 2048, capacity=1.25) == model_flops(mixtral, 8, 2048)
     strategy = made(Layout(dp=8, ep=8), capacity=0.125)
-    ((forward, backward),) = (stage_work(mixtral, strategy, one) for one in holdings(mixtral, strategy))
+    ((forward, backward),) = (
+        stage_work(mixtral, strategy, one) for one in holdings(mixtral, strategy)
+    )
     computed = 8 * strategy.micro_batches * (forward.flops + backward.matrix_flops)
     computed += 8 * strategy.micro_batches * 2 * forward.attention_flops
     assert step_flops(mixtral, strategy) == pytest.approx(computed, rel=1e-3)

@@ -19,7 +19,8 @@ MOE = START.replace("gpt3-175b", "mixtral-8x7b")
 
 def test_a_plan_keeps_what_it_says() -> None:
     plan = read_plan(
-        START + "nodes: 4\nnetwork: ib-ndr-400x8\nlayout: {tp: 8, pp: 2}\nzero: 1\ngradient_dtype: float32\n"
+        START
+        + "nodes: 4\nnetwork: ib-ndr-400x8\nlayout: {tp: 8, pp: 2}\nzero: 1\ngradient_dtype: float32\n"
         "bucket: 100 MiB\noverlap: {tensor: true, pipeline: false}\nefficiency: 70%\ndevice: a100\n"
     )
     assert plan.shape is not None
@@ -73,7 +74,9 @@ def test_a_search_keeps_to_what_is_named() -> None:
     assert read_plan(START + "search: {tp: [2, 4, 2]}\n").wanted == {"tp": (2, 4)}
 
 
-GRADIENTS = "gradients: {{layers: {layers}, per_layer: 1, compute: {compute}, communicate: 2 ms{more}}}"
+GRADIENTS = (
+    "gradients: {{layers: {layers}, per_layer: 1, compute: {compute}, communicate: 2 ms{more}}}"
+)
 MISTAKES = [
     ("# nothing", "plan: is empty; write at least model, machine, layout and global_batch"),
     ("machine: x", "plan:1: model: is missing"),
@@ -84,7 +87,10 @@ MISTAKES = [
         "model: {layers: 99999999, hidden: 8, heads: 1, vocabulary: 9}",
         "layers is 99999999; write at most 10000",
     ),
-    ("model: {layers: 4, hidden: 8, heads: 1, vocabulary: 9, positions: -5}", "write 0 for none, or more"),
+    (
+        "model: {layers: 4, hidden: 8, heads: 1, vocabulary: 9, positions: -5}",
+        "write 0 for none, or more",
+    ),
     (GRADIENTS.format(layers=2, compute="1", more=""), "write '1 s' or '1 ms'"),
     (
         GRADIENTS.format(layers=2, compute="1 ms", more=", startup: 3 ms"),
@@ -104,7 +110,10 @@ WRONG_KEYS = [
     ("layout: {tp: 8, qq: 3}", "layout.qq: unknown key"),
     ("layout: {tp: many}", "layout.tp: 'many' is not a whole number from 1 on"),
     ("layout: 7", "layout: 7 is not a layout"),
-    ("layout: serch", "layout: 'serch' is no layout; write axes with sizes, such as tp2-dp4-pp2 or search"),
+    (
+        "layout: serch",
+        "layout: 'serch' is no layout; write axes with sizes, such as tp2-dp4-pp2 or search",
+    ),
     ("layouts: []", "layouts: [] is not a list"),
     ("layouts: [tp8]\nlayout: tp8", "layouts: beside layout"),
     ("layouts: [{tp: 8}, {tp: 8}]", "layouts[1]: has the name of an earlier one, 'tp8'"),
@@ -147,10 +156,14 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         load_plan(tmp_path / "no.yaml")
 
 
-def test_a_plan_that_ships_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_ships_goes_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load_plan("gpt3").shape is not None
     monkeypatch.chdir(tmp_path)
-    Path("gpt3").write_text("gradients: {layers: 1, per_layer: 1, compute: 1 ms, communicate: 1 ms}")
+    Path("gpt3").write_text(
+        "gradients: {layers: 1, per_layer: 1, compute: 1 ms, communicate: 1 ms}"
+    )
     assert load_plan("gpt3").gradients is not None
 
 
@@ -165,12 +178,16 @@ def test_every_plan_that_ships_is_read(path: Path) -> None:
 
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.sampled_from(sorted(PlanKeys.model_fields)), _values, min_size=1, max_size=5))
+@given(
+    st.dictionaries(st.sampled_from(sorted(PlanKeys.model_fields)), _values, min_size=1, max_size=5)
+)
 def test_whatever_stands_in_a_plan_ends_in_a_plan_or_one_line(tree: dict[str, object]) -> None:
     said = "plan"
     try:

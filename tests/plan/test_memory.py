@@ -31,7 +31,9 @@ B, S, H, HEADS = 4, 2048, 12288, 96
 
 def made(layout: Layout, **changed: Any) -> Strategy:
     asked = {"global_batch": B * layout.dp, "micro_batch": B, "sequence": S, **changed}
-    return Strategy(layout, fused_attention=asked.pop("fused_attention", False), dropout=True, **asked)
+    return Strategy(
+        layout, fused_attention=asked.pop("fused_attention", False), dropout=True, **asked
+    )
 
 
 SCORES = 5 * HEADS * S * S * B
@@ -61,9 +63,17 @@ def test_a_layer_keeps_as_many_bytes_as_published(
 @pytest.mark.parametrize(
     ("sequences", "pipeline", "stage", "held"),
     # Korthikanti et al. 2022, section 4.2.3: as many as stages follow; Huang et al. 2019: all.
-    [(64, "1f1b", 0, 8), (64, "1f1b", 3, 5), (64, "1f1b", 7, 1), (3, "1f1b", 0, 3), (64, "gpipe", 5, 64)],
+    [
+        (64, "1f1b", 0, 8),
+        (64, "1f1b", 3, 5),
+        (64, "1f1b", 7, 1),
+        (3, "1f1b", 0, 3),
+        (64, "gpipe", 5, 64),
+    ],
 )
-def test_stages_hold_micro_batches_in_flight(sequences: int, pipeline: str, stage: int, held: int) -> None:
+def test_stages_hold_micro_batches_in_flight(
+    sequences: int, pipeline: str, stage: int, held: int
+) -> None:
     assert parts_in_flight(Strategy(Layout(pp=8), sequences, 8, pipeline=pipeline), stage) == held
 
 
@@ -71,7 +81,9 @@ def test_stages_hold_micro_batches_in_flight(sequences: int, pipeline: str, stag
 def test_interleaving_holds_1_plus_p_minus_1_over_pm_times_all_layers(parts: int) -> None:
     strategy = Strategy(Layout(pp=8), 64, 8, pipeline="interleaved", virtual_stages=parts)
     layers_of_a_part = 96 / (8 * parts)
-    assert parts_in_flight(strategy, 0) * layers_of_a_part == pytest.approx(96 * (1 + 7 / (8 * parts)))
+    assert parts_in_flight(strategy, 0) * layers_of_a_part == pytest.approx(
+        96 * (1 + 7 / (8 * parts))
+    )
 
 
 def test_the_first_stage_of_1f1b_keeps_all_layers() -> None:
@@ -132,7 +144,10 @@ def test_four_models_fit_80_gb_only_split_and_recomputed(
     plain, saved = cut(), cut(sequence_parallel=True, recompute="selective")
     assert largest_memory(shape, saved).total_bytes <= a100.memory_bytes
     assert largest_memory(shape, plain).total_bytes > a100.memory_bytes
-    shrunk = largest_memory(shape, plain).activation_bytes / largest_memory(shape, saved).activation_bytes
+    shrunk = (
+        largest_memory(shape, plain).activation_bytes
+        / largest_memory(shape, saved).activation_bytes
+    )
     assert 4.5 < shrunk < 6.5
 
 
@@ -149,7 +164,10 @@ def test_a_higher_stage_or_more_recomputation_never_keeps_more_of_what_it_saves(
 
     def most(stage: int, recompute: str) -> tuple[int, int]:
         strategy = made(
-            Layout(tp=tp, pp=pp, dp=4), zero_stage=stage, recompute=recompute, sequence_parallel=split
+            Layout(tp=tp, pp=pp, dp=4),
+            zero_stage=stage,
+            recompute=recompute,
+            sequence_parallel=split,
         )
         of = memory_of(shape, strategy)[0]
         return of.parameter_bytes + of.gradient_bytes + of.optimizer_bytes, of.activation_bytes
@@ -206,7 +224,11 @@ def test_a_vocabulary_is_filled_up_until_it_divides() -> None:
 def test_of_stages_in_the_middle_the_fullest_counts() -> None:
     shape = named_shape("deepseek-v3")
     first, middle, last = holdings(shape, uneven(Layout(pp=16)))
-    assert [(held.layers, held.moe_layers) for held in (first, middle, last)] == [(3, 0), (4, 4), (3, 3)]
+    assert [(held.layers, held.moe_layers) for held in (first, middle, last)] == [
+        (3, 0),
+        (4, 4),
+        (3, 3),
+    ]
 
 
 @given(st.sampled_from([2, 4, 8]), st.booleans(), st.booleans())
@@ -214,7 +236,9 @@ def test_stages_together_hold_the_model(stages: int, tied: bool, biases: bool) -
     sizes = {"layers": 8, "hidden": 64, "heads": 8, "vocabulary": 96, "positions": 16}
     shape = make_shape({**sizes, "tied_embeddings": tied, "biases": biases})
     counts = {"first": 1, "middle": stages - 2, "last": 1}
-    held = sum(one.parameters * counts[one.kind] for one in holdings(shape, uneven(Layout(pp=stages))))
+    held = sum(
+        one.parameters * counts[one.kind] for one in holdings(shape, uneven(Layout(pp=stages)))
+    )
     assert held == shape.parameters + (96 * 64 if tied else 0)
 
 
@@ -225,7 +249,13 @@ def test_a_device_is_found_by_its_name_and_by_what_machines_call_it() -> None:
 @pytest.mark.parametrize(
     ("name", "tflops", "gigabytes"),
     # Data sheets, without sparsity.
-    [("v100", 125, 32), ("a100", 312, 80), ("h100", 989, 80), ("h200", 989, 141), ("mi300x", 1307, 192)],
+    [
+        ("v100", 125, 32),
+        ("a100", 312, 80),
+        ("h100", 989, 80),
+        ("h200", 989, 141),
+        ("mi300x", 1307, 192),
+    ],
 )
 def test_rates_are_those_of_the_data_sheets(name: str, tflops: float, gigabytes: int) -> None:
     device = named_device(name)
@@ -244,7 +274,9 @@ def test_devices_are_plausible_and_have_sources() -> None:
 
 
 def test_models_belong_to_one_device() -> None:
-    models = [model for device in named_devices().values() for model in (device.name, *device.models)]
+    models = [
+        model for device in named_devices().values() for model in (device.name, *device.models)
+    ]
     assert len(models) == len(set(models))
 
 
@@ -268,7 +300,9 @@ def test_an_unknown_device_is_told_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(("name", "tied"), [("llama-2-70b", 0), ("gpt3-175b", 51200 * 12288)])
-def test_the_ends_hold_embedding_and_head_and_of_a_tied_one_two_copies(name: str, tied: int) -> None:
+def test_the_ends_hold_embedding_and_head_and_of_a_tied_one_two_copies(
+    name: str, tied: int
+) -> None:
     shape = named_shape(name)
     first, middle, last = holdings(shape, uneven(Layout(pp=8)))
     embedding = shape.vocabulary * shape.hidden

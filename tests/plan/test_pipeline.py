@@ -58,9 +58,13 @@ def test_without_a_stated_start_up_both_ends_are_told_after_the_577152_ms_in_ser
 
 
 @given(
-    st.integers(1, 20), st.integers(1, 6), st.floats(1e-6, 1), st.floats(1e-6, 1), st.floats(0, 1),
+    st.integers(1, 20),
+    st.integers(1, 6),
+    st.floats(1e-6, 1),
+    st.floats(1e-6, 1),
+    st.floats(0, 1),
     st.integers(1, 130),
-)  # fmt: skip
+)
 def test_a_step_in_buckets_is_between_the_longer_of_its_parts_and_their_sum(
     layers: int, per_layer: int, compute: float, communicate: float, share: float, bucket: int
 ) -> None:
@@ -83,7 +87,9 @@ def test_a_queue_sends_one_after_the_other_and_nothing_before_it_is_ready(
 
 
 @given(st.integers(1, 60), _seconds, _seconds)
-def test_the_closed_form_of_even_buckets_is_the_queue(count: int, taken: float, computing: float) -> None:
+def test_the_closed_form_of_even_buckets_is_the_queue(
+    count: int, taken: float, computing: float
+) -> None:
     behind = max(0.0, gradients_sent(count, taken, computing)[-1].end_seconds - computing)
     assert even_gradients_exposed(count, taken, computing) == pytest.approx(behind, abs=1e-9)
 
@@ -118,7 +124,9 @@ def end_of(pipeline: Pipeline) -> float:
     return max(one.end_seconds for one in simulate(pipeline))
 
 
-@pytest.mark.parametrize(("stages", "micro_batches", "chunks"), [(4, 8, 1), (4, 8, 2), (8, 64, 4), (1, 5, 1)])
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "chunks"), [(4, 8, 1), (4, 8, 2), (8, 64, 4), (1, 5, 1)]
+)
 def test_the_bubble_is_the_published_share(stages: int, micro_batches: int, chunks: int) -> None:
     # Narayanan et al. 2021, sections 2.2.1 and 2.2.2: (p - 1) / m of the computing, and a v-th of that.
     pipeline = alike(stages, micro_batches, chunks)
@@ -132,9 +140,14 @@ _rates = st.floats(0.1, 10)
 
 
 @given(
-    st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), _rates, _rates, st.floats(1.0, 1.5),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    _rates,
+    _rates,
+    st.floats(1.0, 1.5),
     st.booleans(),
-)  # fmt: skip
+)
 def test_without_messages_the_closed_form_is_what_the_simulation_finds(
     stages: int, rounds: int, chunks: int, forward: float, backward: float, last: float, gpipe: bool
 ) -> None:

@@ -86,7 +86,9 @@ def test_measured_points_replace_predictions_of_the_same_thing(tmp_path: Path) -
 
 
 def test_groups_of_a_run_stand_for_groups_of_a_layout(tmp_path: Path) -> None:
-    points = measured_points([load_run(run_with(tmp_path / "run", (2**20, 1e-3), groups="rank // 4"))])
+    points = measured_points(
+        [load_run(run_with(tmp_path / "run", (2**20, 1e-3), groups="rank // 4"))]
+    )
     assert points.seconds(("all_reduce", 4, 1, ""), 2**20) == pytest.approx(1e-3, rel=0.05)
     across = run_with(tmp_path / "across", (2**20, 1e-3), groups="rank % 2", nodes=2)
     assert list(measured_points([load_run(across)]).curves) == [("all_reduce", 4, 2, "")]
@@ -123,7 +125,9 @@ def test_what_was_not_measured_or_not_as_a_step_has_it_is_refused(
 ) -> None:
     with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
         made.write(replace(measured(rank_samples_seconds=()), **change), None, 0.95)
-    complaint = "its times come from a model" if "simulated" in change else "holds no measured collective"
+    complaint = (
+        "its times come from a model" if "simulated" in change else "holds no measured collective"
+    )
     with pytest.raises(UsageError, match=complaint):
         measured_points([load_run(tmp_path / "run")])
 
@@ -139,9 +143,15 @@ def test_nothing_is_extrapolated_from_measured_points() -> None:
 
 @pytest.mark.parametrize(
     ("layout", "axis"),
-    [(Layout(tp=2, dp=3, pp=4), "tp"), (Layout(tp=3, dp=8, pp=2), "pp"), (Layout(tp=12, dp=2), "dp")],
+    [
+        (Layout(tp=2, dp=3, pp=4), "tp"),
+        (Layout(tp=3, dp=8, pp=2), "pp"),
+        (Layout(tp=12, dp=2), "dp"),
+    ],
 )
-def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(layout: Layout, axis: str) -> None:
+def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(
+    layout: Layout, axis: str
+) -> None:
     # The nodes cut other axes of these layouts, so that no rule says how the groups of this one stand.
     cluster = open_cluster("hgx-h100", layout.ranks // 8, "ib-ndr-400x8")
     with pytest.raises(UsageError, match="cuts"):
@@ -149,7 +159,9 @@ def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(layout: L
     groups = layout.groups(axis)
     for collective in ("all_reduce", "all_to_all"):
         (listed,) = group_points(cluster, groups, LibraryRequest(collective, (GIB,)))
-        asked = Communication(axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only")
+        asked = Communication(
+            axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only"
+        )
         found = Prices(cluster).price(layout, asked)
         assert found.seconds == pytest.approx(listed.prediction.predicted_seconds)
         assert found.nodes == max(len({rank // 8 for rank in group}) for group in groups)

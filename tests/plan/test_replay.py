@@ -24,7 +24,11 @@ def step_of(result: Replay) -> StepTime:
 
 def taken_apart(made: Trace, seconds: float | None = None) -> Replay:
     found = fold(made)
-    alone = {} if seconds is None else {one.case: Alone(measured_seconds=seconds) for one in found.cases}
+    alone = (
+        {}
+        if seconds is None
+        else {one.case: Alone(measured_seconds=seconds) for one in found.cases}
+    )
     return replay(made, found, alone, "measured" if alone else "")
 
 
@@ -84,7 +88,12 @@ def test_the_parts_add_up_and_clocks_change_nothing(
 ) -> None:
     def parts(made: Trace) -> list[float]:
         step = step_of(taken_apart(made, seconds=transfer / 2))
-        found = (step.waiting_seconds, step.competing_seconds, step.slower_seconds, step.wire_seconds)
+        found = (
+            step.waiting_seconds,
+            step.competing_seconds,
+            step.slower_seconds,
+            step.wire_seconds,
+        )
         told = [one for one in found if one is not None]
         assert sum(told) == pytest.approx(step.communication_seconds)
         assert step.exposed_seconds is not None
@@ -94,7 +103,9 @@ def test_the_parts_add_up_and_clocks_change_nothing(
 
     plain = parts(job(3, transfer, late))
     assert len(plain) == 4
-    assert parts(job(3, transfer, late, clock=lambda rank: clocks[rank])) == pytest.approx(plain, abs=1e-6)
+    assert parts(job(3, transfer, late, clock=lambda rank: clocks[rank])) == pytest.approx(
+        plain, abs=1e-6
+    )
 
 
 def test_of_one_rank_waiting_is_not_guessed() -> None:
@@ -109,7 +120,9 @@ def test_of_one_rank_waiting_is_not_guessed() -> None:
 def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -> None:
     made = job(late={2: 0.030})
     apart = [
-        replace(one, group=ProcessGroup("9", 2, (0, 7)), input_bytes=64, output_bytes=64, stream="21")
+        replace(
+            one, group=ProcessGroup("9", 2, (0, 7)), input_bytes=64, output_bytes=64, stream="21"
+        )
         for one in made.communications
         if one.rank == 0
     ]
@@ -118,13 +131,18 @@ def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -
     assert step.waiting_seconds == pytest.approx(0.0225)
     assert step.untold_seconds == pytest.approx(0.040 / 4)
     parts = (step.waiting_seconds, step.competing_seconds, step.slower_seconds, step.wire_seconds)
-    assert sum(one or 0.0 for one in parts) + step.untold_seconds == pytest.approx(step.communication_seconds)
-    assert "10 ms are of collectives that one rank alone recorded, with its waiting" in result.verdict
+    assert sum(one or 0.0 for one in parts) + step.untold_seconds == pytest.approx(
+        step.communication_seconds
+    )
+    assert (
+        "10 ms are of collectives that one rank alone recorded, with its waiting" in result.verdict
+    )
     alone = replace(
         made, communications=(*apart, replace(apart[0], rank=1, group=ProcessGroup("9", 2, (1, 6))))
     )
     assert (
-        "nobody can say what is waiting: of each collective one rank alone was" in taken_apart(alone).verdict
+        "nobody can say what is waiting: of each collective one rank alone was"
+        in taken_apart(alone).verdict
     )
 
 
@@ -138,8 +156,12 @@ def test_calls_that_are_no_case_compete_too() -> None:
 
 def test_what_if_and_the_step_are_means_over_the_same_ranks() -> None:
     made = job()
-    half = [one for one in made.communications if one.rank in (0, 1)]  # others are recorded, and silent
-    untimed = [replace(one, start_seconds=None, duration_seconds=None) for one in made.communications[-5:]]
+    half = [
+        one for one in made.communications if one.rank in (0, 1)
+    ]  # others are recorded, and silent
+    untimed = [
+        replace(one, start_seconds=None, duration_seconds=None) for one in made.communications[-5:]
+    ]
     for records in (half, [*half, *untimed]):
         result = taken_apart(replace(made, communications=tuple(records)), seconds=0.004)
         assert result.what_if[0][1] == pytest.approx(0.004) == step_of(result).wire_seconds
@@ -186,15 +208,24 @@ def test_the_rank_that_came_last_must_be_clearly_so() -> None:
 
 @pytest.mark.parametrize("apart", [0.0, 1000.0])
 def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> None:
-    busy = {0: 0.004, 1: 0.009, 2: 0.009, 3: 0.009}  # rank 0 comes with the others and is done first
+    busy = {
+        0: 0.004,
+        1: 0.009,
+        2: 0.009,
+        3: 0.009,
+    }  # rank 0 comes with the others and is done first
     made = job(steps=1, clock=lambda rank: apart * rank)
     uneven = [
         call(
-            rank, "all_to_all", input_splits=(1024, 0, 1024, 2048), stream="20",
-            start_seconds=apart * rank, duration_seconds=seconds,
+            rank,
+            "all_to_all",
+            input_splits=(1024, 0, 1024, 2048),
+            stream="20",
+            start_seconds=apart * rank,
+            duration_seconds=seconds,
         )
         for rank, seconds in busy.items()
-    ]  # fmt: skip
+    ]
     result = taken_apart(replace(made, communications=(*made.communications, *uneven), steps={}))
     (one,) = (one for one in result.cases if one.job.case.traffic)
     assert one.last is None
@@ -202,7 +233,9 @@ def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> Non
     assert result.one_clock == (apart == 0)
     # With a clock for each rank, nobody can say that nobody waited.
     assert one.transfer_seconds == pytest.approx(0.004 if apart else 0.009)
-    assert one.seconds == pytest.approx(0.009), "the whole is by the longest rank too, so no part is longer"
+    assert one.seconds == pytest.approx(0.009), (
+        "the whole is by the longest rank too, so no part is longer"
+    )
     assert step_of(result).waiting_seconds == pytest.approx(0.00375 if apart else 0.0)
 
 
@@ -247,7 +280,9 @@ def test_overlaps_are_those_of_every_moment(spans: Any, others: Any) -> None:
 def test_computing_while_a_rank_waits_does_not_compete_with_the_transfer_after_it() -> None:
     made = job(transfer_seconds=0.010, late={2: 0.030})
     waited = {rank: made.computing[rank] for rank in made.ranks}
-    waited[0] = np.array(sorted([*map(tuple, waited[0]), *((end, end + 0.030) for _, end in waited[0])]))
+    waited[0] = np.array(
+        sorted([*map(tuple, waited[0]), *((end, end + 0.030) for _, end in waited[0])])
+    )
     step = step_of(taken_apart(replace(made, computing=waited), seconds=0.004))
     assert step.competing_seconds == pytest.approx(0.0, abs=1e-9)
     assert step.slower_seconds == pytest.approx(0.006)

@@ -78,7 +78,9 @@ def test_long_sequences_are_split_too() -> None:
 
 def test_what_does_not_fit_is_left_out_and_said() -> None:
     large = planner(named_shape("gpt3-175b"), nodes=1)
-    with pytest.raises(UsageError, match=r"none of \d+ layouts on 8 devices fits into 80 GB a device"):
+    with pytest.raises(
+        UsageError, match=r"none of \d+ layouts on 8 devices fits into 80 GB a device"
+    ):
         search(large, {"global_batch": 8, "sequence": 2048}, {}, 8)
 
 

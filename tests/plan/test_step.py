@@ -42,9 +42,14 @@ def priced(strategy: Strategy, wanted: Iterable[Communication], prices: ByRate) 
 
 
 def step(
-    strategy: Strategy, prices: ByRate | None = None, forward: float = 0.01, shape: ModelShape = SHAPE
+    strategy: Strategy,
+    prices: ByRate | None = None,
+    forward: float = 0.01,
+    shape: ModelShape = SHAPE,
 ) -> Step:
-    computing = {kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_order(strategy.layout.pp)}
+    computing = {
+        kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_order(strategy.layout.pp)
+    }
     lines = priced(strategy, communications(shape, strategy), prices or ByRate())
     return step_of(strategy, lines, computing)
 
@@ -76,7 +81,9 @@ def test_gradients_hide_behind_one_backward_pass_and_no_more() -> None:
     total = sum(line.total_seconds for line in slow.lines)
     assert sum(of_axis(slow, "dp")) == pytest.approx(total - 0.02, rel=0.02)
     behind = step(replace(strategy, overlap_gradients=False))
-    assert sum(of_axis(behind, "dp")) == pytest.approx(sum(line.total_seconds for line in behind.lines))
+    assert sum(of_axis(behind, "dp")) == pytest.approx(
+        sum(line.total_seconds for line in behind.lines)
+    )
 
 
 def test_sharded_weights_are_waited_for_only_where_gathering_is_slower_than_computing() -> None:
@@ -105,10 +112,18 @@ def test_an_embedding_that_two_stages_share_is_summed_at_the_end() -> None:
 
 
 _strategies = st.tuples(
-    st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]),
-    st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.integers(0, 3), st.sampled_from([1, 2]),
-    st.sampled_from([1, 2]), st.booleans(), st.sampled_from(["none", "full"]), st.booleans(),
-)  # fmt: skip
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]),
+    st.integers(0, 3),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+    st.sampled_from(["none", "full"]),
+    st.booleans(),
+)
 
 
 Drawn = tuple[int, int, int, int, int, int, int, int, bool, str, bool]
@@ -119,16 +134,26 @@ def drawn_strategy(drawn: Drawn) -> tuple[Strategy, ModelShape]:
     ep = ep if moe and dp % ep == 0 else 1
     chunks = chunks if pp > 1 else 1
     strategy = Strategy(
-        Layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep), dp * micro * pp * 2, 512, micro,
-        sequence_parallel=tp > 1, zero_stage=zero, recompute=recompute,
-        pipeline="interleaved" if chunks > 1 else "1f1b", virtual_stages=chunks,
-        overlap_gradients=overlap, overlap_parameters=overlap, overlap_tensor=overlap,
-    )  # fmt: skip
+        Layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep),
+        dp * micro * pp * 2,
+        512,
+        micro,
+        sequence_parallel=tp > 1,
+        zero_stage=zero,
+        recompute=recompute,
+        pipeline="interleaved" if chunks > 1 else "1f1b",
+        virtual_stages=chunks,
+        overlap_gradients=overlap,
+        overlap_parameters=overlap,
+        overlap_tensor=overlap,
+    )
     return strategy, MOE if moe else SHAPE
 
 
 @given(_strategies, st.sampled_from([1e9, 1e11]))
-def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(drawn: Drawn, rate: float) -> None:
+def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(
+    drawn: Drawn, rate: float
+) -> None:
     strategy, shape = drawn_strategy(drawn)
     zero = strategy.zero_stage
     found = step(strategy, ByRate(rate), shape=shape)
@@ -162,7 +187,9 @@ def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> 
                 nodes = 2 if communication.axis == "dp" or across else 1
                 return replace(super().price(layout, communication), nodes=nodes)
 
-        return sum(of_axis(step_of(strategy, priced(strategy, wanted, Placed(1e10)), computing), "dp"))
+        return sum(
+            of_axis(step_of(strategy, priced(strategy, wanted, Placed(1e10)), computing), "dp")
+        )
 
     assert exposed(across=True) > exposed(across=False)
 
@@ -183,7 +210,8 @@ def test_what_may_hide_never_makes_a_step_longer(drawn: Drawn, rate: float, over
     waiting: dict[str, Any] = {overlap: False}
     hiding: dict[str, Any] = {overlap: True}
     waited, hidden = (
-        step(replace(strategy, **flags), ByRate(rate), shape=shape).seconds for flags in (waiting, hiding)
+        step(replace(strategy, **flags), ByRate(rate), shape=shape).seconds
+        for flags in (waiting, hiding)
     )
     assert hidden <= waited * (1 + 1e-9)
 
@@ -193,7 +221,9 @@ def test_a_step_is_no_shorter_than_the_one_link_of_all_its_messages_is_busy(
     drawn: Drawn, rate: float
 ) -> None:
     strategy, shape = drawn_strategy(drawn)
-    alone = replace(strategy, layout=replace(strategy.layout, pp=1), pipeline="1f1b", virtual_stages=1)
+    alone = replace(
+        strategy, layout=replace(strategy.layout, pp=1), pipeline="1f1b", virtual_stages=1
+    )
     found = step(alone, ByRate(rate), shape=shape)
     busy = sum(line.total_seconds for line in found.lines)
     assert found.seconds >= busy * (1 - 1e-9)

@@ -39,7 +39,13 @@ def test_uneven_stages_leave_first_and_last_a_layer_less() -> None:
 
 def test_leading_layers_without_experts_are_on_the_first_stages() -> None:
     shape = named_shape("deepseek-v3")
-    assert made(Layout(pp=16), uneven_stages=True).stage_moe_layers(shape) == (0, *((4,) * 12), 4, 3, 3)
+    assert made(Layout(pp=16), uneven_stages=True).stage_moe_layers(shape) == (
+        0,
+        *((4,) * 12),
+        4,
+        3,
+        3,
+    )
     assert made(Layout(pp=16)).stage_moe_layers(named_shape("gpt2-xl")) == (0,) * 16
 
 

@@ -30,21 +30,34 @@ def test_a_step_without_a_pipeline_is_a_lane_of_computing_and_one_of_what_is_sen
     kinds = [piece.kind for piece in found.pieces]
     assert kinds.count(FORWARD_WORK) == kinds.count(BACKWARD_WORK) == 4
     assert {WAITING, DATA} <= set(kinds)
-    sharded = timeline(step(Strategy(Layout(dp=4), 16, 512, zero_stage=1, bucket_bytes=2**20), ByRate(1e9)))
+    sharded = timeline(
+        step(Strategy(Layout(dp=4), 16, 512, zero_stage=1, bucket_bytes=2**20), ByRate(1e9))
+    )
     assert {DATA, ENDING, OPTIMIZER_WORK} <= {piece.kind for piece in sharded.pieces}
 
 
 @given(
-    st.sampled_from([1, 2]), st.sampled_from([1, 4]), st.integers(0, 3), st.booleans(), st.booleans(),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 4]),
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
     st.sampled_from([1e8, 1e10, 1e12]),
-)  # fmt: skip
+)
 def test_without_a_pipeline_the_drawing_ends_exactly_with_its_step(
     tp: int, dp: int, zero: int, overlap: bool, split: bool, rate: float
 ) -> None:
     strategy = Strategy(
-        Layout(tp=tp, dp=dp), 16, 512, zero_stage=zero, bucket_bytes=2**20, overlap_gradients=overlap,
-        overlap_parameters=overlap, overlap_tensor=split, sequence_parallel=split and tp > 1,
-    )  # fmt: skip
+        Layout(tp=tp, dp=dp),
+        16,
+        512,
+        zero_stage=zero,
+        bucket_bytes=2**20,
+        overlap_gradients=overlap,
+        overlap_parameters=overlap,
+        overlap_tensor=split,
+        sequence_parallel=split and tp > 1,
+    )
     drawn = step(strategy, ByRate(rate))
     found = timeline(drawn)
     assert _end(found) == pytest.approx(drawn.seconds, rel=1e-6)
@@ -69,7 +82,9 @@ def _end(found: Timeline) -> float:
 def test_pieces_of_a_lane_do_not_overlap() -> None:
     found = timeline(step(Strategy(Layout(tp=2, pp=4, dp=2), 64, 512)))
     for lane in range(4):
-        mine = sorted((one for one in found.pieces if one.lane == lane), key=lambda one: one.begin_seconds)
+        mine = sorted(
+            (one for one in found.pieces if one.lane == lane), key=lambda one: one.begin_seconds
+        )
         for one, then in pairwise(mine):
             assert then.begin_seconds >= one.end_seconds - 1e-9
 

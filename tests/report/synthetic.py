@@ -32,9 +32,17 @@ def case(name: str, algorithm: str, size_bytes: int, ranks: int = 4, **changes: 
     row = collective(name)
     count = row.count_for(size_bytes, ranks, 4)
     plain = Case(
-        "allreduce", "cpu", name, algorithm, "float32", "sum" if row.reduces else NO_OP,
-        row.size_bytes(count, ranks, 4), count, ranks, root=0 if row.rooted else -1,
-    )  # fmt: skip
+        "allreduce",
+        "cpu",
+        name,
+        algorithm,
+        "float32",
+        "sum" if row.reduces else NO_OP,
+        row.size_bytes(count, ranks, 4),
+        count,
+        ranks,
+        root=0 if row.rooted else -1,
+    )
     return replace(plain, **changes)
 
 
@@ -42,11 +50,15 @@ def prediction(one: Case) -> Prediction:
     """An alpha-beta price: tree pays the whole buffer each level, the others a share each step."""
     steps = {"tree": 2 * np.log2(one.ranks), "halving_doubling": 2 * np.log2(one.ranks)}
     latency = ALPHA_SECONDS * float(steps.get(one.algorithm, 2 * (one.ranks - 1)))
-    factor = 2.6 if one.algorithm == "tree" else 1.12 if one.algorithm == "halving_doubling" else 1.0
+    factor = (
+        2.6 if one.algorithm == "tree" else 1.12 if one.algorithm == "halving_doubling" else 1.0
+    )
     share = COLLECTIVES[one.collective].bus_factor(one.ranks)
     ideal = share * one.size_bytes / BYTES_PER_SECOND
     bound = ALPHA_SECONDS * float(np.log2(one.ranks)) + ideal * 0.8
-    return Prediction(bound, latency + factor * ideal, latency, factor * ideal, "link between cores 1 and 2")
+    return Prediction(
+        bound, latency + factor * ideal, latency, factor * ideal, "link between cores 1 and 2"
+    )
 
 
 def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> Measurement:
@@ -74,7 +86,11 @@ def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> M
 
 def failed(one: Measurement, status: Status, detail: str) -> Measurement:
     return Measurement(
-        one.case, status, detail=detail, backend_version=one.backend_version, simulated=one.simulated
+        one.case,
+        status,
+        detail=detail,
+        backend_version=one.backend_version,
+        simulated=one.simulated,
     )
 
 
@@ -113,7 +129,11 @@ def sweep(
     name: str = "all_reduce", algorithms: Iterable[str] = ("ring",), last: int = 26, **changes: Any
 ) -> list[Case]:
     """Sizes 1 KiB to 2**last, factor 4, for every algorithm."""
-    return [case(name, one, 2**power, **changes) for one in algorithms for power in range(10, last + 1, 2)]
+    return [
+        case(name, one, 2**power, **changes)
+        for one in algorithms
+        for power in range(10, last + 1, 2)
+    ]
 
 
 def grid_of(figure: Figure) -> Grid:

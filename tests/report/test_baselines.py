@@ -7,7 +7,14 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.report.baselines import Pair, baseline_lines, beside, comparable_points, pairs_csv, pairs_table
+from ccbench.report.baselines import (
+    Pair,
+    baseline_lines,
+    beside,
+    comparable_points,
+    pairs_csv,
+    pairs_table,
+)
 from ccbench.report.curves import MOST_BASELINES
 from ccbench.report.figure import Kind
 from ccbench.report.figures import figures_of
@@ -36,12 +43,13 @@ def slow(tmp_path: Path) -> Run:
 
 def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
     others = [
-        case("all_gather", "ring", 4096), case("all_reduce", "ring", 4096, ranks=8),
+        case("all_gather", "ring", 4096),
+        case("all_reduce", "ring", 4096, ranks=8),
         replace(case("all_reduce", "ring", 4096), in_place=True),
         replace(case("all_reduce", "ring", 4096), dtype="float64"),
         replace(case("all_reduce", "ring", 4096), op="max"),
         replace(case("all_reduce", "ring", 4096), nodes=2),
-    ]  # fmt: skip
+    ]
     baseline = write_run(tmp_path / "others", others)
     assert comparable_points(points_of(run), baseline) == ()
     (line,) = baseline_lines(points_of(run), baseline)
@@ -67,7 +75,9 @@ def test_what_a_source_does_not_say_tells_nothing_apart(run: Run, tmp_path: Path
     assert {(one.nodes, one.dtype, one.op) for one in behind} == {(1, "float32", "sum")}
 
 
-def test_the_same_algorithm_is_preferred_then_the_library_s_own_choice(run: Run, tmp_path: Path) -> None:
+def test_the_same_algorithm_is_preferred_then_the_library_s_own_choice(
+    run: Run, tmp_path: Path
+) -> None:
     fast = [replace(one, algorithm="tree", backend="nccl") for one in sweep()]
     left = [replace(one, algorithm="default", backend="nccl") for one in sweep()]
     points = points_of(run)
@@ -83,13 +93,17 @@ def test_every_form_names_the_baseline_and_the_ratio(run: Run, slow: Run) -> Non
     lines = pairs_csv(pairs).splitlines()
     assert len(lines) == 1 + len(points)
     assert float(lines[1].rsplit(",", 1)[1]) == pytest.approx(2.0)
-    assert sum(row[0].startswith("cpu all_reduce ring") for row in pairs_table(pairs).rows) == len(pairs)
+    assert sum(row[0].startswith("cpu all_reduce ring") for row in pairs_table(pairs).rows) == len(
+        pairs
+    )
     assert any("x2 " in line and "[1]" in line for line in baseline_lines(points, slow))
 
 
 def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Path) -> None:
     many = [
-        replace(one, algorithm=f"a{number}") for number in range(MOST_BASELINES + 3) for one in sweep(last=14)
+        replace(one, algorithm=f"a{number}")
+        for number in range(MOST_BASELINES + 3)
+        for one in sweep(last=14)
     ]
     points = points_of(run)
     behind = comparable_points(points, write_run(tmp_path / "many", many))
@@ -112,7 +126,9 @@ def test_nodes_that_nobody_stated_are_marked(run: Run, tmp_path: Path) -> None:
     assert "nodes not stated" in pairs_csv(pairs)
     assert not any("stated" in line for line in baseline_lines(points, run))
     unsaid = [replace(one, nodes=0) for one in points]
-    assert any("of 1 node, this run's are not stated" in line for line in baseline_lines(unsaid, run))
+    assert any(
+        "of 1 node, this run's are not stated" in line for line in baseline_lines(unsaid, run)
+    )
 
 
 def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
@@ -121,7 +137,9 @@ def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
     def lines(model: str) -> str:
         return "\n".join(baseline_lines(points, edited(run, device_model=model)))
 
-    assert "this run is of NVIDIA H100 80GB HBM3, the baseline of NVIDIA H200" in lines("NVIDIA H200")
+    assert "this run is of NVIDIA H100 80GB HBM3, the baseline of NVIDIA H200" in lines(
+        "NVIDIA H200"
+    )
     assert "this run is of" not in lines("NVIDIA H100")
     assert "this run is of" not in lines("node 17")
 
@@ -131,7 +149,9 @@ def of_gpus(folder: Path, network: str, ranks: int, nodes: int, **changes: str) 
         replace(one, backend="nccl", algorithm="default", nodes=nodes, **changes)  # type: ignore[arg-type]  # texts
         for one in sweep(ranks=ranks)
     ]
-    return write_run(folder, cases, manifest={"machine": {"name": "x"}, "options": {"network": network}})
+    return write_run(
+        folder, cases, manifest={"machine": {"name": "x"}, "options": {"network": network}}
+    )
 
 
 def test_published_figures_over_another_network_are_not_laid_beside(tmp_path: Path) -> None:
@@ -165,8 +185,12 @@ def test_another_element_type_stands_in_where_bytes_are_all_that_counts(tmp_path
     assert any("measured with float32" in line for line in lines if line.startswith("  ["))
 
 
-def test_a_choice_of_the_baseline_is_not_read_as_a_part_of_its_version(run: Run, tmp_path: Path) -> None:
-    edits = dict.fromkeys(range(20), lambda one: replace(one, backend_version="NCCL 2.30.4, CuPy 14.2"))
+def test_a_choice_of_the_baseline_is_not_read_as_a_part_of_its_version(
+    run: Run, tmp_path: Path
+) -> None:
+    edits = dict.fromkeys(
+        range(20), lambda one: replace(one, backend_version="NCCL 2.30.4, CuPy 14.2")
+    )
     points = points_of(run)
     assert (
         pairs_of(points, write_run(tmp_path / "base", sweep(), edits))[0].legend
@@ -188,5 +212,7 @@ def test_sums_of_another_type_on_processors_are_not_alike(run: Run, tmp_path: Pa
     halves = write_run(tmp_path / "halves", [replace(one, dtype="float16") for one in sweep()])
     assert comparable_points(points_of(run), halves) == ()
     moved = write_run(tmp_path / "moved", sweep("all_gather"))
-    others = write_run(tmp_path / "others", [replace(one, dtype="float16") for one in sweep("all_gather")])
+    others = write_run(
+        tmp_path / "others", [replace(one, dtype="float16") for one in sweep("all_gather")]
+    )
     assert len(comparable_points(points_of(moved), others)) == len(others.points)

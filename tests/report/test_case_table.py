@@ -34,8 +34,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_wide_screen_shows_every_column(run: Run) -> None:
     text = screen_table(run, 200)
-    for header in ("collective", "algorithm", "ranks", "dtype", "size", "time [interval]", "algbw",
-                   "busbw", "predicted", "of bound", "wrong", "flags"):  # fmt: skip
+    for header in (
+        "collective",
+        "algorithm",
+        "ranks",
+        "dtype",
+        "size",
+        "time [interval]",
+        "algbw",
+        "busbw",
+        "predicted",
+        "of bound",
+        "wrong",
+        "flags",
+    ):
         assert header in text
     assert "allreduce: 27 cases" in text
 
@@ -94,7 +106,10 @@ def test_what_tells_two_rows_apart_is_shown_at_every_width(
     tmp_path: Path, field: str, values: tuple[Any, ...], shown: tuple[str, ...], width: int
 ) -> None:
     cases = [
-        replace(case("all_reduce", name, 4096, protocol="low_latency", mode="persistent"), **{field: value})
+        replace(
+            case("all_reduce", name, 4096, protocol="low_latency", mode="persistent"),
+            **{field: value},
+        )
         for name in ("recursive_halving_doubling", "ring")
         for value in values
     ]
@@ -110,7 +125,10 @@ def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column
 ) -> None:
     text = " ".join(screen_table(run, width).split())
     assert "Flagged as doubtful: clock fell (1 point)" in text
-    assert "No result: ring 64 KiB wrong (5 elements differ); ring 16 KiB timed_out (rank 2 hung)" in text
+    assert (
+        "No result: ring 64 KiB wrong (5 elements differ); ring 16 KiB timed_out (rank 2 hung)"
+        in text
+    )
     assert "not shown" not in text or "flags" not in text.split("not shown for want of width: ")[1]
     wide = screen_table(run, 200)
     assert "Flagged as doubtful: " not in wide
@@ -119,7 +137,9 @@ def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column
 
 def test_reasons_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     def ended(detail: str) -> Edit:
-        return lambda one: failed(one, Status.FAILED, f"no memory could be mapped by rank 1: {detail}")
+        return lambda one: failed(
+            one, Status.FAILED, f"no memory could be mapped by rank 1: {detail}"
+        )
 
     cases = [case("all_reduce", "ring", size) for size in (4096, 8192)]
     edits = dict(enumerate(map(ended, ("Permission denied", "No space left"))))
@@ -161,7 +181,9 @@ def test_empty_all_failed_and_mixed_runs_have_tables(tmp_path: Path) -> None:
 
 @settings(max_examples=20)
 @given(text=st.sampled_from(["a|b", "<script>", "x\ny", "`", "$", "=1+1"]) | st.text(max_size=20))
-def test_no_name_breaks_markdown_or_csv(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_name_breaks_markdown_or_csv(
+    text: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     text = text.encode("utf-8", "replace").decode()
     cases = [replace(case("all_reduce", "ring", 4096), algorithm=text, backend=text)]
     edits = {0: lambda one: failed(one, Status.FAILED, text)}
@@ -189,8 +211,14 @@ def test_csv_keeps_full_precision_and_leaves_missing_values_empty(run: Run) -> N
 
 def test_one_rank_has_no_bus_bandwidth_and_no_bound(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [case("broadcast", "binomial_tree", 4096, ranks=1)])
-    columns = [name.strip() for name in markdown_table(case_table(points_of(run))).splitlines()[0].split("|")]
-    values = [name.strip() for name in markdown_table(case_table(points_of(run))).splitlines()[2].split("|")]
+    columns = [
+        name.strip()
+        for name in markdown_table(case_table(points_of(run))).splitlines()[0].split("|")
+    ]
+    values = [
+        name.strip()
+        for name in markdown_table(case_table(points_of(run))).splitlines()[2].split("|")
+    ]
     told = dict(zip(columns, values, strict=True))
     assert told["busbw"] == told["of bound"] == "-"
     assert told["algbw"] != "-"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,9 @@ def test_other_endings_are_refused_before_anything_is_drawn(name: str) -> None:
     def draw() -> Canvas:
         raise AssertionError("drawn")
 
-    with pytest.raises(UsageError, match=r"is not a picture format; end in one of \.svg, \.png, \.pdf"):
+    with pytest.raises(
+        UsageError, match=r"is not a picture format; end in one of \.svg, \.png, \.pdf"
+    ):
         save_picture(draw, Path(name))
     with pytest.raises(UsageError):
         check_ending(Path(name))
@@ -66,7 +69,17 @@ def test_settings_hold_for_one_drawing_only() -> None:
     assert mpl.rcParams["svg.hashsalt"] == before
 
 
-HOSTILE = ["$x$", "$\\frac{1}{", "<b>&amp;</b>", "a|b", "two\nlines", "_hidden", "\x00\x1b[31m", "日本語", ""]
+HOSTILE = [
+    "$x$",
+    "$\\frac{1}{",
+    "<b>&amp;</b>",
+    "a|b",
+    "two\nlines",
+    "_hidden",
+    "\x00\x1b[31m",
+    "日本語",
+    "",
+]
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +116,14 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
             agg = canvas.canvas
             assert isinstance(agg, FigureCanvasAgg)
             agg.draw()  # type: ignore[no-untyped-call]  # matplotlib's types leave it out
-            texts = [one for one in canvas.findobj(Text) if isinstance(one, Text) and one.get_text().strip()]
-            boxes = [(one.get_text(), one.get_window_extent()) for one in texts if one.get_visible()]
+            texts = [
+                one
+                for one in canvas.findobj(Text)
+                if isinstance(one, Text) and one.get_text().strip()
+            ]
+            boxes = [
+                (one.get_text(), one.get_window_extent()) for one in texts if one.get_visible()
+            ]
         width, height = canvas.bbox.width, canvas.bbox.height
         for index, (text, box) in enumerate(boxes):
             assert box.x0 >= 0, text
@@ -146,7 +165,9 @@ def test_runs_with_nothing_and_with_one_point_are_drawn(tmp_path: Path) -> None:
 def test_every_style_of_a_figure_differs_in_colour_marker_and_dash() -> None:
     assert len(set(COLOURS)) == len(set(DASHES)) == MOST_SERIES
     # A figure of predictions has one style per collective, which is more than there are colours.
-    looks = {(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(len(COLLECTIVES))}
+    looks = {
+        (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(len(COLLECTIVES))
+    }
     assert len(looks) == len(COLLECTIVES)
     assert len(set(MARKERS)) >= len(COLLECTIVES)
 
@@ -195,7 +216,11 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
     drawn: dict[str, set[tuple[str, str]]] = {"predicted": set(), "bound": set()}
     for series in figure.series:
         if series.kind.value in drawn:
-            lines = [one for one in axes.get_lines() if tuple(map(float, list(one.get_ydata()))) == series.y]  # type: ignore[arg-type]  # an array
+            lines = [
+                one
+                for one in axes.get_lines()
+                if tuple(np.asarray(one.get_ydata(), float).tolist()) == series.y
+            ]
             assert lines
             drawn[series.kind.value] |= {look(line) for line in lines}
     assert not drawn["predicted"] & drawn["bound"]

@@ -36,11 +36,15 @@ def mixed_run(path: Path) -> Run:
     """The same work measured on the CPU and emulated, emulated ten times as fast."""
 
     def fast(one: Measurement) -> Measurement:
-        return emulated(replace(one, samples_seconds=tuple(0.1 * one for one in one.samples_seconds)))
+        return emulated(
+            replace(one, samples_seconds=tuple(0.1 * one for one in one.samples_seconds))
+        )
 
     cases = [*sweep(algorithms=("ring", "tree")), *sweep(algorithms=("ring",), backend="cuda-host")]
     return write_run(
-        path, cases, {number: fast for number, one in enumerate(cases) if one.backend == "cuda-host"}
+        path,
+        cases,
+        {number: fast for number, one in enumerate(cases) if one.backend == "cuda-host"},
     )
 
 
@@ -56,7 +60,9 @@ def test_only_measured_algorithms_race_where_some_are_emulated(tmp_path: Path) -
 
 def test_emulated_times_are_in_no_figure_but_that_of_time(tmp_path: Path) -> None:
     assert {one.topic for one in figures_of(points_of(emulated_run(tmp_path / "run")))} == {"time"}
-    mixed = [one for one in figures_of(points_of(mixed_run(tmp_path / "mixed"))) if one.topic != "time"]
+    mixed = [
+        one for one in figures_of(points_of(mixed_run(tmp_path / "mixed"))) if one.topic != "time"
+    ]
     assert {one.topic for one in mixed} == {"algorithms", "bandwidth", "prediction", "ranks"}
     for figure in mixed:
         assert "EMULATION" not in figure.title
@@ -68,7 +74,9 @@ def test_emulated_times_are_drawn_apart_from_measured_ones_and_labelled(tmp_path
     by_label = {"EMULATION" in figure.title: figure for figure in figures}
     assert len(figures) == len(by_label) == 2
     assert by_label[True].key == f"{by_label[False].key}-emulated"
-    assert {one.kind.value for one in by_label[True].series} == {"measured"}  # neither bound nor prediction
+    assert {one.kind.value for one in by_label[True].series} == {
+        "measured"
+    }  # neither bound nor prediction
 
 
 def test_emulated_barriers_are_drawn_apart_too(tmp_path: Path) -> None:
@@ -83,7 +91,9 @@ def test_emulated_barriers_are_drawn_apart_too(tmp_path: Path) -> None:
 def test_a_run_without_any_real_time_names_no_peak_and_says_why(tmp_path: Path) -> None:
     lines = verdict_lines(emulated_run(tmp_path / "run"))
     assert lines[0].startswith("EMULATION: 18 of 18 cases emulated: ")
-    assert not any(word in line for line in lines for word in ("Peak", "GB/s", "prediction;", "bound"))
+    assert not any(
+        word in line for line in lines for word in ("Peak", "GB/s", "prediction;", "bound")
+    )
     assert any(f"the times are {LEFT_OUT}. Do: " in line for line in lines)
     assert WHY in LEFT_OUT
 
@@ -95,7 +105,9 @@ def test_the_peak_is_of_a_measured_case_however_fast_an_emulated_one_looks(tmp_p
     assert any(line.startswith("Median error of the prediction") for line in verdict_lines(run))
 
 
-def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(tmp_path: Path) -> None:
+def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(
+    tmp_path: Path,
+) -> None:
     points = points_of(emulated_run(tmp_path / "run"))
     assert all(point.bound_share is None and point.prediction_error is None for point in points)
     assert all(point.bound_seconds is None and point.predicted_seconds is None for point in points)
@@ -172,12 +184,17 @@ def points(folder: Path, *edits: Edit | None) -> list[Point]:
         ((unsupported,), ""),
     ],
 )
-def test_the_label_says_what_times_are(tmp_path: Path, edits: tuple[Edit | None, ...], label: str) -> None:
+def test_the_label_says_what_times_are(
+    tmp_path: Path, edits: tuple[Edit | None, ...], label: str
+) -> None:
     assert provenance(points(tmp_path / "run", *edits)) == label
 
 
 def test_small_print_says_that_emulated_times_mean_nothing(tmp_path: Path) -> None:
     lines = footnote(points(tmp_path / "run", emulated))
-    assert any(line.startswith("EMULATION: cpu ran GPU kernels on a CPU: results are real") for line in lines)
+    assert any(
+        line.startswith("EMULATION: cpu ran GPU kernels on a CPU: results are real")
+        for line in lines
+    )
     assert "say nothing about any device" in meaning_of("EMULATION")
     assert "model" in meaning_of("SIMULATED")

@@ -14,7 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from ccbench.analysis.findings import provenance
 from ccbench.cases import Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.report.exports import SUMMARY_VERSION, Table, json_summary, nccl_tests_tables, prometheus_text
+from ccbench.report.exports import (
+    SUMMARY_VERSION,
+    Table,
+    json_summary,
+    nccl_tests_tables,
+    prometheus_text,
+)
 from ccbench.report.wording import points_of
 from ccbench.results import Manifest, Run, RunFolder, load_run
 from ccbench.results.importers import read_log
@@ -57,13 +63,27 @@ def test_a_row_is_laid_out_as_nccl_tests_lays_it_out(tmp_path: Path) -> None:
     )
     header = [line for line in table.text.splitlines() if "redop" in line]
     placement = ["time", "algbw", "busbw", "#wrong"]
-    assert header[0].split()[1:] == ["size", "count", "type", "redop", "root", *placement, *placement]
+    assert header[0].split()[1:] == [
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        *placement,
+        *placement,
+    ]
     assert len(header[0]) == len(row)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(8.5e-7, "0.85"), (99.99e-6, "99.99"), (123.44e-6, "123.4"), (9999.0e-6, "9999.0"), (0.067018, "67018")],
+    [
+        (8.5e-7, "0.85"),
+        (99.99e-6, "99.99"),
+        (123.44e-6, "123.4"),
+        (9999.0e-6, "9999.0"),
+        (0.067018, "67018"),
+    ],
 )
 def test_times_have_the_digits_nccl_tests_prints(tmp_path: Path, seconds: float, text: str) -> None:
     (table,) = _tables(tmp_path, [case("all_reduce", "ring", 4096)], {0: _timed(seconds)})
@@ -92,7 +112,11 @@ def test_cases_without_a_result_have_no_numbers_and_a_remark(tmp_path: Path) -> 
 
 
 def test_every_series_is_a_table_of_its_own(tmp_path: Path) -> None:
-    cases: list[Case] = [*sweep(algorithms=("ring", "tree")), *sweep(ranks=8), *sweep(backend="mpi")]
+    cases: list[Case] = [
+        *sweep(algorithms=("ring", "tree")),
+        *sweep(ranks=8),
+        *sweep(backend="mpi"),
+    ]
     tables = _tables(tmp_path, cases)
     assert [table.name for table in tables] == [
         "cpu-all_reduce-ring-4ranks",
@@ -112,7 +136,9 @@ def test_the_average_is_over_all_rows_and_placements(tmp_path: Path) -> None:
 
 def test_an_empty_run_has_no_table_and_a_failed_one_no_average(tmp_path: Path) -> None:
     assert _tables(tmp_path / "a", []) == ()
-    (table,) = _tables(tmp_path / "b", sweep(last=10), {0: lambda one: failed(one, Status.FAILED, "x")})
+    (table,) = _tables(
+        tmp_path / "b", sweep(last=10), {0: lambda one: failed(one, Status.FAILED, "x")}
+    )
     assert "# Avg bus bandwidth    : N/A" in table.text
 
 
@@ -134,8 +160,21 @@ def _imported(path: Path, tables: tuple[Table, ...]) -> Run:
     return load_run(path / "run")
 
 
-KEY = ["collective", "backend", "algorithm", "protocol", "mode", "ranks", "nodes", "dtype", "op", "root",
-       "in_place", "size_bytes", "count"]  # fmt: skip
+KEY = [
+    "collective",
+    "backend",
+    "algorithm",
+    "protocol",
+    "mode",
+    "ranks",
+    "nodes",
+    "dtype",
+    "op",
+    "root",
+    "in_place",
+    "size_bytes",
+    "count",
+]
 
 
 def _by_case(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -151,7 +190,9 @@ def _same_figures(first: Run, second: Run) -> None:
     assert wanted.keys() == found.keys()
     for case_key, row in wanted.items():
         back = found[case_key]
-        assert (back["status"], back["wrong_elements"]) == (row["status"], row["wrong_elements"]), case_key
+        assert (back["status"], back["wrong_elements"]) == (row["status"], row["wrong_elements"]), (
+            case_key
+        )
         for name, digits in (("median_seconds", 5e-9), ("algbw_GB_s", 5e-3), ("busbw_GB_s", 5e-3)):
             figure = row[name]
             if figure is not None:
@@ -162,7 +203,9 @@ def _same_figures(first: Run, second: Run) -> None:
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name not in ("barrier", "all_to_all_v")])
+@pytest.mark.parametrize(
+    "name", [name for name in COLLECTIVES if name not in ("barrier", "all_to_all_v")]
+)
 def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) -> None:
     cases = sweep(name, algorithms=("ring", "tree"))
     cases += [replace(one, in_place=True) for one in sweep(name)]
@@ -236,7 +279,11 @@ def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", cases, edits)
     back = back_again(tmp_path, run)
     assert _flags(back) == _flags(run)
-    assert sorted(filter(None, _flags(run))) == [("loopback",), ("loopback",), ("other_load", "steal")]
+    assert sorted(filter(None, _flags(run))) == [
+        ("loopback",),
+        ("loopback",),
+        ("other_load", "steal"),
+    ]
     _same_figures(run, back)
 
 
@@ -259,14 +306,17 @@ def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:
     once = nccl_tests_tables(points_of(run))
     again = nccl_tests_tables(points_of(_imported(tmp_path / "back", once)))
     rows = [
-        [line for line in table.text.splitlines() if not line.startswith("#")] for table in (*once, *again)
+        [line for line in table.text.splitlines() if not line.startswith("#")]
+        for table in (*once, *again)
     ]
     assert rows[0] == rows[1]
     assert "imported from 0.txt" in again[0].text
     assert "times are means as printed" in again[0].text
 
 
-def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(tmp_path: Path) -> None:
+def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(
+    tmp_path: Path,
+) -> None:
     together = case("all_reduce", "ring", 4096, mode="overlap", overlap_with="matmul")
     in_groups = case("all_reduce", "ring", 4096, groups="rank // 2")
     run = write_run(tmp_path / "run", [together, in_groups])
@@ -277,8 +327,9 @@ def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(tm
     back = _imported(tmp_path / "back", tables).points
     assert all(point.is_timed for point in back)
     assert sorted((point.mode, point.busbw is None) for point in back) == [
-        ("overlap", True), ("streaming", False),
-    ]  # fmt: skip
+        ("overlap", True),
+        ("streaming", False),
+    ]
 
 
 def samples(run: Run) -> dict[str, list[Any]]:
@@ -300,7 +351,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         0: lambda one: failed(one, Status.TIMED_OUT, "rank 2 did not come back"),
         1: lambda one: flagged(one, "busy"),
     }
-    return write_run(tmp_path_factory.mktemp("feeds") / "run", sweep(algorithms=("ring", "tree")), edits)
+    return write_run(
+        tmp_path_factory.mktemp("feeds") / "run", sweep(algorithms=("ring", "tree")), edits
+    )
 
 
 def test_every_figure_of_every_case_is_there_in_base_units(run: Run) -> None:
@@ -388,5 +441,7 @@ def test_the_version_of_a_measured_run_is_among_its_libraries(run: Run) -> None:
         "environment": {"software": {"libraries": {"ccbench": "0.3.0"}}},
         "versions": {"cpu": "numpy"},
     }
-    assert json_summary(replace(run, manifest=Manifest(measured)))["run"]["ccbench_version"] == "0.3.0"
+    assert (
+        json_summary(replace(run, manifest=Manifest(measured)))["run"]["ccbench_version"] == "0.3.0"
+    )
     assert json_summary(run)["run"]["ccbench_version"] == "0.1.0"

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Measurement, Status
 from ccbench.report.curves import MOST_SERIES, joinable, leads
-from ccbench.report.figure import MOST_TICKS, Axis, Figure, Kind, Series, limits, tick_text, tick_values
+from ccbench.report.figure import (
+    MOST_TICKS,
+    Axis,
+    Figure,
+    Kind,
+    Series,
+    limits,
+    tick_text,
+    tick_values,
+)
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of
 from ccbench.results import Point
@@ -32,8 +41,12 @@ ALL_REDUCE = "all_reduce-4ranks-1nodes-float32-sum"
 def test_every_kind_of_figure_is_made_from_one_run(tmp_path: Path) -> None:
     figures = _figures(tmp_path, sweep(algorithms=("ring", "tree")))
     assert {figure.topic for figure in figures.values()} == {
-        "bandwidth", "time", "algorithms", "prediction", "ranks",
-    }  # fmt: skip
+        "bandwidth",
+        "time",
+        "algorithms",
+        "prediction",
+        "ranks",
+    }
 
 
 def test_bandwidth_shows_what_was_measured_predicted_and_possible(tmp_path: Path) -> None:
@@ -44,12 +57,16 @@ def test_bandwidth_shows_what_was_measured_predicted_and_possible(tmp_path: Path
     for low, middle, high in zip(measured.low, measured.y, measured.high, strict=True):
         assert low <= middle <= high
     one = sweep()[3]
-    assert predicted.y[3] == pytest.approx(1.5 * one.size_bytes / prediction(one).predicted_seconds / 1e9)
+    assert predicted.y[3] == pytest.approx(
+        1.5 * one.size_bytes / prediction(one).predicted_seconds / 1e9
+    )
     assert all(top >= below for top, below in zip(bound.y, predicted.y, strict=True))
 
 
 @pytest.mark.parametrize("topic", ["bandwidth", "time"])
-def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(tmp_path: Path, topic: str) -> None:
+def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(
+    tmp_path: Path, topic: str
+) -> None:
     plain = points_of(write_run(tmp_path / "run", sweep()))
     known = [
         replace(
@@ -65,7 +82,9 @@ def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(tmp_pat
         return next(series for series in figure.series if series.kind == Kind.PREDICTED)
 
     series = predicted(known)
-    assert all(low < y < high for low, y, high in zip(series.low, series.y, series.high, strict=True))
+    assert all(
+        low < y < high for low, y, high in zip(series.low, series.y, series.high, strict=True)
+    )
     assert series.y == predicted(plain).y
     # One size without an interval would leave a hole that a band cannot show.
     assert predicted(plain).low == predicted([plain[0], *known[1:]]).low == ()
@@ -90,7 +109,9 @@ def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path
 
 
 def test_flagged_points_are_not_trusted_and_the_flag_is_in_the_footnote(tmp_path: Path) -> None:
-    figure = _figures(tmp_path, sweep(), {2: lambda one: flagged(one, "clock fell")})[f"time-{ALL_REDUCE}"]
+    figure = _figures(tmp_path, sweep(), {2: lambda one: flagged(one, "clock fell")})[
+        f"time-{ALL_REDUCE}"
+    ]
     (measured,) = [series for series in figure.series if series.kind == Kind.MEASURED]
     assert measured.trusted.index(False) == 2
     assert any("clock fell (1 point)" in line for line in figure.footnote)
@@ -109,12 +130,20 @@ def test_cases_without_a_result_break_the_line_and_are_listed(tmp_path: Path) ->
 
 def test_the_footnote_tells_machine_backend_samples_and_interval(tmp_path: Path) -> None:
     first = _figures(tmp_path, sweep())[f"time-{ALL_REDUCE}"].footnote[0]
-    for words in ("node7", "epyc-2x64", "cpu (numpy 2.1)", "30 samples in 6 rounds a point", "97 % interval"):
+    for words in (
+        "node7",
+        "epyc-2x64",
+        "cpu (numpy 2.1)",
+        "30 samples in 6 rounds a point",
+        "97 % interval",
+    ):
         assert words in first
 
 
 def test_a_simulated_run_says_so_in_every_title_and_footnote(tmp_path: Path) -> None:
-    figures = _figures(tmp_path, [*sweep(algorithms=("ring", "tree")), *_barriers()], simulated=True)
+    figures = _figures(
+        tmp_path, [*sweep(algorithms=("ring", "tree")), *_barriers()], simulated=True
+    )
     for figure in figures.values():
         assert figure.title.startswith("SIMULATED")
         assert any(line.startswith("SIMULATED") for line in figure.footnote)
@@ -127,8 +156,9 @@ def test_a_run_that_is_simulated_in_part_says_which_part(tmp_path: Path) -> None
     assert figure.title.startswith("PARTLY SIMULATED")
     assert any("times of simulated come from a model" in line for line in figure.footnote)
     assert {series.label for series in figure.series if series.kind == Kind.MEASURED} == {
-        "cpu ring", "simulated ring",
-    }  # fmt: skip
+        "cpu ring",
+        "simulated ring",
+    }
 
 
 def test_loopback_is_named_in_the_footnote(tmp_path: Path) -> None:
@@ -147,13 +177,18 @@ def test_crossovers_are_marked_and_explained(tmp_path: Path) -> None:
 
 
 def test_a_sweep_from_zero_bytes_races_only_where_there_is_a_size(tmp_path: Path) -> None:
-    cases = [case("all_reduce", name, size) for name in ("ring", "tree") for size in (0, 1024, 4096)]
+    cases = [
+        case("all_reduce", name, size) for name in ("ring", "tree") for size in (0, 1024, 4096)
+    ]
     race = _figures(tmp_path, cases)[f"algorithms-{ALL_REDUCE}"]
     assert [series.x for series in race.series] == [(1024.0, 4096.0)] * 2
 
 
 def test_simulated_points_never_race_against_measured_ones(tmp_path: Path) -> None:
-    cases = [*sweep(algorithms=("ring", "tree")), *sweep(algorithms=("ring", "tree"), backend="simulated")]
+    cases = [
+        *sweep(algorithms=("ring", "tree")),
+        *sweep(algorithms=("ring", "tree"), backend="simulated"),
+    ]
     edits = {
         number: lambda one: replace(one, simulated=True, samples_seconds=(1e-9,) * 30)
         for number in range(18, 36)
@@ -178,7 +213,9 @@ def test_a_size_only_one_algorithm_reached_has_no_fastest(tmp_path: Path) -> Non
     figure = race[f"algorithms-{ALL_REDUCE}"]
     assert max(max(series.x) for series in figure.series) == 2**20
     assert max(span.high for span in figure.spans) == 2**20
-    assert any("only one was measured there: 4 MiB, 16 MiB, 64 MiB" in line for line in figure.footnote)
+    assert any(
+        "only one was measured there: 4 MiB, 16 MiB, 64 MiB" in line for line in figure.footnote
+    )
 
 
 def test_a_figure_that_cannot_be_made_costs_only_itself(
@@ -190,7 +227,11 @@ def test_a_figure_that_cannot_be_made_costs_only_itself(
     monkeypatch.setattr("ccbench.report.figures.rank_figures", broken)
     points = points_of(write_run(tmp_path / "run", sweep()))
     problems: list[str] = []
-    assert {figure.topic for figure in figures_of(points, problems)} == {"bandwidth", "time", "prediction"}
+    assert {figure.topic for figure in figures_of(points, problems)} == {
+        "bandwidth",
+        "time",
+        "prediction",
+    }
     assert problems == ["ranks: KeyError: 'rank'"]
     with pytest.raises(KeyError):
         figures_of(points)
@@ -223,7 +264,12 @@ def test_few_or_far_sizes_are_not_joined() -> None:
 
 def test_one_point_makes_figures_without_lines(tmp_path: Path) -> None:
     figures = _figures(tmp_path, [case("all_reduce", "ring", 4096)])
-    assert {figure.topic for figure in figures.values()} == {"bandwidth", "time", "prediction", "ranks"}
+    assert {figure.topic for figure in figures.values()} == {
+        "bandwidth",
+        "time",
+        "prediction",
+        "ranks",
+    }
     assert not any(series.joined for series in figures[f"time-{ALL_REDUCE}"].series)
 
 
@@ -242,7 +288,9 @@ def test_barriers_are_drawn_against_ranks_and_have_no_bandwidth(tmp_path: Path) 
 def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
     nothing = _figures(tmp_path, [])
     assert nothing["nothing-measured"].message == "The run holds no case."
-    edits = {number: lambda one: failed(one, Status.FAILED, "no peer access") for number in range(9)}
+    edits = {
+        number: lambda one: failed(one, Status.FAILED, "no peer access") for number in range(9)
+    }
     write_run(tmp_path / "all", sweep(), edits)
     run = write_run(tmp_path / "failed", sweep(), edits)
     (figure,) = figures_of(points_of(run))
@@ -266,24 +314,31 @@ def test_ranks_that_take_turns_do_not_stand_out(tmp_path: Path) -> None:
         return change
 
     figures = _figures(tmp_path, sweep(), {number: turn(number) for number in range(9)})
-    assert "no rank stands out (9 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+    assert (
+        "no rank stands out (9 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+    )
 
 
 def test_ranks_that_tie_decide_no_case(tmp_path: Path) -> None:
     def tie(one: Measurement) -> Measurement:
         shares = (1.004, 1.0, 1.003, 1.001)
         return replace(
-            one, rank_samples_seconds=tuple(tuple(x * s for s in one.samples_seconds) for x in shares)
+            one,
+            rank_samples_seconds=tuple(tuple(x * s for s in one.samples_seconds) for x in shares),
         )
 
     figures = _figures(tmp_path, sweep(), dict.fromkeys(range(9), tie))
-    assert "no rank stands out (0 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+    assert (
+        "no rank stands out (0 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+    )
 
 
 def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> None:
     def wait(one: Measurement) -> Measurement:
         launch = sorted(one.samples_seconds)[15]
-        return replace(one, rank_waiting_seconds=tuple((share * launch,) for share in (0.5, 0.1, 0.6, 0.4)))
+        return replace(
+            one, rank_waiting_seconds=tuple((share * launch,) for share in (0.5, 0.1, 0.6, 0.4))
+        )
 
     figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
     assert "rank 1 slowest in 9 of 9 decided cases" in figure.subtitle
@@ -292,12 +347,16 @@ def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> No
     assert any("waits least" in line and "10 % of the launch" in line for line in figure.footnote)
 
 
-def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(tmp_path: Path) -> None:
+def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(
+    tmp_path: Path,
+) -> None:
     """Its whole call is what it waited, and in the warm-up that was many times what it is later."""
 
     def wait(one: Measurement) -> Measurement:
         launch = sorted(one.samples_seconds)[15]
-        return replace(one, rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5)))
+        return replace(
+            one, rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5))
+        )
 
     figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
     assert max(figure.series[0].y) < 0.35
@@ -312,10 +371,14 @@ def test_one_rank_has_no_bandwidth(tmp_path: Path) -> None:
 
 def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -> None:
     points = points_of(write_run(tmp_path / "run", sweep()))
-    errors = sorted(abs((one.predicted_seconds or 0.0) / (one.median_seconds or 1.0) - 1) for one in points)
+    errors = sorted(
+        abs((one.predicted_seconds or 0.0) / (one.median_seconds or 1.0) - 1) for one in points
+    )
     figure = next(figure for figure in figures_of(points) if figure.topic == "prediction")
     assert f"median error {100 * errors[len(errors) // 2]:.0f} %" in figure.subtitle
-    above = sorted((one.median_seconds or 0.0) / (one.predicted_seconds or 1.0) - 1 for one in points)
+    above = sorted(
+        (one.median_seconds or 0.0) / (one.predicted_seconds or 1.0) - 1 for one in points
+    )
     text = f"measured times are typically {percent(above[len(above) // 2])} above the prediction"
     assert text in figure.subtitle
 
@@ -341,8 +404,14 @@ def _texts(axis: Axis, values: list[float]) -> list[str]:
 
 def test_sizes_are_written_in_binary_units_at_powers_of_two() -> None:
     assert _texts(SIZE, [1024.0, 65536.0]) == [
-        "1 KiB", "2 KiB", "4 KiB", "8 KiB", "16 KiB", "32 KiB", "64 KiB",
-    ]  # fmt: skip
+        "1 KiB",
+        "2 KiB",
+        "4 KiB",
+        "8 KiB",
+        "16 KiB",
+        "32 KiB",
+        "64 KiB",
+    ]
     assert "1 MiB" in _texts(SIZE, [8.0, 2.0**34])
 
 
@@ -355,8 +424,16 @@ def test_few_sizes_that_lie_apart_are_their_own_ticks() -> None:
 
 def test_times_are_written_in_us_and_ms() -> None:
     assert _texts(TIME, [3e-6, 2e-3]) == [
-        "5 us", "10 us", "20 us", "50 us", "100 us", "200 us", "500 us", "1 ms", "2 ms",
-    ]  # fmt: skip
+        "5 us",
+        "10 us",
+        "20 us",
+        "50 us",
+        "100 us",
+        "200 us",
+        "500 us",
+        "1 ms",
+        "2 ms",
+    ]
 
 
 @given(st.floats(1e-9, 1e3), st.floats(1, 1e9))
@@ -385,7 +462,9 @@ def test_ranks_are_whole_numbers_thinned_when_many() -> None:
     assert len(many) <= 16
 
 
-def _curve(alpha_seconds: float, beta: float, sizes: list[int], width: float = 0.01) -> dict[int, Interval]:
+def _curve(
+    alpha_seconds: float, beta: float, sizes: list[int], width: float = 0.01
+) -> dict[int, Interval]:
     times = {size: alpha_seconds + beta * size for size in sizes}
     return {s: Interval(t * (1 - width), t, t * (1 + width), 0.95) for s, t in times.items()}
 

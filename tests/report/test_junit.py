@@ -28,7 +28,11 @@ def ends(run: Run) -> dict[str, str]:
 
 def test_nodes_and_links_to_blame_fail_and_the_others_pass() -> None:
     run = checked(Fleet(6, slow=frozenset({2})))
-    assert ends(run) == {"h2": "failure", "verdict": "", **dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), "")}
+    assert ends(run) == {
+        "h2": "failure",
+        "verdict": "",
+        **dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), ""),
+    }
     root = ElementTree.fromstring(verdict_junit(run))
     assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("7", "1", "0")
     assert "--exclude=h2" in (root.findtext("system-out") or "")
@@ -63,6 +67,10 @@ def test_the_other_exports_say_the_same() -> None:
     assert values == {None: 1.0, "h2": 1.0} | others
     document = fleet_document(run)
     assert document is not None
-    assert (document["verdict"], document["exclude"], document["exit_code"]) == ("NOT HEALTHY", "h2", 1)
+    assert (document["verdict"], document["exclude"], document["exit_code"]) == (
+        "NOT HEALTHY",
+        "h2",
+        1,
+    )
     assert json_summary(run)["fleet"] == document
     assert fleet_document(run_of([], {"suite": {"verdict": "speed"}})) is None

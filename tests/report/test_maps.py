@@ -163,9 +163,13 @@ def test_bad_cells_are_the_dark_ones_for_times_and_for_rates(place: int) -> None
 def test_a_report_has_maps_tables_and_csv_and_no_pair_among_the_lines(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     run = stored(
-        tmp_path / "run", [*machines.pairs(random, 3), *machines.collectives(random, 3)[:3]], "hgx-h100"
+        tmp_path / "run",
+        [*machines.pairs(random, 3), *machines.collectives(random, 3)[:3]],
+        "hgx-h100",
     )
-    files = {path.name: path for path in write_report([run], tmp_path / "out", ("svg", "md", "csv"))}
+    files = {
+        path.name: path for path in write_report([run], tmp_path / "out", ("svg", "md", "csv"))
+    }
     assert sum(name.startswith("pairs-") for name in files) == 4
     assert "pairs.csv" in files
     assert not any("send_recv" in name for name in files)
@@ -206,7 +210,10 @@ def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path
         samples[777] = 3e-5
         ranks = (tuple(samples),) * one.case.ranks
         return replace(
-            one, samples_seconds=tuple(samples), rank_samples_seconds=ranks, round_samples=(200,) * 5
+            one,
+            samples_seconds=tuple(samples),
+            rank_samples_seconds=ranks,
+            round_samples=(200,) * 5,
         )
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: long})
@@ -245,4 +252,7 @@ def test_spikes_of_all_ranks_are_told_from_those_of_one() -> None:
     assert spike_text(ratios) == "no sample beyond 1.5 times the median"
     ratios[:, 2] = 3
     ratios[1, 5] = 3
-    assert spike_text(ratios) == "2 beyond 1.5 times the median, 1 in most ranks at once, 1 in few ranks"
+    assert (
+        spike_text(ratios)
+        == "2 beyond 1.5 times the median, 1 in most ranks at once, 1 in few ranks"
+    )

@@ -40,7 +40,9 @@ def test_a_plan_with_several_layouts_and_sizes_has_three_figures(
     assert set(figures) == {"layouts", "scale", "timeline"}
 
 
-def test_the_layers_of_a_bar_add_up_to_the_step(planned: Planned, figures: dict[str, PlanFigure]) -> None:
+def test_the_layers_of_a_bar_add_up_to_the_step(
+    planned: Planned, figures: dict[str, PlanFigure]
+) -> None:
     bars = figures["layouts"].body
     assert isinstance(bars, Bars)
     for place, outcome in enumerate(planned.outcomes):
@@ -53,11 +55,15 @@ def test_the_layers_of_a_bar_add_up_to_the_step(planned: Planned, figures: dict[
 def test_exposed_and_hidden_by_kind_are_those_of_the_lines(planned: Planned) -> None:
     for outcome in planned.outcomes:
         kinds = by_kind(outcome.step)
-        assert sum(exposed for exposed, _ in kinds.values()) == pytest.approx(outcome.step.exposed_seconds)
+        assert sum(exposed for exposed, _ in kinds.values()) == pytest.approx(
+            outcome.step.exposed_seconds
+        )
         assert set(kinds) <= {"tp", "cp", "ep", "pp", "dp"}
 
 
-def test_a_bar_for_every_number_of_devices_that_holds_the_model(figures: dict[str, PlanFigure]) -> None:
+def test_a_bar_for_every_number_of_devices_that_holds_the_model(
+    figures: dict[str, PlanFigure],
+) -> None:
     bars = figures["scale"].body
     assert isinstance(bars, Bars)
     assert bars.names[0] == "8"
@@ -74,9 +80,15 @@ def test_a_folder_has_figures_text_and_json(planned: Planned, tmp_path: Path) ->
     written = write_plan(planned, tmp_path / "plan")
     names = {path.name for path in written}
     assert names == {
-        "plan.txt", "plan.json", "layouts.svg", "layouts.png", "scale.svg", "scale.png", "timeline.svg",
+        "plan.txt",
+        "plan.json",
+        "layouts.svg",
+        "layouts.png",
+        "scale.svg",
+        "scale.png",
+        "timeline.svg",
         "timeline.png",
-    }  # fmt: skip
+    }
     document = json.loads((tmp_path / "plan" / "plan.json").read_text())
     assert len(document["layouts"]) == 3
     assert "not modelled" in (tmp_path / "plan" / "plan.txt").read_text()

@@ -34,7 +34,9 @@ def planned(tokens: int = 4096, tp: int = 8) -> Planned:
         ("nothing to wait for", "nothing to wait for"),
     ],
 )
-def test_what_limits_is_told_shorter_and_never_without_who_shares_it(whole: str, short: str) -> None:
+def test_what_limits_is_told_shorter_and_never_without_who_shares_it(
+    whole: str, short: str
+) -> None:
     assert shortened(whole) == short
 
 

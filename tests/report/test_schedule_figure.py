@@ -53,13 +53,37 @@ def test_every_flow_is_an_arrow_from_its_source_to_its_target(row: Algorithm) ->
 def test_labels_name_the_slots_where_there_is_room() -> None:
     ring = texts(picture(schedule_for("all_reduce", "ring", 4)))
     assert ring == [
-        "step 1", "3", "0", "1", "2",
-        "step 2", "2", "3", "0", "1",
-        "step 3", "1", "2", "3", "0",
-        "step 4", "0", "1", "2", "3",
-        "step 5", "3", "0", "1", "2",
-        "step 6", "2", "3", "0", "1",
-    ]  # fmt: skip
+        "step 1",
+        "3",
+        "0",
+        "1",
+        "2",
+        "step 2",
+        "2",
+        "3",
+        "0",
+        "1",
+        "step 3",
+        "1",
+        "2",
+        "3",
+        "0",
+        "step 4",
+        "0",
+        "1",
+        "2",
+        "3",
+        "step 5",
+        "3",
+        "0",
+        "1",
+        "2",
+        "step 6",
+        "2",
+        "3",
+        "0",
+        "1",
+    ]
     halving = texts(picture(schedule_for("all_reduce", "halving_doubling", 4)))
     assert halving[:5] == ["step 1", "2-3", "2-3", "0-1", "0-1"]
     assert texts(picture(schedule_for("all_reduce", "ring", 32)))[:2] == ["step 1", "step 2"]
@@ -70,12 +94,15 @@ def test_title_and_legend_say_what_is_seen() -> None:
     title, subtitle, source = (text.get_text() for text in figure.texts)
     assert title == "all_to_all bruck, 4 ranks"
     assert (
-        subtitle == "2 steps (+ 2 of local moves); each rank sends 4 pieces = 1 x the size; labels are slots"
+        subtitle
+        == "2 steps (+ 2 of local moves); each rank sends 4 pieces = 1 x the size; labels are slots"
     )
     assert source.startswith("After Bruck et al.")
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["copied", "moved inside the rank", "wider: more pieces"]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [f"rank {r}" for r in range(4)]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [
+        f"rank {r}" for r in range(4)
+    ]
 
 
 def test_long_schedules_are_cut_in_the_middle() -> None:
@@ -88,7 +115,9 @@ def test_long_schedules_are_cut_in_the_middle() -> None:
 
 
 def test_steps_of_more_flows_than_can_be_told_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="552 flows in one step cannot be told apart, 250 can; draw fewer"):
+    with pytest.raises(
+        UsageError, match="552 flows in one step cannot be told apart, 250 can; draw fewer"
+    ):
         draw_schedule(schedule_for("all_reduce", "two_shot", 24), tmp_path / "shot.svg")
     assert not list(tmp_path.iterdir())
     draw_schedule(schedule_for("all_reduce", "two_shot", 16), tmp_path / "shot.svg")

@@ -56,7 +56,12 @@ def test_cases_that_differ_in_one_setting_are_two_lines_two_names_and_two_tables
     label = setting_labels({**DEFAULTS, name: OTHER[name]})[0]
     assert label in screen_table(run, 200)
     assert label in screen_table(run, 60)
-    lines = {one.label for figure in figures_of(points) for one in figure.series if figure.topic == "time"}
+    lines = {
+        one.label
+        for figure in figures_of(points)
+        for one in figure.series
+        if figure.topic == "time"
+    }
     assert any(label in line for line in lines)
     assert str(OTHER[name]) in csv_table(points)
 

@@ -52,7 +52,9 @@ def numbers(ratio: str) -> list[float]:
 
 
 def dips_and_turns(points: Sequence[Point]) -> list[str]:
-    return [one.kind for one in findings_of(points) if one.kind in ("not_monotone", "bandwidth_dip")]
+    return [
+        one.kind for one in findings_of(points) if one.kind in ("not_monotone", "bandwidth_dip")
+    ]
 
 
 def groups_run(path: Path, **edits: Any) -> Run:
@@ -63,11 +65,17 @@ def groups_run(path: Path, **edits: Any) -> Run:
         case("all_reduce", "ring", 2**20, groups="rank % 2", active_group=0),
     ]
     both = {"ranks 0-1": 1.5e-3, "ranks 2-3": 2e-3}
-    made = {0: taking(2e-3, both), 1: taking(1e-3), **{int(key[1:]): edit for key, edit in edits.items()}}
+    made = {
+        0: taking(2e-3, both),
+        1: taking(1e-3),
+        **{int(key[1:]): edit for key, edit in edits.items()},
+    }
     return write_run(path / "run", cases, made)
 
 
-def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(tmp_path: Path) -> None:
+def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(
+    tmp_path: Path,
+) -> None:
     (one,) = found(groups_run(tmp_path))
     ratio, low, high = numbers(one["ratio"])
     assert ratio == pytest.approx(2, rel=1e-3)
@@ -125,7 +133,9 @@ def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_pat
 def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
     run = overlap_run(tmp_path)
     assert "collective 1.25" in screen_table(run, 100)
-    files = {file.name: file for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))}
+    files = {
+        file.name: file for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))
+    }
     assert "0.75 " in files["report.md"].read_text(encoding="utf-8")
     page = files["report.html"].read_text(encoding="utf-8")
     assert "0.75 [" in page[page.index('<section id="sharing">') :]
@@ -149,7 +159,10 @@ def test_a_run_without_any_sharing_has_no_table(tmp_path: Path) -> None:
 
 
 def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: Path) -> None:
-    cases = [case("all_reduce", "ring", 2**power, mode=OVERLAP, overlap_with="matmul") for power in (10, 20)]
+    cases = [
+        case("all_reduce", "ring", 2**power, mode=OVERLAP, overlap_with="matmul")
+        for power in (10, 20)
+    ]
     run = write_run(tmp_path / "run", cases, {0: taking(5e-3), 1: taking(1e-3)})
     assert dips_and_turns(points_of(run)) == []
     plain = write_run(

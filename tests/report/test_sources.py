@@ -64,9 +64,20 @@ def test_like_tables_are_told_apart_by_file_and_number(tmp_path: Path) -> None:
 
 def test_the_network_is_named_where_several_nodes_took_part() -> None:
     point = Point(
-        "s", "nccl", "all_reduce", "ring", "float32", "sum", 1024, 256, 16, nodes=2,
-        source="o/r:a", source_table=1, network="ib-ndr-400x8 (stated)",
-    )  # fmt: skip
+        "s",
+        "nccl",
+        "all_reduce",
+        "ring",
+        "float32",
+        "sum",
+        1024,
+        256,
+        16,
+        nodes=2,
+        source="o/r:a",
+        source_table=1,
+        network="ib-ndr-400x8 (stated)",
+    )
     points = [point, replace(point, source_table=2)]
     assert table_labels(points) == ["o/r #1 ib-ndr-400x8", "o/r #2 ib-ndr-400x8"]
     assert table_labels([replace(one, nodes=1) for one in points]) == ["o/r #1", "o/r #2"]
@@ -91,13 +102,20 @@ def test_an_imported_run_says_so_and_draws_no_interval(tmp_path: Path) -> None:
     for figure in figures_of(points):
         assert "imported from a.txt (nccl-tests 2.13.8)" in figure.subtitle
         assert all(series.low == () for series in figure.series)
-        assert any("times as printed (mean), without samples or interval" in note for note in figure.footnote)
+        assert any(
+            "times as printed (mean), without samples or interval" in note
+            for note in figure.footnote
+        )
     assert "imported from a.txt (nccl-tests 2.13.8): all_reduce on cpu" in verdict_lines(run)[0]
 
 
-def test_several_sources_are_counted_and_measured_points_are_not_called_imported(tmp_path: Path) -> None:
+def test_several_sources_are_counted_and_measured_points_are_not_called_imported(
+    tmp_path: Path,
+) -> None:
     run = _run(tmp_path / "run", ORIGIN, replace(ORIGIN, source="b.txt", tool_version="2.14"))
     assert imported_from(points_of(run)) == "imported from 2 sources (nccl-tests)"
     measured: tuple[Point, ...] = points_of(write_run(tmp_path / "measured", sweep()))
     assert imported_from(measured) == ""
-    assert all(series.low for series in figures_of(measured)[0].series if series.kind.value == "measured")
+    assert all(
+        series.low for series in figures_of(measured)[0].series if series.kind.value == "measured"
+    )

@@ -66,8 +66,15 @@ def test_file_names_are_plain(text: str) -> None:
 
 
 def test_what_a_narrow_screen_leaves_out_is_named() -> None:
-    asked = (Column("case", right=False, tells=True), Column("size", keep=9), *columns("base", "new"))
-    rows = [("all_reduce ring", "8 B", "1.2 us", "2 us"), ("all_reduce ring", "16 B", "1.3 us", "3 us")]
+    asked = (
+        Column("case", right=False, tells=True),
+        Column("size", keep=9),
+        *columns("base", "new"),
+    )
+    rows = [
+        ("all_reduce ring", "8 B", "1.2 us", "2 us"),
+        ("all_reduce ring", "16 B", "1.3 us", "3 us"),
+    ]
     lines = fitted_lines(Table(asked, rows), 12)
     assert " ".join(lines).endswith("not shown for want of width: base")
     assert [line.split()[0] for line in lines if " B " in line] == ["8", "16"]

@@ -24,7 +24,15 @@ from ccbench.report.topology_merged import condensed
 from ccbench.topology.composition import compose
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.files import catalog_names
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.machine.recorded_nvml import RecordedNvml, switched
 from tests.machine.sysfs_tree import two_sockets_four_switches
@@ -64,7 +72,7 @@ CLUSTERS: dict[str, Callable[[], Topology]] = {
     "ring": lambda: ring(16, WIRE).topology(),
     "hypercube": lambda: hypercube(4, WIRE).topology(),
     "switch": lambda: single_switch(256, WIRE).topology(),
-}  # fmt: skip
+}
 
 
 def check(topology: Topology) -> list[tuple[Text, Bbox]]:
@@ -80,7 +88,10 @@ def check(topology: Topology) -> list[tuple[Text, Bbox]]:
     assert places
     for (one, first), (other, second) in itertools.combinations(places, 2):
         apart = (
-            first.x1 <= second.x0 or second.x1 <= first.x0 or first.y1 <= second.y0 or second.y1 <= first.y0
+            first.x1 <= second.x0
+            or second.x1 <= first.x0
+            or first.y1 <= second.y0
+            or second.y1 <= first.y0
         )
         # Lines of a box are set close; the letters themselves still do not touch.
         overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
@@ -105,7 +116,12 @@ def test_no_text_of_a_machine_covers_another(name: str) -> None:
 def test_texts_of_a_cluster_stay_inside_their_boxes_and_labels_of_lines_off_them(name: str) -> None:
     topology = CLUSTERS[name]()
     layout = laid_out(topology)
-    assert any(line.label for line in layout.lines) or not layout.lines or "ring" in name or "hyper" in name
+    assert (
+        any(line.label for line in layout.lines)
+        or not layout.lines
+        or "ring" in name
+        or "hyper" in name
+    )
     widths: dict[str, float] = {}
     for box in layout.boxes.values():
         for words in (box.label, box.detail):
@@ -118,7 +134,9 @@ def test_texts_of_a_cluster_stay_inside_their_boxes_and_labels_of_lines_off_them
             drawn = place.transformed(one.axes.transData.inverted())
             for box in layout.boxes.values():
                 across = drawn.x1 > box.x - box.width / 2 and drawn.x0 < box.x + box.width / 2
-                upward = drawn.y1 > box.y - HEIGHT / 2 + 0.02 and drawn.y0 < box.y + HEIGHT / 2 - 0.02
+                upward = (
+                    drawn.y1 > box.y - HEIGHT / 2 + 0.02 and drawn.y0 < box.y + HEIGHT / 2 - 0.02
+                )
                 assert not (across and upward), (one.get_text(), box.label)
 
 
@@ -137,7 +155,9 @@ def on_nvswitches(gpus: int, switches: int = 1, broken: int = 0, counted: bool =
 
 
 def leaves_and_spines() -> Topology:
-    devices = [Device(f"n{node}.nic{one}", DeviceKind.NIC, node) for node in range(2) for one in range(4)]
+    devices = [
+        Device(f"n{node}.nic{one}", DeviceKind.NIC, node) for node in range(2) for one in range(4)
+    ]
     devices += [Device(f"switch{one}", DeviceKind.NETWORK_SWITCH, -1) for one in range(6)]
     pairs = [(f"n{node}.nic{one}", f"switch{one}") for node in range(2) for one in range(4)]
     pairs += [(f"switch{one}", f"switch{top}") for one in range(4) for top in (4, 5)]
@@ -216,7 +236,9 @@ def test_gpus_whose_links_are_down_do_not_hide_among_the_others() -> None:
 
 def test_switches_are_named_by_level_in_the_order_of_their_numbers() -> None:
     layout = laid_out(leaves_and_spines())
-    row = sorted((box.x, box.label) for box in layout.boxes.values() if box.label.startswith("leaf"))
+    row = sorted(
+        (box.x, box.label) for box in layout.boxes.values() if box.label.startswith("leaf")
+    )
     assert [label for _, label in row] == ["leaf 0", "leaf 1", "leaf 2", "leaf 3"]
     assert layout.boxes["switch4"].detail == "switch4 ... switch5"
     assert layout.boxes["switch4"].label == "2 spines"
@@ -234,13 +256,18 @@ def board(tmp_path: Path) -> Topology:
     two_sockets_four_switches(tmp_path)
     kernel = read_sysfs(Files(tmp_path))
     addresses = [f"0000{gpu.bus_id}" for gpu in kernel.gpus]
-    return joined(kernel, read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, 4, addresses))))
+    return joined(
+        kernel, read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, 4, addresses)))
+    )
 
 
 def mesh(kind: LinkKind = LinkKind.XGMI, state: LinkState = LinkState.UP) -> Topology:
     gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU) for one in range(8))
     links = tuple(
-        Link(one.name, other.name, kind, 64e9, state=state) for one in gpus for other in gpus if one != other
+        Link(one.name, other.name, kind, 64e9, state=state)
+        for one in gpus
+        for other in gpus
+        if one != other
     )
     return Topology("a mesh", gpus, links, TopologyClass.XGMI_MESH)
 
@@ -262,7 +289,8 @@ def machines(count: int) -> Topology:
 def apart(layout: Layout) -> bool:
     boxes = list(layout.boxes.values())
     return all(
-        abs(one.x - other.x) >= (one.width + other.width) / 2 - 1e-9 or abs(one.y - other.y) >= HEIGHT
+        abs(one.x - other.x) >= (one.width + other.width) / 2 - 1e-9
+        or abs(one.y - other.y) >= HEIGHT
         for place, one in enumerate(boxes)
         for other in boxes[:place]
     )
@@ -274,14 +302,20 @@ def test_rows_stand_in_order_and_boxes_do_not_overlap(board: Topology) -> None:
     for box in layout.boxes.values():
         rows.setdefault(box.kind, set()).add(box.y)
     assert sorted(rows, key=lambda kind: -max(rows[kind])) == [
-        DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH,
-    ]  # fmt: skip
+        DeviceKind.NIC,
+        DeviceKind.CPU,
+        DeviceKind.PCIE_SWITCH,
+        DeviceKind.GPU,
+        DeviceKind.NVSWITCH,
+    ]
     assert all(len(heights) == 1 for heights in rows.values())
     assert layout.boxes.keys() == condensed(board)[0].keys()
     assert apart(layout)
 
 
-def test_every_pair_that_is_joined_has_one_line_with_the_number_of_its_links(board: Topology) -> None:
+def test_every_pair_that_is_joined_has_one_line_with_the_number_of_its_links(
+    board: Topology,
+) -> None:
     lines = {frozenset((one.source, one.target)): one for one in laid_out(board).lines}
     assert set(lines) == {frozenset((line.source, line.target)) for line in condensed(board)[1]}
     assert len(lines) == len(laid_out(board).lines)
@@ -329,7 +363,11 @@ def test_the_figure_says_what_width_means() -> None:
 
 def test_kinds_differ_by_colour_or_dashes_and_rates_by_width(board: Topology) -> None:
     kinds = [*map(LinkKind, ("infiniband", "roce", "efa", "ethernet", "nvlink", "pcie"))]
-    assert len({LOOKS[kind].colour for kind in kinds}) == len({LOOKS[kind].label for kind in kinds}) == 6
+    assert (
+        len({LOOKS[kind].colour for kind in kinds})
+        == len({LOOKS[kind].label for kind in kinds})
+        == 6
+    )
     widths = {line.get_linewidth() for line in picture(board).axes[0].lines}
     assert len({round(width, 2) for width in widths}) >= 3
 
@@ -341,7 +379,9 @@ def test_the_legend_says_the_rates(board: Topology) -> None:
 
 
 def test_links_that_are_down_are_written_as_such() -> None:
-    words = [text.get_text() for text in picture(mesh(LinkKind.NVLINK, LinkState.DOWN)).axes[0].texts]
+    words = [
+        text.get_text() for text in picture(mesh(LinkKind.NVLINK, LinkState.DOWN)).axes[0].texts
+    ]
     assert words.count("x1 down") == 28
 
 
@@ -353,7 +393,9 @@ def test_links_that_nobody_could_see_are_neither_up_nor_down() -> None:
 
 def two_gpus(*links: tuple[str, str, float | None, int]) -> Topology:
     gpus = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
-    made = tuple(Link(one, other, LinkKind.NVLINK, rate, count=count) for one, other, rate, count in links)
+    made = tuple(
+        Link(one, other, LinkKind.NVLINK, rate, count=count) for one, other, rate, count in links
+    )
     return Topology("two", gpus, made)
 
 
@@ -411,10 +453,16 @@ def test_over_joined_gpus_rows_keep_their_order() -> None:
     devices = [Device("cpu0", DeviceKind.CPU), *mesh().devices]
     links = list(mesh().links)
     for one in range(8):
-        devices += [Device(f"pcie{one}", DeviceKind.PCIE_SWITCH), Device(f"nic{one}", DeviceKind.NIC)]
+        devices += [
+            Device(f"pcie{one}", DeviceKind.PCIE_SWITCH),
+            Device(f"nic{one}", DeviceKind.NIC),
+        ]
         links += [Link(f"pcie{one}", f"{kind}{one}", LinkKind.PCIE) for kind in ("gpu", "nic")]
         links.append(Link("cpu0", f"pcie{one}", LinkKind.PCIE))
     boxes = laid_out(Topology("around", tuple(devices), tuple(links))).boxes
     assert (
-        boxes["nic0"].y > boxes["cpu0"].y > boxes["pcie0"].y > max(boxes[f"gpu{one}"].y for one in range(8))
+        boxes["nic0"].y
+        > boxes["cpu0"].y
+        > boxes["pcie0"].y
+        > max(boxes[f"gpu{one}"].y for one in range(8))
     )

@@ -44,12 +44,17 @@ def test_no_device_of_a_tree_is_lost_and_each_class_has_the_links_of_its_first(
 
 
 @given(st.permutations(range(4)), st.integers(0, 3))
-def test_a_switch_with_a_slower_link_is_not_hidden_among_its_like(order: list[int], slow: int) -> None:
+def test_a_switch_with_a_slower_link_is_not_hidden_among_its_like(
+    order: list[int], slow: int
+) -> None:
     gpus = [Device(f"gpu{one}", DeviceKind.GPU) for one in range(4)]
     switches = [Device(f"s{one}", DeviceKind.NETWORK_SWITCH, -1) for one in order]
     links = [
         Link(
-            gpu.name, switch.name, LinkKind.ROCE, 1e9 if switch.name == f"s{slow}" and gpu is gpus[0] else 5e9
+            gpu.name,
+            switch.name,
+            LinkKind.ROCE,
+            1e9 if switch.name == f"s{slow}" and gpu is gpus[0] else 5e9,
         )
         for gpu in gpus
         for switch in switches
@@ -85,15 +90,25 @@ def test_few_gpus_keep_a_box_each(ranks: int) -> None:
 
 def test_a_link_that_is_down_sets_a_machine_apart() -> None:
     cluster = compose(load_topology("hgx-h100"), 4, "ib-ndr-400x8")
-    broken = next(link for link in cluster.links if link.source == "n2.gpu0" and "nvswitch" in link.target)
+    broken = next(
+        link for link in cluster.links if link.source == "n2.gpu0" and "nvswitch" in link.target
+    )
     links = tuple(
-        Link(*(link.source, link.target, link.kind), link.bytes_per_second, None, link.count, LinkState.DOWN)
+        Link(
+            *(link.source, link.target, link.kind),
+            link.bytes_per_second,
+            None,
+            link.count,
+            LinkState.DOWN,
+        )
         if link is broken
         else link
         for link in cluster.links
     )
     found = {
-        (box.label, box.detail) for box in boxes(Topology("cluster", cluster.devices, links)) if box.whole
+        (box.label, box.detail)
+        for box in boxes(Topology("cluster", cluster.devices, links))
+        if box.whole
     }
     assert found == {("… 2 more machines", "like machine 0"), ("machine 2", "8 GPUs, 8 NICs")}
 
@@ -101,7 +116,9 @@ def test_a_link_that_is_down_sets_a_machine_apart() -> None:
 def six_gpus(machine: int, pairs: list[tuple[int, int]]) -> tuple[list[Device], list[Link]]:
     devices = [Device(f"n{machine}.gpu{place}", DeviceKind.GPU, machine) for place in range(6)]
     both = pairs + [(other, one) for one, other in pairs]
-    links = [Link(devices[one].name, devices[other].name, LinkKind.NVLINK, 25e9) for one, other in both]
+    links = [
+        Link(devices[one].name, devices[other].name, LinkKind.NVLINK, 25e9) for one, other in both
+    ]
     return devices, links
 
 
@@ -120,7 +137,10 @@ def test_a_machine_is_like_another_only_if_the_same_devices_are_joined() -> None
 
 def test_a_rate_that_is_not_known_of_one_link_is_not_known_of_their_sum() -> None:
     devices = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
-    links = [Link("gpu0", "gpu1", LinkKind.NVLINK, 1e11, count=4), Link("gpu0", "gpu1", LinkKind.NVLINK)]
+    links = [
+        Link("gpu0", "gpu1", LinkKind.NVLINK, 1e11, count=4),
+        Link("gpu0", "gpu1", LinkKind.NVLINK),
+    ]
     (line,) = condensed(Topology("part", devices, tuple(links)))[1]
     assert (line.count, line.bytes_per_second, line.back) == (5, None, (0, None))
 
@@ -130,12 +150,19 @@ def words_to_the_switch(topology: Topology) -> set[str]:
 
 
 def test_no_number_is_given_of_links_that_were_not_counted() -> None:
-    assert words_to_the_switch(on_nvswitches(4, counted=False)) == {"number not stated, 50 GB/s", ""}
-    assert words_to_the_switch(on_nvswitches(72, counted=False)) == {"number not stated, 50 GB/s each"}
+    assert words_to_the_switch(on_nvswitches(4, counted=False)) == {
+        "number not stated, 50 GB/s",
+        "",
+    }
+    assert words_to_the_switch(on_nvswitches(72, counted=False)) == {
+        "number not stated, 50 GB/s each"
+    }
 
 
 def test_one_link_that_was_not_counted_leaves_the_sum_open() -> None:
     found = on_nvswitches(1, counted=True)
-    more = replace(found, links=(*found.links, replace(found.links[0], attributes={"count_known": False})))
+    more = replace(
+        found, links=(*found.links, replace(found.links[0], attributes={"count_known": False}))
+    )
     (words,) = words_to_the_switch(more)
     assert "number not stated" in words

@@ -15,13 +15,18 @@ from .synthetic import Edit, failed, flagged, prediction, sweep, write_run
 
 
 def _slow(factor: float) -> Edit:
-    return lambda one: replace(one, samples_seconds=(prediction(one.case).predicted_seconds * factor,) * 9)
+    return lambda one: replace(
+        one, samples_seconds=(prediction(one.case).predicted_seconds * factor,) * 9
+    )
 
 
 def test_a_clean_run_is_summed_up_without_complaints(tmp_path: Path) -> None:
     lines = verdict_lines(write_run(tmp_path / "run", sweep()))
     assert lines[0].startswith("9 of 9 cases measured: all_reduce on cpu. Peak bus bandwidth")
-    assert any("Median error of the prediction" in line and "above the prediction" in line for line in lines)
+    assert any(
+        "Median error of the prediction" in line and "above the prediction" in line
+        for line in lines
+    )
     assert any("of the bound" in line for line in lines)
     assert len(lines) == 4
     assert lines[3].startswith(
@@ -39,7 +44,9 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
         4: _slow(3.0),
     }
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
-    assert lines[0].startswith("WRONG: cpu all_reduce ring, 4 ranks: 1 of 9 cases gave wrong results")
+    assert lines[0].startswith(
+        "WRONG: cpu all_reduce ring, 4 ranks: 1 of 9 cases gave wrong results"
+    )
     assert lines[1].startswith("6 of 9 cases measured (1 unsupported)")
     wrong, hung, doubt, more = lines[-4:]
     assert wrong.startswith("Problem: WRONG RESULTS in 1 case; worst: ")
@@ -57,20 +64,26 @@ def test_a_beaten_bound_calls_for_a_new_calibration_unless_a_model_beat_its_own(
     tmp_path: Path, simulated: bool, said: str
 ) -> None:
     run = write_run(tmp_path / "run", sweep(), {4: _slow(0.1)}, simulated=simulated)
-    (line,) = [one for one in verdict_lines(run) if one.startswith("Problem: 1 case faster than the bound")]
+    (line,) = [
+        one for one in verdict_lines(run) if one.startswith("Problem: 1 case faster than the bound")
+    ]
     assert said in line
     assert "256 KiB" in line
 
 
 @pytest.mark.parametrize(("fast", "told"), [(1, False), (2, True)])
-def test_more_than_one_sample_in_twenty_must_beat_the_bound(tmp_path: Path, fast: int, told: bool) -> None:
+def test_more_than_one_sample_in_twenty_must_beat_the_bound(
+    tmp_path: Path, fast: int, told: bool
+) -> None:
     def some(one: Measurement) -> Measurement:
         ends = (prediction(one.case).bound_seconds * 0.5,) * fast
         return replace(one, samples_seconds=one.samples_seconds[: 30 - fast] + ends)
 
     run = write_run(tmp_path / "run", sweep(), {4: some})
     assert any("faster than the bound" in line for line in verdict_lines(run)) is told
-    assert [one.cases for one in findings_of(points_of(run)) if one.kind == "beats_bound"] == [1] * told
+    assert [one.cases for one in findings_of(points_of(run)) if one.kind == "beats_bound"] == [
+        1
+    ] * told
 
 
 def test_small_cases_are_not_held_against_the_bound(tmp_path: Path) -> None:
@@ -81,13 +94,20 @@ def test_small_cases_are_not_held_against_the_bound(tmp_path: Path) -> None:
 
 
 def test_one_rank_is_not_held_against_a_bound(tmp_path: Path) -> None:
-    lines = verdict_lines(write_run(tmp_path / "run", sweep("broadcast", ["binomial_tree"], ranks=1)))
+    lines = verdict_lines(
+        write_run(tmp_path / "run", sweep("broadcast", ["binomial_tree"], ranks=1))
+    )
     assert not any("bound" in line.lower() and "of the bound" in line for line in lines)
     assert "Peak" not in lines[0]
 
 
 def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(tmp_path: Path) -> None:
-    reasons = ["no graphs here", *["needs 2 GPUs, this host has 0"] * 6, "too large.", "too many ranks"]
+    reasons = [
+        "no graphs here",
+        *["needs 2 GPUs, this host has 0"] * 6,
+        "too large.",
+        "too many ranks",
+    ]
 
     def refused(reason: str) -> Edit:
         return lambda one: failed(one, Status.UNSUPPORTED, reason)
@@ -102,7 +122,9 @@ def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(tmp_
 
 
 def test_where_a_case_was_begun_what_is_unsupported_is_only_counted(tmp_path: Path) -> None:
-    edits: dict[int, Edit] = {n: lambda one: failed(one, Status.UNSUPPORTED, "not here") for n in range(8)}
+    edits: dict[int, Edit] = {
+        n: lambda one: failed(one, Status.UNSUPPORTED, "not here") for n in range(8)
+    }
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
     assert lines[0].startswith("1 of 9 cases measured (8 unsupported): ")
     edits[8] = lambda one: failed(one, Status.FAILED, "rank 1 died")
@@ -134,12 +156,16 @@ def test_a_run_without_predictions_says_nothing_about_them(tmp_path: Path) -> No
     assert not any("predict" in line or "of the bound" in line for line in lines)
 
 
-def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(tmp_path: Path) -> None:
+def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(
+    tmp_path: Path,
+) -> None:
     loaded: dict[int, Edit] = dict.fromkeys(
         range(9), lambda one: flagged(one, "other_load", "cpu_contention")
     )
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), loaded, priced=False))
-    assert lines[1].startswith("CANNOT SAY how fast 9 of 9 cases should be: others took the processors")
+    assert lines[1].startswith(
+        "CANNOT SAY how fast 9 of 9 cases should be: others took the processors"
+    )
     flags = [line for line in lines if "flagged" in line]
     assert len(flags) == 1
     assert flags[0].startswith("Doubt: 9 of 9 cases flagged: cpu contention")

@@ -20,7 +20,9 @@ def run(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", [case("all_reduce", "ring", 4096)])
 
 
-def test_the_report_lies_in_the_runs_own_folder_unless_told_otherwise(run: Run, tmp_path: Path) -> None:
+def test_the_report_lies_in_the_runs_own_folder_unless_told_otherwise(
+    run: Run, tmp_path: Path
+) -> None:
     files = write_report([run])
     assert {path.parent for path in files} == {run.path / "report"}
     assert {path.suffix for path in files} == {".html", ".png", ".md", ".csv"}
@@ -49,7 +51,11 @@ def test_one_document_can_be_given_a_name(run: Run, tmp_path: Path) -> None:
         (["gif"], None, "'gif', expected one of html"),
         ([], None, "nothing, expected"),
         (["png", "csv"], "x.csv", "the format asked for is png,csv; name a folder"),
-        (["md"], "x.html", "ends in .html, but the format asked for is md; name a file ending in .md"),
+        (
+            ["md"],
+            "x.html",
+            "ends in .html, but the format asked for is md; name a file ending in .md",
+        ),
         (["png"], "x.png", "one file per figure"),
     ],
 )
@@ -104,10 +110,17 @@ def test_names_that_become_the_same_file_name_are_numbered(tmp_path: Path) -> No
 
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
     files = write_report([write_run(tmp_path / "run", [])])
-    assert {path.name for path in files} == {"nothing-measured.png", "report.html", "report.md", "cases.csv"}
+    assert {path.name for path in files} == {
+        "nothing-measured.png",
+        "report.html",
+        "report.md",
+        "cases.csv",
+    }
 
 
-def test_a_figure_that_cannot_be_drawn_costs_only_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_that_cannot_be_drawn_costs_only_itself(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def drawn(figure: Figure, form: str) -> bytes:
         if figure.topic == "ranks":
             raise ValueError("no such rank")

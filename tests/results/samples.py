@@ -60,7 +60,9 @@ def measured(size_bytes: int = 4096, seconds: float = 1e-4, **changes: object) -
     return replace(plain, **changes)  # type: ignore[arg-type]  # the caller names fields of Measurement
 
 
-def failed(size_bytes: int, status: Status = Status.FAILED, detail: str = "rank 2 died") -> Measurement:
+def failed(
+    size_bytes: int, status: Status = Status.FAILED, detail: str = "rank 2 died"
+) -> Measurement:
     """A measurement that has nothing but a status and a reason."""
     case = replace(CASE, size_bytes=size_bytes, count=size_bytes // 4)
     return Measurement(case, status, detail=detail)
@@ -71,7 +73,9 @@ _whole = st.integers(0, 2**62)
 _times = st.lists(st.floats(0, 1e6, allow_nan=False), max_size=8).map(tuple)
 _share = st.none() | st.floats(0, 1)
 
-_pairs = st.tuples(st.integers(0, 99), st.integers(100, 199), st.booleans()).map(lambda p: str(Pair(*p)))
+_pairs = st.tuples(st.integers(0, 99), st.integers(100, 199), st.booleans()).map(
+    lambda p: str(Pair(*p))
+)
 
 _any_cases = st.builds(
     Case,

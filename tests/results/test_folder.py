@@ -84,7 +84,9 @@ def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(
 
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            with pytest.raises(RunFolderError, match=r"cases/.*\.parquet: .*disk is full; free some space"):
+            with pytest.raises(
+                RunFolderError, match=r"cases/.*\.parquet: .*disk is full; free some space"
+            ):
                 folder.write(measured(2048), PREDICTION)
         assert len(os.listdir(folder.path / "cases")) == 1
         run = load_run(folder.path)
@@ -192,7 +194,9 @@ def test_runs_that_start_in_the_same_second_get_different_folders(tmp_path: Path
     assert len(set(names)) == 20
 
 
-def test_the_folder_reads_as_one_table_with_columns_that_are_null_in_some_files(folder: RunFolder) -> None:
+def test_the_folder_reads_as_one_table_with_columns_that_are_null_in_some_files(
+    folder: RunFolder,
+) -> None:
     folder.write(failed(512), None)
     folder.write(measured(1024), PREDICTION)
     folder.write(measured(2048), None)
@@ -206,14 +210,25 @@ def test_the_folder_reads_as_one_table_with_columns_that_are_null_in_some_files(
 
 
 def test_only_a_case_that_is_ok_has_a_speed(tmp_path: Path) -> None:
-    wrong = replace(measured(8192), status=Status.WRONG, wrong_elements=7, detail="7 elements differ")
-    barrier = replace(measured(), case=replace(CASE, collective="barrier", op="none", size_bytes=0, count=0))
+    wrong = replace(
+        measured(8192), status=Status.WRONG, wrong_elements=7, detail="7 elements differ"
+    )
+    barrier = replace(
+        measured(), case=replace(CASE, collective="barrier", op="none", size_bytes=0, count=0)
+    )
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
         for one in (measured(4096, seconds=1e-4), wrong, failed(16384), barrier):
             folder.write(one, None)
     rows = load_run(tmp_path / "run").table.to_pylist()
     cases = {(row["collective"], row["status"]): row for row in rows}
-    for name in ("median_seconds", "low_seconds", "high_seconds", "algbw_GB_s", "busbw_GB_s", "outliers"):
+    for name in (
+        "median_seconds",
+        "low_seconds",
+        "high_seconds",
+        "algbw_GB_s",
+        "busbw_GB_s",
+        "outliers",
+    ):
         assert cases["all_reduce", "wrong"][name] is None
         assert cases["all_reduce", "failed"][name] is None
     assert len(cases["all_reduce", "wrong"]["samples_seconds"]) == 12
@@ -233,5 +248,7 @@ def test_reading_and_writing_runs_is_light_to_import() -> None:
         "heavy = {'pyarrow', 'pandas', 'matplotlib', 'cupy', 'torch'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or None)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

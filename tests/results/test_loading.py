@@ -58,7 +58,9 @@ def test_any_measurement_comes_back_as_it_was(
 def test_text_that_utf8_cannot_hold_costs_its_odd_characters_only(
     lost: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = load_run(_written(tmp_path_factory.mktemp("odd") / "run", failed(64, detail="died" + lost)))
+    run = load_run(
+        _written(tmp_path_factory.mktemp("odd") / "run", failed(64, detail="died" + lost))
+    )
     assert run.table["detail"][0].as_py() == "died" + "?" * len(lost)
 
 
@@ -111,7 +113,9 @@ def test_a_flipped_bit_anywhere_in_a_case_changes_no_figure_unnamed(
     before, content = load_run(path), bytearray(file.read_bytes())
     # Half of the places in the footer and what precedes it, where no page's checksum reaches.
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    place = data.draw(st.integers(0, len(content) - 1) | st.integers(footer - 100, len(content) - 1))
+    place = data.draw(
+        st.integers(0, len(content) - 1) | st.integers(footer - 100, len(content) - 1)
+    )
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     file.write_bytes(bytes(content))
     run = load_run(path)
@@ -173,7 +177,9 @@ def test_an_export_reads_each_file_of_an_imported_run_once(
     assert opened.count(".parquet") == 2
 
 
-def test_other_tools_read_a_case_with_its_digest_and_what_they_write_is_read(tmp_path: Path) -> None:
+def test_other_tools_read_a_case_with_its_digest_and_what_they_write_is_read(
+    tmp_path: Path,
+) -> None:
     path = _written(tmp_path / "run", measured(1024))
     (file,) = (path / "cases").glob("*.parquet")
     assert pd.read_parquet(path / "cases")["size_bytes"].tolist() == [1024]
@@ -194,7 +200,9 @@ def test_a_manifest_that_was_edited_is_named_and_shown(tmp_path: Path) -> None:
     run = load_run(path)
     assert run.manifest.suite == "other"
     assert run.problems == (f"{file}: was changed after it was written; what it says now is shown",)
-    with pytest.raises(RunFolderError, match=r"run\.json: was changed .* take the key 'digest' out of it"):
+    with pytest.raises(
+        RunFolderError, match=r"run\.json: was changed .* take the key 'digest' out of it"
+    ):
         RunFolder.resume(path)
     del manifest["digest"]
     file.write_text(json.dumps({**manifest, "suite": "other"}))
@@ -278,7 +286,10 @@ def _foreign(path: Path, **metadata: str) -> None:
     ("spoil", "words"),
     [
         (_foreign, "not a case of ccbench"),
-        (lambda path: _foreign(path, ccbench_schema_version="0"), "schema version is 0, expected 1;"),
+        (
+            lambda path: _foreign(path, ccbench_schema_version="0"),
+            "schema version is 0, expected 1;",
+        ),
         (lambda path: _foreign(path, ccbench_schema_version="1"), "column suite is not string"),
         (lambda path: path.write_bytes(b""), "cannot be read"),
         (lambda path: path.write_text("size,time\n1,2\n"), "cannot be read"),
@@ -313,7 +324,9 @@ def test_a_file_that_is_older_than_a_column_has_a_settings_default_or_null(
         assert run.points[0].case_id == file.stem
     else:
         kind = arrow_schema().field(column.name).type
-        assert run.problems == (f"{file}: column {column.name} is not {kind}; measure that case again",)
+        assert run.problems == (
+            f"{file}: column {column.name} is not {kind}; measure that case again",
+        )
 
 
 def test_a_case_under_another_cases_name_is_not_counted_twice(tmp_path: Path) -> None:
@@ -380,7 +393,9 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
 def test_the_newest_run_is_the_one_created_last_whatever_its_name(tmp_path: Path) -> None:
     for name, when in (("z-old", "2026-01-01"), ("a-new", "2026-02-01")):
         _written(tmp_path / name)
-        (tmp_path / name / "run.json").write_text(json.dumps({"created_at": when, "schema_version": 1}))
+        (tmp_path / name / "run.json").write_text(
+            json.dumps({"created_at": when, "schema_version": 1})
+        )
     (tmp_path / "no-run").mkdir()
     assert newest_run(tmp_path) == tmp_path / "a-new"
     assert [run.path.name for run in load_runs([tmp_path / "z-old", tmp_path / "a-new"])] == [

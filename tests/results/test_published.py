@@ -26,15 +26,25 @@ def corpus(folder: Path, **changes: object) -> Path:
     """A manifest of one healthy log of an eight-GPU H100 machine."""
     (folder / "log.txt").write_text(ONE_WRONG)
     entry = {
-        "file": "log.txt", "collective": "all_reduce", "gpu": "H100 SXM (one)", "gpus_per_node": 8,
-        "nodes": 1, "interconnect": "nvswitch3", "network": "none", "nccl_version": "2.21.5",
-        "forced": "NCCL_ALGO=Ring", "source": "owner/repository:docs/log.txt", "healthy": True,
-    }  # fmt: skip
+        "file": "log.txt",
+        "collective": "all_reduce",
+        "gpu": "H100 SXM (one)",
+        "gpus_per_node": 8,
+        "nodes": 1,
+        "interconnect": "nvswitch3",
+        "network": "none",
+        "nccl_version": "2.21.5",
+        "forced": "NCCL_ALGO=Ring",
+        "source": "owner/repository:docs/log.txt",
+        "healthy": True,
+    }
     (folder / "manifest.yaml").write_text(yaml.safe_dump([{**entry, **changes}]))
     return folder / "manifest.yaml"
 
 
-def test_a_healthy_log_gives_its_rows_with_source_machine_and_words_of_the_manifest(tmp_path: Path) -> None:
+def test_a_healthy_log_gives_its_rows_with_source_machine_and_words_of_the_manifest(
+    tmp_path: Path,
+) -> None:
     rows, left_out = collect(corpus(tmp_path))
     assert set(rows) == {"hgx-h100"}
     # The wrong placement has no speed and is left out aloud.
@@ -49,7 +59,9 @@ def test_a_healthy_log_gives_its_rows_with_source_machine_and_words_of_the_manif
 
 
 @pytest.mark.parametrize("healthy", [False, "unknown", None])
-def test_logs_that_are_not_known_to_be_healthy_are_left_out_aloud(tmp_path: Path, healthy: object) -> None:
+def test_logs_that_are_not_known_to_be_healthy_are_left_out_aloud(
+    tmp_path: Path, healthy: object
+) -> None:
     rows, left_out = collect(corpus(tmp_path, healthy=healthy))
     assert rows == {}
     assert left_out == ["log.txt: not known to be healthy"]
@@ -75,13 +87,17 @@ def test_the_command_writes_files_that_load_as_a_run(
 
 
 @pytest.mark.parametrize("arguments", [[], ["only-one"], ["absent.yaml", "out"]])
-def test_the_command_says_what_is_wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err
 
 
 def test_an_unknown_name_is_refused_with_near_ones() -> None:
-    with pytest.raises(UsageError, match=r"published: 'hgx-h10' is not a machine .*did you mean hgx-h100"):
+    with pytest.raises(
+        UsageError, match=r"published: 'hgx-h10' is not a machine .*did you mean hgx-h100"
+    ):
         load_published("hgx-h10")
 
 
@@ -117,7 +133,9 @@ def test_a_source_says_only_what_means_something_elsewhere(text: str, expected: 
         ("", "", "unknown"),
     ],
 )
-def test_words_of_a_manifest_lead_to_the_machine_family(gpu: str, interconnect: str, family: str) -> None:
+def test_words_of_a_manifest_lead_to_the_machine_family(
+    gpu: str, interconnect: str, family: str
+) -> None:
     assert family_of(gpu, interconnect) == family
 
 

@@ -57,7 +57,8 @@ def test_the_arrow_schema_carries_its_version_and_which_columns_may_be_null() ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "factor"), [({}, 1.5), ({"groups": "rank // 2"}, 1.0), ({"collective": "hypercube"}, None)]
+    ("asked", "factor"),
+    [({}, 1.5), ({"groups": "rank // 2"}, 1.0), ({"collective": "hypercube"}, None)],
 )
 def test_bus_bandwidth_is_of_the_ranks_of_one_group_and_of_collectives_with_a_known_factor(
     asked: dict[str, Any], factor: float | None
@@ -112,7 +113,9 @@ ORIGIN = Origin(
 )
 
 
-def _row(origin: Origin = ORIGIN, status: Status = Status.OK, case: Case = CASE) -> dict[str, object]:
+def _row(
+    origin: Origin = ORIGIN, status: Status = Status.OK, case: Case = CASE
+) -> dict[str, object]:
     return row_of(Measurement(case, status), None, 0.95, origin)
 
 
@@ -140,7 +143,9 @@ def test_a_collective_nobody_knows_has_the_bandwidths_that_are_printed() -> None
 
 
 @given(seconds=st.floats(1e-7, 10), ranks=st.integers(2, 4096), size=st.integers(1, 2**40))
-def test_where_rates_are_not_printed_they_follow_from_the_time(seconds: float, ranks: int, size: int) -> None:
+def test_where_rates_are_not_printed_they_follow_from_the_time(
+    seconds: float, ranks: int, size: int
+) -> None:
     case = replace(CASE, ranks=ranks, size_bytes=size)
     origin = replace(ORIGIN, seconds=seconds, algbw=None, busbw=None)
     speed = imported_speed(Measurement(case, Status.OK), origin)
@@ -159,7 +164,12 @@ def test_where_no_time_is_printed_it_follows_from_a_rate(rate: float, ranks: int
 
 
 def test_the_same_case_elsewhere_is_another_file(tmp_path: Path) -> None:
-    elsewhere = [ORIGIN, replace(ORIGIN, line=13), replace(ORIGIN, table=2), replace(ORIGIN, source="b.txt")]
+    elsewhere = [
+        ORIGIN,
+        replace(ORIGIN, line=13),
+        replace(ORIGIN, table=2),
+        replace(ORIGIN, source="b.txt"),
+    ]
     assert len({imported_case_id(CASE, one) for one in elsewhere}) == 4
     with RunFolder.create(tmp_path / "run", {}) as folder:
         for one in elsewhere:

@@ -30,7 +30,11 @@ from ccbench.verification import Array, Mismatch, check, fill
 
 CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 RULE = Sampling(
-    rounds=1, budget_seconds=0.01, warmup_seconds=0.0005, minimum_sample_seconds=0.0001, minimum_samples=5
+    rounds=1,
+    budget_seconds=0.01,
+    warmup_seconds=0.0005,
+    minimum_sample_seconds=0.0001,
+    minimum_samples=5,
 )
 
 
@@ -83,13 +87,20 @@ def test_a_sample_lasts_from_the_first_start_to_the_last_end() -> None:
     assert durations(stamps, last_starter=True).tolist() == own.min(axis=0).tolist()
 
 
-@pytest.mark.parametrize(("nodes", "collective", "least"), [
-    (1, "all_reduce", False), (2, "all_reduce", True), (2, "broadcast", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nodes", "collective", "least"),
+    [
+        (1, "all_reduce", False),
+        (2, "all_reduce", True),
+        (2, "broadcast", False),
+    ],
+)
 def test_the_least_time_counts_only_where_hosts_start_their_devices_each_by_itself(
     nodes: int, collective: str, least: bool
 ) -> None:
-    case = Case("s", "nccl", collective, "tree", "float32", "sum", 8, 2, 4, mode="isolated", nodes=nodes)
+    case = Case(
+        "s", "nccl", collective, "tree", "float32", "sum", 8, 2, 4, mode="isolated", nodes=nodes
+    )
     assert takes_fastest_rank(case) is least
 
 
@@ -277,7 +288,9 @@ def test_adversarial_launches_follow_each_with_data_of_its_own() -> None:
     one = ["poison", "refill", "launch"]
     first = SEEDS_PER_ROUND * 3 + 2
     expected = [[*one, f"check {seed} 1"] for seed in range(first, first + ADVERSARIAL_LAUNCHES)]
-    assert endpoint.done[-4 * ADVERSARIAL_LAUNCHES :] == [step for steps in expected for step in steps]
+    assert endpoint.done[-4 * ADVERSARIAL_LAUNCHES :] == [
+        step for steps in expected for step in steps
+    ]
     assert endpoint.seeds == sorted(endpoint.seeds)
 
 
@@ -287,9 +300,13 @@ def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
     assert (one.mismatch, other.mismatch) == (None, found)
 
 
-def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> None:
+def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> (
+    None
+):
     for in_place in (False, True):
-        (endpoint, _), (result, _) = measured(RULE.of_one_round(17), replace(CASE, in_place=in_place))
+        (endpoint, _), (result, _) = measured(
+            RULE.of_one_round(17), replace(CASE, in_place=in_place)
+        )
         assert result.launches == 17
         assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * ADVERSARIAL_LAUNCHES]
 
@@ -312,7 +329,11 @@ def test_launches_in_place_that_do_nothing_are_found(name: str, count: int, op: 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
 def test_no_sample_is_taken_for_which_there_is_no_room(capacity: int) -> None:
     wide = Sampling(
-        rounds=1, budget_seconds=30.0, warmup_seconds=0.0, minimum_samples=1000, maximum_samples=2000
+        rounds=1,
+        budget_seconds=30.0,
+        warmup_seconds=0.0,
+        minimum_samples=1000,
+        maximum_samples=2000,
     )
     _, (result, _) = measured(wide, capacity=capacity)
     assert result.stamps.shape[1] == capacity
@@ -340,7 +361,9 @@ def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> 
     assert 1 <= samples <= maximum
     assert samples >= min(minimum, maximum) or result.stop_reason == "budget"
     assert np.all(result.stamps[:, :, 1] >= result.stamps[:, :, 0])
-    beside = 1 + ADVERSARIAL_LAUNCHES  # the warm launch before the checked one, and the adversarial ones
+    beside = (
+        1 + ADVERSARIAL_LAUNCHES
+    )  # the warm launch before the checked one, and the adversarial ones
     assert len(result.warmup_seconds) + samples + beside == len(endpoint.launched)
     assert result.launching_seconds > 0
 
@@ -354,9 +377,7 @@ THREE_LAUNCHES = replace(RULE, launches=3, minimum_samples=4, maximum_samples=6)
 def overlapped(
     case: Case = OVERLAPPED, capacity: int = 500
 ) -> tuple[list[OverlappingEndpoint], list[RankResult]]:
-    endpoints, results = measured(
-        THREE_LAUNCHES, case, capacity, kind=OverlappingEndpoint
-    )  # fmt: skip
+    endpoints, results = measured(THREE_LAUNCHES, case, capacity, kind=OverlappingEndpoint)
     return [one for one in endpoints if isinstance(one, OverlappingEndpoint)], results
 
 
@@ -380,8 +401,15 @@ def test_a_sample_is_each_alone_and_then_both() -> None:
     (endpoint, _), (result, _) = overlapped()
     began = endpoint.done.index("watch 0")
     assert endpoint.done[began : began + 8] == [
-        "watch 0", "compute", "launch", "both", "watch 1", "compute", "launch", "both",
-    ]  # fmt: skip
+        "watch 0",
+        "compute",
+        "launch",
+        "both",
+        "watch 1",
+        "compute",
+        "launch",
+        "both",
+    ]
     assert result.parts == OVERLAP_PARTS
     assert result.part_stamps.shape == (2, 4, *result.stamps.shape[1:])
     repetitions = endpoint.computed[-ADVERSARIAL_LAUNCHES - 1]
@@ -403,8 +431,15 @@ def test_what_ran_while_computing_is_what_is_checked() -> None:
     end = endpoint.done.index(f"check {SEEDS_PER_ROUND * 3 + 1} {result.launches}")
     last = result.stamps.shape[1] - 1
     assert endpoint.done[end - 8 : end] == [
-        f"watch {last}", "compute", "launch", "poison", "refill", "launch", "poison", "both",
-    ]  # fmt: skip
+        f"watch {last}",
+        "compute",
+        "launch",
+        "poison",
+        "refill",
+        "launch",
+        "poison",
+        "both",
+    ]
     assert "launch" not in endpoint.done[end:]  # adversarial ones compute too
     assert endpoint.done[end:].count("both") == ADVERSARIAL_LAUNCHES
 
@@ -418,7 +453,9 @@ def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
     case = replace(OVERLAPPED, groups="[[0], [1]]", active_group=1)
     (idle, busy), _ = overlapped(case)
     assert set(idle.computed) == {0}
-    assert busy.computed[-ADVERSARIAL_LAUNCHES - 1] == 60  # the other rank's times count for nothing
+    assert (
+        busy.computed[-ADVERSARIAL_LAUNCHES - 1] == 60
+    )  # the other rank's times count for nothing
 
 
 # -- who takes part ----------------------------------------------------------------------------------------
@@ -436,11 +473,19 @@ def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
         ({"groups": "rank % 2", "active_group": 0}, (0, 2)),
         ({"pair": "3>1"}, (3, 1)),
         ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather"}, (2, 3)),
-        ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on all"}, (0, 1, 2, 3)),
-        ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on rank % 2"}, (0, 1, 2, 3)),
+        (
+            {"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on all"},
+            (0, 1, 2, 3),
+        ),
+        (
+            {"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on rank % 2"},
+            (0, 1, 2, 3),
+        ),
     ],
 )
-def test_stamps_are_of_the_ranks_that_communicate(changes: dict[str, Any], expected: tuple[int, ...]) -> None:
+def test_stamps_are_of_the_ranks_that_communicate(
+    changes: dict[str, Any], expected: tuple[int, ...]
+) -> None:
     case = replace(CASE, ranks=4, **changes)
     stamps = np.arange(8.0).reshape(4, 1, 2)
     assert case.communicating_ranks == expected

@@ -69,12 +69,17 @@ def test_collectives_of_two_ranks_stand_for_messages_where_a_library_has_none(ra
     assert {case.collective for case in asked.values()} == {"all_gather", "broadcast", "barrier"}
     assert all(lacked("oneccl", case) is None for case in asked.values())
     gathers = [case for case in asked.values() if case.collective == "all_gather"]
-    assert {case.groups for case in gathers} == {"[[0,1],[2,3]]" if ranks == 4 else "[[0,1]]", "[[0,1]]"}
+    assert {case.groups for case in gathers} == {
+        "[[0,1],[2,3]]" if ranks == 4 else "[[0,1]]",
+        "[[0,1]]",
+    }
     assert all(case.size_bytes == 2 * case.count for case in gathers)
     assert found.together is not None
     assert found.together.bytes_per_second == pytest.approx(1e9, rel=0.01)
     case = next(iter(asked.values()))
-    wanted = replace(case, collective="all_reduce", op="sum", dtype="float32", groups="", count=256, root=-1)
+    wanted = replace(
+        case, collective="all_reduce", op="sum", dtype="float32", groups="", count=256, root=-1
+    )
     expected = predict_host_library(wanted, found)
     assert expected is not None
     assert expected.predicted_seconds > 1e-6

@@ -45,7 +45,9 @@ def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> N
     two = RunOptions(machine="hgx-h100", nodes=2, only_plan=True)
     lacking = "no predictions: 2 nodes need a network; write --network ib-ndr-400x8 or the like"
     assert plan_suite(load_suite("quick"), two).notes[-1] == lacking
-    assert lacking not in plan_suite(load_suite("quick"), replace(two, network="ib-ndr-400x8")).notes
+    assert (
+        lacking not in plan_suite(load_suite("quick"), replace(two, network="ib-ndr-400x8")).notes
+    )
     with pytest.raises(UsageError, match="--nodes: 2 nodes need a network; write --network"):
         plan_suite(load_suite("quick"), replace(two, backends=("simulated",), only_plan=False))
     for options in (two, RunOptions()):
@@ -54,7 +56,9 @@ def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> N
 
 
 def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.runner.planning.automatic_backends", lambda options: (("cpu",), ("why",)))
+    monkeypatch.setattr(
+        "ccbench.runner.planning.automatic_backends", lambda options: (("cpu",), ("why",))
+    )
     plan = plan_suite(load_suite("quick"), RunOptions(machine="hgx-h100"))
     assert {case.backend for case in plan.cases} == {"cpu"}
 
@@ -98,7 +102,8 @@ def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_librar
     with pytest.raises(BackendUnavailable) as caught:
         plan_suite(load_suite("quick"), RunOptions())
     assert all(
-        word in str(caught.value) for word in (*words, "or measure the processors, with --backend cpu")
+        word in str(caught.value)
+        for word in (*words, "or measure the processors, with --backend cpu")
     )
     assert caught.value.exit_code == 2
     plan = plan_suite(load_suite("quick"), RunOptions(backends=("cpu",)))
@@ -138,15 +143,21 @@ def on_files(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
 
 
 def test_auto_of_launched_ranks_is_refused_where_their_gpus_lack_a_library() -> None:
-    lacking = HostFacts("b", ranks=2, gpus=("H100", "H100"), no_gpus="CuPy is not installed; pip install it")
-    launched = LaunchedRanks(("a", "b", "b"), (HostFacts("a", ranks=1, no_gpus="no driver"), lacking))
+    lacking = HostFacts(
+        "b", ranks=2, gpus=("H100", "H100"), no_gpus="CuPy is not installed; pip install it"
+    )
+    launched = LaunchedRanks(
+        ("a", "b", "b"), (HostFacts("a", ranks=1, no_gpus="no driver"), lacking)
+    )
     with pytest.raises(
         BackendUnavailable, match=r"b has 2 GPUs, .* CuPy is not installed; pip install it; or"
     ):
         refuse_idle_devices(RunOptions(launched=launched))
 
 
-def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Backend:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -156,19 +167,26 @@ def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: py
 
     monkeypatch.setattr("ccbench.runner.planning.open_backend", Backend)
     assert automatic_backends(RunOptions()) == (
-        ("cuda",), ("backend auto: cuda (without nccl: no NCCL; install it)",)
-    )  # fmt: skip
+        ("cuda",),
+        ("backend auto: cuda (without nccl: no NCCL; install it)",),
+    )
 
 
 @pytest.fixture
 def no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver")
-    monkeypatch.setattr("ccbench.backends.xccl.driver_missing", lambda: "this machine has no NVIDIA driver")
+    monkeypatch.setattr(
+        "ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver"
+    )
+    monkeypatch.setattr(
+        "ccbench.backends.xccl.driver_missing", lambda: "this machine has no NVIDIA driver"
+    )
 
 
 @pytest.mark.usefixtures("no_driver_here")
 def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lacks() -> None:
-    with_gpus = LaunchedRanks(("a", "b"), (HostFacts("a", gpus=("H100",)), HostFacts("b", gpus=("H100",))))
+    with_gpus = LaunchedRanks(
+        ("a", "b"), (HostFacts("a", gpus=("H100",)), HostFacts("b", gpus=("H100",)))
+    )
     without = LaunchedRanks(("a", "b"), (HostFacts("a"), HostFacts("b", no_gpus="no driver")))
     backends, (said,) = automatic_backends(RunOptions(launched=with_gpus))
     assert backends == ("nccl",)
@@ -219,7 +237,9 @@ def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_pr
 def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cases_get() -> None:
     sampling = Sampling(rounds=6, budget_seconds=0.6)
     small = replace(CASE, size_bytes=4, count=1)
-    of_a_round = expected_seconds(small, replace(sampling, rounds=1, budget_seconds=0.1)) - 0.02 * 5 / 6
+    of_a_round = (
+        expected_seconds(small, replace(sampling, rounds=1, budget_seconds=0.1)) - 0.02 * 5 / 6
+    )
     assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_round, rel=1e-3)
     assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_round, rel=1e-3)
     assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_round, rel=1e-3)
@@ -244,7 +264,11 @@ def test_a_look_at_messages_is_in_the_plan_once() -> None:
         ({}, 4 * (1024 + 4096), 1024 + 4096),
         ({"in_place": True}, 4 * 4096, 4096),
         ({"groups": "rank // 2", "size_bytes": 2048}, 2 * 2 * (1024 + 2048), 1024 + 2048),
-        ({"groups": "rank // 2", "size_bytes": 2048, "active_group": 0}, 2 * (1024 + 2048), 1024 + 2048),
+        (
+            {"groups": "rank // 2", "size_bytes": 2048, "active_group": 0},
+            2 * (1024 + 2048),
+            1024 + 2048,
+        ),
         ({"concurrent": "all_reduce on rank % 2"}, 4 * (5120 + 8192), 5120 + 8192),
         ({"collective": "all_to_all_v"}, 4 * (4096 + 4096), 4096 + 4096),
         # The rank that everybody sends to needs most.
@@ -275,7 +299,11 @@ def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> 
     ("name", "value", "said"),
     [
         ("CCBENCH_KERNEL_CHANNELS", "99", "CCBENCH_KERNEL_CHANNELS: '99' cannot be; write 1 to 64"),
-        ("CCBENCH_KERNEL_LANES", "33", "CCBENCH_KERNEL_LANES: '33' cannot be; write a multiple of 32"),
+        (
+            "CCBENCH_KERNEL_LANES",
+            "33",
+            "CCBENCH_KERNEL_LANES: '33' cannot be; write a multiple of 32",
+        ),
     ],
 )
 def test_a_variable_of_the_kernels_that_cannot_be_is_told_while_planning(
@@ -286,15 +314,15 @@ def test_a_variable_of_the_kernels_that_cannot_be_is_told_while_planning(
         plan_suite(load_suite("loopback"), RunOptions(backends=(backend,), only_plan=True))
 
 
-def test_a_backend_without_kernels_does_not_look_at_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_without_kernels_does_not_look_at_their_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "99")
     assert plan_suite(load_suite("quick"), RunOptions(backends=("cpu",))).cases
 
 
 def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
-    text = (
-        "{backends: [cpu], sweep: {collective: all_reduce, ranks: 4, algorithm: [default, 'hierarchical:3'], "
-    )
+    text = "{backends: [cpu], sweep: {collective: all_reduce, ranks: 4, algorithm: [default, 'hierarchical:3'], "
     text += "size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], protocol: [default, ll]}}"
     plan = plan_suite(read_suite(text), RunOptions())
     assert len(plan.cases) == 6
@@ -308,11 +336,15 @@ def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
 
 
 @pytest.mark.parametrize(("asked", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})])
-def test_process_models_of_the_command_line_replace_the_suites(asked: str | None, planned: set[str]) -> None:
+def test_process_models_of_the_command_line_replace_the_suites(
+    asked: str | None, planned: set[str]
+) -> None:
     suite = read_suite("{backends: [cuda], sweep: {collective: all_reduce, ranks: 2}}")
     plan = plan_suite(suite, RunOptions(processes=asked))
     assert {case.processes for case in plan.cases} == planned
-    with pytest.raises(SuiteError, match="nothing is left to run on cpu with 2 ranks: cpu has no processes"):
+    with pytest.raises(
+        SuiteError, match="nothing is left to run on cpu with 2 ranks: cpu has no processes"
+    ):
         plan_suite(suite, RunOptions(backends=("cpu",), processes="per_gpu"))
 
 
@@ -338,7 +370,9 @@ def test_memory_of_devices_is_refused_by_the_plan_where_there_is_no_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     suite = read_suite(MIXED, "s")
-    monkeypatch.setattr("ccbench.runner.planning.driver_missing", lambda *root: "no driver; install one")
+    monkeypatch.setattr(
+        "ccbench.runner.planning.driver_missing", lambda *root: "no driver; install one"
+    )
     plan = plan_suite(suite, RunOptions(backends=("nccl", "mpi"), ranks=2))
     (case,) = (one for one in plan.cases if one.backend == "mpi")
     reason = "memory: device needs a GPU: no driver; write memory: default"
@@ -357,7 +391,10 @@ def test_launched_ranks_have_a_process_each() -> None:
     text = "sweep: {collective: all_reduce, size: 1 KiB, ranks: 2, processes: all}\n"
     options = RunOptions(backends=("nccl", "mpi"), launch="mpirun -n 2")
     cases = plan_suite(read_suite(text, "s"), options).cases
-    assert sorted((case.backend, case.processes) for case in cases) == [("mpi", "one"), ("nccl", "per_gpu")]
+    assert sorted((case.backend, case.processes) for case in cases) == [
+        ("mpi", "one"),
+        ("nccl", "per_gpu"),
+    ]
 
 
 @pytest.mark.parametrize(("reason", "planned"), [(None, ["cpu", "oneccl"]), ("not here", ["cpu"])])
@@ -365,8 +402,6 @@ def test_a_backend_joins_a_suite_where_nothing_of_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, reason: str | None, planned: list[str]
 ) -> None:
     monkeypatch.setattr(open_backend("oneccl"), "unavailable", lambda elsewhere=False: reason)
-    text = (
-        "backends: [cpu]\nwhere_installed: [oneccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n"
-    )
+    text = "backends: [cpu]\nwhere_installed: [oneccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n"
     plan = plan_suite(read_suite(text), RunOptions())
     assert sorted({case.backend for case in plan.cases}) == planned

@@ -57,7 +57,9 @@ def run_three_cases(progress: Progress, between: Callable[[], None] = lambda: No
         progress.case_started(CASE, number)
         between()
         detail = "rank 1 died" if status is Status.FAILED else ""
-        progress.case_finished(ended(status, detail=detail), None, Left(3 - number, 2.0 * (3 - number)))
+        progress.case_finished(
+            ended(status, detail=detail), None, Left(3 - number, 2.0 * (3 - number))
+        )
     progress.note("the team was started again")
     progress.finished()
 
@@ -111,7 +113,12 @@ def test_plain_lines_about_good_cases_keep_their_distance() -> None:
         clock.now += 0.125
         progress.case_finished(ended(), None, Left(100 - number, 20.0))
     # The first case at once, then one line every sixteen cases of an eighth of a second.
-    assert [int(count) for count in re.findall(r"\[(\d+)/100\]", stream.getvalue())] == [1, 17, 33, 49]
+    assert [int(count) for count in re.findall(r"\[(\d+)/100\]", stream.getvalue())] == [
+        1,
+        17,
+        33,
+        49,
+    ]
 
 
 def test_a_live_bar_leaves_only_bad_cases_and_notes_behind() -> None:
@@ -132,10 +139,16 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
     progress.started(Left(8, 0.0))
     for number, reason in enumerate(["no avg", "no avg", "no float16", "no avg"], start=1):
         progress.case_started(CASE, number)
-        progress.case_finished(ended(Status.UNSUPPORTED, detail=reason), None, Left(8 - number, 0.0))
+        progress.case_finished(
+            ended(Status.UNSUPPORTED, detail=reason), None, Left(8 - number, 0.0)
+        )
     progress.finished()
     plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
-    told = [line for line in re.split("[\r\n]+", plain) if line.startswith(("[", "all_reduce ring float32"))]
+    told = [
+        line
+        for line in re.split("[\r\n]+", plain)
+        if line.startswith(("[", "all_reduce ring float32"))
+    ]
     assert [line.partition("unsupported: ")[2].removesuffix(" (left 0:00)") for line in told] == [
         "no avg",
         "no float16",
@@ -261,7 +274,9 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
         stream = Terminal()
         run_three_cases(LiveProgress(stream, width=100))
         assert "3/3" in stream.getvalue()
-        coloured[value] = bool(re.search(r"\x1b\[[0-9;]*(3|4|9)[0-9](;[0-9;]*)?m", stream.getvalue()))
+        coloured[value] = bool(
+            re.search(r"\x1b\[[0-9;]*(3|4|9)[0-9](;[0-9;]*)?m", stream.getvalue())
+        )
     assert coloured == {"": True, "1": False}
 
 

@@ -56,7 +56,12 @@ COLLECTIVES = ["all_reduce", "broadcast", "barrier"]
 def good(case: Case, sampling: Sampling) -> Measurement:
     samples = (1e-6,) * 5
     return Measurement(
-        case, Status.OK, samples_seconds=samples, round_samples=(5,), launches_per_sample=3, wrong_elements=0
+        case,
+        Status.OK,
+        samples_seconds=samples,
+        round_samples=(5,),
+        launches_per_sample=3,
+        wrong_elements=0,
     )
 
 
@@ -78,7 +83,9 @@ class Teams(Backend):
     requests: list[TeamRequest] = field(default_factory=list)
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        return (("WAY", self.settings[case.collective]),) if case.collective in self.settings else ()
+        return (
+            (("WAY", self.settings[case.collective]),) if case.collective in self.settings else ()
+        )
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
         return None
@@ -191,7 +198,9 @@ def statuses(folder: Path) -> dict[str, str]:
         ([Status.TIMED_OUT, Status.WRONG], 1),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst_case(teams: Teams, found: list[Status], code: int) -> None:
+def test_the_exit_code_is_that_of_the_worst_case(
+    teams: Teams, found: list[Status], code: int
+) -> None:
     for collective, status in zip(COLLECTIVES, found, strict=False):
         if status is not Status.OK:
             teams.answers[collective] = status_of(status)
@@ -237,7 +246,10 @@ def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
     teams: Teams, between: Answer
 ) -> None:
     names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all"]
-    teams.answers = {**dict.fromkeys(names, status_of(Status.FAILED, "the same")), "gather": between}
+    teams.answers = {
+        **dict.fromkeys(names, status_of(Status.FAILED, "the same")),
+        "gather": between,
+    }
     outcome = run(teams, names)
     assert [name for name, _ in teams.asked] == names
     assert Status.SKIPPED not in outcome.counts
@@ -254,7 +266,9 @@ def test_teams_that_cannot_start_are_tried_three_times(
     assert outcome.exit_code == 5
     assert outcome.counts == {status: 5}
     details = [point.detail for point in load_run(outcome.folder).points]
-    assert sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
+    assert (
+        sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
+    )
 
 
 def test_ranks_that_refused_once_are_asked_again_and_the_run_is_partial(teams: Teams) -> None:
@@ -365,7 +379,11 @@ def test_a_lost_case_has_the_guide_say_how_the_others_go_on(teams: Teams) -> Non
         return [larger(case) if lost and case.size_bytes == 4096 else case for case in left]
 
     outcome = run(teams, ["broadcast", "all_reduce", "gather"], guides={"speed": guide})
-    assert set(sizes(outcome.folder)) == {("broadcast", 4096), ("all_reduce", 4096), ("gather", 8192)}
+    assert set(sizes(outcome.folder)) == {
+        ("broadcast", 4096),
+        ("all_reduce", 4096),
+        ("gather", 8192),
+    }
     assert load_run(outcome.folder).manifest.planned_cases == 3
     assert outcome.exit_code == 4
 
@@ -430,7 +448,8 @@ def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "collectives", "options"), [("suite", ["barrier"], {}), ("options", COLLECTIVES, {"ranks": 3})]
+    ("name", "collectives", "options"),
+    [("suite", ["barrier"], {}), ("options", COLLECTIVES, {"ranks": 3})],
 )
 def test_resume_refuses_another_run(
     teams: Teams, name: str, collectives: list[str], options: dict[str, Any]
@@ -457,7 +476,9 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
     teams: Teams, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
     facts = (HostFacts("a", ranks=1, gpus=("H100",)), HostFacts("b", ranks=1, no_gpus=lacking))
-    monkeypatch.setattr("ccbench.runner.starting.discover_ranks", lambda *_: LaunchedRanks(("a", "b"), facts))
+    monkeypatch.setattr(
+        "ccbench.runner.starting.discover_ranks", lambda *_: LaunchedRanks(("a", "b"), facts)
+    )
     monkeypatch.setattr(
         Teams,
         "unavailable",
@@ -478,7 +499,9 @@ def test_a_machine_that_is_not_known_leaves_no_folder(teams: Teams) -> None:
     assert not (teams.folder / "out").exists()
 
 
-def test_a_folder_that_never_got_a_case_is_taken_away(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_never_got_a_case_is_taken_away(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -556,8 +579,13 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
     run(teams, names)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2"]
     assert [name for name, _ in teams.asked] == [
-        "all_reduce", "all_gather", "broadcast", "all_to_all", "reduce", "send_recv"
-    ]  # fmt: skip
+        "all_reduce",
+        "all_gather",
+        "broadcast",
+        "all_to_all",
+        "reduce",
+        "send_recv",
+    ]
     assert teams.closed == 3
 
 
@@ -569,7 +597,13 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
     declared_as(monkeypatch, device=Device.GPU)
     outcome = run(teams, names, rounds=6)
-    assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2", "1", "0"]
+    assert [dict(request.environment)["WAY"] for request in teams.requests] == [
+        "0",
+        "1",
+        "2",
+        "1",
+        "0",
+    ]
     first = ["all_reduce", "all_gather"] * 3
     once = ["broadcast"] * 3
     assert [name for name, _ in teams.asked] == [*first, *once, *["reduce"] * 6, *once, *first]
@@ -609,7 +643,9 @@ class Counted(Progress):
 
 
 @pytest.mark.parametrize("unclear", [0, 1, 3])
-def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(teams: Teams, unclear: int) -> None:
+def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
+    teams: Teams, unclear: int
+) -> None:
     def spread(case: Case, sampling: Sampling) -> Measurement:
         scale = 1 + len(teams.asked) % 7
         return replace(good(case, sampling), samples_seconds=(scale * 1e-6,) * 5)
@@ -653,7 +689,9 @@ def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_
     monkeypatch.setattr(PredictionContext, "predict", predict)
     monkeypatch.setattr("ccbench.runner.network_probe.NetworkLooks.cases", lambda self, case: [])
     conditions = Conditions(flags=(Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
-    teams.answers["broadcast"] = lambda case, sampling: replace(good(case, sampling), conditions=conditions)
+    teams.answers["broadcast"] = lambda case, sampling: replace(
+        good(case, sampling), conditions=conditions
+    )
     run(teams)
     disturbed = ["broadcast"] * (priced_by is PricedBy.MPI)
     assert asked == ["all_reduce", *disturbed, "barrier"]
@@ -696,7 +734,9 @@ def test_a_machine_whose_measuring_fails_runs_without_predictions_and_says_so(
     assert outcome.exit_code == 0
     assert statuses(outcome.folder) == dict.fromkeys(COLLECTIVES, "ok")
     (note,) = outcome.notes
-    assert note.startswith(f"no predictions for ranks on processors: measuring this machine failed ({why})")
+    assert note.startswith(
+        f"no predictions for ranks on processors: measuring this machine failed ({why})"
+    )
 
 
 def test_a_rank_that_dies_while_messages_are_looked_at_is_told_at_the_end_too(
@@ -704,7 +744,9 @@ def test_a_rank_that_dies_while_messages_are_looked_at_is_told_at_the_end_too(
 ) -> None:
     def dies(self: NetworkLooks, team: Team, case: Case) -> None:
         monkeypatch.setattr(NetworkLooks, "cases", lambda self, case: [])
-        raise BackendUnavailable("network probe: send_recv: failed: rank 1 (process 7) was killed by SIGKILL")
+        raise BackendUnavailable(
+            "network probe: send_recv: failed: rank 1 (process 7) was killed by SIGKILL"
+        )
 
     monkeypatch.setattr(NetworkLooks, "cases", lambda self, case: [case])
     monkeypatch.setattr(NetworkLooks, "look", dies)
@@ -776,7 +818,9 @@ def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_t
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
     monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
-    with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
+    with pytest.raises(
+        BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"
+    ):
         run(libraries, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1
 
@@ -787,7 +831,11 @@ def test_ranks_that_a_launcher_started_cannot_be_started_for_each_round(
     declared_as(monkeypatch, in_process_ranks=True)
     monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
     text = "backends: [cpu]\nsampling: {start_ranks: each_round}\nsweep: {collective: all_reduce, ranks: 2}"
-    options = RunOptions(machine="cpu-shared-memory", output=teams.folder / "out", launched_by="mpirun")
-    with pytest.raises(SuiteError, match=r"^suite:2: sampling.start_ranks: mpirun has started the ranks"):
+    options = RunOptions(
+        machine="cpu-shared-memory", output=teams.folder / "out", launched_by="mpirun"
+    )
+    with pytest.raises(
+        SuiteError, match=r"^suite:2: sampling.start_ranks: mpirun has started the ranks"
+    ):
         run_suite(read_suite(text), options, Progress())
     assert not teams.opened

@@ -16,6 +16,8 @@ print(table.to_pandas()['size'].tolist())
 
 
 def test_no_row_waits_for_pandas_and_who_asks_for_a_frame_gets_one() -> None:
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
     assert ended.stderr == ""
     assert ended.stdout.splitlines() == ["True False", "[8]"]

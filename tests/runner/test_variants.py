@@ -41,7 +41,15 @@ def named(name: str, size: int = 8, **changes: object) -> Case:
 
 
 @pytest.mark.parametrize(
-    "name", ["NCCL_ALGO", "OMPI_MCA_pml", "I_MPI_ADJUST_ALLREDUCE", "CCL_ALLREDUCE", "LD_PRELOAD", "UCX_TLS"]
+    "name",
+    [
+        "NCCL_ALGO",
+        "OMPI_MCA_pml",
+        "I_MPI_ADJUST_ALLREDUCE",
+        "CCL_ALLREDUCE",
+        "LD_PRELOAD",
+        "UCX_TLS",
+    ],
 )
 def test_variables_of_libraries_and_the_loaders_may_be_set(name: str) -> None:
     refuse_variants(suite(f"{{a: {{env: {{{name}: {__file__}}}}}}}"), allowed=True)
@@ -56,7 +64,9 @@ def test_what_a_loader_would_not_find_is_refused() -> None:
     refuse_variants(suite(env), elsewhere=True, allowed=True)
 
 
-@pytest.mark.parametrize("name", ["PATH", "HOME", "CCBENCH_LEADER", "PYTHONPATH", "SLURM_JOB_ID", "RANK"])
+@pytest.mark.parametrize(
+    "name", ["PATH", "HOME", "CCBENCH_LEADER", "PYTHONPATH", "SLURM_JOB_ID", "RANK"]
+)
 def test_other_variables_are_refused_with_their_place_and_the_cure(name: str) -> None:
     with pytest.raises(SuiteError) as told:
         refuse_variants(suite(f"{{a: {{env: {{{name}: x}}}}}}"))
@@ -67,7 +77,9 @@ def test_other_variables_are_refused_with_their_place_and_the_cure(name: str) ->
 
 
 @given(
-    st.sampled_from(["NCCL_TOKEN", "UCX_API_KEY", "OMPI_MCA_password", "FI_SECRET_ID", "GLOO_AUTH"]),
+    st.sampled_from(
+        ["NCCL_TOKEN", "UCX_API_KEY", "OMPI_MCA_password", "FI_SECRET_ID", "GLOO_AUTH"]
+    ),
     st.text("abcdef0123456789", min_size=6, max_size=20),
 )
 def test_what_is_called_a_secret_is_refused_and_not_repeated(name: str, value: str) -> None:
@@ -76,7 +88,9 @@ def test_what_is_called_a_secret_is_refused_and_not_repeated(name: str, value: s
     assert value not in str(told.value)
 
 
-@pytest.mark.parametrize("value", ["ghp_0123456789abcdef", "https://me:word@host/x", "token=abcdefgh"])
+@pytest.mark.parametrize(
+    "value", ["ghp_0123456789abcdef", "https://me:word@host/x", "token=abcdefgh"]
+)
 def test_what_looks_like_a_secret_is_refused_and_not_repeated(value: str) -> None:
     with pytest.raises(SuiteError, match="looks like a secret; leave it out") as told:
         refuse_variants(suite(f"{{a: {{env: {{NCCL_NET_PLUGIN: '{value}'}}}}}}"))
@@ -84,10 +98,14 @@ def test_what_looks_like_a_secret_is_refused_and_not_repeated(value: str) -> Non
 
 
 def test_a_library_is_there_by_its_whole_path_unless_ranks_are_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match=r"variants\.a\.library: is no whole path; write the whole path"):
+    with pytest.raises(
+        SuiteError, match=r"variants\.a\.library: is no whole path; write the whole path"
+    ):
         refuse_variants(suite("{a: {library: libnccl.so}}"))
     absent = suite(f"{{a: {{library: {tmp_path / 'none.so'}}}}}")
-    with pytest.raises(SuiteError, match=r"variants\.a\.library: is not there; write the path of a library"):
+    with pytest.raises(
+        SuiteError, match=r"variants\.a\.library: is not there; write the path of a library"
+    ):
         refuse_variants(absent)
     refuse_variants(absent, elsewhere=True, allowed=True)
 
@@ -154,7 +172,9 @@ def test_settings_that_name_no_file_need_no_word(setting: str) -> None:
         "OMPI_MCA_mca_base_env_list: 'LD_PRELOAD=./evil.so'",
     ],
 )
-def test_files_that_depend_on_the_working_folder_are_refused_whatever_is_allowed(setting: str) -> None:
+def test_files_that_depend_on_the_working_folder_are_refused_whatever_is_allowed(
+    setting: str,
+) -> None:
     with pytest.raises(SuiteError, match=r"which is no whole path; write whole paths, from '/' on"):
         refuse_variants(suite(f"{{a: {{env: {{{setting}}}}}}}"), allowed=True)
 
@@ -174,11 +194,15 @@ def test_a_plan_loads_no_file_of_a_suite_and_says_what_a_run_needs(
         start(self, command, *rest, **others)  # type: ignore[call-overload]  # passed on as it came
 
     monkeypatch.setattr(subprocess.Popen, "__init__", watched)
-    text = suite(f"{{a: {{}}, b: {{{settings % library}}}}}").model_copy(update={"backends": (backend,)})
+    text = suite(f"{{a: {{}}, b: {{{settings % library}}}}}").model_copy(
+        update={"backends": (backend,)}
+    )
     plan = plan_suite(text, RunOptions(only_plan=True))
     assert len(plan.cases) == 4
     assert not [command for command in started if str(library) in command]
-    assert "variant b: its files were not looked into; to run it, add --allow-libraries" in plan.notes
+    assert (
+        "variant b: its files were not looked into; to run it, add --allow-libraries" in plan.notes
+    )
     with pytest.raises(SuiteError, match="--allow-libraries"):
         plan_suite(text, RunOptions())
 
@@ -191,7 +215,9 @@ def test_a_backend_without_a_library_file_refuses_one_in_one_line() -> None:
 
 
 def test_what_the_case_sets_no_variant_may_set() -> None:
-    ring = replace(named("a", environment=(("NCCL_ALGO", "Tree"),)), backend="nccl", algorithm="ring")
+    ring = replace(
+        named("a", environment=(("NCCL_ALGO", "Tree"),)), backend="nccl", algorithm="ring"
+    )
     said = "variant a: NCCL_ALGO is set by the library or the case already; leave it out"
     assert open_backend("nccl").unsupported(ring) == said
     assert open_backend("nccl").unsupported(replace(ring, algorithm="default")) is None
@@ -215,10 +241,14 @@ names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
 
 
 @given(st.lists(names, min_size=1, max_size=5))
-def test_a_turn_reverses_variants_of_a_point_and_nothing_else(points: Sequence[Sequence[str]]) -> None:
+def test_a_turn_reverses_variants_of_a_point_and_nothing_else(
+    points: Sequence[Sequence[str]],
+) -> None:
     cases = [named(name, 8 * (place + 1)) for place, those in enumerate(points) for name in those]
     assert [one.size_bytes for one in turned(cases)] == [one.size_bytes for one in cases]
-    assert [one.variant for one in turned(cases)] == [name for those in points for name in reversed(those)]
+    assert [one.variant for one in turned(cases)] == [
+        name for those in points for name in reversed(those)
+    ]
     assert turned(turned(cases)) == cases
     plain = [replace(one, variant="", size_bytes=place) for place, one in enumerate(cases)]
     assert turned(plain) == plain
@@ -247,7 +277,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Case
     assert set(launches[1:]) == {3}
 
 
-def test_rounds_go_a_b_b_a_and_variants_of_a_point_have_as_many(asked: list[Case], tmp_path: Path) -> None:
+def test_rounds_go_a_b_b_a_and_variants_of_a_point_have_as_many(
+    asked: list[Case], tmp_path: Path
+) -> None:
     text = "backends: [mpi]\nvariants: {a: {}, b: {}}\nsampling: {rounds: 4}\norder: written\n"
     found = read_suite(text + "sweep: {collective: all_reduce, size: 8, ranks: 2}")
     options = RunOptions(output=tmp_path / "run", machine="cpu-shared-memory")
@@ -267,7 +299,11 @@ variants: {{a: {{}}, b: {{}}}}
 sampling: {{rounds: 3, max_ci_width: 100%, start_ranks: {kind}}}
 sweep: {{collective: all_reduce, size: 8, ranks: 2}}
 """
-    run_suite(read_suite(text), RunOptions(output=tmp_path / "run", machine="cpu-shared-memory"), Progress())
+    run_suite(
+        read_suite(text),
+        RunOptions(output=tmp_path / "run", machine="cpu-shared-memory"),
+        Progress(),
+    )
     teams = vars(planning)["open_backend"]("mpi")
     assert isinstance(teams, Teams)
     assert teams.opened == teams.closed == starts

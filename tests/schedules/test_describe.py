@@ -92,7 +92,9 @@ def test_slots_are_named_by_what_they_are_for() -> None:
         ("all_to_all", "in_3 out_0 out_1 work_1"),
     ):
         schedule = Schedule(collective, "mine", 4, 4, 16, ())
-        assert [slot_name(schedule, slot).replace(" ", "_") for slot in (3, 4, 5, 9)] == names.split()
+        assert [
+            slot_name(schedule, slot).replace(" ", "_") for slot in (3, 4, 5, 9)
+        ] == names.split()
 
 
 if __name__ == "__main__":

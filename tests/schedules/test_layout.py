@@ -30,7 +30,9 @@ def test_blocks_follow_each_other_in_rank_order_and_fill_the_buffers(sent: Amoun
             (Space.OUTPUT, layout.output_places(rank)),
         ):
             assert tuple(place.elements for place in places) == sizes[space]
-            assert [place.offset for place in places] == [sum(sizes[space][:peer]) for peer in range(ranks)]
+            assert [place.offset for place in places] == [
+                sum(sizes[space][:peer]) for peer in range(ranks)
+            ]
             assert layout.buffer_elements(rank, space) == sum(sizes[space])
 
 
@@ -49,7 +51,9 @@ def test_layouts_of_the_same_amounts_are_one_key() -> None:
 
 def test_blocks_of_different_sizes_cannot_be_in_place_or_of_other_collectives() -> None:
     schedule = schedule_for("all_to_all_v", "direct", 2)
-    with pytest.raises(ScheduleError, match="blocks of different sizes cannot be in place; take two buffers"):
+    with pytest.raises(
+        ScheduleError, match="blocks of different sizes cannot be in place; take two buffers"
+    ):
         Layout(schedule, 3, True, ((1, 2), (3, 4)))
     with pytest.raises(ScheduleError, match="amounts of 1 sources, expected 2 by 2"):
         Layout(schedule, 3, False, ((1, 2),))

@@ -45,7 +45,9 @@ def taking(phase: Phase, flows: list[int]) -> Phase:
 
 def with_phase(schedule: Schedule, index: int, *phases: Phase) -> Schedule:
     kept = schedule.phases
-    return replace(schedule, phases=(*kept[:index], *(p for p in phases if p.flows), *kept[index + 1 :]))
+    return replace(
+        schedule, phases=(*kept[:index], *(p for p in phases if p.flows), *kept[index + 1 :])
+    )
 
 
 def with_value(phase: Phase, field: str, flow: int, value: int) -> Phase:
@@ -60,7 +62,10 @@ def mutants(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
         everything = list(range(phase.flows))
         for flow in everything:
             rest = everything[:flow] + everything[flow + 1 :]
-            yield f"step {index} without flow {flow}", with_phase(schedule, index, taking(phase, rest))
+            yield (
+                f"step {index} without flow {flow}",
+                with_phase(schedule, index, taking(phase, rest)),
+            )
             again = taking(phase, [*everything, flow])
             yield f"step {index} with flow {flow} twice", with_phase(schedule, index, again)
         flipped = replace(phase, reduces=not phase.reduces)

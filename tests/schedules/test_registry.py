@@ -31,7 +31,11 @@ def test_the_schedule_is_proven_for_any_number_of_ranks(row: Algorithm) -> None:
     for ranks in RANKS:
         for root in roots(row, ranks):
             built = schedule_for(row.collective, row.name, ranks, root, size_bytes=1 << 21)
-            assert (built.collective, built.algorithm, built.ranks) == (row.collective, row.name, ranks)
+            assert (built.collective, built.algorithm, built.ranks) == (
+                row.collective,
+                row.name,
+                ranks,
+            )
             assert built.root == (root if collective(row.collective).rooted else -1)
     assert schedule_for(row.collective, row.name, 1).steps == 0
 
@@ -99,7 +103,17 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         schedule_for("all_gather", "tree", 4)
     with pytest.raises(UsageError, match="'allgather' is not known; did you mean 'all_gather'"):
         algorithm_row("allgather", "ring")
-    for text in ("", ":", "chain:", ":4", "chain:0", "chain:-1", "chain:x", "chain:1:2", "chain: 2"):
+    for text in (
+        "",
+        ":",
+        "chain:",
+        ":4",
+        "chain:0",
+        "chain:-1",
+        "chain:x",
+        "chain:1:2",
+        "chain: 2",
+    ):
         with pytest.raises(UsageError, match="is not a name or name:number"):
             parse_algorithm(text)
 
@@ -129,7 +143,9 @@ def test_what_cannot_be_is_a_schedule_error(
 
 
 def test_the_root_is_ignored_where_there_is_none() -> None:
-    assert schedule_for("all_reduce", "ring", 4, root=-1) is schedule_for("all_reduce", "ring", 4, root=2)
+    assert schedule_for("all_reduce", "ring", 4, root=-1) is schedule_for(
+        "all_reduce", "ring", 4, root=2
+    )
 
 
 def test_equal_questions_get_the_same_schedule_with_arrays_nobody_can_change() -> None:
@@ -147,9 +163,12 @@ def test_proving_too_many_ranks_is_refused_and_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "pieces"), [(0, 1), (1, 1), (262144, 1), (262145, 2), (8 << 20, 32), (1 << 40, 32)]
+    ("size_bytes", "pieces"),
+    [(0, 1), (1, 1), (262144, 1), (262145, 2), (8 << 20, 32), (1 << 40, 32)],
 )
-def test_pipelines_are_cut_into_pieces_of_256_kib_and_32_at_most(size_bytes: int, pieces: int) -> None:
+def test_pipelines_are_cut_into_pieces_of_256_kib_and_32_at_most(
+    size_bytes: int, pieces: int
+) -> None:
     assert algorithm_row("reduce", "chain").default_parameter(8, size_bytes) == pieces
 
 

@@ -14,7 +14,10 @@ def test_steps_of_local_moves_are_not_counted() -> None:
 
 
 @given(
-    pieces=st.integers(1, 9), regions=st.integers(1, 4), offset=st.integers(-40, 40), slot=st.integers(0, 35)
+    pieces=st.integers(1, 9),
+    regions=st.integers(1, 4),
+    offset=st.integers(-40, 40),
+    slot=st.integers(0, 35),
 )
 def test_a_slot_wraps_inside_its_region(pieces: int, regions: int, offset: int, slot: int) -> None:
     schedule = Schedule("all_reduce", "made_up", 1, pieces, regions * pieces, ())
@@ -26,7 +29,9 @@ def test_a_slot_wraps_inside_its_region(pieces: int, regions: int, offset: int, 
 
 def test_expanded_steps_advance_ranks_and_slots_around_their_ends() -> None:
     turning = phase(1, 2, 2, 5, repeat=3, advance=Advance(1, -1, 1, 2))
-    steps = list(Schedule("all_to_all", "made_up", 3, 3, 6, (phase(0, 0, 0, 3), turning)).expanded())
+    steps = list(
+        Schedule("all_to_all", "made_up", 3, 3, 6, (phase(0, 0, 0, 3), turning)).expanded()
+    )
     assert [step.index for step in steps] == [0, 1, 2, 3]
     assert [int(step.source[0]) for step in steps] == [0, 1, 2, 0]
     assert [int(step.target[0]) for step in steps] == [0, 2, 1, 0]

@@ -66,10 +66,20 @@ FOR_ANY_RANKS = {
 # then follow the additional steps and the limits (low, high) of what one rank sends more than the core's.
 FOR_POWERS = {
     ("all_reduce", "recursive_doubling"): (lg, lg, 2, (1, 1)),
-    ("all_reduce", "halving_doubling"): (lambda p: 2 * lg(p), lambda p: 2 * ring_share(p), 2, (1, 1)),
+    ("all_reduce", "halving_doubling"): (
+        lambda p: 2 * lg(p),
+        lambda p: 2 * ring_share(p),
+        2,
+        (1, 1),
+    ),
     ("all_gather", "recursive_doubling"): (lg, ring_share, 2, (0.5, 1.5)),
     ("reduce_scatter", "recursive_halving"): (lg, ring_share, 2, (0, 0.5)),
-    ("reduce", "reduce_scatter_gather"): (lambda p: 2 * lg(p), lambda p: ring_share(p) + 0.5, 1, (0, 0)),
+    ("reduce", "reduce_scatter_gather"): (
+        lambda p: 2 * lg(p),
+        lambda p: ring_share(p) + 0.5,
+        1,
+        (0, 0),
+    ),
 }
 
 ANY = [pytest.param(*key, *forms, id="-".join(key)) for key, forms in FOR_ANY_RANKS.items()]
@@ -123,7 +133,9 @@ def test_trees_are_pipelined_up_and_down(ranks: int, pieces: int) -> None:
     assert int(np.sum(sent_pieces(two) < 2 * pieces)) <= 2
 
 
-@pytest.mark.parametrize(("ranks", "group"), [(8, 2), (8, 4), (12, 3), (12, 4), (15, 5), (9, 1), (9, 9)])
+@pytest.mark.parametrize(
+    ("ranks", "group"), [(8, 2), (8, 4), (12, 3), (12, 4), (15, 5), (9, 1), (9, 9)]
+)
 def test_hierarchical_sends_its_share_across_only(ranks: int, group: int) -> None:
     schedule = schedule_for("all_reduce", "hierarchical", ranks, parameter=group)
     groups = ranks // group
@@ -138,9 +150,13 @@ def test_hierarchical_sends_its_share_across_only(ranks: int, group: int) -> Non
 
 
 def test_every_algorithm_has_a_closed_form_under_test() -> None:
-    others = {("all_reduce", name) for name in ("binary_tree", "double_binary_tree", "hierarchical")}
+    others = {
+        ("all_reduce", name) for name in ("binary_tree", "double_binary_tree", "hierarchical")
+    }
     others |= {("broadcast", "direct")}
-    assert {(row.collective, row.name) for row in ALGORITHMS} == set(FOR_ANY_RANKS) | set(FOR_POWERS) | others
+    assert {(row.collective, row.name) for row in ALGORITHMS} == set(FOR_ANY_RANKS) | set(
+        FOR_POWERS
+    ) | others
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 13])

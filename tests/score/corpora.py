@@ -41,7 +41,10 @@ _HEADER = """\
 
 
 def all_reduce_text(
-    microseconds: Callable[[int], float], ranks: int = 8, sizes: Sequence[int] = SIZES, gpus: int = 1
+    microseconds: Callable[[int], float],
+    ranks: int = 8,
+    sizes: Sequence[int] = SIZES,
+    gpus: int = 1,
 ) -> str:
     """nccl-tests' output for an all-reduce of float32 that takes ``microseconds(size)``."""
     lines = []
@@ -85,9 +88,14 @@ def entry(**changes: Any) -> ManifestEntry:
 def row(size: int, seconds: float | None, **changes: Any) -> ImportedRow:
     """One row of float32, out of place."""
     fields: dict[str, Any] = {
-        "count": size // 4, "dtype": "float32", "op": "sum", "root": -1, "in_place": False,
-        "algbw": None, "busbw": None,
-    }  # fmt: skip
+        "count": size // 4,
+        "dtype": "float32",
+        "op": "sum",
+        "root": -1,
+        "in_place": False,
+        "algbw": None,
+        "busbw": None,
+    }
     return ImportedRow(size_bytes=size, seconds=seconds, **{**fields, **changes})
 
 
@@ -107,20 +115,28 @@ _TABLE_ONLY = ("collective", "ranks", "nodes", "algorithm", "protocol")
 def system(**changes: Any) -> LibrarySystem:
     """Eight H100, otherwise as given."""
     fields: dict[str, Any] = {
-        "name": "board", "generation": Generation.HOPPER, "ranks_per_node": 8, "nodes": 1,
-        "intra": Intra.NVSWITCH, "intra_bytes_per_second": 450e9,
-    }  # fmt: skip
+        "name": "board",
+        "generation": Generation.HOPPER,
+        "ranks_per_node": 8,
+        "nodes": 1,
+        "intra": Intra.NVSWITCH,
+        "intra_bytes_per_second": 450e9,
+    }
     return LibrarySystem(**{**fields, **changes})
 
 
 def observation(sizes: Sequence[int], seconds: Sequence[float], **changes: Any) -> Observation:
     """An all-reduce on ``system(**changes)``."""
-    return Observation(system(**changes), LibraryRequest("all_reduce", tuple(sizes)), tuple(seconds))
+    return Observation(
+        system(**changes), LibraryRequest("all_reduce", tuple(sizes)), tuple(seconds)
+    )
 
 
 def log_points(file: str, sizes: Sequence[int], **changes: Any) -> LogPoints:
     """A healthy log of one observation whose times are a nanosecond a byte."""
-    return LogPoints(entry(file=file), (observation(sizes, [size * 1e-9 for size in sizes], **changes),))
+    return LogPoints(
+        entry(file=file), (observation(sizes, [size * 1e-9 for size in sizes], **changes),)
+    )
 
 
 def twice_as_slow(_: LibrarySystem, request: LibraryRequest) -> Sequence[float]:

@@ -15,12 +15,20 @@ SIZES = tuple(1 << power for power in range(3, 33, 2))
 
 def measurement(size_bytes: int, seconds: float, **changes: Any) -> Measurement:
     """An all-reduce of float32 with NCCL on 8 ranks; changes are of the case or of the measurement."""
-    of_case = {name: changes.pop(name) for name in list(changes) if name in Case.__dataclass_fields__}
-    case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, 8)
+    of_case = {
+        name: changes.pop(name) for name in list(changes) if name in Case.__dataclass_fields__
+    }
+    case = Case(
+        "s", "nccl", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, 8
+    )
     one = Measurement(
-        replace(case, **of_case), Status.OK, backend_version="NCCL 2.20.5", samples_seconds=(seconds,) * 3,
-        round_samples=(3,), launches_per_sample=1,
-    )  # fmt: skip
+        replace(case, **of_case),
+        Status.OK,
+        backend_version="NCCL 2.20.5",
+        samples_seconds=(seconds,) * 3,
+        round_samples=(3,),
+        launches_per_sample=1,
+    )
     return replace(one, **changes)
 
 
@@ -28,7 +36,9 @@ def flagged(size_bytes: int, seconds: float) -> Measurement:
     return measurement(size_bytes, seconds, conditions=Conditions(flags=("throttled",)))
 
 
-def write_run(folder: Path, cases: Sequence[Measurement], manifest: Mapping[str, Any] | None = None) -> Path:
+def write_run(
+    folder: Path, cases: Sequence[Measurement], manifest: Mapping[str, Any] | None = None
+) -> Path:
     """A run folder of these cases."""
     with RunFolder.create(folder, {"suite": {"name": "s"}, **(manifest or {})}) as run:
         for one in cases:

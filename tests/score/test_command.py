@@ -11,7 +11,9 @@ from tests.score.corpora import HOPPER, all_reduce_text, write_corpus
 
 
 @pytest.fixture
-def score(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def score(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
     """``score("manifest.yaml", "--json")`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -52,7 +54,10 @@ def test_fits_are_tested_on_what_they_did_not_see(score: Command, tmp_path: Path
     manifest = write_corpus(tmp_path, [(HOPPER, good()), (other, slower)])
     ended = score(str(manifest), "--holdout", "--json")
     assert ended.code == 0
-    sizes, systems = ended.json["calibrated_on_every_other_size"], ended.json["learned_without_the_system"]
+    sizes, systems = (
+        ended.json["calibrated_on_every_other_size"],
+        ended.json["learned_without_the_system"],
+    )
     assert sizes["total"]["points"] == 20
     assert sizes["total"]["median_error"] < 0.1
     assert systems["total"]["points"] == 44
@@ -60,7 +65,9 @@ def test_fits_are_tested_on_what_they_did_not_see(score: Command, tmp_path: Path
     assert "learned without 1 of 2" in ended.err
 
 
-def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(score: Command, tmp_path: Path) -> None:
+def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(
+    score: Command, tmp_path: Path
+) -> None:
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text("- file: a.txt\n")
     for arguments in ((str(manifest),), (str(tmp_path / "none.yaml"),), (str(tmp_path),)):
@@ -71,7 +78,9 @@ def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(score: Command, tm
         assert "ccbench: error: " in ended.err
 
 
-def test_nothing_that_can_be_modelled_is_an_error_with_the_reasons(score: Command, tmp_path: Path) -> None:
+def test_nothing_that_can_be_modelled_is_an_error_with_the_reasons(
+    score: Command, tmp_path: Path
+) -> None:
     manifest = write_corpus(tmp_path, [({**HOPPER, "file": "absent.txt"}, None)])
     for more in ((), ("--json",)):
         ended = score(str(manifest), *more)
@@ -84,7 +93,9 @@ def test_what_is_to_know_is_said_in_text_and_json(score: Command, tmp_path: Path
     manifest = write_corpus(
         tmp_path, [({**HOPPER, "collective": "all_gather"}, "# all_reduce_perf\n" + good())]
     )
-    line = "log0.txt: the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+    line = (
+        "log0.txt: the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+    )
     ended = score(str(manifest))
     assert ended.code == 0
     assert f"To know:\n  {line}" in ended.out

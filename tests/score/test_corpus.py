@@ -48,7 +48,13 @@ def test_most_healthy_logs_of_gpu_libraries_are_modelled() -> None:
     for log in healthy:
         assert log.counted or any(
             word in log.reason
-            for word in ("flagged", "no collective library", "leaves open", "does not say", "without rows")
+            for word in (
+                "flagged",
+                "no collective library",
+                "leaves open",
+                "does not say",
+                "without rows",
+            )
         ), (log.entry.file, log.reason)
 
 
@@ -83,10 +89,14 @@ def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> Non
             continue
         # Networks that the log does not show are any here: the machine is what is compared.
         ranks, nodes = next((table.ranks, table.nodes) for table in file.log.tables if table.ranks)
-        assert (ranks, nodes) == (entry.gpus_per_node[0] * entry.nodes[0], entry.nodes[0]), entry.file
+        assert (ranks, nodes) == (entry.gpus_per_node[0] * entry.nodes[0], entry.nodes[0]), (
+            entry.file
+        )
         network = parse_network(file.given.network or "ib-100x1")
         words = entry.network if file.given.network else "ib-100x1" if nodes != 1 else "none"
-        there = described(entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, words)
+        there = described(
+            entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, words
+        )
         found = library_system(load_topology(file.given.source), entry.nodes[0], network, ranks)
         assert (found.intra, found.generation) == (there.intra, there.generation), entry.file
         assert abs(found.intra_bytes_per_second - there.intra_bytes_per_second) < 1e6, entry.file

@@ -40,7 +40,10 @@ from tests.topology.denials import NETWORKS, PARTS, denials, shares
 def test_words_and_the_catalog_agree_about_the_same_machine(
     gpu: str, gpus: int, interconnect: str, machine: str
 ) -> None:
-    words, graph = described(gpu, gpus, 1, interconnect, "none"), library_system(load_catalog(machine))
+    words, graph = (
+        described(gpu, gpus, 1, interconnect, "none"),
+        library_system(load_catalog(machine)),
+    )
     assert words.generation is graph.generation
     assert words.intra is graph.intra
     assert words.intra_bytes_per_second == pytest.approx(graph.intra_bytes_per_second)
@@ -95,7 +98,9 @@ def test_more_gpus_are_joined_as_their_boards_and_bridges_were_built(
 
 
 def test_a_rack_in_one_nvlink_domain_is_one_node() -> None:
-    rack = described("GB200 (NVL72)", 4, 18, "nvswitch4-nvl72 (one MNNVL domain)", "none (all in one domain)")
+    rack = described(
+        "GB200 (NVL72)", 4, 18, "nvswitch4-nvl72 (one MNNVL domain)", "none (all in one domain)"
+    )
     assert (rack.nodes, rack.ranks_per_node, rack.network) == (1, 72, None)
     assert rack.multicast
     assert rack.host is Host.ARM
@@ -163,8 +168,12 @@ def test_any_words_are_a_system_or_a_reason(
     st.sampled_from(["A100 SXM", "H100 SXM", "V100 SXM2", "B200", "MI300X", "L40S", "GB200", "T4"]),
     st.integers(1, 16),
     st.integers(1, 40),
-    st.sampled_from(["nvswitch3", "nvswitch4-nvl72", "nvlink-mesh", "xgmi-mesh", "pcie5", "none", "unknown"]),
-    st.sampled_from(["ib-ndr-400x8", "none", "efa (25-50 Gb/s class)", "ib-ndr-400 per GPU", "roce"]),
+    st.sampled_from(
+        ["nvswitch3", "nvswitch4-nvl72", "nvlink-mesh", "xgmi-mesh", "pcie5", "none", "unknown"]
+    ),
+    st.sampled_from(
+        ["ib-ndr-400x8", "none", "efa (25-50 Gb/s class)", "ib-ndr-400 per GPU", "roce"]
+    ),
 )
 def test_no_rank_is_lost_and_racks_hold_at_most_a_domain(
     gpu: str, gpus: int, nodes: int, interconnect: str, network: str
@@ -269,10 +278,19 @@ def test_any_words_are_ports_or_a_reason(words: str) -> None:
 
 PLACES = ("{}, {}", "{}; {}", "{} ({})", "{1}, {0}", "{1}; {0}")
 JOINED = (
-    "pcie4", "unknown", "nvlink", "nvlink-bridge", "nvlink-mesh", "nvswitch3", "NV12", "nvlink-cube-mesh",
-    "xgmi-mesh", "2 pairs NV12 bridge, pairs over SYS", "nvswitch4-nvl72",
+    "pcie4",
+    "unknown",
+    "nvlink",
+    "nvlink-bridge",
+    "nvlink-mesh",
+    "nvswitch3",
+    "NV12",
+    "nvlink-cube-mesh",
+    "xgmi-mesh",
+    "2 pairs NV12 bridge, pairs over SYS",
+    "nvswitch4-nvl72",
     "pcie3 PIX, P2P not available (SHM)",
-)  # fmt: skip
+)
 GPUS = (
     "A40",
     "A100 80GB PCIe",
@@ -344,7 +362,9 @@ def test_a_share_of_the_links_has_that_share_of_their_rate(words: str, share: fl
 @pytest.mark.parametrize(
     ("words", "count", "share"), [("half of the NICs", 4, 0.5), ("a third of them", 2, 1 / 3)]
 )
-def test_a_share_of_the_nics_has_that_share_of_their_rate(words: str, count: int, share: float) -> None:
+def test_a_share_of_the_nics_has_that_share_of_their_rate(
+    words: str, count: int, share: float
+) -> None:
     plain = described("H100 SXM", 8, 2, "nvswitch3", "ib-ndr-400x8").network
     system = described("H100 SXM", 8, 2, "nvswitch3", f"ib-ndr-400x8, {words}").network
     assert plain is not None
@@ -355,7 +375,8 @@ def test_a_share_of_the_nics_has_that_share_of_their_rate(words: str, count: int
 
 @pytest.mark.parametrize("joined", ["nvlink", "unknown", "nvswitch4", "nvswitch4-nvl72"])
 @pytest.mark.parametrize(
-    ("gpus", "hosts", "ranks", "racks"), [(4, 8, 32, 1), (4, 18, 72, 1), (72, 1, 72, 1), (4, 36, 72, 2)]
+    ("gpus", "hosts", "ranks", "racks"),
+    [(4, 8, 32, 1), (4, 18, 72, 1), (72, 1, 72, 1), (4, 36, 72, 2)],
 )
 def test_hosts_of_a_rack_that_the_name_of_its_gpus_tells_share_its_switches(
     joined: str, gpus: int, hosts: int, ranks: int, racks: int
@@ -377,7 +398,9 @@ def test_a_bounded_number_of_links_is_there_and_never_more_than_the_model_has(
         assert (system.intra, system.links_per_gpu) == (Intra.NVSWITCH, links)
 
 
-@pytest.mark.parametrize("words", ["no bridge", "without NVLink bridge", "bridge not installed", "no NVLink"])
+@pytest.mark.parametrize(
+    "words", ["no bridge", "without NVLink bridge", "bridge not installed", "no NVLink"]
+)
 def test_a_bridge_that_is_not_there_leaves_pcie(words: str) -> None:
     for joined in (words, f"pcie4, {words}", f"nvlink ({words})"):
         system = described("A40", 2, 1, joined, "none")
@@ -416,7 +439,9 @@ def test_words_that_deny_what_is_not_there_change_no_system_of_the_published_log
             except MachineError:
                 continue
             understood += 1
-            denied = described(entry.gpu, gpus, nodes, f"{entry.interconnect}, no HCCS", entry.network, "x")
+            denied = described(
+                entry.gpu, gpus, nodes, f"{entry.interconnect}, no HCCS", entry.network, "x"
+            )
             assert replace(denied, origins={}) == replace(plain, origins={})
             network = f"{entry.network} (no Omni-Path)"
             denied = described(entry.gpu, gpus, nodes, entry.interconnect, network, "x")

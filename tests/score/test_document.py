@@ -81,7 +81,11 @@ def test_fits_are_there_only_when_they_were_asked_for() -> None:
 
 def test_a_system_shows_its_figures_and_their_origins() -> None:
     plain = system_plain(system(origins={"intra": "datasheet"}))
-    assert (plain["ranks"], plain["intra"], plain["origins"]) == (8, "nvswitch", {"intra": "datasheet"})
+    assert (plain["ranks"], plain["intra"], plain["origins"]) == (
+        8,
+        "nvswitch",
+        {"intra": "datasheet"},
+    )
 
 
 def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_count() -> None:

@@ -42,7 +42,9 @@ def test_a_calibration_sees_every_other_size_and_is_tested_on_the_rest() -> None
     assert found.total.overall.mape == pytest.approx(1.0)
 
 
-def test_logs_of_one_machine_are_calibrated_together_on_sizes_that_none_of_them_is_tested_at() -> None:
+def test_logs_of_one_machine_are_calibrated_together_on_sizes_that_none_of_them_is_tested_at() -> (
+    None
+):
     fitter = Fitter()
     on_other_sizes([log_points("a.txt", SIZES), log_points("b.txt", SIZES[1:])], fitter, quiet)
     (seen,) = fitter.seen

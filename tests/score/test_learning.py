@@ -13,10 +13,17 @@ from ccbench.model.library.predictor import seconds_of
 from tests.model.library.systems import A100, H100, HDR, STARTS, clustered, lone
 
 SIZES = tuple(1 << power for power in range(3, 34, 3))
-PLANTED = {"latency of Simple": 1.3, "rate inside": 0.93, "rate of switches": 1.12, "rate across": 0.96}
+PLANTED = {
+    "latency of Simple": 1.3,
+    "rate inside": 0.93,
+    "rate of switches": 1.12,
+    "rate across": 0.96,
+}
 
 
-def observed(system: LibrarySystem, collective: str, noise: float = 0.0, seed: int = 0) -> Observation:
+def observed(
+    system: LibrarySystem, collective: str, noise: float = 0.0, seed: int = 0
+) -> Observation:
     request = LibraryRequest(collective, SIZES)
     seconds = seconds_of(system, request, constants_of(PLANTED).table)
     factor = np.exp(noise * np.random.default_rng(seed).standard_normal(len(SIZES)))
@@ -24,7 +31,14 @@ def observed(system: LibrarySystem, collective: str, noise: float = 0.0, seed: i
 
 
 def observations(noise: float = 0.0) -> list[Observation]:
-    machines = [H100, A100, lone(2), clustered(A100, 2, HDR), clustered(A100, 8, HDR), clustered(H100, 2)]
+    machines = [
+        H100,
+        A100,
+        lone(2),
+        clustered(A100, 2, HDR),
+        clustered(A100, 8, HDR),
+        clustered(H100, 2),
+    ]
     wanted = [(machine, name) for machine in machines for name in ("all_reduce", "all_gather")]
     return [observed(*one, noise, seed) for seed, one in enumerate(wanted)]
 
@@ -38,7 +52,11 @@ def test_planted_levels_are_found_again() -> None:
 def test_systems_that_are_off_by_a_factor_move_nothing_much() -> None:
     healthy = observations()
     sick = [
-        replace(one, system=replace(one.system, ranks_per_node=4), seconds=tuple(3 * np.array(one.seconds)))
+        replace(
+            one,
+            system=replace(one.system, ranks_per_node=4),
+            seconds=tuple(3 * np.array(one.seconds)),
+        )
         for one in healthy[:2]
     ]
     one, other = (dict(fit(rows).levels) for rows in (healthy, [*healthy, *sick]))
@@ -52,7 +70,9 @@ def test_a_system_counts_once_whatever_its_number_of_rows() -> None:
 
 
 def test_what_is_trusted_beforehand_moves_less() -> None:
-    weak, strong = (dict(fit(observations(), prior_weight=weight).levels) for weight in (0.001, 10.0))
+    weak, strong = (
+        dict(fit(observations(), prior_weight=weight).levels) for weight in (0.001, 10.0)
+    )
     for name in PLANTED:
         assert abs(np.log(strong[name])) < 0.2 * abs(np.log(weak[name])), name
 

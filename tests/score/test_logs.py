@@ -67,7 +67,13 @@ def test_a_rate_stands_in_for_a_time_when_it_is_printed_precisely() -> None:
 def test_flags_are_those_of_the_team_and_not_of_a_stray_device_line() -> None:
     factor = 2 * 95 / 96
     rows = [
-        row(1 << 30, 2**30 / rate / 1e9, algbw=rate, busbw=rate * factor, half_units=(5e-9, 5e-6, 5e-6))
+        row(
+            1 << 30,
+            2**30 / rate / 1e9,
+            algbw=rate,
+            busbw=rate * factor,
+            half_units=(5e-9, 5e-6, 5e-6),
+        )
         for rate in (181.23456, 192.87654)
     ]
     found = points(entry(nodes=(8,), network="ib-ndr-400x8"), rows, ranks=64)
@@ -83,7 +89,9 @@ def test_flags_are_those_of_the_team_and_not_of_a_stray_device_line() -> None:
         ("ib-ndr-400x8", "none known", False),
     ],
 )
-def test_sharp_is_a_word_of_what_was_forced_or_of_the_network(network: str, forced: str, adds: bool) -> None:
+def test_sharp_is_a_word_of_what_was_forced_or_of_the_network(
+    network: str, forced: str, adds: bool
+) -> None:
     (system,) = points(entry(nodes=(2,), network=network, forced=forced), [row(64, 1e-5)]).systems
     assert system.network is not None
     assert system.network.in_network_reduction is adds
@@ -94,7 +102,11 @@ def test_sharp_is_a_word_of_what_was_forced_or_of_the_network(network: str, forc
     [
         (entry(gpu="RTX 5090 (2 ranks on one GPU)"), [row(64, 1e-5)], "share one GPU"),
         (entry(gpus_per_node=(1,)), [row(64, 1e-5)], "one rank"),
-        (entry(nodes=(2,), network="roce (speed not stated)"), [row(64, 1e-5)], "does not say how fast"),
+        (
+            entry(nodes=(2,), network="roce (speed not stated)"),
+            [row(64, 1e-5)],
+            "does not say how fast",
+        ),
         (entry(), [], "without rows"),
     ],
 )
@@ -132,7 +144,9 @@ def test_elements_are_the_rows_own_else_the_manifests(
     assert (request.item_bytes, request.floating_8_bit) == (item_bytes, floating_8_bit)
 
 
-def devices(hosts: int, per_host: int, model: str = "NVIDIA H100 80GB HBM3") -> tuple[DeviceLine, ...]:
+def devices(
+    hosts: int, per_host: int, model: str = "NVIDIA H100 80GB HBM3"
+) -> tuple[DeviceLine, ...]:
     return tuple(
         DeviceLine(rank, host=f"node{rank // per_host}", device=rank % per_host, model=model)
         for rank in range(hosts * per_host)
@@ -171,7 +185,9 @@ def test_lists_that_do_not_tell_hosts_apart_contradict_nothing() -> None:
 
 def test_another_collective_than_the_manifest_s_is_told() -> None:
     (line,) = contradictions(entry(collective="all_gather"), log([]))
-    assert line == "the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+    assert (
+        line == "the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+    )
     assert contradictions(entry(collective=""), log([])) == ()
     assert contradictions(entry(collective="several"), log([])) == ()
 
@@ -212,7 +228,12 @@ def test_logs_that_do_not_say_how_they_were_launched_are_counted() -> None:
 
 
 def test_pairwise_points_whose_shared_links_are_not_priced_are_counted() -> None:
-    on_pcie = {"gpu": "L40S", "interconnect": "pcie4", "gpus_per_node": (4,), "collective": "all_to_all"}
+    on_pcie = {
+        "gpu": "L40S",
+        "interconnect": "pcie4",
+        "gpus_per_node": (4,),
+        "collective": "all_to_all",
+    }
     rows = [row(1 << 20, 1e-3), row(1 << 24, 9e-3)]
     apart = points(entry(**on_pcie), rows, collective="all_to_all")
     assert apart.observations, apart.left_out
@@ -230,7 +251,14 @@ def rated(ranks: int, flags: tuple[str, ...] = ()) -> list[ImportedRow]:
     """Rows whose rates fit an all-reduce on so many ranks only."""
     factor = 2 * (ranks - 1) / ranks
     return [
-        row(1 << 30, 1.0, algbw=rate, busbw=rate * factor, half_units=(None, 5e-6, 5e-6), flags=flags)
+        row(
+            1 << 30,
+            1.0,
+            algbw=rate,
+            busbw=rate * factor,
+            half_units=(None, 5e-6, 5e-6),
+            flags=flags,
+        )
         for rate in (181.23456, 192.87654)
     ]
 
@@ -238,7 +266,12 @@ def rated(ranks: int, flags: tuple[str, ...] = ()) -> list[ImportedRow]:
 @pytest.mark.parametrize(
     ("words", "shown", "expected", "origin"),
     [
-        (entry(nodes=(4,)), table([row(8, 1e-5)]), (8, 4), ""),  # the manifest, where the log says nothing
+        (
+            entry(nodes=(4,)),
+            table([row(8, 1e-5)]),
+            (8, 4),
+            "",
+        ),  # the manifest, where the log says nothing
         (entry(nodes=(8,), network="ib-ndr-400x8"), table(rated(96)), (8, 12), "busbw"),
         (
             entry(gpus_per_node=(4,), nodes=(36,)),

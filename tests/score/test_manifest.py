@@ -29,7 +29,12 @@ def test_an_entry_keeps_the_words_and_takes_the_numbers_and_a_collectors_own_fie
 ) -> None:
     own = {"source": "a/b:c", "notes": "n", "text": "t", "awkward": "no"}
     (entry,) = read(tmp_path, with_fields(**own))
-    assert (entry.file, entry.gpu, entry.gpus_per_node, entry.nodes) == ("a.txt", "H100 SXM", (8,), (1,))
+    assert (entry.file, entry.gpu, entry.gpus_per_node, entry.nodes) == (
+        "a.txt",
+        "H100 SXM",
+        (8,),
+        (1,),
+    )
     assert (entry.collective, entry.healthy, entry.nccl_version) == ("all_reduce", True, "2.20.5")
     assert read(tmp_path, {"logs": with_fields()}) == (entry,)
 
@@ -54,10 +59,15 @@ def test_numbers_in_words_are_those_that_the_words_leave_possible(
 
 @pytest.mark.parametrize(
     ("written", "name"),
-    [("alltoall", "all_to_all"), ("sendrecv", "send_recv"), ("all_reduce (by count)", "all_reduce"),
-     ("Reduce-Scatter", "reduce_scatter"),
-     ("several (name field)", "several"), ("all_reduce, all_gather", "")],
-)  # fmt: skip
+    [
+        ("alltoall", "all_to_all"),
+        ("sendrecv", "send_recv"),
+        ("all_reduce (by count)", "all_reduce"),
+        ("Reduce-Scatter", "reduce_scatter"),
+        ("several (name field)", "several"),
+        ("all_reduce, all_gather", ""),
+    ],
+)
 def test_collectives_have_ccbenchs_names(tmp_path: Path, written: str, name: str) -> None:
     assert read(tmp_path, with_fields(collective=written))[0].collective == name
 
@@ -113,7 +123,9 @@ def test_the_example_of_the_documentation_is_a_manifest(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "scoring.md"
     _, _, rest = page.read_text(encoding="utf-8").partition("```yaml\n")
     (entry,) = read(tmp_path, rest.partition("```")[0])
-    system = described(entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, entry.network)
+    system = described(
+        entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, entry.network
+    )
     assert (system.ranks, entry.healthy) == (16, True)
 
 

@@ -51,7 +51,9 @@ def test_over_nodes_the_nics_are_the_slowest() -> None:
 
 
 def test_one_rank_takes_no_time() -> None:
-    assert alpha_beta(replace(A100, ranks_per_node=1), LibraryRequest("all_reduce", (8,))).tolist() == [0.0]
+    assert alpha_beta(
+        replace(A100, ranks_per_node=1), LibraryRequest("all_reduce", (8,))
+    ).tolist() == [0.0]
 
 
 LARGE = 1 << 40
@@ -92,8 +94,15 @@ def test_latency_of_a_small_ring_is_base_and_hops() -> None:
 def test_the_least_of_all_is_the_estimate() -> None:
     sizes = tuple(1 << power for power in range(3, 34))
     every = [
-        nccl_estimate(H100, LibraryRequest("all_reduce", sizes, algorithm=algorithm, protocol=protocol))
-        for algorithm, protocol in [("ring", "ll"), ("ring", "ll128"), ("ring", "simple"), ("nvls", "simple")]
+        nccl_estimate(
+            H100, LibraryRequest("all_reduce", sizes, algorithm=algorithm, protocol=protocol)
+        )
+        for algorithm, protocol in [
+            ("ring", "ll"),
+            ("ring", "ll128"),
+            ("ring", "simple"),
+            ("nvls", "simple"),
+        ]
         + [("tree", protocol) for protocol in ("ll", "ll128", "simple")]
     ]
     best = nccl_estimate(H100, LibraryRequest("all_reduce", sizes))

@@ -44,7 +44,9 @@ def test_a_log_that_the_model_cannot_answer_keeps_the_reason_and_no_figures() ->
 
 
 def test_rivals_are_scored_on_the_same_points() -> None:
-    found = scored([log_points("a.txt", (1000, 2000))], exact, {"slow": twice_as_slow, "none": none})
+    found = scored(
+        [log_points("a.txt", (1000, 2000))], exact, {"slow": twice_as_slow, "none": none}
+    )
     assert found.total.overall.mape == pytest.approx(0.0)
     assert found.comparison["slow"].overall.mape == pytest.approx(1.0)
     assert found.comparison["none"].overall.points == 0

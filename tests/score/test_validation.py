@@ -46,7 +46,9 @@ def quiet(_: str) -> None:
     return
 
 
-def slower(file: str, factor: float, spread: float = 0.0, seed: int = 0, **changes: Any) -> LogPoints:
+def slower(
+    file: str, factor: float, spread: float = 0.0, seed: int = 0, **changes: Any
+) -> LogPoints:
     """A log whose times are the model's, nothing learned, times ``factor`` and lognormal noise."""
     points = log_points(file, SIZES, **changes)
     (one,) = points.observations
@@ -88,7 +90,9 @@ def test_all_systems_of_a_generation_are_left_out_together() -> None:
 def test_logs_that_are_not_healthy_teach_nothing_and_are_not_tested() -> None:
     sick = replace(log_points("b.txt", SIZES, ranks_per_node=4), entry=entry(healthy=False))
     dim = replace(log_points("c.txt", SIZES, ranks_per_node=2), entry=entry(healthy=None))
-    found = held_out_systems(folds([log_points("a.txt", SIZES), sick, dim], system_key, quiet, Learner()))
+    found = held_out_systems(
+        folds([log_points("a.txt", SIZES), sick, dim], system_key, quiet, Learner())
+    )
     assert [one.files for one in found] == [("a.txt",)]
     assert len(shipped_by_system([sick, dim])) == 0
 
@@ -138,7 +142,8 @@ def test_a_told_size_brings_systems_of_other_levels_near_and_is_not_tested() -> 
     found = anchored_systems(folds(many(8, spread=0.5), system_key, quiet, Learner()))
     assert list(found) == list(ANCHORS)  # each system has one collective: there are no others
     small = {
-        name: figures(systems)["bands"]["up_to_32KiB"]["median_error"] for name, systems in found.items()
+        name: figures(systems)["bands"]["up_to_32KiB"]["median_error"]
+        for name, systems in found.items()
     }
     assert small["told 1 KiB"] < small["no size told"] / 2
     rest = {size for size in SIZES if size not in (1 << 10, 1 << 22, 1 << 24, 1 << 28)}
@@ -155,7 +160,9 @@ def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None
     learned = residuals_of(pooled(found))
     told = [systems for name, systems in found.items() if ANCHORS[name]]
     for place, one in enumerate(learned.systems):
-        assert len(one.octaves) == len(one.log_ratios) == sum(len(of[place].log_ratios) for of in told)
+        assert (
+            len(one.octaves) == len(one.log_ratios) == sum(len(of[place].log_ratios) for of in told)
+        )
     assert all("octaves" in one for one in plain_residuals(learned, "four systems")["systems"])
 
 

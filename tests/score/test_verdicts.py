@@ -14,8 +14,13 @@ from tests.model.planted import base
 from tests.score.library_runs import SIZES
 
 
-@pytest.mark.parametrize(("factor", "word"), [(1.0, Word.NORMAL), (20.0, Word.SLOW), (0.1, Word.FAST)])
+@pytest.mark.parametrize(
+    ("factor", "word"), [(1.0, Word.NORMAL), (20.0, Word.SLOW), (0.1, Word.FAST)]
+)
 def test_the_word_is_that_of_times_over_predictions(factor: float, word: Word) -> None:
     system, request = base("hgx-h100", 1).cluster.system, LibraryRequest("all_reduce", SIZES)
     seconds = factor * seconds_of(system, request, shipped().table)
-    assert words_of(system, "all_reduce", [Observation(system, request, tuple(seconds.tolist()))]) is word
+    assert (
+        words_of(system, "all_reduce", [Observation(system, request, tuple(seconds.tolist()))])
+        is word
+    )

@@ -8,8 +8,14 @@ from ccbench.suite.expansion import ExpansionContext
 
 ALGORITHMS = {
     "all_reduce": (
-        "ring", "binary_tree", "double_binary_tree", "one_shot", "two_shot", "recursive_doubling",
-        "halving_doubling", "hierarchical",
+        "ring",
+        "binary_tree",
+        "double_binary_tree",
+        "one_shot",
+        "two_shot",
+        "recursive_doubling",
+        "halving_doubling",
+        "hierarchical",
     ),
     "all_gather": ("ring", "bruck", "direct", "recursive_doubling"),
     "reduce_scatter": ("ring", "direct", "pairwise", "recursive_halving"),
@@ -21,11 +27,19 @@ ALGORITHMS = {
     "scatter": ("binomial", "linear", "direct"),
     "send_recv": ("shift",),
     "barrier": ("dissemination",),
-}  # fmt: skip
+}
 
 
 KERNELS = {
-    "all_reduce": ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring"),
+    "all_reduce": (
+        "ring",
+        "tree",
+        "mesh_one_shot",
+        "mesh_two_shot",
+        "ll",
+        "ll_two_shot",
+        "schedule:ring",
+    ),
     "broadcast": ("ring", "tree", "mesh", "ll"),
     "barrier": ("barrier",),
 }

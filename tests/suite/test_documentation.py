@@ -45,7 +45,9 @@ def test_the_complete_example_has_every_key_and_shows_the_defaults() -> None:
 
 def test_every_key_and_word_is_explained() -> None:
     keys = [
-        field.alias or name for m in (Suite, Sweep, SamplingRules) for name, field in m.model_fields.items()
+        field.alias or name
+        for m in (Suite, Sweep, SamplingRules)
+        for name, field in m.model_fields.items()
     ]
     for word in (
         *keys,

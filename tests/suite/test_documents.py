@@ -39,13 +39,28 @@ def _either_parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("8", 8), ("-3", -3), ("010", 10), ("1.5", 1.5), ("1e3", 1000.0), ("true", True), ("null", None),
+        ("8", 8),
+        ("-3", -3),
+        ("010", 10),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        ("true", True),
+        ("null", None),
         ("~", None),
-        ("'8'", "8"), ('"true"', "true"), ("8:30", "8:30"), ("no", "no"), ("on", "on"), ("1_000", "1_000"),
-        ("0x10", "0x10"), ("2026-01-01", "2026-01-01"), ("=", "="), ("8 B", "8 B"), ("", None),
+        ("'8'", "8"),
+        ('"true"', "true"),
+        ("8:30", "8:30"),
+        ("no", "no"),
+        ("on", "on"),
+        ("1_000", "1_000"),
+        ("0x10", "0x10"),
+        ("2026-01-01", "2026-01-01"),
+        ("=", "="),
+        ("8 B", "8 B"),
+        ("", None),
         ("|\n  a\n  b", "a\nb"),
     ],
-)  # fmt: skip
+)
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
     found = read(f"key: {text}")["key"]
     assert found == value
@@ -65,16 +80,25 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
         ("a: !!int '3'", "x.yaml:1: a: the tag '!!int' is not read; write the plain value"),
         ("a: ! x", "x.yaml:1: a: the tag '!' is not read; write the plain value"),
         ("a: 1\n\na: 2", "x.yaml:3: a: the key is given twice, first on line 1; keep one"),
-        ("a:\n  - b: 1\n    b: 1", "x.yaml:3: a[0].b: the key is given twice, first on line 2; keep one"),
+        (
+            "a:\n  - b: 1\n    b: 1",
+            "x.yaml:3: a[0].b: the key is given twice, first on line 2; keep one",
+        ),
         ("? [a]\n: 1", "x.yaml:1: a key is not a plain word; write 'key: value'"),
         ("!!str a: 1", "x.yaml:1: a key is not a plain word; write 'key: value'"),
         ("a: 1\n---\nb: 1", "x.yaml:2: a second document starts; a file holds one suite"),
         ("", "x.yaml: is empty; write at least 'sweep:' with a collective"),
         ("# nothing", "x.yaml: is empty; write at least 'sweep:' with a collective"),
         ("a: .nan", "x.yaml:1: a: '.nan' is not a number to work with; write a finite one"),
-        ("a: [1, -.inf]", "x.yaml:1: a[1]: '-.inf' is not a number to work with; write a finite one"),
+        (
+            "a: [1, -.inf]",
+            "x.yaml:1: a[1]: '-.inf' is not a number to work with; write a finite one",
+        ),
         ("a: 1e999", "x.yaml:1: a: '1e999' is too large; write a finite number"),
-        ("a: 1234567890123456789", "x.yaml:1: a: a number of more than 18 digits; write a smaller one"),
+        (
+            "a: 1234567890123456789",
+            "x.yaml:1: a: a number of more than 18 digits; write a smaller one",
+        ),
         ("a: '\u200b'", "x.yaml:1: holds the invisible character U+200B; delete it"),
         ("a: 1\nb: '\u202e'", "x.yaml:2: holds the invisible character U+202E; delete it"),
         ("a: \x1b[31m", "x.yaml:1: holds the invisible character U+001B; delete it"),
@@ -82,17 +106,22 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
         (b"a: 1\nb: \xff", "x.yaml:2: is not UTF-8 text; save the file as UTF-8"),
         (b"a: \xed\xa0\x80", "x.yaml:1: is not UTF-8 text; save the file as UTF-8"),
         ("[" * 1000, "x.yaml:1: nested deeper than 20 levels; a suite needs 4"),
-        ("a: [" + "1," * MOST_NODES + "1]", f"more than {MOST_NODES} values; write ranges instead of lists"),
+        (
+            "a: [" + "1," * MOST_NODES + "1]",
+            f"more than {MOST_NODES} values; write ranges instead of lists",
+        ),
         ("#" + "x" * MOST_BYTES, "x.yaml: is larger than 256 KiB; a suite is a page of YAML"),
     ],
-)  # fmt: skip
+)
 def test_what_a_suite_does_not_need_is_refused(content: str | bytes, message: str) -> None:
     text = refusal(content)
     assert text == message or (message in text and len(content) > 10_000)
 
 
 @pytest.mark.usefixtures("_either_parser")
-@pytest.mark.parametrize("text", ["a: [1, 2", "a: 'x", "a: b: c", "\ta: 1", "@a", "%YAML 9", "a: 1\n b: 2"])
+@pytest.mark.parametrize(
+    "text", ["a: [1, 2", "a: 'x", "a: b: c", "\ta: 1", "@a", "%YAML 9", "a: 1\n b: 2"]
+)
 def test_a_syntax_error_names_its_line(text: str) -> None:
     assert ": is not YAML: " in refusal(text)
     assert refusal(text)[len("x.yaml:")].isdigit()
@@ -109,22 +138,34 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine() -> None:
 
 def test_every_key_and_item_knows_its_line() -> None:
     origin = read_document(b"a:\n  b:\n    - 1\n    - c: 2\n", "x.yaml").origin
-    assert [origin.line(path) for path in ((), ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1, "c"))] == [
-        1, 1, 2, 3, 4,
-    ]  # fmt: skip
-    assert str(origin.error(("a", "b", 1, "nowhere", 7), "odd")) == "x.yaml:4: a.b[1].nowhere[7]: odd"
+    assert [
+        origin.line(path) for path in ((), ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1, "c"))
+    ] == [
+        1,
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert (
+        str(origin.error(("a", "b", 1, "nowhere", 7), "odd")) == "x.yaml:4: a.b[1].nowhere[7]: odd"
+    )
 
 
 plain = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(10**17), 10**17),
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**17), 10**17),
         st.floats(allow_nan=False, allow_infinity=False),
         st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=20),
     ),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text("abc123", min_size=1), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text("abc123", min_size=1), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(plain)
@@ -146,7 +187,9 @@ def test_any_bytes_are_a_tree_or_a_suite_error(content: bytes) -> None:
 
 
 INSTALLED = [
-    file for file in sorted(PACKAGE.rglob("*.yaml")) if not {"machines", "_shipped"} & set(file.parts)
+    file
+    for file in sorted(PACKAGE.rglob("*.yaml"))
+    if not {"machines", "_shipped"} & set(file.parts)
 ]
 
 
@@ -156,7 +199,14 @@ def test_a_file_of_the_package_that_is_gone_cut_or_damaged_is_named_with_the_cur
 ) -> None:
     content = file.read_bytes()
     assert read_installed(file)
-    damages = [None, b"", content[: len(content) // 2], content[:-5], b"a: [\0\xff", b"... [" + content]
+    damages = [
+        None,
+        b"",
+        content[: len(content) // 2],
+        content[:-5],
+        b"a: [\0\xff",
+        b"... [" + content,
+    ]
     for number, damaged in enumerate(damages):
         copy = tmp_path / f"{number}.yaml"  # what was read from a path is kept
         if damaged is not None:

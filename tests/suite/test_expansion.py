@@ -43,7 +43,10 @@ def test_counts_follow_from_the_axes_that_mean_something(**axes: Sequence[object
         algorithms = {*(() if "default" not in values["algorithm"] else ("default",))}
         algorithms |= set(ALGORITHMS[row.name]) if "all" in values["algorithm"] else set()
         for ranks in values["ranks"]:
-            units = [ITEM_BYTES[str(d)] * (int(str(ranks)) if row.blocked else 1) for d in values["dtype"]]
+            units = [
+                ITEM_BYTES[str(d)] * (int(str(ranks)) if row.blocked else 1)
+                for d in values["dtype"]
+            ]
             points = sum(len({int(str(size)) // unit for size in values["size"]}) for unit in units)
             free = len(algorithms) * len(values["mode"])
             free *= len(values["op"]) if row.reduces else 1
@@ -74,8 +77,15 @@ def test_sizes_round_down_to_whole_elements_of_every_block(
 
 
 def test_axes_without_meaning_collapse() -> None:
-    (barrier,) = cases("{collective: barrier, size: [8, 16], dtype: all, op: all, root: all, placement: all}")
-    assert (barrier.size_bytes, barrier.op, barrier.root, barrier.in_place) == (0, NO_OP, NO_ROOT, False)
+    (barrier,) = cases(
+        "{collective: barrier, size: [8, 16], dtype: all, op: all, root: all, placement: all}"
+    )
+    assert (barrier.size_bytes, barrier.op, barrier.root, barrier.in_place) == (
+        0,
+        NO_OP,
+        NO_ROOT,
+        False,
+    )
     (gather,) = cases("{collective: all_gather, size: 64, op: all, root: [0, 1]}")
     assert (gather.op, gather.root) == (NO_OP, NO_ROOT)
 
@@ -83,8 +93,11 @@ def test_axes_without_meaning_collapse() -> None:
 def test_in_place_is_left_out_where_input_and_output_are_apart() -> None:
     found = cases("{collective: all, size: 64, placement: [out_of_place, in_place]}")
     assert {case.collective for case in found if case.in_place} == set(COLLECTIVES) - {
-        "all_to_all", "all_to_all_v", "send_recv", "barrier",
-    }  # fmt: skip
+        "all_to_all",
+        "all_to_all_v",
+        "send_recv",
+        "barrier",
+    }
     only = cases("{collective: all, size: 64, placement: in_place}")
     assert {case.collective for case in only if not case.in_place} == {"barrier"}
     assert "all_to_all" not in {case.collective for case in only}
@@ -93,16 +106,25 @@ def test_in_place_is_left_out_where_input_and_output_are_apart() -> None:
 def test_roots_beyond_a_number_of_ranks_are_left_out_there() -> None:
     found = cases("{collective: broadcast, size: 8, ranks: [2, 4], root: [0, 2]}")
     assert {(case.ranks, case.root) for case in found} == {(2, 0), (4, 0), (4, 2)}
-    assert {case.root for case in cases("{collective: reduce, size: 8, ranks: 3, root: all}")} == {0, 1, 2}
+    assert {case.root for case in cases("{collective: reduce, size: 8, ranks: 3, root: all}")} == {
+        0,
+        1,
+        2,
+    }
 
 
 def test_a_backend_leaves_out_algorithms_that_it_does_not_have() -> None:
     sweep = "{collective: all_reduce, size: 8, algorithm: [default, ring, one_shot, tree]}"
     found = cases(sweep, backends=("cpu", "nccl", "mpi"))
     assert {(case.backend, case.algorithm) for case in found} == {
-        ("cpu", "default"), ("cpu", "ring"), ("cpu", "one_shot"),
-        ("nccl", "default"), ("nccl", "ring"), ("nccl", "tree"), ("mpi", "default"),
-    }  # fmt: skip
+        ("cpu", "default"),
+        ("cpu", "ring"),
+        ("cpu", "one_shot"),
+        ("nccl", "default"),
+        ("nccl", "ring"),
+        ("nccl", "tree"),
+        ("mpi", "default"),
+    }
 
 
 def test_all_algorithms_of_a_backend_that_names_none_is_its_default() -> None:
@@ -126,7 +148,9 @@ def test_a_backend_that_cannot_be_asked_does_not_hide_a_misspelt_algorithm() -> 
             raise BackendUnavailable("cuda: no driver")
         return algorithms_of(backend, collective)
 
-    suite = read_suite("sweep: {collective: all_reduce, algorithm: [default, rign]}\nbackends: [cpu]")
+    suite = read_suite(
+        "sweep: {collective: all_reduce, algorithm: [default, rign]}\nbackends: [cpu]"
+    )
     with pytest.raises(SuiteError, match=r"'rign' is no algorithm of .*; did you mean 'ring'"):
         expand(suite, context(backends=("cpu",), auto_backends=("cuda",), algorithms_of=asked))
 
@@ -136,17 +160,22 @@ def test_the_names_that_are_offered_are_those_of_the_backends_that_were_asked_fo
         return ("mesh", "packets") if backend == "cuda" else ("two_shot", "doubling")
 
     suite = read_suite("sweep: {collective: all_reduce, algorithm: nothing}\nbackends: [cuda]")
-    with pytest.raises(SuiteError, match=r"no algorithm of cuda for all_reduce; write one of mesh, packets$"):
+    with pytest.raises(
+        SuiteError, match=r"no algorithm of cuda for all_reduce; write one of mesh, packets$"
+    ):
         expand(suite, context(backends=("cuda",), auto_backends=("cpu",), algorithms_of=asked))
 
 
 def test_gpu_only_dtypes_are_left_out_on_other_backends() -> None:
     sweep = "{collective: all_reduce, size: 8, dtype: [float32, uint32]}"
     assert {(c.backend, c.dtype) for c in cases(sweep, backends=("cpu", "nccl"))} == {
-        ("cpu", "float32"), ("nccl", "float32"), ("nccl", "uint32"),
-    }  # fmt: skip
+        ("cpu", "float32"),
+        ("nccl", "float32"),
+        ("nccl", "uint32"),
+    }
     with pytest.raises(
-        SuiteError, match=r"sweep: nothing is left to run on cpu with 4 ranks: cpu has no dtype uint32$"
+        SuiteError,
+        match=r"sweep: nothing is left to run on cpu with 4 ranks: cpu has no dtype uint32$",
     ):
         cases("{collective: all_reduce, size: 8, dtype: uint32}")
 
@@ -160,7 +189,11 @@ def test_the_command_line_replaces_backends_and_ranks() -> None:
 def test_auto_means_what_the_machine_says_and_at_least_two_ranks() -> None:
     suite = read_suite("backends: [simulated, auto]\nsweep: {collective: all_reduce, size: 8}")
     found = expand(suite, context(auto_backends=("nccl", "cuda"), auto_ranks=1))
-    assert {(case.backend, case.ranks) for case in found} == {("simulated", 2), ("nccl", 2), ("cuda", 2)}
+    assert {(case.backend, case.ranks) for case in found} == {
+        ("simulated", 2),
+        ("nccl", 2),
+        ("cuda", 2),
+    }
     assert cases("{collective: all_reduce, size: 8, ranks: 1}")[0].ranks == 1
 
 
@@ -172,7 +205,9 @@ def test_auto_means_what_the_machine_says_and_at_least_two_ranks() -> None:
         ({"only": "nothing"}, "only 'nothing' matches none of 71 cases, such as "),
     ],
 )
-def test_what_the_command_line_gets_wrong_is_a_usage_error(changes: dict[str, object], message: str) -> None:
+def test_what_the_command_line_gets_wrong_is_a_usage_error(
+    changes: dict[str, object], message: str
+) -> None:
     with pytest.raises(UsageError) as problem:
         expand(load_suite("quick"), context(**changes))
     assert str(problem.value).startswith(message)
@@ -186,7 +221,8 @@ def test_only_keeps_the_cases_whose_label_has_every_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("only", "size_bytes"), [("all_reduce 4 KiB", 4096), ("4KiB all_reduce", 4096), ("all_reduce 64 B", 64)]
+    ("only", "size_bytes"),
+    [("all_reduce 4 KiB", 4096), ("4KiB all_reduce", 4096), ("all_reduce 64 B", 64)],
 )
 def test_only_takes_sizes_as_plans_show_them(only: str, size_bytes: int) -> None:
     found = expand(load_suite("quick"), context(only=only))
@@ -194,7 +230,9 @@ def test_only_takes_sizes_as_plans_show_them(only: str, size_bytes: int) -> None
 
 
 def test_sweeps_are_joined_and_their_common_points_appear_once() -> None:
-    found = cases("[{collective: all_reduce, size: [8, 16]}, {collective: all_reduce, size: [16, 32]}]")
+    found = cases(
+        "[{collective: all_reduce, size: [8, 16]}, {collective: all_reduce, size: [16, 32]}]"
+    )
     assert [case.size_bytes for case in found] == [8, 16, 32]
 
 
@@ -208,15 +246,20 @@ def test_sweeps_are_joined_and_their_common_points_appear_once() -> None:
     ],
 )
 def test_more_than_100000_cases_are_refused_by_counting(sweep: str) -> None:
-    with pytest.raises(SuiteError, match=r"^suite:2: sweep: asks for more than 100,000 cases on cpu; "):
+    with pytest.raises(
+        SuiteError, match=r"^suite:2: sweep: asks for more than 100,000 cases on cpu; "
+    ):
         cases(sweep)
 
 
 def test_the_written_order_is_the_order_of_the_file() -> None:
     found = cases("{collective: [reduce, all_gather], size: [64, 32]}")
     assert [(case.collective, case.size_bytes) for case in found] == [
-        ("reduce", 64), ("reduce", 32), ("all_gather", 64), ("all_gather", 32),
-    ]  # fmt: skip
+        ("reduce", 64),
+        ("reduce", 32),
+        ("all_gather", 64),
+        ("all_gather", 32),
+    ]
 
 
 def test_the_interleaved_order_depends_on_the_seed_alone() -> None:
@@ -231,7 +274,9 @@ def test_interleaving_keeps_the_backends_of_a_point_together_in_changing_order()
     suite = read_suite("sweep: {collective: all_reduce, size: {from: 4, to: 1 MiB}, ranks: [2, 4]}")
     found = expand(suite, context(auto_backends=("cpu", "simulated")))
     pairs = list(zip(found[::2], found[1::2], strict=True))
-    assert all((a.count, a.ranks) == (b.count, b.ranks) and a.backend != b.backend for a, b in pairs)
+    assert all(
+        (a.count, a.ranks) == (b.count, b.ranks) and a.backend != b.backend for a, b in pairs
+    )
     assert len(Counter(first.backend for first, _ in pairs)) == 2
     assert len({case.ranks for case in found[:12]}) == 2
 
@@ -245,7 +290,9 @@ def left_out_of(sweep: str, backend: str = "cpu") -> tuple[int, dict[str, int]]:
 
 
 def test_what_a_backend_does_not_have_is_counted_by_its_reason() -> None:
-    sweep = "collective: all_reduce, ranks: 4, size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], "
+    sweep = (
+        "collective: all_reduce, ranks: 4, size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], "
+    )
     sweep += "dtype: [float32, float8_e4m3], protocol: [default, ll]"
     assert left_out_of(sweep) == (
         3,
@@ -256,20 +303,34 @@ def test_what_a_backend_does_not_have_is_counted_by_its_reason() -> None:
 @pytest.mark.parametrize(
     ("sweep", "left", "without"),
     [
-        ("[broadcast, all_reduce], ranks: [4, 12], root: [0, 4]", 5, {"cpu has no root of 4 ranks: 4": 1}),
+        (
+            "[broadcast, all_reduce], ranks: [4, 12], root: [0, 4]",
+            5,
+            {"cpu has no root of 4 ranks: 4": 1},
+        ),
         ("all_reduce, ranks: 4, channels: [0, 2, 4]", 1, {"cpu has no channels": 2}),
-        ("[all_reduce, all_to_all], ranks: 4, placement: in_place", 1, {"cpu has no all_to_all in place": 1}),
+        (
+            "[all_reduce, all_to_all], ranks: 4, placement: in_place",
+            1,
+            {"cpu has no all_to_all in place": 1},
+        ),
         (
             "[all_reduce, all_to_all, barrier], ranks: 4, placement: [in_place, out_of_place]",
-            4, {"cpu has no all_to_all in place": 1},
+            4,
+            {"cpu has no all_to_all in place": 1},
         ),
-        ("[barrier, all_reduce], ranks: 4, op: [sum, premulsum]", 2, {"cpu has no op premulsum": 1}),
+        (
+            "[barrier, all_reduce], ranks: 4, op: [sum, premulsum]",
+            2,
+            {"cpu has no op premulsum": 1},
+        ),
         (
             "[barrier, all_reduce], ranks: 4, algorithm: [two_shot, default]",
-            3, {"cpu has no barrier with algorithm two_shot": 1},
+            3,
+            {"cpu has no barrier with algorithm two_shot": 1},
         ),
     ],
-)  # fmt: skip
+)
 def test_each_kind_of_value_that_is_left_out_has_its_reason(
     sweep: str, left: int, without: dict[str, int]
 ) -> None:
@@ -278,7 +339,9 @@ def test_each_kind_of_value_that_is_left_out_has_its_reason(
 
 def on_nccl(sweep: dict[str, Any], ranks: int = 4) -> tuple[Case, ...]:
     """The cases of one sweep with one size on the backend that has most axes."""
-    suite = read_suite(json.dumps({"sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}}))
+    suite = read_suite(
+        json.dumps({"sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}})
+    )
     return expand(suite, context(backends=("nccl",), auto_ranks=ranks))
 
 
@@ -295,13 +358,20 @@ def values(cases: tuple[Case, ...], name: str) -> list[Any]:
         ("registration", "all", "registration", ["local", "none", "symmetric"]),
         ("aggregation", [1, 16], "aggregation", [1, 16]),
         ("misalignment", [0, 4], "misalignment_bytes", [0, 4]),
-        ("groups", ["all", "rank // 2", [[0, 3], [1, 2]]], "groups", ["", "[[0, 3], [1, 2]]", "rank // 2"]),
+        (
+            "groups",
+            ["all", "rank // 2", [[0, 3], [1, 2]]],
+            "groups",
+            ["", "[[0, 3], [1, 2]]", "rank // 2"],
+        ),
         ("groups", [[0, 3], [1, 2]], "groups", ["[[0, 3], [1, 2]]"]),
         ("concurrent", ["nothing", "all_gather"], "concurrent", ["", "all_gather"]),
         ("op", ["sum", "premulsum"], "op", ["premulsum", "sum"]),
     ],
 )
-def test_each_value_of_an_axis_becomes_a_case(key: str, asked: Any, field: str, found: list[Any]) -> None:
+def test_each_value_of_an_axis_becomes_a_case(
+    key: str, asked: Any, field: str, found: list[Any]
+) -> None:
     assert values(on_nccl({key: asked}), field) == found
 
 
@@ -323,15 +393,22 @@ def test_what_a_case_does_not_ask_for_leaves_its_id_alone() -> None:
     case = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)
     assert case.case_id == "770c69d9d3b860d8"  # as it was before these fields came
     asked: tuple[dict[str, Any], ...] = (
-        {"channels": 1}, {"transport": "host"}, {"registration": "local"}, {"aggregation": 2},
-        {"misalignment_bytes": 4}, {"groups": "rank // 2"}, {"concurrent": "all_gather"},
-    )  # fmt: skip
+        {"channels": 1},
+        {"transport": "host"},
+        {"registration": "local"},
+        {"aggregation": 2},
+        {"misalignment_bytes": 4},
+        {"groups": "rank // 2"},
+        {"concurrent": "all_gather"},
+    )
     changed = {replace(case, **one).case_id for one in asked}
     assert len(changed) == 7
     assert case.case_id not in changed
 
 
-@pytest.mark.parametrize(("ranks", "found"), [(4, [""]), (8, ["rank // 4"]), ([6, 8], ["rank // 4"])])
+@pytest.mark.parametrize(
+    ("ranks", "found"), [(4, [""]), (8, ["rank // 4"]), ([6, 8], ["rank // 4"])]
+)
 def test_a_grouping_of_all_ranks_together_is_the_plain_case_and_one_that_does_not_fit_none(
     ranks: Any, found: list[str]
 ) -> None:

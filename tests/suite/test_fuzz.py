@@ -22,9 +22,10 @@ from .offers import context
 
 # Deterministic, so that a change is judged by the same examples as the change before it.
 FUZZ = settings(
-    derandomize=True, database=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 
 TEXTS = [path.read_text(encoding="utf-8") for path in shipped_suites().values()]
 TREES = [read_suite(text).as_document() for text in TEXTS]
@@ -32,13 +33,64 @@ CONTEXT = context()
 LIMIT_SECONDS = 1.0
 
 FRAGMENTS = [
-    "&a ", "*a", "!!python/object/apply:os.system ", "!x ", "<<: ", "---\n", "...\n", "\t", "\n",
-    "  ", ": ", "- ", "[", "]", "{", "}", "'", '"', "|\n", ">\n", "? ", "#", "%YAML 1.1\n", "\x00",
-    "\x1b", "\u2028", "\ufeff", "\u202e", "\ud7ff", "\U0001d7e0", "\u0663", ".nan", ".inf",
-    "1e999", "9" * 400, "-1", "0", "null", "~", "true", "[" * 50, "{a: " * 50, "from: ", "to: ",
-    "step: 1 B", "1 TiB", "all", "auto", "../..", "collective: all", "dtype: all", "op: all",
-    "ranks: 1000000", "root: all", "per_decade: 100", "1 MiBs", "size: ",
-]  # fmt: skip
+    "&a ",
+    "*a",
+    "!!python/object/apply:os.system ",
+    "!x ",
+    "<<: ",
+    "---\n",
+    "...\n",
+    "\t",
+    "\n",
+    "  ",
+    ": ",
+    "- ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "'",
+    '"',
+    "|\n",
+    ">\n",
+    "? ",
+    "#",
+    "%YAML 1.1\n",
+    "\x00",
+    "\x1b",
+    "\u2028",
+    "\ufeff",
+    "\u202e",
+    "\ud7ff",
+    "\U0001d7e0",
+    "\u0663",
+    ".nan",
+    ".inf",
+    "1e999",
+    "9" * 400,
+    "-1",
+    "0",
+    "null",
+    "~",
+    "true",
+    "[" * 50,
+    "{a: " * 50,
+    "from: ",
+    "to: ",
+    "step: 1 B",
+    "1 TiB",
+    "all",
+    "auto",
+    "../..",
+    "collective: all",
+    "dtype: all",
+    "op: all",
+    "ranks: 1000000",
+    "root: all",
+    "per_decade: 100",
+    "1 MiBs",
+    "size: ",
+]
 
 
 @st.composite
@@ -48,7 +100,12 @@ def mutated_texts(draw: st.DrawFn) -> str:
         at = draw(st.integers(0, len(text)))
         end = min(len(text), at + draw(st.sampled_from([0, 0, 1, 2, 8, 40])))
         piece = draw(
-            st.one_of(st.sampled_from(FRAGMENTS), st.just(""), st.just(text[at:end] * 2), st.text(max_size=4))
+            st.one_of(
+                st.sampled_from(FRAGMENTS),
+                st.just(""),
+                st.just(text[at:end] * 2),
+                st.text(max_size=4),
+            )
         )
         text = text[:at] + piece + text[end:]
     return text
@@ -57,20 +114,58 @@ def mutated_texts(draw: st.DrawFn) -> str:
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(
         [
-            None, True, 0, -1, 1, 2, 10**17, 10**18, 10**400, 2**63, 0.5, 1e308, float("inf"),
-            float("nan"), "", "all", "auto", "default", "8 B", "1 TiB", "1 PiB", "1 MiBs", "5%",
-            "1 s", "100h", "ring", "ring:2", "\x00", "a\nb", "\u202e", "..", "x" * 1000, [], {},
-            [[]], [{}], ["all", 5], {"from": 1, "to": 2**50, "step": 1},
-            {"from": 1, "to": 10**6, "per_decade": 100}, {"from": 0, "to": 8},
-            {"from": 8, "to": 1 << 30}, "8:1GiB:2",
+            None,
+            True,
+            0,
+            -1,
+            1,
+            2,
+            10**17,
+            10**18,
+            10**400,
+            2**63,
+            0.5,
+            1e308,
+            float("inf"),
+            float("nan"),
+            "",
+            "all",
+            "auto",
+            "default",
+            "8 B",
+            "1 TiB",
+            "1 PiB",
+            "1 MiBs",
+            "5%",
+            "1 s",
+            "100h",
+            "ring",
+            "ring:2",
+            "\x00",
+            "a\nb",
+            "\u202e",
+            "..",
+            "x" * 1000,
+            [],
+            {},
+            [[]],
+            [{}],
+            ["all", 5],
+            {"from": 1, "to": 2**50, "step": 1},
+            {"from": 1, "to": 10**6, "per_decade": 100},
+            {"from": 0, "to": 8},
+            {"from": 8, "to": 1 << 30},
+            "8:1GiB:2",
         ]
     ),
     st.integers(),
     st.text(max_size=8),
     st.floats(),
-)  # fmt: skip
+)
 KEYS = st.one_of(
-    st.sampled_from(["from", "to", "size", "sweep", "ranks", "root", "Size", "", "\x00", "a b", "0"]),
+    st.sampled_from(
+        ["from", "to", "size", "sweep", "ranks", "root", "Size", "", "\x00", "a b", "0"]
+    ),
     st.text(max_size=4),
 )
 
@@ -80,7 +175,9 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
     inside: list[tuple[Any, Any]] = []
     if isinstance(tree, (dict, list)):
         inside = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
-    return [(tree, key) for key, _ in inside] + [place for _, value in inside for place in places(value)]
+    return [(tree, key) for key, _ in inside] + [
+        place for _, value in inside for place in places(value)
+    ]
 
 
 @st.composite

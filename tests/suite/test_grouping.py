@@ -43,7 +43,9 @@ def test_axes_that_make_the_same_groups_are_one_case_and_single_ranks_none() -> 
         cases_of({"layout": {"tp": 2}, "groups": "dp"}, ranks=2)
 
 
-def test_where_no_groups_are_left_the_first_ones_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_groups_are_left_the_first_ones_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reasons = {
         "dp": r"with 2 ranks: dp of \S+ puts every rank into a group of its own",
         "tp": r"with 3 ranks: layout: tp x cp x pp = 2 does not divide 3 ranks",
@@ -55,7 +57,9 @@ def test_where_no_groups_are_left_the_first_ones_reason_is_told(monkeypatch: pyt
         cases_of({"groups": "rank // 2"}, ranks=1)
     lacking = {name: values for name, values in DECLARED["cuda"].values.items() if name != "groups"}
     monkeypatch.setitem(DECLARED, "cuda", dataclasses.replace(DECLARED["cuda"], values=lacking))
-    with pytest.raises(SuiteError, match=r"cuda has no groups$"):  # there would be, on another backend
+    with pytest.raises(
+        SuiteError, match=r"cuda has no groups$"
+    ):  # there would be, on another backend
         cases_of({"groups": "rank // 2"}, backend="cuda")
 
 
@@ -69,12 +73,20 @@ HALVES = {"groups": "rank // 2"}
         ({"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]}, 6, "groups", [""]),
         (
             {"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]},
-            8, "groups", ["", "pp of tp2-cp1-ep1-dp2-pp2"],
+            8,
+            "groups",
+            ["", "pp of tp2-cp1-ep1-dp2-pp2"],
         ),
         # A matrix of traffic is for groups of as many ranks as it has rows.
         (
-            {"collective": "all_to_all_v", "traffic": [[0, 1], [2, 0]], "groups": ["all", "rank // 2"]},
-            4, "groups", ["rank // 2"],
+            {
+                "collective": "all_to_all_v",
+                "traffic": [[0, 1], [2, 0]],
+                "groups": ["all", "rank // 2"],
+            },
+            4,
+            "groups",
+            ["rank // 2"],
         ),
         ({**HALVES, "group_mode": ["concurrent", "isolated"]}, 4, "active_group", [ALL_GROUPS, 0]),
         ({**HALVES, "group_mode": ["isolated", "each"]}, 4, "active_group", [0, 1]),
@@ -84,24 +96,32 @@ HALVES = {"groups": "rank // 2"}
         # Everybody computes, so no group is alone in mode overlap.
         (
             {**HALVES, "mode": ["isolated", "overlap"], "group_mode": ["concurrent", "isolated"]},
-            4, "active_group", [ALL_GROUPS, ALL_GROUPS, 0],
+            4,
+            "active_group",
+            [ALL_GROUPS, ALL_GROUPS, 0],
         ),
         (
             {"mode": ["streaming", "overlap"], "overlap_with": "all"},
-            4, "overlap_with", ["", "matmul", "memory"],
+            4,
+            "overlap_with",
+            ["", "matmul", "memory"],
         ),
         # Groups of its own that are the case's groups are not its own.
         (
             {"concurrent": ["all_gather on all", "all_gather", "all_gather on rank // 4"]},
-            4, "concurrent", ["all_gather"],
+            4,
+            "concurrent",
+            ["all_gather"],
         ),
         # The same collective runs concurrently on other ranks only.
         (
             {**HALVES, "concurrent": ["nothing", "all_reduce", "all_reduce on rank % 2"]},
-            4, "concurrent", ["", "all_reduce on rank % 2"],
+            4,
+            "concurrent",
+            ["", "all_reduce on rank % 2"],
         ),
     ],
-)  # fmt: skip
+)
 def test_values_that_go_together_become_cases_each_once(
     sweep: dict[str, Any], ranks: int, field: str, found: list[Any]
 ) -> None:
@@ -109,14 +129,22 @@ def test_values_that_go_together_become_cases_each_once(
 
 
 def test_what_runs_beside_has_groups_of_its_own_where_it_names_them() -> None:
-    named = ["nothing", "all_gather", "all_gather on dp", "all_gather on rank // 3", "all_gather on all"]
+    named = [
+        "nothing",
+        "all_gather",
+        "all_gather on dp",
+        "all_gather on rank // 3",
+        "all_gather on all",
+    ]
     cases = cases_of({"layout": {"tp": 2}, "groups": "tp", "concurrent": named})
     found = ["", "all_gather", f"all_gather on dp of {TP2}", "all_gather on all"]
     assert [case.concurrent for case in cases] == found
     others = [case.concurrent_case for case in cases]
     assert [other.members for other in others if other] == [
-        ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 1, 2, 3),),
-    ]  # fmt: skip
+        ((0, 1), (2, 3)),
+        ((0, 2), (1, 3)),
+        ((0, 1, 2, 3),),
+    ]
 
 
 def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -> None:
@@ -137,13 +165,18 @@ def test_traffic_is_of_all_to_all_v_alone() -> None:
     cases = cases_of({"collective": ["all_to_all", "all_to_all_v"], "traffic": asked}, ranks=2)
     found = [(case.collective, case.traffic) for case in cases]
     assert found == [
-        ("all_to_all", ""), ("all_to_all_v", ""), ("all_to_all_v", "zipf:1.2"), ("all_to_all_v", "hot:0.5"),
+        ("all_to_all", ""),
+        ("all_to_all_v", ""),
+        ("all_to_all_v", "zipf:1.2"),
+        ("all_to_all_v", "hot:0.5"),
         ("all_to_all_v", "[[0, 1], [2, 0]]"),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
-    (case,) = cases_of({"collective": "all_to_all_v", "size": 4123, "traffic": [[0, 1], [2, 0]]}, ranks=2)
+    (case,) = cases_of(
+        {"collective": "all_to_all_v", "size": 4123, "traffic": [[0, 1], [2, 0]]}, ranks=2
+    )
     assert case.size_bytes == 4120
     assert max(case.input_count(group_rank) for group_rank in range(2)) * 4 == 4120
 
@@ -151,10 +184,12 @@ def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
 @pytest.mark.parametrize("backend", backend_names())
 def test_a_backend_gets_only_what_it_has(backend: str) -> None:
     sweep = {
-        "collective": ["all_reduce", "all_to_all_v"], "traffic": ["balanced", "hot:0.5"],
-        "groups": ["all", "rank // 2"], "group_mode": ["concurrent", "each"],
+        "collective": ["all_reduce", "all_to_all_v"],
+        "traffic": ["balanced", "hot:0.5"],
+        "groups": ["all", "rank // 2"],
+        "group_mode": ["concurrent", "each"],
         "concurrent": ["nothing", "broadcast"],
-    }  # fmt: skip
+    }
     cases = cases_of(sweep, backend)
     for name in ("groups", "active_group", "concurrent", "traffic"):
         differ = any(getattr(case, name) != AXIS[name].default for case in cases)
@@ -166,12 +201,16 @@ def test_a_backend_gets_only_what_it_has(backend: str) -> None:
 def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
     document = {
         "sweep": {
-            "collective": "all_to_all_v", "layout": {"pp": 2, "tp": 2, "order": "megatron"},
-            "groups": ["tp", "rank // 2"], "group_mode": ["concurrent", "each"],
-            "concurrent": ["nothing", "all_gather on pp"], "traffic": ["zipf:2", [[1, 2], [3, 4]]],
-            "mode": ["overlap", "streaming"], "overlap_with": "memory",
+            "collective": "all_to_all_v",
+            "layout": {"pp": 2, "tp": 2, "order": "megatron"},
+            "groups": ["tp", "rank // 2"],
+            "group_mode": ["concurrent", "each"],
+            "concurrent": ["nothing", "all_gather on pp"],
+            "traffic": ["zipf:2", [[1, 2], [3, 4]]],
+            "mode": ["overlap", "streaming"],
+            "overlap_with": "memory",
         }
-    }  # fmt: skip
+    }
     suite = read_suite(json.dumps(document))
     again = Suite.model_validate(json.loads(json.dumps(suite.as_document())))
     assert again == suite
@@ -182,7 +221,9 @@ def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["cpu", "simulated"])
-def test_every_pair_of_a_million_ranks_is_refused_or_left_out_without_counting_them(backend: str) -> None:
+def test_every_pair_of_a_million_ranks_is_refused_or_left_out_without_counting_them(
+    backend: str,
+) -> None:
     with pytest.raises(SuiteError, match=r"more than 100,000 cases|nothing is left"):
         cases_of({"collective": "send_recv", "pairs": "each"}, backend, ranks=1_000_000)
 
@@ -191,7 +232,9 @@ AXES = ["tp", "dp", "pp", "cp", "ep", "dp-cp", "edp", "tp-pp"]
 
 
 @given(
-    sizes=st.fixed_dictionaries({}, optional={name: st.integers(1, 4) for name in ("tp", "cp", "pp", "ep")}),
+    sizes=st.fixed_dictionaries(
+        {}, optional={name: st.integers(1, 4) for name in ("tp", "cp", "pp", "ep")}
+    ),
     named=st.lists(st.sampled_from(AXES), min_size=1, max_size=4, unique=True),
     collective=st.sampled_from(list(COLLECTIVES)),
     ranks=st.integers(2, 24),
@@ -200,9 +243,12 @@ def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
     sizes: dict[str, int], named: list[str], collective: str, ranks: int
 ) -> None:
     sweep = {
-        "collective": collective, "layout": {"order": "megatron", **sizes}, "groups": named,
-        "group_mode": ["concurrent", "each"], "concurrent": ["nothing", "all_gather on dp"],
-    }  # fmt: skip
+        "collective": collective,
+        "layout": {"order": "megatron", **sizes},
+        "groups": named,
+        "group_mode": ["concurrent", "each"],
+        "concurrent": ["nothing", "all_gather on dp"],
+    }
     try:
         cases = cases_of(sweep, ranks=ranks)
     except SuiteError:
@@ -216,14 +262,20 @@ def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
 
 def test_rounds_of_pairs_of_nodes_are_a_case_each_and_nodes_alone_one() -> None:
     def groups(**sweep: Any) -> list[str]:
-        document = {"order": "written", "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}}
-        found = expand(read_suite(json.dumps(document)), context(backends=("cpu",), ranks=16, nodes=4))
+        document = {
+            "order": "written",
+            "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep},
+        }
+        found = expand(
+            read_suite(json.dumps(document)), context(backends=("cpu",), ranks=16, nodes=4)
+        )
         return [case.groups for case in found]
 
     assert groups(groups="node") == ["rank // 4"]
     assert groups(groups="matching:2:7", per="node") == [
-        "matching 0 seed 7 per 4 ranks", "matching 1 seed 7 per 4 ranks",
-    ]  # fmt: skip
+        "matching 0 seed 7 per 4 ranks",
+        "matching 1 seed 7 per 4 ranks",
+    ]
     assert len(groups(groups="matching:99", per="node")) == 3
     assert len(groups(groups="round_robin")) == 15
     assert groups(groups="matching:1", within="rail") == ["matching 0 per 4 ranks by rail"]

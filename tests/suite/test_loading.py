@@ -98,8 +98,12 @@ def test_what_a_file_leaves_out_is_what_sampling_and_cases_default_to() -> None:
     assert (suite.backends, suite.order, suite.seed) == (("auto",), "interleaved", 1)
     (case, *_) = expand(suite, context())
     assert (case.dtype, case.op, case.mode, case.protocol, case.in_place) == (
-        "float32", "sum", "streaming", "default", False,
-    )  # fmt: skip
+        "float32",
+        "sum",
+        "streaming",
+        "default",
+        False,
+    )
 
 
 def test_a_suite_takes_the_name_of_its_file_unless_it_has_one(tmp_path: Path) -> None:
@@ -118,7 +122,12 @@ def test_json_is_yaml_and_a_suite_survives_it() -> None:
 
 
 def mistakes() -> list[tuple[str, str]]:
-    blocks = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").strip().split("\n\n")[1:]
+    blocks = (
+        (Path(__file__).parent / "mistakes.txt")
+        .read_text(encoding="utf-8")
+        .strip()
+        .split("\n\n")[1:]
+    )
     return [(text, message) for text, _, message in (block.rpartition("\n=> ") for block in blocks)]
 
 
@@ -145,7 +154,9 @@ def test_sizes_may_be_written_as_nccl_tests_users_do(text: str, sizes: tuple[int
     assert parse_sizes(text) == sizes
 
 
-@pytest.mark.parametrize("text", ["8:", "8:64:2:2", "a:b", "64:8", "8:64:0", "8:64:x", "8:64:1e9", ":::"])
+@pytest.mark.parametrize(
+    "text", ["8:", "8:64:2:2", "a:b", "64:8", "8:64:0", "8:64:x", "8:64:1e9", ":::"]
+)
 def test_odd_ranges_of_sizes_are_value_errors(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|swap"):
         parse_sizes(text)
@@ -168,7 +179,9 @@ def test_ranges_by_factor_step_and_decade(found: Range, points: tuple[int, ...])
 
 def test_the_schema_knows_the_keys_that_a_suite_has() -> None:
     schema = suite_schema()
-    assert set(schema["properties"]) == set(read_suite("sweep: {collective: barrier}").as_document())
+    assert set(schema["properties"]) == set(
+        read_suite("sweep: {collective: barrier}").as_document()
+    )
     assert schema["required"] == ["sweep"]
     assert schema["additionalProperties"] is False
     sweep = schema["$defs"]["Sweep"]

@@ -21,13 +21,23 @@ SUITES = ("dp-gradients", "tp-layer", "pp-pipeline", "ep-moe", "long-sequence")
 SHAPES = Path(__file__).parents[2] / "ccbench" / "plan" / "shapes.yaml"
 
 PUBLISHED = {
-    "layers", "hidden", "heads", "kv_heads", "head_size", "ffn_hidden", "vocabulary", "experts", "top_k",
-}  # fmt: skip
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_size",
+    "ffn_hidden",
+    "vocabulary",
+    "experts",
+    "top_k",
+}
 """Words of a shape that a model's publication states; the others are choices of a job."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Mult: operator.mul, ast.Div: operator.floordiv,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,9 @@ def test_bytes_of_a_number_are_those_of_the_dtype(name: str) -> None:
     assert {case.dtype for case in expand(load_suite(name), context())} == {"float32"}
     assert small == 4
     large = {case.dtype for case in expand(load_suite(name), context(backends=("nccl",), ranks=8))}
-    assert {one.shape["bytes"] for one in shapes} == {4 if dtype == "float32" else 2 for dtype in large} | {4}
+    assert {one.shape["bytes"] for one in shapes} == {
+        4 if dtype == "float32" else 2 for dtype in large
+    } | {4}
 
 
 @pytest.mark.parametrize("name", [*SUITES, "overlap"])
@@ -125,5 +137,7 @@ def test_sharing_is_measured_in_every_suite_that_has_groups() -> None:
 
 def test_experts_are_asked_evenly_and_unevenly() -> None:
     cases = expand(load_suite("ep-moe"), context())
-    traffics = {case.traffic.split(":")[0][:2] for case in cases if case.collective == "all_to_all_v"}
+    traffics = {
+        case.traffic.split(":")[0][:2] for case in cases if case.collective == "all_to_all_v"
+    }
     assert traffics == {"", "zi", "ho", "[["}

@@ -47,7 +47,9 @@ def test_a_shipped_suite_says_its_question_and_expands_to_about_as_many_cases_as
 
 
 @pytest.mark.parametrize("name", sorted({*CASES, *shipped_suites()}))
-@pytest.mark.parametrize("backends", [("nccl",), ("gloo", "mpi"), ("simulated",), ("cuda", "cuda-host")])
+@pytest.mark.parametrize(
+    "backends", [("nccl",), ("gloo", "mpi"), ("simulated",), ("cuda", "cuda-host")]
+)
 @pytest.mark.parametrize("ranks", [2, 7])
 def test_a_shipped_suite_leaves_something_to_run_on_every_backend(
     name: str, backends: tuple[str, ...], ranks: int
@@ -94,16 +96,24 @@ def test_a_file_comes_before_the_shipped_suite_of_its_name_and_a_folder_does_not
     assert load_suite("quick").sweep[0].collective == ("barrier",)
 
 
-def test_a_missing_path_to_a_shipped_suite_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_path_to_a_shipped_suite_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SuiteError, match=r"^suites/quick\.yaml: no such file; .* is called 'quick'$"):
+    with pytest.raises(
+        SuiteError, match=r"^suites/quick\.yaml: no such file; .* is called 'quick'$"
+    ):
         load_suite("suites/quick.yaml")
 
 
 def test_an_unknown_name_lists_what_ships() -> None:
-    with pytest.raises(SuiteError, match=r"did you mean 'quick'\? \(shipped: algorithms, allreduce, .*\)$"):
+    with pytest.raises(
+        SuiteError, match=r"did you mean 'quick'\? \(shipped: algorithms, allreduce, .*\)$"
+    ):
         load_suite("quik")
-    with pytest.raises(SuiteError, match=r"nor a suite that ships; write one of algorithms, [^(]*$"):
+    with pytest.raises(
+        SuiteError, match=r"nor a suite that ships; write one of algorithms, [^(]*$"
+    ):
         load_suite("nothing")
 
 

@@ -48,7 +48,9 @@ def test_a_backend_without_variants_leaves_them_out_and_says_so() -> None:
 def test_a_suite_without_variants_has_the_cases_it_had() -> None:
     (case,) = expand(read_suite("sweep: {collective: barrier}"), context())
     assert (case.variant, case.started_with) == ("", Variant())
-    assert case.case_id == Case("other", "cpu", "barrier", "default", "uint8", "none", 0, 0, 4).case_id
+    assert (
+        case.case_id == Case("other", "cpu", "barrier", "default", "uint8", "none", 0, 0, 4).case_id
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,17 @@ def test_a_suite_without_variants_has_the_cases_it_had() -> None:
     [
         ("[a]", "variants: ['a'] is no mapping of names; write {base: {}, new: {env: ...}}"),
         ("{a b: {}}", "variants: 'a b' is not a name of a variant; write letters, digits"),
-        ("{a: 3}", "variants.a: 3 is not a mapping; write {} for nothing, or the keys library and env"),
+        (
+            "{a: 3}",
+            "variants.a: 3 is not a mapping; write {} for nothing, or the keys library and env",
+        ),
         ("{a: {lib: x}}", "variants.a.lib: unknown key; write one of library, env"),
         ("{a: {library: 3}}", "variants.a.library: 3 is not a path; write the path of a library"),
         ("{a: {env: [x]}}", "variants.a.env: ['x'] is not a mapping; write {NAME: value}"),
-        ("{a: {env: {a-b: x}}}", "variants.a.env: 'a-b' is not a name of a variable; write a name such as"),
+        (
+            "{a: {env: {a-b: x}}}",
+            "variants.a.env: 'a-b' is not a name of a variable; write a name such as",
+        ),
         ("{a: {env: {A: true}}}", "variants.a.env.A: is no value of a variable; write at most"),
         ("{a: {env: {A: [x]}}}", "variants.a.env.A: is no value of a variable; write at most"),
     ],

@@ -5,16 +5,56 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 PARTS = (
-    "bridge", "bridges", "NVLink bridge", "NVLink", "NVLinks", "NV12", "nvswitch", "NVSwitch", "nvswitch3",
-    "nvlink-cube-mesh", "xgmi", "Infinity Fabric", "HCCS", "nvswitch4-nvl72", "NVLink or NVSwitch",
-)  # fmt: skip
-NETWORKS = ("IB", "InfiniBand", "ib-ndr-400x8", "roce-400x8", "EFA", "SHARP", "IB SHARP", "slingshot-200x4")
+    "bridge",
+    "bridges",
+    "NVLink bridge",
+    "NVLink",
+    "NVLinks",
+    "NV12",
+    "nvswitch",
+    "NVSwitch",
+    "nvswitch3",
+    "nvlink-cube-mesh",
+    "xgmi",
+    "Infinity Fabric",
+    "HCCS",
+    "nvswitch4-nvl72",
+    "NVLink or NVSwitch",
+)
+NETWORKS = (
+    "IB",
+    "InfiniBand",
+    "ib-ndr-400x8",
+    "roce-400x8",
+    "EFA",
+    "SHARP",
+    "IB SHARP",
+    "slingshot-200x4",
+)
 WAYS = (
-    "no {}", "without {}", "w/o {}", "no working {}", "{} not installed", "{} is not present", "{} disabled",
-    "{}: none", "{} (not connected)", "not a {}", "lacks {}", "missing {}", "{} is off", "{} removed",
-    "neither {}", "non-{}", "there is no {}", "zero {}",
-    "0 {} links", "0 % of the {} links", "{}=off", "none of the {}",
-)  # fmt: skip
+    "no {}",
+    "without {}",
+    "w/o {}",
+    "no working {}",
+    "{} not installed",
+    "{} is not present",
+    "{} disabled",
+    "{}: none",
+    "{} (not connected)",
+    "not a {}",
+    "lacks {}",
+    "missing {}",
+    "{} is off",
+    "{} removed",
+    "neither {}",
+    "non-{}",
+    "there is no {}",
+    "zero {}",
+    "0 {} links",
+    "0 % of the {} links",
+    "{}=off",
+    "none of the {}",
+)
 
 
 def denials(parts: tuple[str, ...] = PARTS) -> st.SearchStrategy[str]:
@@ -23,10 +63,17 @@ def denials(parts: tuple[str, ...] = PARTS) -> st.SearchStrategy[str]:
 
 
 SHARES = (
-    "half of the {}", "half the {}", "a quarter of the {}", "two thirds of all {}", "50 % of its {}",
-    "{} at half rate", "{} running at a quarter of full speed", "no more than half of the {}", "half of them",
+    "half of the {}",
+    "half the {}",
+    "a quarter of the {}",
+    "two thirds of all {}",
+    "50 % of its {}",
+    "{} at half rate",
+    "{} running at a quarter of full speed",
+    "no more than half of the {}",
+    "half of them",
     "90 percent of their {}",
-)  # fmt: skip
+)
 COUNTED = ("NVLinks", "NVLink links", "links", "NICs", "HCAs", "ports", "xGMI links")
 
 

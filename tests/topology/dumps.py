@@ -37,7 +37,9 @@ def _manifest() -> tuple[dict[str, Any], ...]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(yaml.load((DUMPS / "manifest.yaml").read_text(encoding="utf-8"), loader)["entries"])
+    return tuple(
+        yaml.load((DUMPS / "manifest.yaml").read_text(encoding="utf-8"), loader)["entries"]
+    )
 
 
 def entries(kind_folder: str = "") -> list[dict[str, Any]]:

@@ -9,9 +9,13 @@ from typing import Any
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
 KINDS = {
-    "gpu": DeviceKind.GPU, "cpu": DeviceKind.CPU, "nic": DeviceKind.NIC, "pcie": DeviceKind.PCIE_SWITCH,
-    "nvs": DeviceKind.NVSWITCH, "net": DeviceKind.NETWORK_SWITCH,
-}  # fmt: skip
+    "gpu": DeviceKind.GPU,
+    "cpu": DeviceKind.CPU,
+    "nic": DeviceKind.NIC,
+    "pcie": DeviceKind.PCIE_SWITCH,
+    "nvs": DeviceKind.NVSWITCH,
+    "net": DeviceKind.NETWORK_SWITCH,
+}
 
 
 def graph(
@@ -24,7 +28,8 @@ def graph(
     """``gpu0 pcie0`` is a link both ways, of its own kind or else of ``kind``; attributes go by device."""
     names = dict.fromkeys(name for pair in pairs for name in pair.split())
     devices = tuple(
-        Device(name, KINDS[name.rstrip("0123456789")], attributes=attributes.get(name, {})) for name in names
+        Device(name, KINDS[name.rstrip("0123456789")], attributes=attributes.get(name, {}))
+        for name in names
     )
     links: list[Link] = []
     for pair in pairs:

@@ -45,7 +45,9 @@ def test_every_gpu_reaches_every_other_and_those_of_other_machines(name: str) ->
     machine = load_catalog(name)
     made = cluster(machine, 3, "ib-hdr-200x4")
     pairs = np.array(list(itertools.permutations([*range(made.ranks // 3), made.ranks - 1], 2)))
-    for (source, target), row in zip(pairs.tolist(), made.route(pairs[:, 0], pairs[:, 1]), strict=True):
+    for (source, target), row in zip(
+        pairs.tolist(), made.route(pairs[:, 0], pairs[:, 1]), strict=True
+    ):
         links = row[row >= 0]
         assert [source, *made.link_target[links]] == [*made.link_source[links], target]
     assert compose(machine, 2, "tcp-25x1").topology_class is machine.topology_class
@@ -68,7 +70,9 @@ def test_every_gpu_reaches_every_other_and_those_of_other_machines(name: str) ->
         ("gb200-nvl72", 18, 900),
     ],
 )
-def test_each_gpu_has_its_nvlinks_and_their_total_rate(name: str, links: int, gigabytes: float) -> None:
+def test_each_gpu_has_its_nvlinks_and_their_total_rate(
+    name: str, links: int, gigabytes: float
+) -> None:
     machine = load_catalog(name)
     assert set(machine.facts["nvlinks_per_gpu"]) == {links}
     out = [link.bytes_per_second or 0 for link in machine.links if link.source == "gpu0"]
@@ -76,9 +80,14 @@ def test_each_gpu_has_its_nvlinks_and_their_total_rate(name: str, links: int, gi
 
 
 OPTIMA = {
-    "dgx-1p": 91.43, "dgx-1v": 171.43, "dgx-a100": 342.857, "mi250": 342.857, "ascend-910b": 224.0,
-    "dgx-2": 160.0, "mi300x": 512.0,
-}  # fmt: skip
+    "dgx-1p": 91.43,
+    "dgx-1v": 171.43,
+    "dgx-a100": 342.857,
+    "mi250": 342.857,
+    "ascend-910b": 224.0,
+    "dgx-2": 160.0,
+    "mi300x": 512.0,
+}
 
 
 @pytest.mark.parametrize("name", OPTIMA)
@@ -98,7 +107,8 @@ def test_switches_ports_match_their_generation() -> None:
         switches = machine.of_kind(DeviceKind.NVSWITCH)
         assert len(switches) == chips
         used = [
-            sum(link.count for link in machine.links if link.source == switch.name) for switch in switches
+            sum(link.count for link in machine.links if link.source == switch.name)
+            for switch in switches
         ]
         assert max(used) == ports
 
@@ -112,7 +122,9 @@ def test_in_a_dgx_2_opposite_halves_are_one_trunk_apart() -> None:
 
 
 def test_a_wrong_name_is_answered_with_near_ones() -> None:
-    with pytest.raises(MachineError, match="'dgx-a10' is not in the catalog; did you mean dgx-a100"):
+    with pytest.raises(
+        MachineError, match="'dgx-a10' is not in the catalog; did you mean dgx-a100"
+    ):
         load_catalog("dgx-a10")
     with pytest.raises(MachineError, match="one of a100-pcie-bridge, "):
         load_catalog("../../etc/passwd")

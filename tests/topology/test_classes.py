@@ -31,7 +31,9 @@ CUBE = [*QUADS, *zip(range(4), range(4, 8), strict=True)]
 def joined(
     count: int, pairs: Iterable[tuple[int, int]], kind: LinkKind = LinkKind.NVLINK, model: str = ""
 ) -> Topology:
-    gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": model}) for one in range(count))
+    gpus = tuple(
+        Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": model}) for one in range(count)
+    )
     links = tuple(Link(f"gpu{a}", f"gpu{b}", kind) for one in pairs for a, b in (one, one[::-1]))
     return Topology("t", gpus, links)
 
@@ -61,14 +63,19 @@ def test_the_ends_of_the_links_make_the_class(topology: Topology, expected: Topo
 def test_links_to_switches_count_even_when_they_are_down() -> None:
     gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU) for one in range(2))
     switch = Device("nvswitch0", DeviceKind.NVSWITCH)
-    links = tuple(Link(gpu.name, "nvswitch0", LinkKind.NVLINK, state=LinkState.DOWN) for gpu in gpus)
+    links = tuple(
+        Link(gpu.name, "nvswitch0", LinkKind.NVLINK, state=LinkState.DOWN) for gpu in gpus
+    )
     assert topology_class(Topology("t", (*gpus, switch), links)) is TopologyClass.NVSWITCH
 
 
 def test_what_nobody_could_see_makes_no_class() -> None:
     found = joined(4, [(0, 1)], LinkKind.PCIE)
     blind = Topology(
-        "t", found.devices, found.links, warnings=(SourceWarning("not_visible", "NVLinks are hidden"),)
+        "t",
+        found.devices,
+        found.links,
+        warnings=(SourceWarning("not_visible", "NVLinks are hidden"),),
     )
     assert topology_class(blind) is TopologyClass.UNKNOWN
 

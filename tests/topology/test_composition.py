@@ -51,7 +51,9 @@ def chain_of(fabric: Fabric, source: int, target: int) -> str:
     (row,) = fabric.route([source], [target])
     links = row[row >= 0]
     assert [source, *fabric.link_target[links]] == [*fabric.link_source[links], target]
-    return " ".join(fabric.device(int(vertex)).name for vertex in [source, *fabric.link_target[links]])
+    return " ".join(
+        fabric.device(int(vertex)).name for vertex in [source, *fabric.link_target[links]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,8 @@ def chain_of(fabric: Fabric, source: int, target: int) -> str:
         (H100, 2, "ib-ndr-400x8", "533.3"),
         (H100, 16, "ib-ndr-400x8", "426.7"),
         pytest.param(
-            *(nvswitch(72, 18, 50e9).topology(), 8, "ib-ndr-400x72", "951.7"), marks=pytest.mark.exhaustive
+            *(nvswitch(72, 18, 50e9).topology(), 8, "ib-ndr-400x72", "951.7"),
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )
@@ -117,7 +120,9 @@ def test_more_nics_than_gpus_are_bundled_and_fewer_are_shared() -> None:
 
 def test_nics_that_the_node_has_are_used_when_they_are_as_many() -> None:
     nic = graph("nic0 cpu1", rate=16e9, nic0={"name": "mlx5_3"})
-    with_nic = replace(BOX, devices=(*BOX.devices, nic.device("nic0")), links=(*BOX.links, *nic.links))
+    with_nic = replace(
+        BOX, devices=(*BOX.devices, nic.device("nic0")), links=(*BOX.links, *nic.links)
+    )
     one = cluster(with_nic, 2, "ib-edr-100x1")
     assert " n0.cpu0 n0.cpu1 n0.nic0 switch0 " in chain_of(one, 0, 4)
     assert one.topology().device("n1.nic0").attributes == {"name": "mlx5_3"}
@@ -182,7 +187,9 @@ def test_a_hundred_thousand_gpus_compose_and_route_in_under_a_second() -> None:
         ("full-mesh:32", lambda wire: full_mesh(32, wire)),
     ],
 )
-def test_a_network_may_name_the_shape_of_its_switches(shape: str, made: Callable[[Wire], Fabric]) -> None:
+def test_a_network_may_name_the_shape_of_its_switches(
+    shape: str, made: Callable[[Wire], Fabric]
+) -> None:
     named = cluster(A100, 4, f"ib-ndr-400x8/{shape}")
     built = cluster(A100, 4, "ib-ndr-400x8", made(Wire(50e9)))
     ranks = np.arange(32)
@@ -199,7 +206,9 @@ def test_a_network_may_name_the_shape_of_its_switches(shape: str, made: Callable
         ("fat-tree:8x0", "children"),
     ],
 )
-def test_a_shape_that_does_not_fit_its_network_is_refused_in_one_line(shape: str, complaint: str) -> None:
+def test_a_shape_that_does_not_fit_its_network_is_refused_in_one_line(
+    shape: str, complaint: str
+) -> None:
     with pytest.raises(MachineError, match=complaint) as caught:
         cluster(A100, 4, f"ib-ndr-400x8/{shape}")
     assert "\n" not in str(caught.value)
@@ -220,7 +229,10 @@ TWO_CARDS = Topology("two cards", tuple(Device(f"gpu{rank}", DeviceKind.GPU) for
             (compose(A100, 2, "ib-hdr-200x8"), 2, "ib-hdr-200x8"),
             "is 2 machines already; a cluster",
         ),
-        ((A100, 2, "ib-hdr-200x8", single_switch(4, Wire(25e9))), "joins 4 ports, but 2 nodes have 16 NICs"),
+        (
+            (A100, 2, "ib-hdr-200x8", single_switch(4, Wire(25e9))),
+            "joins 4 ports, but 2 nodes have 16 NICs",
+        ),
         ((TWO_CARDS, 2, "roce-100x1"), "two cards: shows no link that joins gpu0 to gpu1"),
     ],
 )
@@ -232,13 +244,19 @@ def test_what_cannot_be_composed_is_refused(
 
 
 @pytest.mark.parametrize(("node", "nodes"), [(A100, 400), (load_catalog("dgx-2"), 120)])
-def test_a_graph_with_all_its_switches_that_is_too_large_is_refused(node: Topology, nodes: int) -> None:
+def test_a_graph_with_all_its_switches_that_is_too_large_is_refused(
+    node: Topology, nodes: int
+) -> None:
     with pytest.raises(MachineError, match="at most 4096 become a graph"):
         compose(node, nodes, "ib-hdr-200x8")
 
 
-@pytest.mark.parametrize(("name", "switches"), [("hgx-h100", 4), ("dgx-2", 12), ("gb200-nvl72", 18)])
-def test_a_composed_graph_has_every_nvswitch_and_every_link_of_its_nodes(name: str, switches: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "switches"), [("hgx-h100", 4), ("dgx-2", 12), ("gb200-nvl72", 18)]
+)
+def test_a_composed_graph_has_every_nvswitch_and_every_link_of_its_nodes(
+    name: str, switches: int
+) -> None:
     node = load_catalog(name)
     for nodes in (1, 3):
         made = compose(node, nodes, "ib-ndr-400x8")
@@ -262,15 +280,21 @@ def test_links_that_are_down_need_no_rate_and_stay_down_in_the_composed_graph() 
 @pytest.mark.parametrize("nics", [1, 3, 8, 12, 13, 32])
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("node", [HGX, HOSTED], ids=["NVSwitch", "PCIe"])
-def test_any_number_of_nics_is_in_the_graph_at_its_rate(node: Topology, nodes: int, nics: int) -> None:
+def test_any_number_of_nics_is_in_the_graph_at_its_rate(
+    node: Topology, nodes: int, nics: int
+) -> None:
     made = compose(node, nodes, f"ib-ndr-400x{nics}")
     names = {device.name for device in made.of_kind(DeviceKind.NIC)}
     assert len(names) == nodes * nics
-    assert all(device.attributes["bytes_per_second"] == 50e9 for device in made.of_kind(DeviceKind.NIC))
+    assert all(
+        device.attributes["bytes_per_second"] == 50e9 for device in made.of_kind(DeviceKind.NIC)
+    )
     ports = [link for link in made.links if link.kind is LinkKind.INFINIBAND]
     assert len(ports) == (2 * nodes * nics if nodes > 1 else 0)
     inside = [
-        link for link in made.links if link.kind is LinkKind.PCIE and {link.source, link.target} & names
+        link
+        for link in made.links
+        if link.kind is LinkKind.PCIE and {link.source, link.target} & names
     ]
     assert {(link.bytes_per_second, link.count) for link in (*ports, *inside)} == {(50e9, 1)}
     assert names <= {link.target for link in inside}
@@ -313,7 +337,8 @@ def test_paths_inside_a_machine_of_a_cluster_stay_inside() -> None:
         made = compose(node, 2, "ib-ndr-400x8")
         labels = path_labels(made, (*made.gpus, *made.of_kind(DeviceKind.NIC)))
         gpus, nics = (
-            [device.name for device in made.of_kind(kind)] for kind in (DeviceKind.GPU, DeviceKind.NIC)
+            [device.name for device in made.of_kind(kind)]
+            for kind in (DeviceKind.GPU, DeviceKind.NIC)
         )
         near = {labels[(gpu, nic)] for gpu in gpus for nic in nics if gpu[:2] == nic[:2]}
         far = {labels[(gpu, nic)] for gpu in gpus for nic in nics if gpu[:2] != nic[:2]}
@@ -321,7 +346,9 @@ def test_paths_inside_a_machine_of_a_cluster_stay_inside() -> None:
 
 
 @pytest.mark.parametrize("paths", [{}, {"paths": "as printed"}])
-def test_printed_words_go_along_and_what_was_not_printed_stays_unknown(paths: dict[str, str]) -> None:
+def test_printed_words_go_along_and_what_was_not_printed_stays_unknown(
+    paths: dict[str, str],
+) -> None:
     printed = replace(BOX, matrix={("gpu0", "gpu1"): "PIX"}, facts=paths)
     made = compose(printed, 2, "roce-100x4")
     labels = path_labels(made)
@@ -334,14 +361,21 @@ def test_links_without_a_rate_are_named_with_the_cure() -> None:
     links = tuple(replace(link, bytes_per_second=None) for link in HOSTED.links)
     with pytest.raises(MachineError) as caught:
         compose(replace(HOSTED, links=links), 2, "ib-ndr-400x8")
-    for said in ("26 of 26 links have no rate", "8 pcie (pcie0 -> cpu0 ...)", "2 inter_socket", "--yaml"):
+    for said in (
+        "26 of 26 links have no rate",
+        "8 pcie (pcie0 -> cpu0 ...)",
+        "2 inter_socket",
+        "--yaml",
+    ):
         assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert compose(replace(HOSTED, links=links), 1, "ib-ndr-400x8").of_kind(DeviceKind.NIC)
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
-def test_nics_are_dealt_evenly_in_order_and_every_gpu_has_one(gpus: int, nics: int, nodes: int) -> None:
+def test_nics_are_dealt_evenly_in_order_and_every_gpu_has_one(
+    gpus: int, nics: int, nodes: int
+) -> None:
     made = compose(nvswitch(gpus, 2, 25e9).topology(), nodes, f"roce-100x{nics}")
     served: dict[str, list[str]] = {gpu.name: [] for gpu in made.gpus}
     for link in made.links:

@@ -76,7 +76,11 @@ def resting(model: str, bridged: int, down: int) -> dict[str, Any]:
     answers = cards(model, 2, peer=0)
     for gpu, other in ((0, 1), (1, 0)):
         far = {"version": 6, "type": 0, "bus_id": answers["gpus"][other]["bus_id"]}
-        said(answers, gpu, links=[{"up": True, **far}] * bridged + [{"up": False, "version": 6}] * down)
+        said(
+            answers,
+            gpu,
+            links=[{"up": True, **far}] * bridged + [{"up": False, "version": 6}] * down,
+        )
     return answers
 
 
@@ -100,13 +104,23 @@ DRIVER = [
     *(
         (
             first_links(switched(A100, 8, 12, 4), 3, left),
-            [("problem", "nvlinks_missing", "gpu3", f"gpu3: {left} NVLinks, where a {A100} has 12")],
+            [
+                (
+                    "problem",
+                    "nvlinks_missing",
+                    "gpu3",
+                    f"gpu3: {left} NVLinks, where a {A100} has 12",
+                )
+            ],
         )
         for left in (0, 11)
     ),
     # A virtual machine with one GPU of an HGX H100, as seen in 2026-11.
     (cards(H100, 1, peer=0), [("note", "nvlinks_missing", "gpu0", "it is the only GPU here")]),
-    (switched(H100, 4, 17, 6), [("problem", "nvlinks_missing", "gpu0 gpu1 gpu2 gpu3", "17 NVLinks")]),
+    (
+        switched(H100, 4, 17, 6),
+        [("problem", "nvlinks_missing", "gpu0 gpu1 gpu2 gpu3", "17 NVLinks")],
+    ),
     (
         first_links(switched("NVIDIA Something New", 4, 20, 7), 2, 19),
         [("problem", "nvlinks_missing", "gpu2", "siblings have 20")],
@@ -121,7 +135,10 @@ DRIVER = [
         [("note", "nvlink_without_bridge", "gpu0 gpu1", "2 cards rest")],
     ),
     (resting("NVIDIA H100 PCIe", 12, 6), []),
-    (said(cards("NVIDIA A30", 2, peer=0), 1, mig=True), [("problem", "mig_enabled", "gpu1", "MIG is on")]),
+    (
+        said(cards("NVIDIA A30", 2, peer=0), 1, mig=True),
+        [("problem", "mig_enabled", "gpu1", "MIG is on")],
+    ),
     (
         said(switched(H100, 8, 18, 6), 0, fabric=[2, 0]),
         [("problem", "fabric_not_ready", "gpu0", "NVLink fabric: gpu0 in progress")],
@@ -160,11 +177,20 @@ def test_what_the_driver_says_is_judged_problems_first(
         (8, {"now": (16.0, 8)}, [("problem", "pcie_width")], "x8 of x16"),
         (8, {"now": (2.5, 16)}, [("note", "pcie_idle")], ""),
         (0, {"now": (8.0, 16)}, [("problem", "pcie_speed")], "8 of 16 GT/s"),
-        (0, {"slot": (8.0, 16), "now": (8.0, 16)}, [("note", "pcie_slot")], "16 GT/s x16, its slot only 8"),
+        (
+            0,
+            {"slot": (8.0, 16), "now": (8.0, 16)},
+            [("note", "pcie_slot")],
+            "16 GT/s x16, its slot only 8",
+        ),
     ],
 )
 def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rests(
-    tmp_path: Path, state: int, ports: dict[str, Any], expected: list[tuple[str, str]], evidence: str
+    tmp_path: Path,
+    state: int,
+    ports: dict[str, Any],
+    expected: list[tuple[str, str]],
+    evidence: str,
 ) -> None:
     found = diagnose(one_card(tmp_path, state=state, **ports))
     assert [(one.severity, one.kind) for one in found] == expected
@@ -181,7 +207,11 @@ def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rest
             ["gpu0 can x16, its slot only 8 GT/s x8"],
         ),
         ({"width": "x8", "max_width": 16}, {"performance_state": "P0"}, []),
-        ({"gigatransfers": "16 GT/s", "width": [16]}, {"pcie_width": "8", "pcie_max_width": 16}, []),
+        (
+            {"gigatransfers": "16 GT/s", "width": [16]},
+            {"pcie_width": "8", "pcie_max_width": 16},
+            [],
+        ),
     ],
 )
 def test_what_a_link_does_not_say_in_numbers_is_no_finding_and_no_error(
@@ -189,7 +219,9 @@ def test_what_a_link_does_not_say_in_numbers_is_no_finding_and_no_error(
 ) -> None:
     devices = (Device("gpu0", DeviceKind.GPU, attributes=of_gpu), Device("cpu0", DeviceKind.CPU))
     link = Link("gpu0", "cpu0", LinkKind.PCIE, attributes=of_link)
-    assert [one.evidence for one in diagnose(Topology("written by hand", devices, (link,)))] == evidence
+    assert [
+        one.evidence for one in diagnose(Topology("written by hand", devices, (link,)))
+    ] == evidence
 
 
 @pytest.mark.parametrize("odd", [3, True, "x", {"a": 1}, [[["a"]]]])
@@ -213,7 +245,9 @@ def test_a_network_card_never_rests_and_needs_an_active_port(
 ) -> None:
     tree = Tree(tmp_path)
     tree.processors("0-7")
-    folder = tree.function("pci0000:00/0000:01:00.0", INFINIBAND, MELLANOX, now=now, most=(32.0, 16))
+    folder = tree.function(
+        "pci0000:00/0000:01:00.0", INFINIBAND, MELLANOX, now=now, most=(32.0, 16)
+    )
     tree.rdma(folder, "mlx5_0", state=state)
     assert kinds(read_sysfs(Files(tmp_path))) == expected
 
@@ -275,7 +309,8 @@ def test_an_unknown_numa_node_on_two_sockets_is_a_note(tmp_path: Path) -> None:
 def test_part_of_a_mesh_is_not_accused_of_missing_links() -> None:
     """A container with two of a DGX-1's eight GPUs prints two of their six links."""
     gpus = tuple(
-        Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": "Tesla V100-SXM2-16GB"}) for one in (0, 1)
+        Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": "Tesla V100-SXM2-16GB"})
+        for one in (0, 1)
     )
     links = tuple(Link(f"gpu{a}", f"gpu{1 - a}", LinkKind.NVLINK, 50e9, count=2) for a in (0, 1))
     part = Topology("part", gpus, links, TopologyClass.NVLINK_MESH)

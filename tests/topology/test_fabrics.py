@@ -76,7 +76,9 @@ def test_a_route_is_a_chain_of_links_as_short_as_a_search_finds(name: str) -> No
     sources, targets = every_pair(fabric)
     hops = [
         follows(fabric, source, target, row)
-        for source, target, row in zip(sources, targets, fabric.route(sources, targets), strict=True)
+        for source, target, row in zip(
+            sources, targets, fabric.route(sources, targets), strict=True
+        )
     ]
     # Between groups, two global links can be fewer hops than local, global, local; latency tells them apart.
     cost = fabric.link_latency_seconds if "dragonfly" in name else np.ones(fabric.links)
@@ -109,10 +111,14 @@ def test_the_graph_has_the_fabrics_links_and_unique_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_level_is_a_cut_that_no_set_of_that_size_beats_on_symmetric_fabrics(name: str) -> None:
+def test_every_level_is_a_cut_that_no_set_of_that_size_beats_on_symmetric_fabrics(
+    name: str,
+) -> None:
     fabric = ALL[name]
     single = next(level for level in fabric.levels if level.ranks == 1)
-    into = np.bincount(fabric.link_target, fabric.link_bytes_per_second, fabric.vertices)[: fabric.ranks]
+    into = np.bincount(fabric.link_target, fabric.link_bytes_per_second, fabric.vertices)[
+        : fabric.ranks
+    ]
     assert single.bytes_per_second == pytest.approx(into.min())
     for level in fabric.levels:
         assert level.groups in {0, fabric.ranks // level.ranks}
@@ -136,7 +142,9 @@ def test_any_torus_routes_by_the_shorter_way_round(sizes: list[int], data: st.Da
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([0.5, 1.0, 2.5]))
 def test_any_fat_tree_climbs_to_the_nearest_common_switch(children: list[int], over: float) -> None:
     fabric = fat_tree(children, WIRE, over)
-    for source, target, row in zip(*every_pair(fabric), fabric.route(*every_pair(fabric)), strict=True):
+    for source, target, row in zip(
+        *every_pair(fabric), fabric.route(*every_pair(fabric)), strict=True
+    ):
         climbed, size = 0, 1
         for child in children:
             climbed += int(source // size != target // size)
@@ -185,7 +193,10 @@ def test_links_have_names_kinds_and_counts() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_routes_with_equally_many_hops_the_faster_one_is_taken(order: tuple[int, int]) -> None:
-    ways = [graph(f"gpu0 pcie{way}", f"pcie{way} gpu1", rate=rate) for way, rate in enumerate((10e9, 20e9))]
+    ways = [
+        graph(f"gpu0 pcie{way}", f"pcie{way} gpu1", rate=rate)
+        for way, rate in enumerate((10e9, 20e9))
+    ]
     first, second = (ways[way] for way in order)
     devices = (*first.devices, second.devices[1])
     routes = routes_by_search(replace(first, devices=devices, links=(*first.links, *second.links)))
@@ -212,11 +223,20 @@ def test_a_rank_reaches_itself_by_no_link_and_no_flows_are_no_rows() -> None:
         (lambda: Wire(1e9, -1.0), "latency_seconds: -1.0"),
         (lambda: fat_tree((), WIRE), "does not fit 0 levels"),
         (lambda: fat_tree((4, 4), WIRE, 0.0), "does not fit"),
-        (lambda: dragonfly(9, 2, 1, 1, WIRE), "2 global links of a group do not reach 8 other groups"),
+        (
+            lambda: dragonfly(9, 2, 1, 1, WIRE),
+            "2 global links of a group do not reach 8 other groups",
+        ),
         (lambda: single_switch(8, WIRE).route([8], [0]), "is not in 0 to 7"),
-        (lambda: nvlink_mesh([[0, 1, 0], [1, 0, 0], [0, 0, 0]], WIRE).route([0], [2]), "no link leads from"),
+        (
+            lambda: nvlink_mesh([[0, 1, 0], [1, 0, 0], [0, 0, 0]], WIRE).route([0], [2]),
+            "no link leads from",
+        ),
         (lambda: single_switch(5000, WIRE).topology(), "5001 vertices; at most 4096"),
-        (lambda: ring(100_000, WIRE).route(np.zeros(90_000, int), np.full(90_000, 50_000)), "ask for fewer"),
+        (
+            lambda: ring(100_000, WIRE).route(np.zeros(90_000, int), np.full(90_000, 50_000)),
+            "ask for fewer",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(make, complaint: str) -> None:  # type: ignore[no-untyped-def]  # lambdas of the table

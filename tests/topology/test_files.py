@@ -35,7 +35,11 @@ from ccbench.topology.graph import (
 )
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -50,14 +54,33 @@ def topologies(draw: st.DrawFn) -> Topology:
     numa, count = st.none() | st.integers(-1, 8), st.integers(1, 99)
     devices = [
         draw(
-            st.builds(Device, st.just(name), kind(DeviceKind), st.integers(-1, 9), st.text(), numa, MAPPINGS)
+            st.builds(
+                Device,
+                st.just(name),
+                kind(DeviceKind),
+                st.integers(-1, 9),
+                st.text(),
+                numa,
+                MAPPINGS,
+            )
         )
         for name in names
     ]
     links = st.builds(
-        Link, end, end, kind(LinkKind), QUANTITIES, QUANTITIES, count, kind(LinkState), st.text(), MAPPINGS
+        Link,
+        end,
+        end,
+        kind(LinkKind),
+        QUANTITIES,
+        QUANTITIES,
+        count,
+        kind(LinkState),
+        st.text(),
+        MAPPINGS,
     )
-    warnings = st.builds(SourceWarning, st.text(min_size=1), st.text(), st.none() | st.integers(0, 999))
+    warnings = st.builds(
+        SourceWarning, st.text(min_size=1), st.text(), st.none() | st.integers(0, 999)
+    )
     return Topology(
         draw(st.text()),
         tuple(devices),
@@ -116,7 +139,10 @@ DEVICES = to_plain(TWO)["devices"]
         (changed(devices=[{"name": "a"}]), r"devices\[0\]: kind is missing"),
         (changed(devices=[{"name": "", "kind": "gpu"}]), r"devices\[0\].name: empty"),
         (changed(devices=[{"name": "a", "kind": "tpu"}]), "'tpu' is not known; one of gpu"),
-        (changed(devices=[{"name": "a", "kind": "gpu", "node": True}]), "True is not a whole number"),
+        (
+            changed(devices=[{"name": "a", "kind": "gpu", "node": True}]),
+            "True is not a whole number",
+        ),
         (link_with(count=0), "count: 0 is not"),
         (link_with(count=MOST_LINKS + 1), "count"),
         (link_with(count=10**30), "count"),
@@ -153,7 +179,9 @@ def test_yaml_beyond_plain_values_is_refused(text: str, complaint: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["1e3", "1.5e5", "-7", ".5", ".inf", "~", "true", "no", "8:30", "a: b", ""])
+@pytest.mark.parametrize(
+    "text", ["1e3", "1.5e5", "-7", ".5", ".inf", "~", "true", "no", "8:30", "a: b", ""]
+)
 def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
     assert parse_yaml(yaml_text({text or "empty": text}), "box.yaml") == {text or "empty": text}
 

@@ -42,7 +42,9 @@ ACROSS = ("gpu0 nic0", "nic0 net0", "net0 nic1", "nic1 gpu1")
 def test_between_machines_a_path_is_called_after_the_network() -> None:
     found = graph(*ACROSS)
     nodes = {"gpu0": 0, "nic0": 0, "net0": -1, "nic1": 1, "gpu1": 1}
-    apart = replace(found, devices=tuple(replace(one, node=nodes[one.name]) for one in found.devices))
+    apart = replace(
+        found, devices=tuple(replace(one, node=nodes[one.name]) for one in found.devices)
+    )
     labels = path_labels(apart)
     assert labels[("gpu0", "gpu1")] == labels[("nic0", "gpu1")] == labels[("nic0", "nic1")] == "NET"
     assert labels[("gpu0", "nic0")] == "PIX"
@@ -75,7 +77,10 @@ def test_where_the_host_is_shown_or_left_out_a_missing_path_was_not_seen() -> No
 
 def test_host_bridges_tell_node_from_phb() -> None:
     one, other = ({"host_bridge": bridge} for bridge in ("pci0000:16", "pci0000:64"))
-    assert path_labels(graph("gpu0 cpu0", "cpu0 gpu1", gpu0=one, gpu1=other))[("gpu0", "gpu1")] == "NODE"
+    assert (
+        path_labels(graph("gpu0 cpu0", "cpu0 gpu1", gpu0=one, gpu1=other))[("gpu0", "gpu1")]
+        == "NODE"
+    )
 
 
 def test_direct_links_have_their_own_words() -> None:
@@ -92,7 +97,9 @@ def test_switches_that_are_joined_lead_from_board_to_board() -> None:
 
 def test_a_gpu_whose_links_are_all_down_is_cut_off_and_not_unseen() -> None:
     for pairs in (("gpu0 gpu1", "gpu1 gpu2"), ("gpu0 nvs0", "gpu1 nvs0", "gpu2 nvs0")):
-        labels = path_labels(with_links(graph(*pairs, kind=LinkKind.NVLINK), "gpu0", LinkState.DOWN))
+        labels = path_labels(
+            with_links(graph(*pairs, kind=LinkKind.NVLINK), "gpu0", LinkState.DOWN)
+        )
         assert (labels[("gpu0", "gpu1")], labels[("gpu1", "gpu0")]) == ("down", "down")
         assert labels[("gpu1", "gpu2")] == "NV1"
 

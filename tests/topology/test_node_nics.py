@@ -49,7 +49,9 @@ def test_own_nics_of_another_rate_are_spoken_of_and_the_networks_rate_counts(wor
     assert made.device("nic0").attributes["bytes_per_second"] == 25e9
 
 
-@pytest.mark.parametrize("node", [own(nic0={"up": False}), with_links(own(), "nic0", LinkState.DOWN)])
+@pytest.mark.parametrize(
+    "node", [own(nic0={"up": False}), with_links(own(), "nic0", LinkState.DOWN)]
+)
 def test_no_nic_that_is_down_is_made_part_of_a_cluster(node: Topology) -> None:
     made = compose(node, 2, "ib-hdr-200x2")
     assert all(nic.attributes.get("up") is not False for nic in made.of_kind(DeviceKind.NIC))
@@ -58,7 +60,9 @@ def test_no_nic_that_is_down_is_made_part_of_a_cluster(node: Topology) -> None:
     assert cluster(node, 2, "ib-hdr-200x2").route([0], [2]).size
 
 
-CASCADE = machine("gpu0 pcie1", "gpu1 pcie2", "gpu2 pcie2", "pcie1 pcie0", "pcie2 pcie0", "pcie0 cpu0")
+CASCADE = machine(
+    "gpu0 pcie1", "gpu1 pcie2", "gpu2 pcie2", "pcie1 pcie0", "pcie2 pcie0", "pcie0 cpu0"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,9 @@ def test_a_nic_hangs_on_the_switch_of_its_gpus_or_the_processor_of_most(
 
 
 @given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(1, 6), st.randoms(use_true_random=False)
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    st.integers(1, 6),
+    st.randoms(use_true_random=False),
 )
 def test_the_order_of_links_does_not_move_a_nic_of_cascaded_switches(
     depths: list[int], nics: int, random: Any
@@ -92,7 +98,9 @@ def test_the_order_of_links_does_not_move_a_nic_of_cascaded_switches(
     node = machine(*pairs)
     links = list(node.links)
     random.shuffle(links)
-    one, other = (compose(box, 1, f"ib-hdr-200x{nics}") for box in (node, replace(node, links=tuple(links))))
+    one, other = (
+        compose(box, 1, f"ib-hdr-200x{nics}") for box in (node, replace(node, links=tuple(links)))
+    )
     for number in range(nics):
         assert place(one, f"nic{number}") == place(other, f"nic{number}") != []
 
@@ -145,7 +153,12 @@ def test_a_new_nic_never_takes_the_name_of_another_device() -> None:
 )
 def test_networks_are_read_and_written(text: str, kind: LinkKind, rate: float) -> None:
     network = parse_network(text)
-    assert (str(network), network.kind, network.bytes_per_second, network.nics) == (text, kind, rate, 8)
+    assert (str(network), network.kind, network.bytes_per_second, network.nics) == (
+        text,
+        kind,
+        rate,
+        8,
+    )
 
 
 @pytest.mark.parametrize(

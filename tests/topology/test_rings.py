@@ -40,7 +40,11 @@ def there(topology: Topology) -> Counter[tuple[str, str]]:
 def test_walecki_cycles_pass_all_and_share_no_edge(vertices: int) -> None:
     cycles = walecki(vertices)
     assert len(cycles) == (vertices - 1) // 2
-    edges = [frozenset(pair) for cycle in cycles for pair in zip(cycle, (*cycle[1:], cycle[0]), strict=True)]
+    edges = [
+        frozenset(pair)
+        for cycle in cycles
+        for pair in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+    ]
     assert all(sorted(cycle) == list(range(vertices)) for cycle in cycles)
     assert len(edges) == len(set(edges))
     if vertices % 2:
@@ -67,7 +71,9 @@ def test_where_rings_cannot_use_all_links_the_rest_is_told(name: str) -> None:
     assert "1/7 of the links" in plan.note
 
 
-@pytest.mark.parametrize(("name", "lanes"), [("dgx-2", 6), ("dgx-a100", 12), ("hgx-h100", 18), ("h800", 8)])
+@pytest.mark.parametrize(
+    ("name", "lanes"), [("dgx-2", 6), ("dgx-a100", 12), ("hgx-h100", 18), ("h800", 8)]
+)
 def test_behind_switches_any_order_runs_once_per_link(name: str, lanes: int) -> None:
     plan = rings_for(load_catalog(name))
     (only,) = plan.rings
@@ -113,9 +119,9 @@ def test_a_group_of_four_on_a_full_mesh_uses_three_sevenths_and_behind_a_switch_
         assert set(usable_share(mesh, group).values()) == {Fraction(size - 1, 7)}
         assert set(usable_share(switch, group).values()) == {Fraction(1)}
         assert set(usable_share(load_catalog("hgx-h100"), group).values()) == {Fraction(1)}
-    assert set(usable_share(load_catalog("ascend-910b"), ["gpu0", "gpu1", "gpu6", "gpu7"]).values()) == {
-        Fraction(3, 7)
-    }
+    assert set(
+        usable_share(load_catalog("ascend-910b"), ["gpu0", "gpu1", "gpu6", "gpu7"]).values()
+    ) == {Fraction(3, 7)}
 
 
 @pytest.mark.parametrize("group", [["gpu0"], ["gpu0", "gpu0"], ["gpu0", "gpu99"]])
@@ -129,7 +135,8 @@ def test_groups_that_cannot_be_are_refused(group: list[str]) -> None:
 def test_rings_and_shares_take_only_links_that_carry_data(state: LinkState, made: Fabric) -> None:
     whole = made.topology()
     links = tuple(
-        replace(link, state=state) if "gpu3" in (link.source, link.target) else link for link in whole.links
+        replace(link, state=state) if "gpu3" in (link.source, link.target) else link
+        for link in whole.links
     )
     found = replace(whole, links=links)
     assert rings_for(whole).method != "fallback"
@@ -141,7 +148,9 @@ def test_rings_and_shares_take_only_links_that_carry_data(state: LinkState, made
 def test_two_separate_meshes_are_not_joined_though_each_is() -> None:
     one = full_mesh(4, NVLINK).topology()
     names = {f"gpu{place}": f"gpu{place + 4}" for place in range(4)}
-    second = tuple(replace(link, source=names[link.source], target=names[link.target]) for link in one.links)
+    second = tuple(
+        replace(link, source=names[link.source], target=names[link.target]) for link in one.links
+    )
     devices = (*one.devices, *(replace(device, name=names[device.name]) for device in one.devices))
     found = replace(
         one, devices=devices, links=(*one.links, *second), topology_class=TopologyClass.NVLINK_MESH

@@ -113,9 +113,19 @@ def test_elements_keep_order_attributes_text_and_lines() -> None:
     [
         ('\n\n<?xml version="1.0"?>\n<a/>', True, [("a", 4)], []),
         ("\ufeff<a/>", True, [("a", 1)], []),
-        ("node0: NCCL dump follows\n<a><b/></a>", True, [("a", 2), ("b", 2)], [("damaged_line", 1)]),
+        (
+            "node0: NCCL dump follows\n<a><b/></a>",
+            True,
+            [("a", 2), ("b", 2)],
+            [("damaged_line", 1)],
+        ),
         ("<a><b/></a>\n<a/>\n", True, [("a", 1), ("b", 1)], [("damaged_line", 2)]),
-        ('<a>\n <b x="1">\n  <c/>\n  <d y="2', False, [("a", 1), ("b", 2), ("c", 3)], [("truncated", 4)]),
+        (
+            '<a>\n <b x="1">\n  <c/>\n  <d y="2',
+            False,
+            [("a", 1), ("b", 2), ("c", 3)],
+            [("truncated", 4)],
+        ),
         ('<a>\n<b/>\n<c x="1" x="2"/>\n<d/></a>', False, [("a", 1), ("b", 2)], [("truncated", 3)]),
     ],
 )
@@ -170,7 +180,9 @@ def test_a_declared_encoding_does_not_change_text_that_is_decoded_already() -> N
     "text", ["", " \n", "no element", "<", "<a", "\x00<a/>"[:1], "<!-- only -->", "&amp;"]
 )
 def test_text_without_any_element_is_an_error_that_says_what_was_expected(text: str) -> None:
-    with pytest.raises(MachineError, match=r"^a file: no XML element found .*expected an XML document"):
+    with pytest.raises(
+        MachineError, match=r"^a file: no XML element found .*expected an XML document"
+    ):
         parse_xml(text, NAME)
 
 
@@ -186,7 +198,8 @@ def test_size_depth_and_number_of_elements_are_bounded(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "garbage", ["<", "<a ", "<!--", "&", "<a>&#65;", '<a x="\n', "<a>x\n", "<!DOCTYPE a [", "<?x ?>", "\x00"]
+    "garbage",
+    ["<", "<a ", "<!--", "&", "<a>&#65;", '<a x="\n', "<a>x\n", "<!DOCTYPE a [", "<?x ?>", "\x00"],
 )
 def test_a_megabyte_of_garbage_takes_less_than_two_seconds(garbage: str) -> None:
     text = garbage * (2**20 // len(garbage))
@@ -243,7 +256,11 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         ("not only NVLink but NVSwitch", "not only NVLink but NVSwitch", ""),
         ("none used", "none used", ""),
         ("pcie4, 0 NVLinks", "pcie4", "0 NVLinks"),
-        ("pcie4, 0 % of the NVLink or NVSwitch links", "pcie4", "0 % of the NVLink or NVSwitch links"),
+        (
+            "pcie4, 0 % of the NVLink or NVSwitch links",
+            "pcie4",
+            "0 % of the NVLink or NVSwitch links",
+        ),
         ("NVLink (missing bridge)", "NVLink", "missing bridge"),
         ("bridge (removed), pcie4", "pcie4", "bridge (removed)"),
         ("device 0 NVIDIA H100 NVLink", "device 0 NVIDIA H100 NVLink", ""),
@@ -258,11 +275,16 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         ("never oversubscribed InfiniBand 400x8", "InfiniBand 400x8", "never oversubscribed"),
     ],
 )
-def test_what_is_said_to_be_missing_is_told_from_what_is_there(words: str, said: str, denied: str) -> None:
+def test_what_is_said_to_be_missing_is_told_from_what_is_there(
+    words: str, said: str, denied: str
+) -> None:
     assert said_and_denied(words) == (said, denied)
 
 
-@given(denials(PARTS + NETWORKS), st.sampled_from(["pcie4", "H100 SXM", "2 pairs NV12 bridge", "tcp-25x1"]))
+@given(
+    denials(PARTS + NETWORKS),
+    st.sampled_from(["pcie4", "H100 SXM", "2 pairs NV12 bridge", "tcp-25x1"]),
+)
 def test_a_denial_leaves_what_stands_beside_it(denial: str, words: str) -> None:
     assert said_and_denied(words) == (words, "")
     for text in (f"{words}, {denial}", f"{denial}, {words}"):

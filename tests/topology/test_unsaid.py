@@ -26,7 +26,10 @@ TOPO = "nvidia-smi topo"
 def matrix(*rows: str, heading: str = "CPU Affinity\tNUMA Affinity") -> str:
     """A table of topo -m: ``GPU0 X NV4 0-3 0`` is one row."""
     names = [row.split()[0] for row in rows]
-    return "\n".join(["\t".join(["", *names, heading]), *("\t".join(row.split()) for row in rows)]) + "\n"
+    return (
+        "\n".join(["\t".join(["", *names, heading]), *("\t".join(row.split()) for row in rows)])
+        + "\n"
+    )
 
 
 def said(text: str) -> dict[str, Any]:
@@ -51,7 +54,11 @@ def test_an_unknown_word_in_the_first_cell_loses_no_row(word: str) -> None:
     found = said(matrix(*BRIDGED, f"GPU2 {word} SYS X 4-7 1"))
     unknown = [one for one in found["warnings"] if one["kind"] == "unknown_spelling"]
     assert [(one["line"], word in one["text"]) for one in unknown] == [(4, True)]
-    assert [device["numa_node"] for device in found["devices"] if device["kind"] == "gpu"] == [0, 0, 1]
+    assert [device["numa_node"] for device in found["devices"] if device["kind"] == "gpu"] == [
+        0,
+        0,
+        1,
+    ]
     assert "nvlinks_missing" not in kinds(found)
 
 
@@ -71,7 +78,9 @@ def test_a_gpu_of_a_mesh_with_fewer_links_is_a_problem_and_one_with_none_a_note(
     severities = {}
     for label in ("NV1", "PHB"):
         found = said(matrix(*(row.format(label) + " 0-3 0" for row in rows)))
-        severities[label] = [one["severity"] for one in found["findings"] if one["kind"] == "nvlinks_missing"]
+        severities[label] = [
+            one["severity"] for one in found["findings"] if one["kind"] == "nvlinks_missing"
+        ]
     assert severities == {"NV1": ["problem"], "PHB": ["note"]}
 
 
@@ -99,7 +108,9 @@ def listing(*links: int) -> str:
     lines = []
     for gpu, count in enumerate(links):
         lines.append(f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})")
-        lines += [f"\t Link {n}: Remote Device 00000000:05:00.0: Link {n + 20}" for n in range(count)]
+        lines += [
+            f"\t Link {n}: Remote Device 00000000:05:00.0: Link {n + 20}" for n in range(count)
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -121,7 +132,10 @@ def rocm(weights: tuple[int, ...] | None) -> str:
     def table(title: str, words: tuple[str, str]) -> str:
         rows = [
             "  ".join(
-                [f"GPU{one}", *("0" if one == other else words[(one - other) % 2 == 0] for other in range(4))]
+                [
+                    f"GPU{one}",
+                    *("0" if one == other else words[(one - other) % 2 == 0] for other in range(4)),
+                ]
             )
             for one in range(4)
         ]
@@ -154,7 +168,13 @@ def peers(command: str, status: str = "NS", gpus: int = 4) -> str:
         "\t".join([f" GPU{one}", *("X" if one == other else status for other in range(gpus))])
         for one in range(gpus)
     ]
-    return command + "\t".join([" ", *(f"GPU{one}" for one in range(gpus))]) + "\n" + "\n".join(rows) + "\n"
+    return (
+        command
+        + "\t".join([" ", *(f"GPU{one}" for one in range(gpus))])
+        + "\n"
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +218,9 @@ def test_a_bridge_between_nics_speaks_against_a_flattened_tree() -> None:
     nics = [Device(f"nic{index}", DeviceKind.NIC, numa_node=0) for index in range(2)]
     names = [device.name for device in (*gpus, *nics)]
     words = {(one, other): "PHB" for one in names for other in names if one != other}
-    flat = Topology("t", (*gpus, *nics), facts={"hypervisor": "kvm", "paths": "as printed"}, matrix=words)
+    flat = Topology(
+        "t", (*gpus, *nics), facts={"hypervisor": "kvm", "paths": "as printed"}, matrix=words
+    )
     assert [finding.kind for finding in diagnose(flat)] == ["flattened_tree"]
     near = {**words, ("nic0", "nic1"): "PIX", ("nic1", "nic0"): "PIX"}
     assert diagnose(replace(flat, matrix=near)) == ()
@@ -228,7 +250,9 @@ CARD = """<pci busid="000{0}:00:00.0" class="0x030200"><gpu dev="{0}" sm="80" ra
 
 def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
     wrong = said(SELF.format("".join(CARD.format(index, index) for index in range(3))))
-    assert wrong["gpu_matrix"] == [["X" if one == other else None for other in range(3)] for one in range(3)]
+    assert wrong["gpu_matrix"] == [
+        ["X" if one == other else None for other in range(3)] for one in range(3)
+    ]
     assert "self_link" in kinds(wrong, "warnings")
     elsewhere = said(SELF.format("".join(CARD.format(index, 9) for index in range(3))))
     assert elsewhere["gpu_matrix"][0][1] == "PHB", "their far end is named: not each other"
@@ -262,7 +286,9 @@ def test_comments_before_the_key_may_be_long() -> None:
 def test_rates_that_are_written_in_are_not_called_unprinted(tmp_path: Path) -> None:
     written = topology_yaml(read_text(matrix(*BRIDGED, "GPU2 SYS SYS X 4-7 1")))
     path = tmp_path / "machine.yaml"
-    path.write_text(written.replace("  kind: nvlink\n", "  kind: nvlink\n  bytes_per_second: 1.0e+11\n"))
+    path.write_text(
+        written.replace("  kind: nvlink\n", "  kind: nvlink\n  bytes_per_second: 1.0e+11\n")
+    )
     rated = [link for link in load_topology(str(path)).links if link.bytes_per_second]
     assert {link.origin for link in rated} == {"nvidia-smi topo -m"}
 
@@ -280,7 +306,9 @@ def test_a_class_that_comes_from_a_products_name_says_so() -> None:
 def test_a_port_without_a_name_is_listed_without_one() -> None:
     nic = Device("nic0", DeviceKind.NIC, attributes={"rdma": True, "up": False})
     (finding,) = diagnose(
-        Topology("t", (nic, replace(nic, name="nic1", attributes={**nic.attributes, "name": "mlx5_1"})))
+        Topology(
+            "t", (nic, replace(nic, name="nic1", attributes={**nic.attributes, "name": "mlx5_1"}))
+        )
     )
     assert finding.evidence == "no active port: nic0, nic1 (mlx5_1)"
 

@@ -13,7 +13,13 @@ from ccbench.machine.detection import load_cluster
 from ccbench.report.topology_figure import draw_topology
 from ccbench.report.topology_text import as_text
 from ccbench.topology.diagnosis import diagnose
-from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog, read_json, topology_json
+from ccbench.topology.files import (
+    CATALOG_FOLDER,
+    catalog_names,
+    load_catalog,
+    read_json,
+    topology_json,
+)
 from ccbench.topology.graph import Topology
 from ccbench.topology.matrix import NO_PATH
 from ccbench.topology.readers import read_text
@@ -24,7 +30,14 @@ ENTRIES = entries()
 DRAWN = ENTRIES[::13]
 """Drawing takes a second each; these are of every kind."""
 
-KINDS = {"nvlink_down", "nvlinks_missing", "peer_access", "pcie_width", "fabric_not_ready", "mig_enabled"}
+KINDS = {
+    "nvlink_down",
+    "nvlinks_missing",
+    "peer_access",
+    "pcie_width",
+    "fabric_not_ready",
+    "mig_enabled",
+}
 """Problems that a dump may truly have; any other kind of problem in a dump is looked at by a person first."""
 
 
@@ -74,10 +87,15 @@ def test_a_machine_of_the_catalog_is_well_and_of_its_class(name: str) -> None:
 
 
 def test_a_cluster_too_large_for_a_graph_counts_all_its_machines() -> None:
-    large, small = (summary(load_cluster("hgx-h100", nodes, "ib-ndr-400x8"), ()) for nodes in (1000, 2))
+    large, small = (
+        summary(load_cluster("hgx-h100", nodes, "ib-ndr-400x8"), ()) for nodes in (1000, 2)
+    )
     assert (large["nodes"], large["gpu_count"], large["nvswitch_count"], large["nic_count"]) == (
-        1000, 8000, 4000, 8000,
-    )  # fmt: skip
+        1000,
+        8000,
+        4000,
+        8000,
+    )
     assert large["gpu_matrix"] is large["nvlinks_per_gpu"] is None
     counted = [{**group, "pairs": group["pairs"] // 500} for group in large["links"]]
     assert counted == small["links"]

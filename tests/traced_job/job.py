@@ -84,8 +84,12 @@ def started(job: Job, folder: Path) -> Files:
             process.kill()
     for rank, process in enumerate(ranks):
         if process.returncode:
-            raise RuntimeError(f"rank {rank} ended with {process.returncode}: {words[rank][-2000:]}")
-    return Files(*(tuple(folder / f"{kind}-{rank}.json" for rank in range(job.ranks)) for kind in KINDS))
+            raise RuntimeError(
+                f"rank {rank} ended with {process.returncode}: {words[rank][-2000:]}"
+            )
+    return Files(
+        *(tuple(folder / f"{kind}-{rank}.json" for rank in range(job.ranks)) for kind in KINDS)
+    )
 
 
 KINDS = ("kineto", "chakra", "flight_recorder")
@@ -107,7 +111,9 @@ def recording(job: Job, folder: Path, rank: int) -> Iterator[Any]:
                 if job.scheduled
                 else None,
                 on_trace_ready=lambda finished: finished.export_chrome_trace(str(kineto)),
-                execution_trace_observer=profiler.ExecutionTraceObserver().register_callback(str(chakra)),
+                execution_trace_observer=profiler.ExecutionTraceObserver().register_callback(
+                    str(chakra)
+                ),
             )
         )
         yield recorder
@@ -135,7 +141,10 @@ def train(job: Job, folder: Path, rank: int) -> None:
     to_others = [sent_rows(rank, receiver) for receiver in range(job.ranks)]
     from_others = [sent_rows(sender, rank) for sender in range(job.ranks)]
     gathered = torch.zeros(job.ranks * BATCH, job.features)
-    sent, received = torch.ones(sum(to_others), job.features), torch.zeros(sum(from_others), job.features)
+    sent, received = (
+        torch.ones(sum(to_others), job.features),
+        torch.zeros(sum(from_others), job.features),
+    )
 
     def step() -> None:
         loss = model(inputs).square().mean()

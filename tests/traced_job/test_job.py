@@ -11,7 +11,9 @@ from .job import Files
 EACH_STEP = {"gloo:all_reduce": JOB.layers + 1, "gloo:all_gather": 1, "gloo:all_to_all": 1}
 
 
-def test_every_rank_of_the_job_communicates_as_often_as_it_says_in_every_kind_of_trace(traced: Files) -> None:
+def test_every_rank_of_the_job_communicates_as_often_as_it_says_in_every_kind_of_trace(
+    traced: Files,
+) -> None:
     expected = {name: count * JOB.steps for name, count in EACH_STEP.items()}
     for rank in range(JOB.ranks):
         events = json.loads(traced.kineto[rank].read_text())["traceEvents"]

@@ -55,22 +55,32 @@ def read(*kinds: Sequence[Path]) -> Trace:
 
 @pytest.mark.parametrize(
     "kinds",
-    [["kineto", "flight_recorder"], ["chakra", "flight_recorder"], ["kineto", "chakra", "flight_recorder"]],
+    [
+        ["kineto", "flight_recorder"],
+        ["chakra", "flight_recorder"],
+        ["kineto", "chakra", "flight_recorder"],
+    ],
 )
 def test_with_flight_recorder_every_call_is_found_with_its_group_and_bytes(
     traced: Files, kinds: list[str]
 ) -> None:
     trace = read(*(getattr(traced, kind) for kind in kinds))
     for rank in RANKS:
-        expected = Counter({call: JOB.steps * count for call, count in calls_of_a_step(rank).items()})
+        expected = Counter(
+            {call: JOB.steps * count for call, count in calls_of_a_step(rank).items()}
+        )
         assert calls(trace, rank) == expected
 
 
-def test_flight_recorder_alone_has_these_calls_and_those_before_the_recorded_steps(traced: Files) -> None:
+def test_flight_recorder_alone_has_these_calls_and_those_before_the_recorded_steps(
+    traced: Files,
+) -> None:
     trace = read(traced.flight_recorder)
     for rank in RANKS:
         found = calls(trace, rank)
-        assert all(found[call] >= JOB.steps * count for call, count in calls_of_a_step(rank).items())
+        assert all(
+            found[call] >= JOB.steps * count for call, count in calls_of_a_step(rank).items()
+        )
 
 
 @pytest.mark.parametrize("kind", ["kineto", "chakra"])
@@ -86,7 +96,11 @@ def test_without_it_only_groups_that_sizes_tell_are_named(traced: Files, kind: s
 
 
 def test_splits_are_those_of_the_job(traced: Files) -> None:
-    found = {one.rank: one for one in read(traced.kineto).communications if one.collective == "all_to_all"}
+    found = {
+        one.rank: one
+        for one in read(traced.kineto).communications
+        if one.collective == "all_to_all"
+    }
     for rank in RANKS:
         assert found[rank].input_splits == tuple(sent_rows(rank, other) * ROW for other in RANKS)
         assert found[rank].output_splits == tuple(sent_rows(other, rank) * ROW for other in RANKS)

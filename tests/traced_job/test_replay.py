@@ -20,8 +20,11 @@ def replayed(files: Files, folder: Path, *options: str) -> Any:
     traces = map(str, (*files.kineto, *files.flight_recorder))
     done = subprocess.run(
         [sys.executable, "-m", "ccbench", "replay", *traces, "--json", *options],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -37,7 +40,8 @@ def test_every_call_of_the_job_is_in_a_case(measured: Any) -> None:
     pairs = JOB.ranks // JOB.tensor_parallel
     most_sent = ROW * max(sum(sent_rows(rank, other) for other in RANKS) for rank in RANKS)
     found = {
-        (one["collective"], one["size_bytes"], one["group_ranks"]): one["count"] for one in measured["cases"]
+        (one["collective"], one["size_bytes"], one["group_ranks"]): one["count"]
+        for one in measured["cases"]
     }
     assert found == {
         ("all_reduce", LAYER, 2): pairs * IN_TIME.layers * IN_TIME.steps,
@@ -62,9 +66,9 @@ def test_each_case_is_measured_as_the_job_has_it_and_the_sum_stands_beside_the_t
 ) -> None:
     assert all(not one["remarks"] for one in measured["cases"])
     # Of one rank: each call of a case counts for the ranks of its group.
-    alone = sum(one["measured_seconds"] * one["count"] * one["group_ranks"] for one in measured["cases"]) / (
-        IN_TIME.ranks * IN_TIME.steps
-    )
+    alone = sum(
+        one["measured_seconds"] * one["count"] * one["group_ranks"] for one in measured["cases"]
+    ) / (IN_TIME.ranks * IN_TIME.steps)
     told = {row["what"]: row["transfer_seconds"] for row in measured["what_if"]}
     assert told["every collective takes what it takes alone"] == pytest.approx(alone)
     transfer = measured["step"]["communication_seconds"] - measured["step"]["waiting_seconds"]
@@ -72,7 +76,9 @@ def test_each_case_is_measured_as_the_job_has_it_and_the_sum_stands_beside_the_t
     assert transfer / 50 < alone < transfer * 50
 
 
-def test_the_rank_that_is_late_is_the_one_that_the_others_wait_for(traced: Files, tmp_path: Path) -> None:
+def test_the_rank_that_is_late_is_the_one_that_the_others_wait_for(
+    traced: Files, tmp_path: Path
+) -> None:
     found = replayed(traced, tmp_path)
     (late, planted_seconds) = JOB.late[0]
     named = found["step"]["waiting_for"]

@@ -18,7 +18,15 @@ from ccbench.backends.cpu.execution import (
     Waiter,
     while_computing,
 )
-from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Arena, Control, Word, fence
+from ccbench.backends.cpu.memory import (
+    PAGE_BYTES,
+    STAGGER_BYTES,
+    Activity,
+    Arena,
+    Control,
+    Word,
+    fence,
+)
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.endpoint import WorkerGroup, merged_mismatch
 from ccbench.backends.rank_endpoint import MEMORY_SHARE, Lane, LaneEndpoint, LaneTimes, group_facts
@@ -76,14 +84,21 @@ class CpuLane(Lane):
     def label(self) -> str:
         """Name of the algorithm that runs, as a suite would write it."""
         schedule = self.layout.schedule
-        return f"{schedule.algorithm}:{schedule.parameter}" if schedule.parameter else schedule.algorithm
+        return (
+            f"{schedule.algorithm}:{schedule.parameter}"
+            if schedule.parameter
+            else schedule.algorithm
+        )
 
     def plans(self, compiled: CompiledCase, begin_bytes: int) -> list[Plan]:
         """Return the buffers of every rank of a group, from ``begin_bytes`` of their ranks' arenas on."""
         size = item_bytes(self.case.dtype)
         plans = []
         for group_rank, work in enumerate(compiled.work_elements):
-            own = [self.layout.buffer_elements(group_rank, space) for space in (Space.INPUT, Space.OUTPUT)]
+            own = [
+                self.layout.buffer_elements(group_rank, space)
+                for space in (Space.INPUT, Space.OUTPUT)
+            ]
             offsets, end = list[int](), begin_bytes
             # Each buffer begins at a page of its own, and staggered in it.
             for number, count in enumerate((*own, work)):
@@ -93,7 +108,12 @@ class CpuLane(Lane):
         return plans
 
     def bind(
-        self, compiled: CompiledCase, plans: list[Plan], arenas: list[Arena], control: Control, waiter: Waiter
+        self,
+        compiled: CompiledCase,
+        plans: list[Plan],
+        arenas: list[Arena],
+        control: Control,
+        waiter: Waiter,
     ) -> None:
         """Map the buffers of this rank's group, and bind its program to them."""
         if self.part is None:
@@ -111,7 +131,14 @@ class CpuLane(Lane):
         self.output = _span(buffers, self.layout.output_places(group_rank))
         waits = self.fault is None or self.fault.kind != "unsynchronised"
         self.launcher = Launcher(
-            compiled, group_rank, buffers, self.case.op, control, waiter, self.part.members, waits=waits
+            compiled,
+            group_rank,
+            buffers,
+            self.case.op,
+            control,
+            waiter,
+            self.part.members,
+            waits=waits,
         )
 
     def refill(self, seed: int, launches: int = 1) -> None:
@@ -133,7 +160,9 @@ class CpuLane(Lane):
         late = [rank for rank, seen in arrived.items() if seen < seed]
         if not late:
             return None
-        return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(seed))
+        return Mismatch(
+            self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(seed)
+        )
 
 
 def _span(buffers: Buffers, places: list[Place]) -> Array:
@@ -166,7 +195,8 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         self._oversubscribed = self.ranks > cores
         # The second one's counters are those of the concurrent collective.
         self._waiters = tuple(
-            Waiter(control, self._oversubscribed, word) for word in (Word.PROGRESS, Word.PROGRESS_CONCURRENT)
+            Waiter(control, self._oversubscribed, word)
+            for word in (Word.PROGRESS, Word.PROGRESS_CONCURRENT)
         )
         self._waiter = self._waiters[0]
         self._barriers = 0
@@ -218,7 +248,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
                 self._arenas[self.rank].reserve(planned[lane.part.group_rank].end_bytes)
         # Nobody maps an arena before its owner has made it large enough.
         self.barrier()
-        for lane, program, planned, waiter in zip(self._lanes, compiled, plans, self._waiters, strict=False):
+        for lane, program, planned, waiter in zip(
+            self._lanes, compiled, plans, self._waiters, strict=False
+        ):
             lane.bind(program, planned, self._arenas, self.control, waiter)
 
     def refuse_too_much(self, needed_bytes: int) -> None:
@@ -229,7 +261,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         limit = 1 << 62 if available is None else int(available * MEMORY_SHARE) + self._held_bytes
         limit = self.agree(limit)
         if needed_bytes > limit:
-            raise OutOfMemory(f"needs {needed_bytes} bytes on {self.ranks} ranks, {limit} are to be had")
+            raise OutOfMemory(
+                f"needs {needed_bytes} bytes on {self.ranks} ranks, {limit} are to be had"
+            )
         self._held_bytes = needed_bytes
 
     def finish(self) -> None:

@@ -127,7 +127,9 @@ class Launcher:
             )
             for group in program.groups
         )
-        self._exit_waits = tuple((place(peer), offset) for peer, offset in program.exit_waits if waits)
+        self._exit_waits = tuple(
+            (place(peer), offset) for peer, offset in program.exit_waits if waits
+        )
         self._words = control.words
         self._mine = place(rank)
         self._stride = compiled.stride

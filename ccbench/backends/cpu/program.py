@@ -233,7 +233,9 @@ def _fused_loops(operations: Iterable[Operation]) -> tuple[FusedLoop, ...]:
         related = []
         for loop in open_loops:
             others = [place for earlier in loop for place in (*earlier.sources, earlier.target)]
-            shared = [(place, other) for place in places for other in others if place.overlaps(other)]
+            shared = [
+                (place, other) for place in places for other in others if place.overlaps(other)
+            ]
             related += [(loop, shared)] if shared else []
         if len(related) == 1:
             loop, shared = related[0]

@@ -52,7 +52,9 @@ RELEASED, TIMED_OUT, WORD_BYTES, LINE_BYTES = 0, 128, 256, 128
 
 TOKEN, TOKEN_BYTES = 64, 16
 
-ARGUMENTS = np.dtype([("released", "u8"), ("timed_out", "u8"), ("goal", "u8"), ("limit_nanoseconds", "u8")])
+ARGUMENTS = np.dtype(
+    [("released", "u8"), ("timed_out", "u8"), ("goal", "u8"), ("limit_nanoseconds", "u8")]
+)
 
 LANES = 32
 
@@ -101,9 +103,13 @@ def sample_launches(mode: str, wanted: int, seconds: float, items: int) -> int:
     made, which doubles its launches, or whole ones, no more than may wait behind a blocking kernel.
     """
     if mode == "streaming":
-        return max(wanted, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9))))
+        return max(
+            wanted, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9)))
+        )
     if mode == "graph" and wanted > GRAPH_LAUNCHES:
-        return GRAPH_LAUNCHES * min(-(-wanted // GRAPH_LAUNCHES), most_blocked(GRAPH_LAUNCHES * items))
+        return GRAPH_LAUNCHES * min(
+            -(-wanted // GRAPH_LAUNCHES), most_blocked(GRAPH_LAUNCHES * items)
+        )
     return 1 << (wanted - 1).bit_length() if mode == "graph" else wanted
 
 
@@ -193,7 +199,9 @@ class BlockingKernel:
             try:
                 cuda.runtime.hostRegister(words.address, words.size_bytes, PINNED_PORTABLE_MAPPED)
             except Exception as error:
-                raise BackendUnavailable(f"CUDA cannot pin memory that processes share: {error}") from None
+                raise BackendUnavailable(
+                    f"CUDA cannot pin memory that processes share: {error}"
+                ) from None
             device = int(cuda.runtime.pointerGetAttributes(words.address).devicePointer)
         self._arguments: NDArray[Any] = np.zeros(1, ARGUMENTS)
         self._arguments["released"] = device + RELEASED
@@ -253,7 +261,9 @@ class BlockingKernel:
 
 
 @contextmanager
-def blocked(kernel: BlockingKernel | None, contexts: Sequence[DeviceContext]) -> Iterator[Callable[[], None]]:
+def blocked(
+    kernel: BlockingKernel | None, contexts: Sequence[DeviceContext]
+) -> Iterator[Callable[[], None]]:
     """Hold back what is enqueued inside on ``contexts``, until what this gives is called, or to the end."""
     if kernel is None:
         yield lambda: None
@@ -267,7 +277,9 @@ def blocked(kernel: BlockingKernel | None, contexts: Sequence[DeviceContext]) ->
     kernel.release()
 
 
-def capture_graphs(contexts: Sequence[DeviceContext], launches: int, enqueue: Callable[[], None]) -> None:
+def capture_graphs(
+    contexts: Sequence[DeviceContext], launches: int, enqueue: Callable[[], None]
+) -> None:
     """Have a graph of so many launches on all devices, each of what ``enqueue`` puts on its main stream.
 
     Until every capture of this thread has ended it may only launch: what could wait for a device, such as
@@ -295,7 +307,9 @@ def capture_graphs(contexts: Sequence[DeviceContext], launches: int, enqueue: Ca
             context.cuda.runtime.graphUpload(executable, context.stream)
     except BaseException:
         for context in contexts:
-            with suppress(Exception):  # its capture has ended, or was spoilt by the error on its way
+            with suppress(
+                Exception
+            ):  # its capture has ended, or was spoilt by the error on its way
                 graphs.append((context, context.end_capture()))
         for context, graph in graphs:
             with suppress(Exception):  # the first error is the one to be told

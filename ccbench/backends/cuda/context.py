@@ -191,12 +191,17 @@ class DeviceContext:
         """Copy memory of the device to the host."""
         self.cuda.use(self.facts.number)
         if into.nbytes:
-            self.cuda.runtime.memcpyAsync(into.ctypes.data, address, into.nbytes, TO_HOST, self.stream)
+            self.cuda.runtime.memcpyAsync(
+                into.ctypes.data, address, into.nbytes, TO_HOST, self.stream
+            )
         self.synchronize()
 
     def upload(self, area: Area, tables: Sequence[NDArray[Any] | None]) -> list[int]:
         """Addresses of copies in ``area``, 0 where there is no table."""
-        flat = [None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel() for one in tables]
+        flat = [
+            None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel()
+            for one in tables
+        ]
         # One allocation for all tables: cudaMalloc may wait for the device, so it happens where it must grow.
         needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
         self.cuda.use(self.facts.number)
@@ -211,7 +216,9 @@ class DeviceContext:
                 addresses.append(0)
                 continue
             if len(raw):
-                self.cuda.runtime.memcpyAsync(end, raw.ctypes.data, len(raw), TO_DEVICE, self.stream)
+                self.cuda.runtime.memcpyAsync(
+                    end, raw.ctypes.data, len(raw), TO_DEVICE, self.stream
+                )
             addresses.append(end)
             end += rounded_up(len(raw), ALIGNMENT_BYTES)
         self.synchronize()  # before the copies on the host go
@@ -233,7 +240,9 @@ class DeviceContext:
 
     def channels(self, kernel: Kernel, wanted: int) -> int:
         """As many channels as wanted, or as many as can run at once; NotCoResident where none can."""
-        most = most_channels(len(self.ranks), kernel.blocks_per_processor, self.facts.processors, wanted)
+        most = most_channels(
+            len(self.ranks), kernel.blocks_per_processor, self.facts.processors, wanted
+        )
         if most < 1:
             raise NotCoResident(
                 f"{len(self.ranks)} ranks on GPU {self.facts.number} are as many blocks of {kernel.lanes} "
@@ -287,14 +296,26 @@ class DeviceContext:
         self.launch()
         self._arguments["count"] = count
 
-    def launch_extra(self, kernel: Kernel, blocks: int, arguments: NDArray[Any], stream: int) -> None:
+    def launch_extra(
+        self, kernel: Kernel, blocks: int, arguments: NDArray[Any], stream: int
+    ) -> None:
         """Enqueue an extra kernel on any stream of this device; what it is handed is copied at once."""
         self.use()
         self._enqueue(kernel, blocks, (ctypes.c_void_p * 1)(arguments.ctypes.data), stream)
 
     def _enqueue(self, kernel: Kernel, grid: int, parameters: Any, stream: int) -> None:
         self.cuda.driver.launchKernel(
-            kernel.function, grid, 1, 1, kernel.lanes, 1, 1, 0, stream, ctypes.addressof(parameters), 0
+            kernel.function,
+            grid,
+            1,
+            1,
+            kernel.lanes,
+            1,
+            1,
+            0,
+            stream,
+            ctypes.addressof(parameters),
+            0,
         )
 
     @property
@@ -356,9 +377,13 @@ class DeviceContext:
         What was only written, a launch writes back: 17 us of 50 MB at 3 TB/s. Without a compiler it does.
         """
         self.flush_cache()
-        words = np.empty(max(FLUSH_FACTOR * self.facts.l2_bytes // 8, 1), np.uint64)  # its size alone is used
+        words = np.empty(
+            max(FLUSH_FACTOR * self.facts.l2_bytes // 8, 1), np.uint64
+        )  # its size alone is used
         with suppress(CcbenchError):
-            DeviceOutput(self, self._flush, words).differing([Piece(0, len(words), np.zeros(1, np.uint64))])
+            DeviceOutput(self, self._flush, words).differing(
+                [Piece(0, len(words), np.zeros(1, np.uint64))]
+            )
 
     def keep_busy(self) -> None:
         """Enqueue work for about a millisecond, for clocks that rise under load only."""
@@ -395,10 +420,14 @@ class DeviceContext:
 # -- data --------------------------------------------------------------------------------------------------
 
 
-def input_period(case: Case, rank: int, size_bytes: int, seed: int, launches: int) -> NDArray[np.generic]:
+def input_period(
+    case: Case, rank: int, size_bytes: int, seed: int, launches: int
+) -> NDArray[np.generic]:
     """The first elements of a rank's input, of which all others are repetitions."""
     dtype = numpy_dtype(case.dtype)
-    period: NDArray[np.generic] = np.empty(min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype)
+    period: NDArray[np.generic] = np.empty(
+        min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype
+    )
     fill(case, rank, period, seed, launches)
     return period
 
@@ -431,7 +460,12 @@ class DeviceOutput:
         tables = [views, table, periods, found, np.zeros(blocks, abi.ERROR_WORD)]
         at = context.upload(context.compared, tables)
         # The view holds addresses that are known only now that everything has its place.
-        views["input"], views["output"], views["staging"], views["errors"] = at[2], self.address, at[3], at[4]
+        views["input"], views["output"], views["staging"], views["errors"] = (
+            at[2],
+            self.address,
+            at[3],
+            at[4],
+        )
         context.write_repeated(at[0], views.nbytes, views)
         given = np.zeros(1, abi.ARGUMENTS)
         given["views"], given["program"], given["program_words"] = at[0], at[1], table.nbytes // 4
@@ -459,7 +493,9 @@ PEER_ACCESS: dict[str, PeerAccess] = {
     **dict.fromkeys(("tree_reduce", "mesh_one_shot_all_reduce", "schedule"), NOTHING),
     **dict.fromkeys(("mesh_scatter", "mesh_reduce_scatter"), INPUTS),
     **dict.fromkeys(("ring_all_reduce", "ring_all_gather", "ring_broadcast"), OUTPUTS),
-    **dict.fromkeys(("tree_all_reduce", "tree_broadcast", "mesh_all_gather", "mesh_gather"), OUTPUTS),
+    **dict.fromkeys(
+        ("tree_all_reduce", "tree_broadcast", "mesh_all_gather", "mesh_gather"), OUTPUTS
+    ),
     # In place it would exchange with peers' inputs; with the outputs staged no rank works in place.
     "mesh_all_to_all": OUTPUTS,
     **dict.fromkeys(("mesh_two_shot_all_reduce", "mesh_broadcast", "mesh_reduce"), BOTH),
@@ -507,11 +543,15 @@ def views_of(
     address each other's memory.
     """
     views: NDArray[Any] = np.zeros(len(layout), abi.RANK_VIEW)
-    touched = [name for name, is_so in (("input", access.inputs), ("output", access.outputs)) if is_so]
+    touched = [
+        name for name, is_so in (("input", access.inputs), ("output", access.outputs)) if is_so
+    ]
     for rank, one in enumerate(layout):
         at, view = places[rank], views[rank]
         view["input"] = (at.image if at.image and access.inputs else at.buffers) + one.input_offset
-        view["output"] = (at.image if at.image and access.outputs else at.buffers) + one.output_offset
+        view["output"] = (
+            at.image if at.image and access.outputs else at.buffers
+        ) + one.output_offset
         for name, address in at.work.items():
             view[name] = address
         if written_by_peers is not None and rank not in here:
@@ -548,7 +588,9 @@ def host_areas(areas: WorkAreas) -> WorkAreas:
     return replace(
         areas,
         channels=areas.channels if asked.channels else min(areas.channels, MOST_HOST_CHANNELS),
-        slot_bytes=areas.slot_bytes if asked.slot_bytes else min(areas.slot_bytes, MOST_HOST_SLOT_BYTES),
+        slot_bytes=areas.slot_bytes
+        if asked.slot_bytes
+        else min(areas.slot_bytes, MOST_HOST_SLOT_BYTES),
     )
 
 
@@ -564,7 +606,9 @@ class Communicator:
 
     def __post_init__(self) -> None:
         on_host = WRITTEN_BY_PEERS if self.on_host else ()
-        self.own = allocation(self.areas, [name for name in self.areas.sizes() if name not in on_host])
+        self.own = allocation(
+            self.areas, [name for name in self.areas.sizes() if name not in on_host]
+        )
         self.shared = allocation(self.areas, on_host)
         try:
             for context in self.contexts:
@@ -593,7 +637,9 @@ class Communicator:
         """
         device = base or self.device[rank]
         found = {name: device + offset for name, offset in self.own.offsets.items()}
-        found.update({name: self.pinned[rank] + offset for name, offset in self.shared.offsets.items()})
+        found.update(
+            {name: self.pinned[rank] + offset for name, offset in self.shared.offsets.items()}
+        )
         return found
 
     def errors(self) -> list[abi.GivenUp]:

@@ -152,7 +152,9 @@ class CudaRanks(SingleProcessEndpoint):
     def refusal(self) -> str | None:
         """Reason why the devices cannot run the case, None where they can."""
         devices = [context.facts.number for context in self.contexts]
-        return self.contexts[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
+        return (
+            self.contexts[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
+        )
 
     @property
     def fallen_back(self) -> bool:
@@ -206,10 +208,13 @@ class CudaRanks(SingleProcessEndpoint):
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
             kernels = [
-                context.kernel(choice.entry, case.dtype, op, blocks.lanes) for context in self.contexts
+                context.kernel(choice.entry, case.dtype, op, blocks.lanes)
+                for context in self.contexts
             ]
             pairs = zip(self.contexts, kernels, strict=True)
-            return kernels, min(context.channels(kernel, blocks.channels) for context, kernel in pairs)
+            return kernels, min(
+                context.channels(kernel, blocks.channels) for context, kernel in pairs
+            )
 
         kernels, room = self.together(kernels_and_room)
         self.channels = self.least(room)
@@ -289,7 +294,9 @@ class CudaRanks(SingleProcessEndpoint):
         said = f"device time (events); launch and wait take the host {host}"
         if self.fallen_back:
             said += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
-        return f"{said}; {without_blocking_kernel(self._not_blocked)}" if self._not_blocked else said
+        return (
+            f"{said}; {without_blocking_kernel(self._not_blocked)}" if self._not_blocked else said
+        )
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
@@ -426,7 +433,10 @@ class CudaRanks(SingleProcessEndpoint):
         super().begin_sample(sample)
         if sample == FIRST_OF_WARM_UP:
             # Devices at rest lower their clocks; state and clocks are read while they work.
-            steps = [*(one.keep_busy for one in self.contexts), *(one.synchronize for one in self.contexts)]
+            steps = [
+                *(one.keep_busy for one in self.contexts),
+                *(one.synchronize for one in self.contexts),
+            ]
             self.devices.before(lambda: do_all(steps))
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
@@ -443,7 +453,12 @@ class CudaRanks(SingleProcessEndpoint):
         largest = max(one.output_bytes for one in self._layout)
         memory: Array = np.empty(largest, np.uint8)
         for context, rank, at, one in self._places():
-            yield rank, DeviceOutput(context, at + one.output_offset, memory[: one.output_bytes].view(dtype))
+            yield (
+                rank,
+                DeviceOutput(
+                    context, at + one.output_offset, memory[: one.output_bytes].view(dtype)
+                ),
+            )
 
 
 def ring_orders(contexts: Sequence[DeviceContext]) -> tuple[tuple[int, ...], ...]:

@@ -116,7 +116,9 @@ class IpcEndpoint(CudaRanks):
         context = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
         # All ranks must lay out memory alike, so the smallest device counts for all.
         processors = min(cuda.facts(one).processors for one in range(len(shares)))
-        no_access = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
+        no_access = cuda.pair_without_access(
+            range(len(shares))
+        )  # every rank comes to the same answer
         super().__init__(control, [context], shares, processors, LIMIT_SECONDS, no_access)
         self._shared_words = (board.blocking, rank)
 
@@ -251,7 +253,9 @@ class IpcEndpoint(CudaRanks):
             raise failed
         for rank, (verdict, text) in enumerate(notes):
             if verdict != FINE:
-                raise RAISED.get(verdict, CcbenchError)(f"rank {rank}: {text.decode(errors='ignore')}")
+                raise RAISED.get(verdict, CcbenchError)(
+                    f"rank {rank}: {text.decode(errors='ignore')}"
+                )
         return value, [text for _, text in notes]
 
     def _numbers(self, mine: int) -> list[int]:

@@ -241,7 +241,11 @@ def open_cuda(own_kernels: bool = True) -> Cuda:
 def with_cure(error: Exception) -> str:
     """Words of an error that CUDA starts with; with the cure of the usual first one on HGX machines."""
     not_ready = getattr(error, "status", None) == SYSTEM_NOT_READY
-    return f"{error}; the NVLink fabric is not ready: {RESTART_FABRIC_MANAGER}" if not_ready else str(error)
+    return (
+        f"{error}; the NVLink fabric is not ready: {RESTART_FABRIC_MANAGER}"
+        if not_ready
+        else str(error)
+    )
 
 
 @contextmanager
@@ -264,7 +268,9 @@ def device_uuid(device: int) -> str:
     handle, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
     try:
         library = ctypes.CDLL("libcuda.so.1")
-        failed = library.cuDeviceGet(ctypes.byref(handle), device) or library.cuDeviceGetUuid_v2(uuid, handle)
+        failed = library.cuDeviceGet(ctypes.byref(handle), device) or library.cuDeviceGetUuid_v2(
+            uuid, handle
+        )
     except (OSError, AttributeError):  # no driver, or one before CUDA 11.4
         return ""
     return "" if failed else str(UUID(bytes=uuid.raw))
@@ -277,5 +283,7 @@ def device_count(cuda: Cuda) -> int:
     except Exception as error:
         raise BackendUnavailable(f"CUDA does not start: {with_cure(error)}") from None
     if count == 0:
-        raise BackendUnavailable("the driver shows no GPU to this process; look at CUDA_VISIBLE_DEVICES")
+        raise BackendUnavailable(
+            "the driver shows no GPU to this process; look at CUDA_VISIBLE_DEVICES"
+        )
     return count

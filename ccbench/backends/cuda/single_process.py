@@ -59,7 +59,9 @@ class CudaEndpoint(CudaRanks):
             cuda.enable_peers(used)
         self._cuda = cuda
         self._shares = shares
-        contexts = [DeviceContext(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
+        contexts = [
+            DeviceContext(cuda, cuda.facts(device), share) for device, share in enumerate(shares)
+        ]
         processors = min(one.facts.processors for one in contexts)
         super().__init__(control, contexts, shares, processors, limit_seconds, no_access)
         self._grouping = ""
@@ -190,13 +192,17 @@ class CudaEndpoint(CudaRanks):
         """As before; note what each group took."""
         seconds = super().between_events(times, mode, kernel)
         for number, one in enumerate(self._active):
-            self._seconds_of_groups[number] += max(context.elapsed_seconds() for context in one.contexts)
+            self._seconds_of_groups[number] += max(
+                context.elapsed_seconds() for context in one.contexts
+            )
         return seconds
 
     def device_seconds(self) -> float:
         """As before; keep what each group took in the sample."""
         if self._sample >= 0:
-            self._samples[self._sample] = tuple(one / self._times for one in self._seconds_of_groups)
+            self._samples[self._sample] = tuple(
+                one / self._times for one in self._seconds_of_groups
+            )
         return super().device_seconds()
 
     @property
@@ -211,7 +217,9 @@ class CudaEndpoint(CudaRanks):
         return replace(
             super().facts(),
             channels_used=min(one.channels for one in self._here),
-            parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active) if several else (),
+            parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active)
+            if several
+            else (),
             group_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
         )
 

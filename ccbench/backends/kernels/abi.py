@@ -39,21 +39,37 @@ ARGUMENTS = np.dtype(
     [
         *((name, "u8") for name in ("views", "plan", "program", "limit_nanoseconds")),
         *((name, "i8") for name in ("count", "slot_bytes", "packets_bytes", "staging_bytes")),
-        *((name, "i4") for name in ("ranks", "first_rank", "ranks_here", "channels", "root", "type", "op")),
-        *((name, "i4") for name in ("slots", "plan_words", "program_words", "iterations", "free_0")),
+        *(
+            (name, "i4")
+            for name in ("ranks", "first_rank", "ranks_here", "channels", "root", "type", "op")
+        ),
+        *(
+            (name, "i4")
+            for name in ("slots", "plan_words", "program_words", "iterations", "free_0")
+        ),
     ],
     align=True,
 )
 """Passed by value to every kernel: an array of one element. Addresses: as the executing device sees them."""
 
 RANK_VIEW = np.dtype(
-    [(name, "u8") for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")],
+    [
+        (name, "u8")
+        for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
+    ],
     align=True,
 )
 """One rank's memory; ``Arguments.views`` is an array of these by rank, in the executing device's memory."""
 
 ERROR_WORD = np.dtype(
-    [("code", "i4"), ("rank", "i4"), ("peer", "i4"), ("channel", "i4"), ("goal", "u8"), ("seen", "u8")],
+    [
+        ("code", "i4"),
+        ("rank", "i4"),
+        ("peer", "i4"),
+        ("channel", "i4"),
+        ("goal", "u8"),
+        ("seen", "u8"),
+    ],
     align=True,
 )
 """Why a wait was given up; one per (rank, channel), all zero where none was."""
@@ -96,7 +112,9 @@ class GivenUp:
 
     def __str__(self) -> str:
         if self.code == BAD_PLAN:
-            return f"rank {self.rank}, channel {self.channel}: the plan does not fit rank {self.peer}"
+            return (
+                f"rank {self.rank}, channel {self.channel}: the plan does not fit rank {self.peer}"
+            )
         what = WAITED_FOR.get(self.code, "rank {peer} (unknown code)")
         waited = what.format(peer=self.peer, goal=self.goal, seen=self.seen)
         return f"rank {self.rank}, channel {self.channel}: waited too long for {waited}"

@@ -129,7 +129,9 @@ def found_compiler(variable: str, name: str) -> tuple[str, str] | None:
     if path is None:
         return None
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
     return path, said.partition("\n")[0]
@@ -154,7 +156,9 @@ def compile_to(target: Path, path: str, words: Sequence[str], place: Path) -> No
     )
     if done.returncode != 0:
         # Warnings come first in a compiler's output, and help nobody here.
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        lines = [
+            line for line in done.stderr.splitlines() if "error" in line
+        ] or done.stderr.splitlines()
         reason = lines[0] if lines else "it gave no reason"
         raise UsageError(f"{place / words[-1]}: {Path(path).name} failed: {reason}")
 
@@ -220,7 +224,9 @@ def _built(build: Build, folder: Path) -> Path:
             words += ["-c", str(source.relative_to(build.sources))]
             kept(file, partial(compile_to, path=compiler()[0], words=words, place=place))
         how = ["-fsanitize=thread"] if build.sanitize else ["-shared"]
-        compile_to(target, compiler()[0], [*how, *(str(file) for file in objects), "-lpthread"], folder)
+        compile_to(
+            target, compiler()[0], [*how, *(str(file) for file in objects), "-lpthread"], folder
+        )
 
     return kept(folder / name, link)
 
@@ -244,7 +250,10 @@ def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, 
     files = sorted([*build.sources.glob("*.cuh"), *build.sources.glob("host/*.h")])
     headers = digest(*[part for file in files for part in (file.name, file.read_bytes())])
     names = (*ENGINE_FILES, "main.cpp") if build.sanitize else ENGINE_FILES
-    sources = [*(build.sources / "host" / name for name in names), build.sources / build.kernel_file]
+    sources = [
+        *(build.sources / "host" / name for name in names),
+        build.sources / build.kernel_file,
+    ]
     found = {}
     for source in sources:
         options = _options(build, source)
@@ -289,7 +298,10 @@ class Nvrtc:
     def architectures(self) -> tuple[int, ...]:
         """Architectures that it compiles for, such as 90 for compute capability 9.0, ascending."""
         count = ctypes.c_int()
-        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
+        self._check(
+            self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)),
+            "nvrtcGetNumSupportedArchs",
+        )
         numbers = (ctypes.c_int * count.value)()
         self._check(self._library.nvrtcGetSupportedArchs(numbers), "nvrtcGetSupportedArchs")
         return tuple(sorted(numbers))
@@ -330,7 +342,9 @@ class Nvrtc:
                 handle, ctypes.c_int(len(given)), (ctypes.c_char_p * len(given))(*given)
             )
             if result != 0:
-                log = self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+                log = (
+                    self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+                )
                 (architecture,) = re.findall(r"-arch=(\w+)", " ".join(options))
                 raise CompilationFailed(f"NVRTC {self.version}, {architecture}: {first_error(log)}")
             return self._text(handle, what)
@@ -388,7 +402,9 @@ def nvrtc(capability: int = 0, cupy: int = 0, driver: int = 0) -> Nvrtc:
             refused = refused or error
             continue
         return found
-    raise refused or MissingDependency(f"NVRTC, which compiles kernels, is not installed; {cuda_install()}")
+    raise refused or MissingDependency(
+        f"NVRTC, which compiles kernels, is not installed; {cuda_install()}"
+    )
 
 
 def candidates() -> list[str]:
@@ -396,7 +412,10 @@ def candidates() -> list[str]:
     wheels = [Path(folder) / path for path in _WHEEL_PATHS for folder in sys.path if folder]
     toolkits = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
     installed = [Path(folder) / "lib64" / "libnvrtc.so" for folder in toolkits if folder]
-    return [*(str(path.resolve()) for path in (*wheels, *installed) if path.is_file()), *_LIBRARY_NAMES]
+    return [
+        *(str(path.resolve()) for path in (*wheels, *installed) if path.is_file()),
+        *_LIBRARY_NAMES,
+    ]
 
 
 def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
@@ -430,6 +449,8 @@ def compile_program(program: Program, architecture: int, compiler: Nvrtc | None 
         if found is not None:
             return found
     cubin = compiler.compile(program, architecture)
-    with suppress(OSError, UsageError):  # a folder that cannot be used costs only the time to compile again
+    with suppress(
+        OSError, UsageError
+    ):  # a folder that cannot be used costs only the time to compile again
         kept(private_folder("cubins") / name, lambda path: path.write_bytes(cubin))
     return cubin

@@ -87,7 +87,9 @@ class HostMemory:
         """Offset of new memory, ``misalignment`` bytes behind a multiple of 128, never 0."""
         begin = -(-self.used // LINE_BYTES) * LINE_BYTES + misalignment
         if begin + size_bytes > len(self.arena):
-            raise ValueError(f"the arena of {len(self.arena)} bytes is full; ask for more spare_bytes")
+            raise ValueError(
+                f"the arena of {len(self.arena)} bytes is full; ask for more spare_bytes"
+            )
         self.used = begin + size_bytes
         return begin
 
@@ -147,7 +149,8 @@ RECORD = np.dtype(
     [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")], align=True
 )
 OPTIONS = np.dtype(
-    [("seed", "u8"), ("engine", "i4"), ("lanes", "i4"), ("resident", "i4"), ("free_0", "i4")], align=True
+    [("seed", "u8"), ("engine", "i4"), ("lanes", "i4"), ("resident", "i4"), ("free_0", "i4")],
+    align=True,
 )
 
 ENGINES = {"fibers": 0, "threads": 1}
@@ -212,7 +215,9 @@ class HostCall:
 class HostWorld(HostMemory):
     """Some ranks' memory, zeroed once, and the launches on it."""
 
-    def run(self, build: Build, calls: Sequence[HostCall], options: HostOptions | None = None) -> None:
+    def run(
+        self, build: Build, calls: Sequence[HostCall], options: HostOptions | None = None
+    ) -> None:
         """Launch ``calls``, one after another on every device, and wait for all.
 
         Calls of different communicators are on devices of their own, so that they run at once.
@@ -232,7 +237,9 @@ class HostWorld(HostMemory):
         if given_up:
             raise KernelFailed("; ".join(map(str, given_up)))
 
-    def records(self, calls: Sequence[HostCall], options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+    def records(
+        self, calls: Sequence[HostCall], options: HostOptions, fixups: list[int]
+    ) -> NDArray[Any]:
         """Records of all launches; fixups: gets the offsets of words that are to become addresses."""
         groups = dict.fromkeys(id(self._of(call)) for call in calls)
         places = {group: place for place, group in enumerate(groups)}
@@ -266,7 +273,9 @@ class HostWorld(HostMemory):
         # Offsets become addresses only where the launch runs, and only for as long as it does.
         fixups.extend(at + 8 * int(index) for index in np.flatnonzero(views.view(np.uint64)))
         channels = self.channels if call.channels is None else call.channels
-        if not 1 <= channels <= self.channels or (call.plan is not None and len(call.plan) < channels):
+        if not 1 <= channels <= self.channels or (
+            call.plan is not None and len(call.plan) < channels
+        ):
             raise ValueError(
                 f"{call.entry}: {channels} channels, but this world has {self.channels} and the plan is for "
                 f"{'any number' if call.plan is None else len(call.plan)}; use no more than both have"

@@ -101,7 +101,9 @@ class Tuning:
     def __str__(self) -> str:
         """``channels=8, slot_bytes=64 KiB``; empty where nothing is set."""
         given = {one.name: getattr(self, one.name) for one in fields(self)}
-        shown = {name: format_size(value) if "bytes" in name else value for name, value in given.items()}
+        shown = {
+            name: format_size(value) if "bytes" in name else value for name, value in given.items()
+        }
         return ", ".join(f"{name}={shown[name]}" for name, value in given.items() if value)
 
 
@@ -160,7 +162,9 @@ class WorkAreas:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each area, by the names of ``abi.RANK_VIEW``."""
-        connections = self.channels * self.ranks  # every peer has flags and slots of its own on every channel
+        connections = (
+            self.channels * self.ranks
+        )  # every peer has flags and slots of its own on every channel
         return {
             "flags": connections * abi.FLAG_KINDS * abi.FLAG_STRIDE_WORDS * 8,
             "state": connections * abi.STATE_KINDS * 8,
@@ -218,7 +222,9 @@ def rank_buffers(case: Case, rank: int) -> RankBuffers:
     bytes_in, bytes_out = case.input_count(rank) * size, case.output_count(rank) * size
     if not case.in_place:
         begin = rounded_up(bytes_in, ALIGNMENT_BYTES)
-        return RankBuffers(0, bytes_in, begin, bytes_out, rounded_up(begin + bytes_out, ALIGNMENT_BYTES))
+        return RankBuffers(
+            0, bytes_in, begin, bytes_out, rounded_up(begin + bytes_out, ALIGNMENT_BYTES)
+        )
     # In place the collective's own slots say where in the longer buffer the shorter one lies.
     inputs = row.inputs(rank, case.ranks, case.ranks, root)
     outputs = row.outputs(rank, case.ranks, case.ranks, root)

@@ -29,7 +29,15 @@ from numpy.typing import NDArray
 
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules.placement import Layout, Place, Placement, Space, Value, Versions, versions_of
+from ccbench.schedules.placement import (
+    Layout,
+    Place,
+    Placement,
+    Space,
+    Value,
+    Versions,
+    versions_of,
+)
 from ccbench.schedules.schedule import Schedule
 
 FORMAT = 1
@@ -227,7 +235,12 @@ class _RankCompiler:
                     received.setdefault((value.step, group), []).append(value)
         sent: dict[Key, list[Message]] = {}
         arriving: dict[Key, list[Message]] = {}
-        own = [one for ends, some in self._traffic.connections.items() if self._rank in ends for one in some]
+        own = [
+            one
+            for ends, some in self._traffic.connections.items()
+            if self._rank in ends
+            for one in some
+        ]
         for message in sorted(own):
             if message.source == self._rank:
                 sent.setdefault((message.step, message.group), []).append(message)
@@ -322,7 +335,9 @@ class _RankCompiler:
             # an earlier unit: see the module's comment.
             ordinal = self._traffic.ordinal[message]
             connection = self._traffic.connections[message.source, message.target]
-            earlier = ordinal < 2 or (connection[ordinal - 2].step, connection[ordinal - 2].group) < key
+            earlier = (
+                ordinal < 2 or (connection[ordinal - 2].step, connection[ordinal - 2].group) < key
+            )
             if ordinal != self._next_ordinal.get(message.target, 0) or not earlier:
                 continue
             larger = self._receiving(receives, (*unit.sends, message), values)
@@ -368,7 +383,9 @@ def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram]
 
 def first_piece(layout: Layout, rank: int, space: Space) -> int:
     """The piece that the rank's buffer begins with when it lies in place, -1 where there is no buffer."""
-    places: list[Place] = layout.input_places(rank) if space is Space.INPUT else layout.output_places(rank)
+    places: list[Place] = (
+        layout.input_places(rank) if space is Space.INPUT else layout.output_places(rank)
+    )
     return places[0].offset if places else -1
 
 
@@ -435,10 +452,21 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
         for peer in range(ranks):
             rows[rank, ROW_WORDS + peer] = len(traffic.connections.get((rank, peer), ()))
             rows[rank, ROW_WORDS + ranks + peer] = len(traffic.connections.get((peer, rank), ()))
-    work_places, work_in_place = (max(one.work_places for one in some) for some in (programs, in_place))
+    work_places, work_in_place = (
+        max(one.work_places for one in some) for some in (programs, in_place)
+    )
     if row.rooted:
         work_places = work_in_place = max(work_places, work_in_place)
     shape = int(row.blocked) | int(row.moves_data) << 1
-    header = [FORMAT, ranks, schedule.pieces, shape, traffic.longest, work_places, row_words, work_in_place]
+    header = [
+        FORMAT,
+        ranks,
+        schedule.pieces,
+        shape,
+        traffic.longest,
+        work_places,
+        row_words,
+        work_in_place,
+    ]
     found = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
     return found.astype(np.int32)

@@ -64,7 +64,10 @@ def channel_tree(order: Sequence[int], channel: int, root: int | None = None) ->
     # A rank that is inner in one tree is a leaf in the other: together two channels load all links alike.
     if channel % 2 == 1 and len(others) > 1:
         edges = complement(edges, len(others), 0)
-    parents = {others[child]: others[parent] for child, parent in zip(edges.child, edges.parent, strict=True)}
+    parents = {
+        others[child]: others[parent]
+        for child, parent in zip(edges.child, edges.parent, strict=True)
+    }
     if root is not None:
         parents |= {rank: root for rank in others if rank not in parents}
     places = {rank: place for place, rank in enumerate(order)}
@@ -87,7 +90,9 @@ def channel_trees(
     """
     # A tree and its complement are a pair over one order; the next pair takes the next order.
     known = orders or [range(ranks)]
-    return [channel_tree(known[channel // 2 % len(known)], channel, root) for channel in range(channels)]
+    return [
+        channel_tree(known[channel // 2 % len(known)], channel, root) for channel in range(channels)
+    ]
 
 
 def tree_plan(trees: Sequence[Tree]) -> NDArray[np.int32]:
@@ -101,7 +106,9 @@ def tree_plan(trees: Sequence[Tree]) -> NDArray[np.int32]:
         pairs = [(*tree.children[rank], NOBODY, NOBODY)[:2] for rank in ranks]
         # What a rank sends up passes every level twice before it is back.
         lags = [2 * tree.depth(rank) for rank in ranks]
-        rows.append([*tree.parents, *(pair[0] for pair in pairs), *(pair[1] for pair in pairs), *lags])
+        rows.append(
+            [*tree.parents, *(pair[0] for pair in pairs), *(pair[1] for pair in pairs), *lags]
+        )
     return np.array(rows, np.int32)
 
 
@@ -126,7 +133,9 @@ def ring_plan(orders: Sequence[Sequence[int]]) -> Plan:
     return np.concatenate([order_of, np.argsort(order_of, axis=1).astype(np.int32)], axis=1)
 
 
-def channel_orders(ranks: int, channels: int, orders: Sequence[Sequence[int]] = ()) -> list[list[int]]:
+def channel_orders(
+    ranks: int, channels: int, orders: Sequence[Sequence[int]] = ()
+) -> list[list[int]]:
     """One ring for each channel: ``orders`` in turn; none: 0, 1, 2 ... on even channels, backwards on odd."""
     known = orders or (range(ranks), range(ranks)[::-1])
     return [list(known[channel % len(known)]) for channel in range(channels)]
@@ -148,7 +157,9 @@ def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[i
         return ()
     rank_of = {name: rank for rank, name in enumerate(devices)}
     return tuple(
-        tuple(rank_of[name] for name in ring.order) for ring in found.rings for _ in range(ring.lanes)
+        tuple(rank_of[name] for name in ring.order)
+        for ring in found.rings
+        for _ in range(ring.lanes)
     )
 
 
@@ -323,7 +334,9 @@ def choose(case: Case) -> KernelChoice:
         row = algorithm_row(case.collective, name)
         if parameter is not None and not row.parameter:
             raise UsageError(f"{algorithm}: {name} has no parameter; write '{head}:{name}'")
-        asked = row.default_parameter(case.ranks, case.size_bytes) if parameter is None else parameter
+        asked = (
+            row.default_parameter(case.ranks, case.size_bytes) if parameter is None else parameter
+        )
         reason = row.unsupported(case.ranks, asked)
         if reason:
             raise UsageError(f"{algorithm}: {reason}")
@@ -334,7 +347,9 @@ def choose(case: Case) -> KernelChoice:
             + (f"there are {', '.join(known)}" if known else "there is none for this collective")
         )
     wanted = (algorithm, case.collective)
-    return KernelChoice(next(one for one in entries().values() if split_name(one.name) == wanted), algorithm)
+    return KernelChoice(
+        next(one for one in entries().values() if split_name(one.name) == wanted), algorithm
+    )
 
 
 def unsupported(case: Case) -> str | None:
@@ -348,7 +363,5 @@ def unsupported(case: Case) -> str | None:
     if case.nodes != 1:
         return f"{case.nodes} nodes: these kernels write into each other's memory, on one node"
     if row.reduces and case.op in ("sum", "avg") and case.ranks > EXACT_LIMIT[case.dtype]:
-        return (
-            f"{case.op} over {case.ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"
-        )
+        return f"{case.op} over {case.ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"
     return None

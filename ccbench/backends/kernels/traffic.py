@@ -83,7 +83,9 @@ def traffic_of(algorithm: str, collective_name: str, ranks: int, size_bytes: int
             return Traffic(others * size_bytes, size_bytes, 0)
         case "mesh_two_shot":
             return Traffic(2 * others * size_bytes // ranks, size_bytes, 0)
-        case "mesh" if collective_name == "broadcast":  # from the root to everybody's piece, and on to all
+        case "mesh" if (
+            collective_name == "broadcast"
+        ):  # from the root to everybody's piece, and on to all
             return Traffic(2 * others * size_bytes // ranks, size_bytes, 0)
     return Traffic(size_bytes, size_bytes, 0)
 
@@ -103,7 +105,9 @@ def blocks_for(traffic: Traffic, most: int) -> Blocks:
 def expected_seconds(algorithm: str, collective_name: str, ranks: int, size_bytes: int) -> float:
     """About how long packets, or a mesh between barriers, take on Hopper behind NVSwitches."""
     traffic = traffic_of(algorithm, collective_name, ranks, size_bytes)
-    of_block = SUMMED_BYTES_PER_SECOND if collective_name == "all_reduce" else MOVED_BYTES_PER_SECOND
+    of_block = (
+        SUMMED_BYTES_PER_SECOND if collective_name == "all_reduce" else MOVED_BYTES_PER_SECOND
+    )
     rate = min(blocks_for(traffic, MOST_CHANNELS).channels * of_block, BYTES_PER_SECOND)
     if traffic.rounds:
         base = PACKETS_SECONDS + ROUND_SECONDS * (traffic.rounds - 1)

@@ -96,7 +96,10 @@ class MpiBackend(Backend):
 
     def team_settings(self, case: Case) -> Environment:
         """Return what lets the library take addresses of GPUs, and what forces an algorithm."""
-        from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings  # which loads what GPUs need
+        from ccbench.backends.mpi.device import (
+            MEMORY_VARIABLE,
+            device_settings,
+        )  # which loads what GPUs need
 
         library = _installed_with(self.variant_settings(case.started_with))
         if isinstance(library, str):

@@ -35,7 +35,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.kernels.building import compile_to, digest, found_compiler, kept, private_folder
+from ccbench.backends.kernels.building import (
+    compile_to,
+    digest,
+    found_compiler,
+    kept,
+    private_folder,
+)
 from ccbench.backends.mpi.library import NAMES, OPEN_MPI, Library
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
@@ -82,7 +88,10 @@ def refusal(case: Case, library: Library) -> str | None:
     # Elements of the largest buffer: of uneven blocks one may hold nearly all.
     largest = case.count * max(1, case.ranks)
     if case.collective == UNEVEN:
-        members, unit = range(case.group_ranks), 1 if case.dtype in TYPES else item_bytes(case.dtype)
+        members, unit = (
+            range(case.group_ranks),
+            1 if case.dtype in TYPES else item_bytes(case.dtype),
+        )
         largest = unit * max(max(case.input_count(one), case.output_count(one)) for one in members)
     if largest > LARGEST_COUNT and not library.large_counts:
         return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"
@@ -141,15 +150,21 @@ def functions_of(
         return (Function("send", (piece(source), 1, TAG)),)
     if one_way:
         return (Function("recv", (piece(target), 0, TAG)),)
-    if case.collective == "send_recv":  # to the right neighbour from the left one, as nccl-tests' sendrecv
+    if (
+        case.collective == "send_recv"
+    ):  # to the right neighbour from the left one, as nccl-tests' sendrecv
         receive = Function("recv", (piece(target), (rank - 1) % ranks, TAG))
         return receive, Function("send", (piece(source), (rank + 1) % ranks, TAG))
     row, root = collective(case.collective), max(case.root, 0)
     at_root = rank == root
     operation = (getattr(mpi, OPS[case.op]),) if row.reduces else ()
     rooted = (root,) if row.rooted else ()
-    send: Any = piece(source, ranks if case.collective in ("all_to_all", "scatter", "reduce_scatter") else 1)
-    receive_: Any = piece(target, ranks if case.collective in ("all_gather", "all_to_all", "gather") else 1)
+    send: Any = piece(
+        source, ranks if case.collective in ("all_to_all", "scatter", "reduce_scatter") else 1
+    )
+    receive_: Any = piece(
+        target, ranks if case.collective in ("all_gather", "all_to_all", "gather") else 1
+    )
     if case.collective == UNEVEN:
         elements = sent_elements(case.traffic, case.count, ranks)
         send, receive_ = uneven(source, elements[rank]), uneven(target, elements[:, rank])
@@ -211,7 +226,9 @@ class Call:
         self._begun: list[Callable[[], Any]] = []
         self.launch: Callable[[], object] = self._begin_and_wait
         if mode == PERSISTENT:
-            self.requests = [self._bound(f"{one.name.capitalize()}_init", one)() for one in self.functions]
+            self.requests = [
+                self._bound(f"{one.name.capitalize()}_init", one)() for one in self.functions
+            ]
         elif mode == NONBLOCKING:
             self._begun = [self._bound(f"I{one.name}", one) for one in self.functions]
         else:
@@ -294,7 +311,9 @@ class ConcurrentCalls:
             number = self._wait_any(requests)
             # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
             known = number >= 0
-            for lane, one in [lanes[number]] if known else [one for one in self._calls if left[one[0]]]:
+            for lane, one in (
+                [lanes[number]] if known else [one for one in self._calls if left[one[0]]]
+            ):
                 left[lane] = left[lane] - 1 if known else 0
                 if not left[lane]:
                     one.end()
@@ -361,9 +380,14 @@ class Steps:
         if self.call.mode == PERSISTENT:
             return [Step("MPI_Startall" if several else "MPI_Start", (*count, self.requests)), wait]
         if self.call.mode == NONBLOCKING:
-            places = range(self.requests, self.requests + 2 * self.request_bytes, self.request_bytes)
+            places = range(
+                self.requests, self.requests + 2 * self.request_bytes, self.request_bytes
+            )
             begun = zip(functions, places, strict=False)
-            return [*(Step(f"MPI_I{one.name}", (*self._words(one), place)) for one, place in begun), wait]
+            return [
+                *(Step(f"MPI_I{one.name}", (*self._words(one), place)) for one, place in begun),
+                wait,
+            ]
         whole = in_one(functions)
         # Calls for data from one rank alone end with a status; collectives have none.
         status = (self.status,) if whole.name in ("recv", "sendrecv") else ()
@@ -434,7 +458,9 @@ class CLoop:
 
     def __init__(self, mpi: Any) -> None:
         if platform.machine() not in MACHINES or sys.platform == "win32":
-            raise BackendUnavailable(f"nothing is known of calls on {sys.platform} {platform.machine()}")
+            raise BackendUnavailable(
+                f"nothing is known of calls on {sys.platform} {platform.machine()}"
+            )
         self._mpi = mpi
         self._places = (ctypes.CDLL(None), ctypes.CDLL(mpi.__file__))
         self._own = ctypes.CDLL(str(built_loop()))
@@ -449,7 +475,9 @@ class CLoop:
             raise BackendUnavailable("MPI_Get_library_version fails when it is called from C")
         said = text.value.decode(errors="replace").rstrip("\0")
         if said != mpi.Get_library_version().rstrip("\0"):
-            raise BackendUnavailable(f"the MPI of this process is another one than mpi4py's: {said[:60]!r}")
+            raise BackendUnavailable(
+                f"the MPI of this process is another one than mpi4py's: {said[:60]!r}"
+            )
 
     def _function(self, name: str) -> Any:
         for place in self._places:

@@ -64,7 +64,9 @@ _SWITCHES = {
 
 def device_settings(name: str) -> tuple[tuple[str, str], ...]:
     """Return the variables that a library called ``name`` must be started with; () where it needs none."""
-    return tuple((variable, "1") for maker, (variable, _) in _SWITCHES.items() if name.startswith(maker))
+    return tuple(
+        (variable, "1") for maker, (variable, _) in _SWITCHES.items() if name.startswith(maker)
+    )
 
 
 def why_not_cuda_aware(mpi: Any, variables: Mapping[str, str]) -> str | None:

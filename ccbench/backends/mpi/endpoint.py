@@ -34,12 +34,21 @@ from ccbench.backends.mpi.calls import (
 )
 from ccbench.backends.mpi.device import device_of_rank, why_not_cuda_aware
 from ccbench.backends.mpi.library import MPICH, initialise, library_name, loaded_mpi, vendor
-from ccbench.backends.rank_endpoint import CONCURRENT, OWN, HostMemory, RankBuffers, RankEndpoint, Setup
+from ccbench.backends.rank_endpoint import (
+    CONCURRENT,
+    OWN,
+    HostMemory,
+    RankBuffers,
+    RankEndpoint,
+    Setup,
+)
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 
-LOOKED_AFTER = "the collective is begun without blocking, and MPI_Testall called between repetitions"
+LOOKED_AFTER = (
+    "the collective is begun without blocking, and MPI_Testall called between repetitions"
+)
 AT_ONCE = "both collectives are begun without blocking, then waited for by MPI_Waitany"
 NOT_IN_C = "this call does not go into a loop in C"
 
@@ -173,10 +182,14 @@ class MpiEndpoint(RankEndpoint):
             return self.set_up(self._setup_of(self.own))
         if self.case.mode != OVERLAP and not self.other:
             self._bound = self._call_of(self.own, self.case.mode)
-            on_host = self.memory is self._host_memory  # a device's copy is no step of the loop in C
+            on_host = (
+                self.memory is self._host_memory
+            )  # a device's copy is no step of the loop in C
             if not isinstance(self._c, str) and (on_host or not self._bound.copies):
                 self._loop = self._c.launch(steps_of(self._bound))
-            self._in_python = "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
+            self._in_python = (
+                "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
+            )
             return self._bound.launch
         calls = [self._call_of(one, NONBLOCKING) if one.part else None for one in self._lanes]
         if self.other:
@@ -193,7 +206,9 @@ class MpiEndpoint(RankEndpoint):
         communicator = self._communicators.of(lane.case.members, lane.number)
         buffers = lane.source, lane.target
         try:
-            return Call(self._mpi, communicator, lane.part.case, buffers, mode, one_way, self.memory.copy)
+            return Call(
+                self._mpi, communicator, lane.part.case, buffers, mode, one_way, self.memory.copy
+            )
         except NotImplementedError:  # the header is of a newer standard than the library
             raise CannotRun(f"{self.version} has no {mode} {lane.case.collective}") from None
 
@@ -260,7 +275,9 @@ class MpiEndpoint(RankEndpoint):
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
         self._free_call()
         self._in_python = ""
-        memory: HostMemory | None = self._device_memory if case.memory == DEVICE_MEMORY else self._host_memory
+        memory: HostMemory | None = (
+            self._device_memory if case.memory == DEVICE_MEMORY else self._host_memory
+        )
         if memory is None:
             raise CannotRun("memory: device was not asked for when these ranks were started")
         self.memory = memory
@@ -318,5 +335,7 @@ class MpiEndpoint(RankEndpoint):
         """Return every rank's array, by rank."""
         self._count()
         told = np.empty((self.ranks, len(mine)))
-        self._world.Allgather([mine, len(mine), self._mpi.DOUBLE], [told, len(mine), self._mpi.DOUBLE])
+        self._world.Allgather(
+            [mine, len(mine), self._mpi.DOUBLE], [told, len(mine), self._mpi.DOUBLE]
+        )
         return told

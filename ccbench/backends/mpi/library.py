@@ -173,9 +173,15 @@ def _answer(command: list[str], environment: Mapping[str, str] = os.environ) -> 
     """Return what a tool prints; '' where it cannot be run, or does not end."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False,
-            env=environment, stdin=subprocess.DEVNULL, errors="replace",
-        )  # fmt: skip
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            errors="replace",
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
@@ -192,7 +198,9 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
     names = _LAUNCHERS.get(of, ("mpiexec", "mpirun"))
     # Beside the library (``bin`` next to its ``lib``), then beside Python, then in PATH.
     above = list(Path(library_path).resolve().parents)[:5] + list(Path(library_path).parents)[:5]
-    folders = [str(one / "bin") for one in above if library_path] + [str(Path(sys.executable).parent)]
+    folders = [str(one / "bin") for one in above if library_path] + [
+        str(Path(sys.executable).parent)
+    ]
     folders += os.environ.get("PATH", os.defpath).split(os.pathsep)
     tried: dict[str, str] = {}
     for folder, name in itertools.product(dict.fromkeys(filter(None, folders)), names):
@@ -224,7 +232,9 @@ def loading(library: str) -> Environment:
     a make finds others of that make by LD_LIBRARY_PATH.
     """
     path = Path(library)
-    below = (one for folder in LIBRARY_FOLDERS for one in sorted((path / folder).glob("libmpi.so*")))
+    below = (
+        one for folder in LIBRARY_FOLDERS for one in sorted((path / folder).glob("libmpi.so*"))
+    )
     # Wheels have links as text files.
     file = next((one for one in below if Files().content(str(one), 4) == b"\x7fELF"), path)
     folders = [str(file.parent), os.environ.get("LD_LIBRARY_PATH", "")]
@@ -242,9 +252,14 @@ def installed(environment: Environment = ()) -> Library | str:
         return f"mpi4py is not installed; {INSTALL}"
     try:
         said = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS,
-            check=False, stdin=subprocess.DEVNULL, env={**os.environ, **dict(environment)},
-        )  # fmt: skip
+            [sys.executable, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **dict(environment)},
+        )
     except subprocess.TimeoutExpired:
         return f"mpi4py did not load its MPI in {PROBE_SECONDS:.0f} s; look at 'python -m mpi4py --version'"
     if said.returncode:
@@ -338,7 +353,10 @@ def intel_presets(text: str) -> dict[str, str]:
     found = _PRESETS.search(text)
     if not found:
         return {}
-    return {f"preset_{number}": str(number) for number in range(max(1, int(found[1])), int(found[2]) + 1)}
+    return {
+        f"preset_{number}": str(number)
+        for number in range(max(1, int(found[1])), int(found[2]) + 1)
+    }
 
 
 @lru_cache(maxsize=4)
@@ -349,21 +367,33 @@ def algorithms_of_library(library: Library) -> Algorithms:
     paths = [str(Path(library.path).parent), os.environ.get("LD_LIBRARY_PATH", "")]
     found_here = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
     if library.vendor == OPEN_MPI:
-        command = [str(folder / "ompi_info"), "--param", "coll", "tuned", "--level", "9", "--parsable"]
+        command = [
+            str(folder / "ompi_info"),
+            "--param",
+            "coll",
+            "tuned",
+            "--level",
+            "9",
+            "--parsable",
+        ]
         return open_mpi_algorithms(_answer(command, found_here))
     if library.vendor == MPICH:
         return mpich_algorithms(_answer([str(folder / "mpivars")], found_here))
     if library.vendor == INTEL_MPI:
         asked = {name: f"I_MPI_ADJUST_{name.upper()}" for name in NAMES.values()}
         tool = str(folder / "impi_info")
-        return {name: intel_presets(_answer([tool, "-v", one], found_here)) for name, one in asked.items()}
+        return {
+            name: intel_presets(_answer([tool, "-v", one], found_here))
+            for name, one in asked.items()
+        }
     return {}
 
 
 def names_of(library: Library, collective: str) -> tuple[str, ...]:
     """Return ``mpi:ring`` and so on, of one of ccbench's collectives."""
     return tuple(
-        f"{PREFIX}{name}" for name in algorithms_of_library(library).get(NAMES.get(collective, ""), {})
+        f"{PREFIX}{name}"
+        for name in algorithms_of_library(library).get(NAMES.get(collective, ""), {})
     )
 
 

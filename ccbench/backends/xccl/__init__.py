@@ -128,8 +128,12 @@ class NcclBackend(Backend):
     def version(self) -> str:
         """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""
         library, cupy = (RCCL, CUPY_ROCM) if self.name == "rccl" else (NCCL, CUPY)
-        found = {name: installed_version(name) for name in (*library.distributions, *cupy.distributions)}
-        of_library = next((found[name] for name in library.distributions if found[name]), "of the system")
+        found = {
+            name: installed_version(name) for name in (*library.distributions, *cupy.distributions)
+        }
+        of_library = next(
+            (found[name] for name in library.distributions if found[name]), "of the system"
+        )
         of_cupy = next((found[name] for name in cupy.distributions if found[name]), "unknown")
         return f"{library.name} {of_library}, CuPy {of_cupy}"
 
@@ -151,7 +155,9 @@ class NcclBackend(Backend):
         if case.pair and case.registration == "symmetric":
             return "memory is registered as symmetric by all ranks together, and a pair's others have none"
         if case.mode == OVERLAP and (case.pair or case.aggregation > 1):
-            return "mode overlap computes during one plain collective; leave pair and aggregation out"
+            return (
+                "mode overlap computes during one plain collective; leave pair and aggregation out"
+            )
         if sums and case.group_ranks > EXACT_LIMIT[case.dtype]:
             exact = f"{case.dtype} is not exact so far"
             return f"{case.op} over {case.group_ranks} ranks cannot be checked: {exact}"
@@ -184,9 +190,7 @@ class NcclBackend(Backend):
 def amd_missing(root: Path = Path("/")) -> str | None:
     """Return what keeps RCCL from running on the machine whose files are below ``root``, or None."""
     if not (root / "dev/kfd").exists():
-        return (
-            "this machine has no AMD GPU with its driver (no /dev/kfd); RCCL needs one, ROCm and CuPy for it"
-        )
+        return "this machine has no AMD GPU with its driver (no /dev/kfd); RCCL needs one, ROCm and CuPy for it"
     if not any(installed_version(name) for name in CUPY_ROCM.distributions):
         return f"CuPy for ROCm is not installed; {install_line('rocm7')}"
     return None
@@ -213,12 +217,17 @@ print(found.value)
 def version_of(library: str) -> tuple[int, ...]:
     """Version of the NCCL in a file, as a process of its own finds it; CannotRun where it finds none."""
     done = subprocess.run(
-        [sys.executable, "-c", _ASK_VERSION, library], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", _ASK_VERSION, library],
+        capture_output=True,
+        text=True,
+        check=False,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise CannotRun(f"{library} is no NCCL that can be loaded ({said[:200]}); name another file")
+        raise CannotRun(
+            f"{library} is no NCCL that can be loaded ({said[:200]}); name another file"
+        )
     number = int(done.stdout)  # 22809 is 2.28.9
     return number // 10000, number // 100 % 100, number % 100
 
@@ -275,7 +284,9 @@ def tuned(collective: str) -> str:
 def algorithms_for(collective: str) -> tuple[str, ...]:
     """Return what ``algorithm: all`` stands for; nothing where NCCL has no choice."""
     of = tuned(collective)
-    return tuple(name for name, row in ALGORITHMS.items() if of in row.collectives and name not in CALLED)
+    return tuple(
+        name for name, row in ALGORITHMS.items() if of in row.collectives and name not in CALLED
+    )
 
 
 def refused_beforehand(case: Case) -> str | None:
@@ -307,7 +318,9 @@ def policy_refused(case: Case, version: tuple[int, ...]) -> str | None:
     if case.collective not in policy.collectives:
         return f"NCCL has no {case.collective} with {asked}; it has {', '.join(policy.collectives)}"
     if case.registration != policy.registration:
-        return f"{asked} needs memory that is registered: ask for registration {policy.registration}"
+        return (
+            f"{asked} needs memory that is registered: ask for registration {policy.registration}"
+        )
     if (case.algorithm, case.protocol) != (DEFAULT, DEFAULT):
         return f"{asked} decides on algorithm and protocol; ask for 'default' of both"
     return None

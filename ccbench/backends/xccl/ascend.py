@@ -117,7 +117,9 @@ def open_hccl_rank(exchange: ControlChannel) -> LibraryRank:
     try:
         native = ctypes.CDLL(ACL_LIBRARY, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise MissingDependency(f"{ACL_LIBRARY} cannot be loaded ({error}); {HCCL.install}") from None
+        raise MissingDependency(
+            f"{ACL_LIBRARY} cannot be loaded ({error}); {HCCL.install}"
+        ) from None
     device = Ascend(native, lambda count: local_rank(exchange.hosts, exchange.rank) % count)
     return LibraryRank(exchange, open_by_loader(HCCL), device)
 

@@ -82,8 +82,13 @@ def facts_of(cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> list[Rank
     """Return what the ranks of this process tell the others."""
     settings = {name: os.environ[name] for name in SAME_EVERYWHERE if name in os.environ}
     host = socket.gethostname()
-    gpus = {rank: f"{cuda.facts(device).bus_id} {device_uuid(device)}" for rank, device in devices.items()}
-    return [RankFacts(rank, host, gpu.rstrip(), nccl.version, settings) for rank, gpu in gpus.items()]
+    gpus = {
+        rank: f"{cuda.facts(device).bus_id} {device_uuid(device)}"
+        for rank, device in devices.items()
+    }
+    return [
+        RankFacts(rank, host, gpu.rstrip(), nccl.version, settings) for rank, gpu in gpus.items()
+    ]
 
 
 def refuse_what_hangs(everyone: Sequence[RankFacts]) -> None:
@@ -198,7 +203,9 @@ def opened(control: Control, cuda: Cuda, nccl: Library, devices: Mapping[int, in
     """Return the endpoint of a process that drives all ranks, with its communicator."""
     exchange = OneProcess()
     shared = checked(cuda, nccl, devices, exchange)
-    made = NcclRanks(control, cuda, nccl, devices, len(devices), exchange, blocked=True, shared=bool(shared))
+    made = NcclRanks(
+        control, cuda, nccl, devices, len(devices), exchange, blocked=True, shared=bool(shared)
+    )
     return connected(made, shared)
 
 
@@ -223,7 +230,9 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
     ) -> None:
         control = Control(exchange.ranks, SAMPLE_CAPACITY)
         devices, side = {exchange.rank: device}, side_of_host(exchange) if blocked else None
-        super().__init__(control, cuda, nccl, devices, exchange.ranks, exchange, blocked, shared, side)
+        super().__init__(
+            control, cuda, nccl, devices, exchange.ranks, exchange, blocked, shared, side
+        )
         self._cuda = cuda
         self._meeting = 0
 
@@ -293,7 +302,9 @@ def own_host_name(rank: int, ranks: int, devices: int, variables: Mapping[str, s
     NCCL then takes the ranks for ranks of different hosts, which may have GPUs of the same number; '' where
     that is not so, or the user has named the host.
     """
-    over_network = all(variables.get(name) == "1" for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"))
+    over_network = all(
+        variables.get(name) == "1" for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
+    )
     if ranks <= devices or not over_network or variables.get(HOST_NAME):
         return ""
     return f"{socket.gethostname()}-ccbench-{rank}"
@@ -307,7 +318,9 @@ def open_launched_rank(exchange: ControlChannel, dialect: Dialect = NCCL) -> Ncc
         here = exchange.hosts.count(exchange.hosts[exchange.rank])
         # A launcher may show each process its own GPU alone; then its number is 0 everywhere.
         device = local_rank(exchange.hosts, exchange.rank) % count
-        name = own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
+        name = (
+            own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
+        )
         if name:
             os.environ[HOST_NAME] = name
         nccl = open_by_cupy(dialect)

@@ -109,7 +109,9 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
             said = call_config(call.algorithms, call.cta_policy)
             name, config = f"{name}Config", (ctypes.byref(said),)
         elif communicator.cupy is not None and name in BY_CUPY:
-            return partial(nccl.by_cupy, partial(getattr(communicator.cupy, BY_CUPY[name]), *arguments), name)
+            return partial(
+                nccl.by_cupy, partial(getattr(communicator.cupy, BY_CUPY[name]), *arguments), name
+            )
         function = nccl.function(name)
 
         def native() -> None:
@@ -149,7 +151,13 @@ def nccl_calls(
         call = replace(call, collective="all_reduce", count=1, dtype="int32", op="sum")
     dtype = nccl.dtype_number(call.dtype)
     name, *more = NATIVE.get(call.collective, ("",))
-    given = {"send": call.source, "recv": call.target, "count": call.count, "dtype": dtype, "stream": stream}
+    given = {
+        "send": call.source,
+        "recv": call.target,
+        "count": call.count,
+        "dtype": dtype,
+        "stream": stream,
+    }
     if name and (call.collective not in TRANSFERS or nccl.has(name)):
         op = nccl.op_number(call.op) if "op" in more else 0
         if (
@@ -163,7 +171,14 @@ def nccl_calls(
         return [(name, ordered(nccl, name, given))]
     transfers = TRANSFERS[call.collective](rank, ranks, call)
     return [
-        (name, ordered(nccl, name, {**given, "send": address, "recv": address, "count": count, "peer": peer}))
+        (
+            name,
+            ordered(
+                nccl,
+                name,
+                {**given, "send": address, "recv": address, "count": count, "peer": peer},
+            ),
+        )
         for name, address, count, peer in transfers
     ]
 
@@ -217,7 +232,9 @@ def _send_recv(rank: int, ranks: int, call: Call) -> list[Transfer]:
         ways = [(one, (one + 1) % ranks) for one in range(ranks)]
     else:
         ways = [(pair.source, pair.target), (pair.target, pair.source)][: 1 + pair.both]
-    sends = [("ncclSend", call.source, call.count, target) for source, target in ways if source == rank]
+    sends = [
+        ("ncclSend", call.source, call.count, target) for source, target in ways if source == rank
+    ]
     return sends + [
         ("ncclRecv", call.target, call.count, source) for source, target in ways if target == rank
     ]
@@ -291,11 +308,15 @@ def parts_of(case: Case) -> tuple[Part, ...]:
     found: list[Part] = []
     for stream, one in enumerate([case, concurrent] if concurrent else [case]):
         groups = parse_groups(one.groups, one.ranks) if one.groups else ()
-        seen = replace(one, ranks=one.group_ranks, groups="", active_group=ALL_GROUPS, pair="", concurrent="")
+        seen = replace(
+            one, ranks=one.group_ranks, groups="", active_group=ALL_GROUPS, pair="", concurrent=""
+        )
         for members in one.members:
             words = [one.collective] if concurrent else []
             words += [f"ranks {format_ranks(members)}"] if len(one.members) > 1 else []
-            found.append(Part(" ".join(words), seen, members, len(found), stream, groups, one.one_pair))
+            found.append(
+                Part(" ".join(words), seen, members, len(found), stream, groups, one.one_pair)
+            )
     return tuple(found)
 
 
@@ -327,7 +348,10 @@ class Binding:
         return [(base + buffers.output_offset, buffers.output_bytes) for base in self._bases()]
 
     def _bases(self) -> list[int]:
-        first, stride = self.memory.address + self.part.case.misalignment_bytes, self.part.stride(self.rank)
+        first, stride = (
+            self.memory.address + self.part.case.misalignment_bytes,
+            self.part.stride(self.rank),
+        )
         return [first + copy * stride for copy in range(self.part.case.aggregation)]
 
     def prepare(self) -> None:
@@ -342,10 +366,18 @@ class Binding:
         stream = self.context.on(self.part.stream).handle
         for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):
             call = Call(
-                case.collective, source, target, case.count, case.dtype, given, max(case.root, 0),
-                self.part.pair, self.part.amounts(self.rank), algorithms,
+                case.collective,
+                source,
+                target,
+                case.count,
+                case.dtype,
+                given,
+                max(case.root, 0),
+                self.part.pair,
+                self.part.amounts(self.rank),
+                algorithms,
                 policy.flag if policy else None,
-            )  # fmt: skip
+            )
             self.calls.append(prepared(self.communicator, call, stream))
 
     def release(self) -> None:
@@ -353,7 +385,9 @@ class Binding:
         if self.premultiplied is not None:
             self.communicator.release(self.premultiplied)
         if self.registration is not None:
-            self.communicator.deregister(self.registration, self.part.case.registration == "symmetric")
+            self.communicator.deregister(
+                self.registration, self.part.case.registration == "symmetric"
+            )
         self.premultiplied = self.registration = None
 
 
@@ -371,7 +405,10 @@ class PreparedCase:
         return [[one for one in self.bindings if one.part.stream == number] for number in numbers]
 
     def place_memory(
-        self, contexts: Mapping[int, RankContext], parts: Sequence[Part], communicators: Communicators
+        self,
+        contexts: Mapping[int, RankContext],
+        parts: Sequence[Part],
+        communicators: Communicators,
     ) -> None:
         """Take memory for every rank here in every part; OutOfMemory where a device has not so much."""
         registered = self.nccl if self.case.registration != "none" else None
@@ -397,7 +434,9 @@ class PreparedCase:
             with self.nccl.group():
                 for one in bindings:
                     held = one.memory
-                    one.registration = one.communicator.register(held.address, held.size_bytes, symmetric)
+                    one.registration = one.communicator.register(
+                        held.address, held.size_bytes, symmetric
+                    )
         return all(one.registration and one.registration.value for one in self.bindings)
 
     def release(self, close_communicators: Callable[[], None]) -> None:

@@ -89,7 +89,9 @@ class Watchdog:
     def limited(self, limit_seconds: float) -> Iterator[None]:
         """Watch over what is done inside; ``expired`` tells afterwards whether it had to be ended."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="ccbench-watchdog", daemon=True)
+            self._thread = threading.Thread(
+                target=self._watch, name="ccbench-watchdog", daemon=True
+            )
             self._thread.start()
         self._deadline = time.monotonic() + limit_seconds
         try:
@@ -186,9 +188,15 @@ def ras_summary(report: str) -> str:
             sections.setdefault(title, []).append(line.strip())
     lines = [line for title in ("Errors", "Warnings") for line in sections.get(title, ())]
     if not lines:
-        lines = next((found for title, found in sections.items() if title.startswith("Communicators")), [])
+        lines = next(
+            (found for title, found in sections.items() if title.startswith("Communicators")), []
+        )
     text = "; ".join(" ".join(line.split()) for line in lines)
-    return text if len(text) <= SUMMARY_LIMIT_CHARACTERS else text[: SUMMARY_LIMIT_CHARACTERS - 3] + "..."
+    return (
+        text
+        if len(text) <= SUMMARY_LIMIT_CHARACTERS
+        else text[: SUMMARY_LIMIT_CHARACTERS - 3] + "..."
+    )
 
 
 # -- the tuning log ----------------------------------------------------------------------------------------

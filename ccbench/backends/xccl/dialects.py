@@ -74,7 +74,9 @@ ARGUMENTS: dict[str, Any] = {
     **dict.fromkeys(("address", "config", "scalar", "handle", "id*"), c_void_p),
     **dict.fromkeys(("count", "size"), c_size_t),
     **dict.fromkeys(("ranks", "rank"), c_int),
-    **dict.fromkeys(("dtype", "op", "root", "peer", "colour", "key", "flags", "result", "residence"), c_int),
+    **dict.fromkeys(
+        ("dtype", "op", "root", "peer", "colour", "key", "flags", "result", "residence"), c_int
+    ),
     **dict.fromkeys(("number*", "op*"), POINTER(c_int)),
     **dict.fromkeys(("comm*", "address*", "handle*"), POINTER(c_void_p)),
     "simulation*": POINTER(SimulationInfo),
@@ -271,8 +273,23 @@ gives (projects/rccl/src/nccl.h.in of github.com/ROCm/rocm-systems). CuPy for RO
 # -- oneCCL --------------------------------------------------------------------------------------------------
 
 ONECCL_RESULTS = (
-    *("Success", "Error", "SystemError", "InternalError", "InvalidArgument", "InvalidUsage", "InProgress"),
-    *("FailureGPU", "FailureCPU", "AllocFailureCPU", "AllocFailureGPU", "PluginException", "NotImplemented"),
+    *(
+        "Success",
+        "Error",
+        "SystemError",
+        "InternalError",
+        "InvalidArgument",
+        "InvalidUsage",
+        "InProgress",
+    ),
+    *(
+        "FailureGPU",
+        "FailureCPU",
+        "AllocFailureCPU",
+        "AllocFailureGPU",
+        "PluginException",
+        "NotImplemented",
+    ),
 )
 """onecclResult_t, in its order."""
 
@@ -310,7 +327,12 @@ ONECCL = Dialect(
     ),
     dtypes={name: number for number, name in enumerate(NCCL_TYPES[:10])},
     dtype_since={},
-    ops={"sum": 0, "prod": 1, "max": 2, "min": 3},  # avg: "Unsupported onecclRedOp_t value" of this plug-in
+    ops={
+        "sum": 0,
+        "prod": 1,
+        "max": 2,
+        "min": 3,
+    },  # avg: "Unsupported onecclRedOp_t value" of this plug-in
     results={number: f"oneccl{name}" for number, name in enumerate(ONECCL_RESULTS)},
     refusals=(4, 5, 12),  # InvalidArgument, InvalidUsage, NotImplemented
     in_progress=6,
@@ -324,14 +346,41 @@ ncclCommGetAsyncError as not implemented."""
 # -- HCCL ----------------------------------------------------------------------------------------------------
 
 HCCL_TYPES = (
-    *("int8", "int16", "int32", "float16", "float32", "int64", "uint64", "uint8", "uint16", "uint32"),
+    *(
+        "int8",
+        "int16",
+        "int32",
+        "float16",
+        "float32",
+        "int64",
+        "uint64",
+        "uint8",
+        "uint16",
+        "uint32",
+    ),
     *("float64", "bfloat16"),
 )
 """HcclDataType, in its order."""
 
 HCCL_RESULTS = (
-    *("SUCCESS", "E_PARA", "E_PTR", "E_MEMORY", "E_INTERNAL", "E_NOT_SUPPORT", "E_NOT_FOUND", "E_UNAVAIL"),
-    *("E_SYSCALL", "E_TIMEOUT", "E_OPEN_FILE_FAILURE", "E_TCP_CONNECT", "E_ROCE_CONNECT", "E_TCP_TRANSFER"),
+    *(
+        "SUCCESS",
+        "E_PARA",
+        "E_PTR",
+        "E_MEMORY",
+        "E_INTERNAL",
+        "E_NOT_SUPPORT",
+        "E_NOT_FOUND",
+        "E_UNAVAIL",
+    ),
+    *(
+        "E_SYSCALL",
+        "E_TIMEOUT",
+        "E_OPEN_FILE_FAILURE",
+        "E_TCP_CONNECT",
+        "E_ROCE_CONNECT",
+        "E_TCP_TRANSFER",
+    ),
     *("E_ROCE_TRANSFER", "E_RUNTIME", "E_DRV", "E_PROFILING", "E_CCE"),
 )
 """HcclResult, in its order; there are more."""

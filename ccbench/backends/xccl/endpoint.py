@@ -106,13 +106,21 @@ class NcclRanks(SingleProcessEndpoint):
         self.where = f"rank {self.rank} on {exchange.hosts[self.rank]}"
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
         self.flags = (Flag.LOOPBACK,) if shared else ()
-        self._contexts = {rank: RankContext(cuda, device, rank) for rank, device in sorted(devices.items())}
+        self._contexts = {
+            rank: RankContext(cuda, device, rank) for rank, device in sorted(devices.items())
+        }
         contexts = [*self._contexts.values()]
-        opened = open_blocking_kernel(cuda, contexts, shared_words, self.least) if blocked else (None, "")
+        opened = (
+            open_blocking_kernel(cuda, contexts, shared_words, self.least)
+            if blocked
+            else (None, "")
+        )
         self._blocking, self._not_blocked = opened
         self._communicators = Communicators(nccl, devices, ranks_of_team, exchange)
         self._watchdog = Watchdog(self._communicators.abort)
-        self._launches = Launches(nccl, contexts, self._blocking, self._communicators.failures, self._hung)
+        self._launches = Launches(
+            nccl, contexts, self._blocking, self._communicators.failures, self._hung
+        )
         self._setups = Setups(nccl, self._communicators)
         self._overlap = Overlap(self._contexts, self._launches)
         self._devices = DeviceWatch([one.facts.bus_id for one in contexts])
@@ -199,7 +207,9 @@ class NcclRanks(SingleProcessEndpoint):
             if self._case in self._chosen:
                 self.launch(1)
             else:
-                mine = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
+                mine = observed_choice(
+                    self.nccl.native, self._case.collective, lambda: self.launch(1)
+                )
                 # Rank 0 of a communicator writes it down, and every process needs it.
                 words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
                 told = [Choice(*json.loads(one)) for one in self.exchange.all_gather(words)]
@@ -232,7 +242,9 @@ class NcclRanks(SingleProcessEndpoint):
     def _refused(self, error: LibraryFailed) -> Exception:
         """Return what a failure while preparing means: something that NCCL does not have, or a hang."""
         if self._watchdog.expired or not error.refused:
-            return self._hung(limit_for(self._case, 1) if self._watchdog.expired else None, [], error)
+            return self._hung(
+                limit_for(self._case, 1) if self._watchdog.expired else None, [], error
+            )
         with suppress(LibraryFailed):  # what is refused has been said
             self._give_back()
         # Peers that a failed group was to connect for transfers stay marked as connected (hasSeen of
@@ -303,12 +315,16 @@ class NcclRanks(SingleProcessEndpoint):
         return merged_mismatch(
             [
                 self.compared(
-                    rank, output, part.case, part.members.index(rank), part.seeded(seed),
+                    rank,
+                    output,
+                    part.case,
+                    part.members.index(rank),
+                    part.seeded(seed),
                     launches if part.stream == MAIN_STREAM else 1,
                 )
                 for rank, part, output in self.outputs()
             ]
-        )  # fmt: skip
+        )
 
     def outputs(self) -> Iterator[tuple[int, Part, DeviceOutput]]:
         """Yield (rank, part, output) of all that have a result, each with the same memory of the host."""
@@ -349,7 +365,9 @@ class NcclRanks(SingleProcessEndpoint):
         """Call ``run``; CollectiveHung where a call of NCCL's fails or does not return."""
         began = time.perf_counter()
         try:
-            with self._watchdog.limited(2 * limit):  # streams have a limit of their own; this is for calls
+            with self._watchdog.limited(
+                2 * limit
+            ):  # streams have a limit of their own; this is for calls
                 run()
         except LibraryFailed as error:
             if error.refused and not self._watchdog.expired:
@@ -375,14 +393,18 @@ class NcclRanks(SingleProcessEndpoint):
             self._overlap.prepare(kind, limit_for(self._case, 1))
         except OutOfMemory as error:
             failed = error
-        except CcbenchError as error:  # no NVRTC, no cuBLAS: the case cannot run, and nothing is broken
+        except (
+            CcbenchError
+        ) as error:  # no NVRTC, no cuBLAS: the case cannot run, and nothing is broken
             failed = CannotRun(str(error))
         if self.least(int(failed is None)) == 0:
             raise failed or CannotRun("another rank's device cannot compute during the collective")
 
     def compute(self, repetitions: int) -> None:
         """Run the computation alone, to its end."""
-        computing, _ = self._overlap.run(0, repetitions, limit_for(self._case, 1), self._may_block())
+        computing, _ = self._overlap.run(
+            0, repetitions, limit_for(self._case, 1), self._may_block()
+        )
         self._part_seconds = {COMPUTE_STREAM: computing}
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
@@ -391,7 +413,9 @@ class NcclRanks(SingleProcessEndpoint):
             fault.before_launches(launches)
         limit, may_block = limit_for(self._case, launches), self._may_block()
         found: list[float] = []
-        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, may_block)), limit)
+        self._guarded(
+            lambda: found.extend(self._overlap.run(launches, repetitions, limit, may_block)), limit
+        )
         computing, communicating = found
         self._part_seconds = {COMPUTE_STREAM: max(found)}
         return computing, communicating
@@ -434,15 +458,21 @@ class NcclRanks(SingleProcessEndpoint):
         """Return the error to raise; the communicators are aborted. NCCL's watch service is asked before."""
         failures = [*([str(failed)] if failed else []), *self._communicators.failures()]
         version = self.nccl.version
-        error = diagnosed(self._case, self.where, self._sample, waited_seconds, busy, failures, version)
+        error = diagnosed(
+            self._case, self.where, self._sample, waited_seconds, busy, failures, version
+        )
         self._abort()
         return error
 
     def _abort(self) -> None:
         """End what runs, but wait for that only so long: the words on what hangs must reach the leader."""
         with suppress(Exception):  # what CUDA says of a device that hangs has been said
-            self._launches.bind([])  # an abort too waits until no graph knows the communicator (since 2.26)
-        ending = threading.Thread(target=self._communicators.abort, name="ccbench-abort", daemon=True)
+            self._launches.bind(
+                []
+            )  # an abort too waits until no graph knows the communicator (since 2.26)
+        ending = threading.Thread(
+            target=self._communicators.abort, name="ccbench-abort", daemon=True
+        )
         ending.start()
         ending.join(ABORT_SECONDS)
 

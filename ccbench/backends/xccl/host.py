@@ -86,7 +86,11 @@ class LibraryRank(RankEndpoint):
         at = self._words.ctypes.data
         self._stream, self._settle = NO_STREAM, _settled
         if device:
-            at, self._stream, self._settle = device.allocate(self._words.nbytes), device.stream, device.settle
+            at, self._stream, self._settle = (
+                device.allocate(self._words.nbytes),
+                device.stream,
+                device.settle,
+            )
             self.memory = DeviceMemory(self, device, f"device {device.device}", watched=())
         call = Call("barrier", at, at + self._words.itemsize, 1, "int32")
         self._meet = prepared(self._communicators.world()[self.rank], call, self._stream)
@@ -112,9 +116,14 @@ class LibraryRank(RankEndpoint):
         assert part is not None, "a rank that belongs to no group binds nothing"
         case = part.case
         call = Call(
-            case.collective, lane.input.ctypes.data, lane.output.ctypes.data, case.count, case.dtype,
-            "sum" if case.op == NO_OP else case.op, max(case.root, 0),
-        )  # fmt: skip
+            case.collective,
+            lane.input.ctypes.data,
+            lane.output.ctypes.data,
+            case.count,
+            case.dtype,
+            "sum" if case.op == NO_OP else case.op,
+            max(case.root, 0),
+        )
         return prepared(self._of_case[self.rank], call, self._stream)
 
     def launch(self, times: int) -> None:

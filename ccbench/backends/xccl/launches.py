@@ -58,7 +58,9 @@ class RankContext(DeviceContext):
         self.release(stream)
         self.cuda.use(self.facts.number)
         source = nccl or self.cuda
-        self.memory[stream] = Memory(source.allocate(size_bytes), size_bytes, source.free, nccl is not None)
+        self.memory[stream] = Memory(
+            source.allocate(size_bytes), size_bytes, source.free, nccl is not None
+        )
         return self.memory[stream]
 
     def release(self, *streams: int) -> None:
@@ -143,7 +145,9 @@ class Launches:
                 for call in calls:
                     call()
 
-    def run_case(self, case: Case, times: int, limit_seconds: float, may_block: bool) -> dict[int, float]:
+    def run_case(
+        self, case: Case, times: int, limit_seconds: float, may_block: bool
+    ) -> dict[int, float]:
         """Run ``case`` so often, as its mode has it; return what each part took."""
         if case.mode not in ALONE:
             self.run(times, case.mode, limit_seconds, may_block)
@@ -168,7 +172,9 @@ class Launches:
         launch_sample(on_main_stream, mode, times, self.items_per_launch, self.enqueue, timed)
 
     @contextmanager
-    def timed(self, limit_seconds: float, may_block: bool, held: int) -> Iterator[Callable[[], None]]:
+    def timed(
+        self, limit_seconds: float, may_block: bool, held: int
+    ) -> Iterator[Callable[[], None]]:
         """Run what is enqueued inside between events, behind the blocking kernel; wait until all has ended.
 
         Gives what releases the devices, for whoever enqueues more than a device's queue takes. held: launches
@@ -201,7 +207,9 @@ class Launches:
         """
         several = ("all_to_all", "all_to_all_v", "gather", "scatter")
         cases = [(len(one.calls), one.part.case) for one in self._bindings()]
-        return max((n * (case.ranks if case.collective in several else 1) for n, case in cases), default=1)
+        return max(
+            (n * (case.ranks if case.collective in several else 1) for n, case in cases), default=1
+        )
 
     def _bindings(self) -> list[Binding]:
         return [one for bindings in self.streams for one in bindings]

@@ -65,10 +65,19 @@ def call_config(algorithms: str, cta_policy: int | None) -> CollectiveConfig:
     An empty list leaves the algorithm to NCCL, None the policy to the communicator.
     """
     return CollectiveConfig(
-        ctypes.sizeof(CollectiveConfig), CONFIG_MAGIC, CONFIGURABLE_SINCE, None,
-        UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, algorithms.encode() or None, 1,
-        UNDEFINED_INT if cta_policy is None else cta_policy, 0,
-    )  # fmt: skip
+        ctypes.sizeof(CollectiveConfig),
+        CONFIG_MAGIC,
+        CONFIGURABLE_SINCE,
+        None,
+        UNDEFINED_INT,
+        UNDEFINED_INT,
+        UNDEFINED_INT,
+        UNDEFINED_INT,
+        algorithms.encode() or None,
+        1,
+        UNDEFINED_INT if cta_policy is None else cta_policy,
+        0,
+    )
 
 
 def declare(native: Any, dialect: Dialect) -> None:
@@ -168,7 +177,9 @@ class Library:
         if isinstance(op, int):
             return op
         if op not in self.dialect.ops:
-            raise CannotRun(f"{self.dialect.label} has no {op}; it has {', '.join(self.dialect.ops)}")
+            raise CannotRun(
+                f"{self.dialect.label} has no {op}; it has {', '.join(self.dialect.ops)}"
+            )
         return self.dialect.ops[op]
 
     # -- errors ------------------------------------------------------------------------------------------
@@ -176,7 +187,9 @@ class Library:
     def words(self, code: int, handle: int = 0) -> str:
         """Return what the library says of a result: its name, its meaning, the last error it wrote down."""
         asked = [("ncclGetErrorString", code), ("ncclGetLastError", handle or None)]
-        meaning, last = [_text(self.function(call)(given)) if self.has(call) else "" for call, given in asked]
+        meaning, last = [
+            _text(self.function(call)(given)) if self.has(call) else "" for call, given in asked
+        ]
         name = self.dialect.results.get(code, f"result {code}")
         return f"{name}: {meaning}" + (f" ({' '.join(last.split())})" if last.strip() else "")
 
@@ -290,7 +303,9 @@ class Library:
         name = "ncclGroupSimulateEnd"
         if not self.has(name):
             return None
-        info = SimulationInfo(ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT)
+        info = SimulationInfo(
+            ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT
+        )
         with self.group(lambda: self.check(self.function(name)(ctypes.byref(info)), name)):
             for call in calls:
                 call()
@@ -308,7 +323,9 @@ class Library:
         by_cupy = self.by_cupy(self.module.get_unique_id, "ncclGetUniqueId")
         if isinstance(by_cupy, bytes):
             return by_cupy
-        return bytes(byte & 0xFF for byte in by_cupy)  # CuPy before 14 gives a tuple of signed chars
+        return bytes(
+            byte & 0xFF for byte in by_cupy
+        )  # CuPy before 14 gives a tuple of signed chars
 
 
 def _text(raw: Any) -> str:
@@ -347,7 +364,11 @@ def open_by_loader(dialect: Dialect, load: Callable[..., Any] = ctypes.CDLL) -> 
             return load(path if os.path.exists(path) else name, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             missing = MISSING_LIBRARY.match(str(error))
-            if not missing or not os.path.exists(os.path.join(folder, missing[1])) or missing[1] == name:
+            if (
+                not missing
+                or not os.path.exists(os.path.join(folder, missing[1]))
+                or missing[1] == name
+            ):
                 raise
             needed(missing[1])  # it lies beside the one that needs it
             return needed(name)
@@ -355,7 +376,9 @@ def open_by_loader(dialect: Dialect, load: Callable[..., Any] = ctypes.CDLL) -> 
     try:
         native, *_ = [needed(name) for name in (*dialect.files, *dialect.others)]
     except OSError as error:
-        raise MissingDependency(f"{dialect.label} cannot be loaded ({error}); {dialect.install}") from None
+        raise MissingDependency(
+            f"{dialect.label} cannot be loaded ({error}); {dialect.install}"
+        ) from None
     return Library(dialect, native, path=os.path.join(folder, dialect.files[0]))
 
 
@@ -391,10 +414,14 @@ class Communicator:
     handle into, at the end of the group at the latest.
     """
 
-    def __init__(self, library: Library, *, cupy: Any = None, held: ctypes.c_void_p | None = None) -> None:
+    def __init__(
+        self, library: Library, *, cupy: Any = None, held: ctypes.c_void_p | None = None
+    ) -> None:
         self.library = library
         self.cupy = cupy
-        self._held = ctypes.c_void_p() if held is None else held  # one that holds nothing yet is false
+        self._held = (
+            ctypes.c_void_p() if held is None else held
+        )  # one that holds nothing yet is false
         self._kept: list[ctypes.c_void_p] = []
         self._aborted = False
 
@@ -450,7 +477,9 @@ class Communicator:
     def release(self, op: int) -> None:
         """Give up an op of ``premultiplied``; calls enqueued with it are not disturbed."""
         if self.handle:
-            self.check(self.library.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy")
+            self.check(
+                self.library.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy"
+            )
 
     def split(self, colour: int, key: int) -> Communicator | None:
         """Return a communicator of the ranks that give the same ``colour``, in the order of their keys.
@@ -517,7 +546,9 @@ class Communicator:
             self.library.check(code, call)
 
 
-def communicators_of(library: Library, devices: Sequence[int], unique_id: bytes = b"") -> list[Communicator]:
+def communicators_of(
+    library: Library, devices: Sequence[int], unique_id: bytes = b""
+) -> list[Communicator]:
     """Return one communicator for each device, in rank order, all in this process; b"": by a new id.
 
     As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
@@ -536,7 +567,9 @@ def communicators_of(library: Library, devices: Sequence[int], unique_id: bytes 
     return begun
 
 
-def communicator_of(library: Library, ranks: int, unique_id: bytes, rank: int, device: int) -> Communicator:
+def communicator_of(
+    library: Library, ranks: int, unique_id: bytes, rank: int, device: int
+) -> Communicator:
     """Return this process's communicator as ``rank`` of ``ranks``, when all have come."""
     if library.runtime is not None:
         library.runtime.setDevice(device)
@@ -553,7 +586,9 @@ def communicator_of(library: Library, ranks: int, unique_id: bytes, rank: int, d
         raise library.failure(error, "ncclCommInitRank") from None
 
 
-def _communicator_by_ctypes(library: Library, ranks: int, unique_id: bytes, rank: int) -> Communicator:
+def _communicator_by_ctypes(
+    library: Library, ranks: int, unique_id: bytes, rank: int
+) -> Communicator:
     call, held = "ncclCommInitRank", ctypes.c_void_p()
     function = library.function(call)
     by_value = UniqueId.from_buffer_copy(unique_id.ljust(ctypes.sizeof(UniqueId), b"\0"))
@@ -629,7 +664,9 @@ class Communicators:
             made = communicators_of(self._library, [self._devices[rank] for rank in own], unique_id)
             return dict(zip(own, made, strict=True))
         made = [
-            communicator_of(self._library, len(members), unique_id, members.index(rank), self._devices[rank])
+            communicator_of(
+                self._library, len(members), unique_id, members.index(rank), self._devices[rank]
+            )
             for rank in own
         ]
         return dict(zip(own, made, strict=True))
@@ -639,11 +676,15 @@ class Communicators:
         if not self._library.has("ncclCommSplit"):
             return {rank: one for members in groups for rank, one in self._new(members).items()}
         places = {
-            rank: (number, members.index(rank)) for number, members in enumerate(groups) for rank in members
+            rank: (number, members.index(rank))
+            for number, members in enumerate(groups)
+            for rank in members
         }
         # Where one thread has several ranks, in one group.
         with self._library.group() if len(world) > 1 else nullcontext():
-            parts = {rank: one.split(*places.get(rank, (NO_COLOUR, 0))) for rank, one in world.items()}
+            parts = {
+                rank: one.split(*places.get(rank, (NO_COLOUR, 0))) for rank, one in world.items()
+            }
         return {rank: part for rank, part in parts.items() if part}
 
     def every(self) -> list[Communicator]:

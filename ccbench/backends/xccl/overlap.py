@@ -118,7 +118,10 @@ class Overlap:
                     queued += 1
             for context in self._contexts.values():
                 context.end(COMPUTE_STREAM)
-        ends = [one.elapsed_seconds(COMPUTE_STREAM, since=MAIN_STREAM) for one in self._contexts.values()]
+        ends = [
+            one.elapsed_seconds(COMPUTE_STREAM, since=MAIN_STREAM)
+            for one in self._contexts.values()
+        ]
         return max(ends), max(self._launches.part_seconds().values(), default=0.0)
 
     def _enqueue(self, ranks: Collection[int]) -> None:
@@ -204,18 +207,35 @@ class Products:
         edge, half = MATRIX_EDGE, CUDA_R_16F
         with self._stream:
             self._blas.gemmEx(
-                self._handle, CUBLAS_OP_N, CUBLAS_OP_N, edge, edge, edge,
-                one, left, half, edge, right, half, edge,
-                one + self._factors.itemsize, product, half, edge,
-                CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT,
-            )  # fmt: skip
+                self._handle,
+                CUBLAS_OP_N,
+                CUBLAS_OP_N,
+                edge,
+                edge,
+                edge,
+                one,
+                left,
+                half,
+                edge,
+                right,
+                half,
+                edge,
+                one + self._factors.itemsize,
+                product,
+                half,
+                edge,
+                CUBLAS_COMPUTE_32F,
+                CUBLAS_GEMM_DEFAULT,
+            )
 
     def close(self) -> None:
         """Give matrices and handle back."""
         handle, self._handle = self._handle, 0
         addresses, self._addresses = self._addresses, []
         self._context.use()
-        steps: list[Callable[[], object]] = [partial(self._context.cuda.free, one) for one in addresses]
+        steps: list[Callable[[], object]] = [
+            partial(self._context.cuda.free, one) for one in addresses
+        ]
         do_all([*steps, *([partial(self._blas.destroy, handle)] if handle else [])])
 
 

@@ -37,8 +37,13 @@ class Setups:
                     for members, unique_id in ids.items():
                         self._made |= self._communicators.join(members, unique_id)
             else:
-                whole, places = self._communicators.of(MAIN_STREAM, parts[0].groups), places_of(parts)
-                asked = [(rank, one, places[rank][0]) for rank, one in whole.items() if rank in places]
+                whole, places = (
+                    self._communicators.of(MAIN_STREAM, parts[0].groups),
+                    places_of(parts),
+                )
+                asked = [
+                    (rank, one, places[rank][0]) for rank, one in whole.items() if rank in places
+                ]
                 began = time.perf_counter()
                 with self._nccl.group() if len(asked) > 1 else nullcontext():
                     halves = [(rank, one.split(place % 2, place)) for rank, one, place in asked]
@@ -50,7 +55,8 @@ class Setups:
         """Compare the ranks that each communicator made last has with those that asked for it."""
         places, name = places_of(parts), parts[0].case.collective
         return merged_mismatch(
-            setup_mismatch(name, rank, *places[rank], made.ranks) for rank, made in self._made.items()
+            setup_mismatch(name, rank, *places[rank], made.ranks)
+            for rank, made in self._made.items()
         )
 
     def give_back(self) -> None:
@@ -61,4 +67,8 @@ class Setups:
 
 def places_of(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:
     """Return the place of each rank in its part, and how many ranks that has."""
-    return {rank: (place, len(part.members)) for part in parts for place, rank in enumerate(part.members)}
+    return {
+        rank: (place, len(part.members))
+        for part in parts
+        for place, rank in enumerate(part.members)
+    }

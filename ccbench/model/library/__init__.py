@@ -107,11 +107,17 @@ class LibrarySystem:
                 f"{self.name}: {self.nodes} nodes of {self.ranks_per_node} ranks; give at least one"
             )
         if not self.gpu_port_bytes_per_second > 0:
-            raise MachineError(f"{self.name}: a GPU's port towards NICs has no rate; leave it out if unknown")
+            raise MachineError(
+                f"{self.name}: a GPU's port towards NICs has no rate; leave it out if unknown"
+            )
         if self.nodes > 1 and self.network is None:
-            raise MachineError(f"{self.name}: {self.nodes} nodes without a network; name one (ib-ndr-400x8)")
+            raise MachineError(
+                f"{self.name}: {self.nodes} nodes without a network; name one (ib-ndr-400x8)"
+            )
         if self.ranks_per_node > 1 and not self.intra_bytes_per_second > 0:
-            raise MachineError(f"{self.name}: no rate inside a node of {self.ranks_per_node} GPUs is known")
+            raise MachineError(
+                f"{self.name}: no rate inside a node of {self.ranks_per_node} GPUs is known"
+            )
 
     @property
     def ranks(self) -> int:

@@ -122,7 +122,9 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
     return np.asarray(np.min([option.bandwidth_seconds for option in whole], axis=0))
 
 
-def calibrate(observations: Sequence[Observation], learned: LibraryConstants | None = None) -> Calibrated:
+def calibrate(
+    observations: Sequence[Observation], learned: LibraryConstants | None = None
+) -> Calibrated:
     """Scales and corrections from the observations of one system. Raises MachineError where there are none.
 
     learned: other constants than those that ship, for validation.
@@ -169,7 +171,8 @@ def calibrate(observations: Sequence[Observation], learned: LibraryConstants | N
 def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) -> list[Floats]:
     """Logarithm of the model's time over the measured one, at the sizes of each observation."""
     return [
-        np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds)) for one in observations
+        np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds))
+        for one in observations
     ]
 
 
@@ -195,10 +198,14 @@ class ScaleEstimate:
 
     def __post_init__(self) -> None:
         if not 0 <= self.apart <= 1:
-            raise MachineError(f"scales: {self.term}: apart is {self.apart}, no share between 0 and 1")
+            raise MachineError(
+                f"scales: {self.term}: apart is {self.apart}, no share between 0 and 1"
+            )
 
 
-def scale_estimates(calibrated: Calibrated, observations: Sequence[Observation]) -> tuple[ScaleEstimate, ...]:
+def scale_estimates(
+    calibrated: Calibrated, observations: Sequence[Observation]
+) -> tuple[ScaleEstimate, ...]:
     """The scales of ``calibrated``, which was fitted to ``observations``, each with what tells it."""
     found, table = np.log([scale for _, scale in calibrated.scales]), shipped().table
 
@@ -206,12 +213,16 @@ def scale_estimates(calibrated: Calibrated, observations: Sequence[Observation])
         return np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
 
     steps = STEP * np.eye(len(found))
-    slopes = np.stack([(logs(found + step) - logs(found - step)) / (2 * STEP) for step in steps], axis=1)
+    slopes = np.stack(
+        [(logs(found + step) - logs(found - step)) / (2 * STEP) for step in steps], axis=1
+    )
     points = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
     estimates = []
     for place, (term, scale) in enumerate(calibrated.scales):
         own, others = slopes[:, place], np.delete(slopes, place, axis=1)
         left = own - others @ np.linalg.lstsq(others, own, rcond=None)[0]
-        apart = min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own))) if points[place] else 0.0
+        apart = (
+            min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own))) if points[place] else 0.0
+        )
         estimates.append(ScaleEstimate(term, scale, int(points[place]), apart))
     return tuple(estimates)

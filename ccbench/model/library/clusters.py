@@ -32,7 +32,9 @@ from ccbench.topology.node_nics import Network
 from ccbench.topology.text import CODING, GENERATIONS, said_and_denied
 
 WORDS: dict[str, Any] = read_installed(FOLDER / "generations.yaml")
-ROWS: dict[Generation, dict[str, Any]] = {Generation(name): row for name, row in WORDS["generations"].items()}
+ROWS: dict[Generation, dict[str, Any]] = {
+    Generation(name): row for name, row in WORDS["generations"].items()
+}
 
 _AFTER_A_NAME = r"(?=SXM|PCIE|[^A-Z0-9]|$)"
 """A form factor glued to it, or its end: A100 is no A10, and p4d is no P4."""
@@ -57,7 +59,13 @@ _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
 
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 
-_VENDORS = {"intel": Host.INTEL, "amd": Host.AMD, "arm": Host.ARM, "aarch64": Host.ARM, "ppc64": Host.POWER}
+_VENDORS = {
+    "intel": Host.INTEL,
+    "amd": Host.AMD,
+    "arm": Host.ARM,
+    "aarch64": Host.ARM,
+    "ppc64": Host.POWER,
+}
 
 _NETWORK_WORDS = {
     LinkKind.INFINIBAND: "ib",
@@ -80,7 +88,9 @@ def generations_in(words: str) -> tuple[Generation, ...]:
 
 def generation_of_capability(capability: int) -> Generation:
     """Of a compute capability x 10, such as 90; UNKNOWN below the first that is known."""
-    lowest = {row["capability"]: generation for generation, row in ROWS.items() if "capability" in row}
+    lowest = {
+        row["capability"]: generation for generation, row in ROWS.items() if "capability" in row
+    }
     reached = [one for one in lowest if one <= capability]
     return lowest[max(reached)] if reached else Generation.UNKNOWN
 
@@ -152,7 +162,9 @@ def host_of(words: str, generation: Generation, is_board: bool) -> tuple[Host, s
             return Host(host), f"{found[0]}: {origin}"
     assumed = ROWS.get(generation, {}).get("board_host")
     if is_board and assumed:
-        return Host(assumed), f"assumed: most boards of {generation.value} modules sit beside {assumed}"
+        return Host(
+            assumed
+        ), f"assumed: most boards of {generation.value} modules sit beside {assumed}"
     return Host.UNKNOWN, "not stated"
 
 
@@ -175,9 +187,13 @@ def library_system(
     gpus = of_node[min(of_node)]
     if len(of_node) > 1:
         if nodes not in (1, len(of_node)):
-            raise MachineError(f"{name}: is {len(of_node)} machines already; leave the number of nodes out")
+            raise MachineError(
+                f"{name}: is {len(of_node)} machines already; leave the number of nodes out"
+            )
         if any(len(others) != len(gpus) for others in of_node.values()):
-            raise MachineError(f"{name}: its machines have different numbers of GPUs; model one of them")
+            raise MachineError(
+                f"{name}: its machines have different numbers of GPUs; model one of them"
+            )
         nodes = len(of_node)
     if nodes < 1 or (ranks is not None and ranks < 1):
         raise MachineError(f"{name}: {ranks} ranks on {nodes} nodes; give at least one of each")
@@ -203,7 +219,18 @@ def library_system(
     }
     multicast = kind is Intra.NVSWITCH and generation in _MULTICASTING
     return LibrarySystem(
-        name, generation, len(taking_part), nodes, kind, rate, links, multicast, ports, host, origins, port
+        name,
+        generation,
+        len(taking_part),
+        nodes,
+        kind,
+        rate,
+        links,
+        multicast,
+        ports,
+        host,
+        origins,
+        port,
     )
 
 
@@ -222,7 +249,11 @@ def _generation(topology: Topology, gpu: Device, model: str) -> tuple[Generation
     # A capability is a pair where a driver was asked, and a number ("90") where NCCL's XML says it.
     said: Any = gpu.attributes.get("compute_capability")
     capability = None
-    if isinstance(said, (list, tuple)) and len(said) == 2 and all(isinstance(part, int) for part in said):
+    if (
+        isinstance(said, (list, tuple))
+        and len(said) == 2
+        and all(isinstance(part, int) for part in said)
+    ):
         capability = int(said[0]) * 10 + int(said[1])
     else:
         said = gpu.attributes.get("sm", topology.facts.get("sm"))
@@ -246,13 +277,17 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
         )
     kind = Intra(found.value)
     if kind is Intra.BRIDGE:
-        bridges = [(link.source, link.target) for link in _up(topology) if link.kind is LinkKind.NVLINK]
+        bridges = [
+            (link.source, link.target) for link in _up(topology) if link.kind is LinkKind.NVLINK
+        ]
         if len(connected_groups(peers_of([gpu.name for gpu in gpus], bridges))) > 1:
             kind = Intra.PCIE  # a ring through all pairs crosses PCIe, its slowest link
     if kind is Intra.PCIE:
         rows, among = topology.facts.get("p2p_matrix"), len(gpus)
         rows = (
-            [row[:among] for row in rows[:among] if isinstance(row, list)] if isinstance(rows, list) else []
+            [row[:among] for row in rows[:among] if isinstance(row, list)]
+            if isinstance(rows, list)
+            else []
         )
         without_peers = any(word in _PEERLESS for row in rows for word in row)
         if without_peers or topology.facts.get("peer_access") is False:
@@ -303,7 +338,11 @@ def _rate(
     else:
         nvlink, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
         if nvlink is not None and count and kind is not Intra.HCCS:
-            return nvlink * count, count, f"assumed: {count} links of {nvlink / 1e9:g} GB/s ({model})"
+            return (
+                nvlink * count,
+                count,
+                f"assumed: {count} links of {nvlink / 1e9:g} GB/s ({model})",
+            )
     raise MachineError(
         f"{topology.name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a "
         "machine of the catalog, such as hgx-h100"
@@ -328,9 +367,13 @@ def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra
     return [link for link in own if link.target in names and link.kind is DIRECT_LINKS[kind]]
 
 
-def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[NetworkPorts | None, str]:
+def _ports(
+    topology: Topology, nodes: int, network: Network | None
+) -> tuple[NetworkPorts | None, str]:
     if network is not None:
-        return NetworkPorts(network.word, network.bytes_per_second, network.nics), f"given: {network}"
+        return NetworkPorts(
+            network.word, network.bytes_per_second, network.nics
+        ), f"given: {network}"
     if nodes == 1:
         return None, "one node"
     nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == topology.gpus[0].node]

@@ -108,11 +108,15 @@ def constants_of(
     """Published constants with ``levels`` where given, and one elsewhere. Raises MachineError."""
     for name, scale in levels.items():
         if name not in LEVELS:
-            raise MachineError(f"constants: {name!r} is not one of the model's levels: {', '.join(LEVELS)}")
+            raise MachineError(
+                f"constants: {name!r} is not one of the model's levels: {', '.join(LEVELS)}"
+            )
         if not (scale > 0 and math.isfinite(scale)):
             raise MachineError(f"constants: {name}: {scale} is not a positive number")
     table = scaled(CONSTANTS, levels)
-    return LibraryConstants(tuple(table.items()), learned_on, domain or Domain(), tuple(levels.items()))
+    return LibraryConstants(
+        tuple(table.items()), learned_on, domain or Domain(), tuple(levels.items())
+    )
 
 
 def shipped(path: Path = SHIPPED_FILE) -> LibraryConstants:
@@ -128,7 +132,9 @@ def _made(plain: Any) -> LibraryConstants:
         for kind, words in seen.get("most_nodes", {}).items()
         for word, nodes in words.items()
     )
-    inside = tuple((str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items())
+    inside = tuple(
+        (str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items()
+    )
     domain = Domain(most_nodes, inside, int(seen.get("largest_bytes", 0)))
     levels = {str(name): float(scale) for name, scale in plain["levels"].items()}
     return constants_of(levels, str(plain["learned_on"]), domain)
@@ -157,7 +163,9 @@ def kinds_of(system: LibrarySystem, request: LibraryRequest) -> tuple[tuple[str,
     return (*words, ("collective inside", f"{name} on {system.intra.value}"))
 
 
-def reasons(system: LibrarySystem, request: LibraryRequest, constants: LibraryConstants) -> tuple[str, ...]:
+def reasons(
+    system: LibrarySystem, request: LibraryRequest, constants: LibraryConstants
+) -> tuple[str, ...]:
     """The reasons for which each size of ``request`` is extrapolated, "" where it is not."""
     domain = constants.domain
     seen, found = dict(domain.most_nodes), list[str]()
@@ -171,7 +179,9 @@ def reasons(system: LibrarySystem, request: LibraryRequest, constants: LibraryCo
         elif most is None:
             inside = " within one node" if kind == "collective inside" else ""
             found.append(
-                f"no {word}{inside} was learned on" if together else f"no {kind} {word} was learned on"
+                f"no {word}{inside} was learned on"
+                if together
+                else f"no {kind} {word} was learned on"
             )
         # Of networks alone the number of nodes that was seen matters.
         elif kind == "network" and system.nodes > most:
@@ -187,5 +197,6 @@ def reasons(system: LibrarySystem, request: LibraryRequest, constants: LibraryCo
     far = f"no size above {format_size(largest)} was learned on" if largest else ""
     limit = largest * FAR_IN_SIZE
     return tuple(
-        "; ".join(filter(None, (always, far if size > limit else ""))) for size in request.size_bytes
+        "; ".join(filter(None, (always, far if size > limit else "")))
+        for size in request.size_bytes
     )

@@ -161,7 +161,11 @@ def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
 
 
 def cost(
-    shape: Shape, protocol: str, system: LibrarySystem, size_bytes: Floats, table: Mapping[str, float]
+    shape: Shape,
+    protocol: str,
+    system: LibrarySystem,
+    size_bytes: Floats,
+    table: Mapping[str, float],
 ) -> Cost:
     """Price ``shape`` at ``size_bytes``; ``table`` holds the constants."""
     base, hop, network_hop = _latencies(shape, protocol, system, table)
@@ -179,7 +183,7 @@ def cost(
     fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
     return Cost(
         shape, protocol, inside, network, hop, network_hop, base + latency, fill, transfer, base
-    )  # fmt: skip
+    )
 
 
 def _latencies(
@@ -203,14 +207,18 @@ def _latencies(
         domain = max(1.0, system.ranks_per_node / SWITCH_RANKS)
         hop = published["hop"]["switch"] / shape.inside_hops * domain * table["hop.switch"]
     elif algorithm == "collnet":
-        far = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * (system.ranks_per_node - 1)
+        far = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * (
+            system.ranks_per_node - 1
+        )
         hop = (far if direct else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
     else:
         local = "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
         hop = published["hop"][local][row][column] * table[f"hop.{protocol}"]
         if system.nodes > 1:
             # On several nodes each hop inside waits for the proxy thread that feeds the network.
-            proxy = PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
+            proxy = (
+                PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
+            )
             hop = max(hop, proxy * (PROXY_SIMPLE if simple else 1.0))
 
     scale = (table["cdna_hop"] if system.is_amd else 1.0) * MICRO
@@ -219,13 +227,19 @@ def _latencies(
     far_hops = published["hop"]["network"]
     across: float = far_hops["switch"] if by_switch else far_hops[row][column]
     if algorithm == "collnet":
-        across = COLLNET_DIRECT_NETWORK_MICROSECONDS if direct else COLLNET_CHAIN_NETWORK_MICROSECONDS
+        across = (
+            COLLNET_DIRECT_NETWORK_MICROSECONDS if direct else COLLNET_CHAIN_NETWORK_MICROSECONDS
+        )
     across *= table["network_hop.simple" if simple else "network_hop.ll"]
     assert system.network is not None  # several nodes have one
     is_rdma = system.network.word not in {*SOCKETS, "efa"}
     latency, _ = _NETWORKS.get(system.network.word, _FABRIC)
-    third = system.network.word == "efa" and system.network.bytes_per_second >= EFA3_BYTES_PER_SECOND
-    across += table[latency] * (FLUSHES_SIMPLE if simple and is_rdma else EFA3_LATENCY if third else 1.0)
+    third = (
+        system.network.word == "efa" and system.network.bytes_per_second >= EFA3_BYTES_PER_SECOND
+    )
+    across += table[latency] * (
+        FLUSHES_SIMPLE if simple and is_rdma else EFA3_LATENCY if third else 1.0
+    )
     return base, hop * scale, (across / PAT_OVERLAP if algorithm == "pat" else across) * scale
 
 
@@ -270,6 +284,8 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
         # One core of the host serves the sockets of a NIC, and copies every byte.
         rate = min(rate, nics * table["socket_gbytes"] * GIGA)
     # PCIe writes carry headers: the share payload.pcie of the port is data.
-    ports = gpus_of_network(shape, system) * system.gpu_port_bytes_per_second * table["payload.pcie"]
+    ports = (
+        gpus_of_network(shape, system) * system.gpu_port_bytes_per_second * table["payload.pcie"]
+    )
     share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
     return min(rate, ports) * share

@@ -34,7 +34,11 @@ RESIDUALS_FILE = FOLDER / "residuals.yaml"
 ANCHORED_FILE = FOLDER / "anchored.yaml"
 BETWEEN_FILE = FOLDER / "between.yaml"
 
-REGIMES: tuple[tuple[str, int | None], ...] = (("latency", 32 << 10), ("middle", 32 << 20), ("large", None))
+REGIMES: tuple[tuple[str, int | None], ...] = (
+    ("latency", 32 << 10),
+    ("middle", 32 << 20),
+    ("large", None),
+)
 """Name and the most bytes: where latency rules, in between, and where bandwidth rules."""
 
 UNLIKE = 0.6
@@ -128,7 +132,13 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
     """Words in which systems are alike or not: nodes, network, links inside nodes, generation, GPUs."""
     word = system.network.word if system.network is not None and system.nodes > 1 else ""
     network = (
-        "no network" if not word else "sockets" if word in SOCKETS else "EFA" if word == "efa" else "RDMA"
+        "no network"
+        if not word
+        else "sockets"
+        if word in SOCKETS
+        else "EFA"
+        if word == "efa"
+        else "RDMA"
     )
     inside = {Intra.NVSWITCH: "NVSwitch", Intra.PCIE: "PCIe", Intra.HOST: "PCIe"}.get(
         system.intra, "direct links"
@@ -190,7 +200,10 @@ def intervals(
         share = one.bandwidth_seconds / one.predicted_seconds if one.predicted_seconds > 0 else 0.0
         away = round(octaves[place]) if octaves else None
         low_80, high_80, low_95, high_95 = (
-            max(one.bound_seconds, one.predicted_seconds * float(np.exp(np.interp(share, _SHARES, column))))
+            max(
+                one.bound_seconds,
+                one.predicted_seconds * float(np.exp(np.interp(share, _SHARES, column))),
+            )
             for column in _quantiles(kind, known, away)
         )
         found.append(Interval(low_80, high_80, low_95, high_95, origin))
@@ -248,7 +261,10 @@ def typicality(
     """
     logs = np.log(np.asarray(measured_seconds) / np.asarray(predicted_seconds))
     regimes = np.array([regime_of(size) for size in size_bytes])
-    medians = {str(name): float(np.median(logs[regimes == name])) for name in dict.fromkeys(regimes.tolist())}
+    medians = {
+        str(name): float(np.median(logs[regimes == name]))
+        for name in dict.fromkeys(regimes.tolist())
+    }
     return _typicality(kind_of(system), medians, residuals() if learned is None else learned)
 
 
@@ -286,7 +302,9 @@ def without(name: str, known: Residuals) -> Residuals:
 def false_alarms() -> tuple[int, int]:
     """Healthy systems that are called slow by what was learned from the others, and all such systems."""
     known = residuals()
-    found = [_typicality(one.kind, dict(one.medians), without(one.name, known)) for one in known.systems]
+    found = [
+        _typicality(one.kind, dict(one.medians), without(one.name, known)) for one in known.systems
+    ]
     flagged = [any(at.slow for at in regimes.values()) for regimes in found]
     return sum(flagged), len(flagged)
 
@@ -301,4 +319,6 @@ def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
 def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     """In words, which systems an interval is from."""
     alike = sum(sum(a != b for a, b in zip(kind, one.kind, strict=True)) <= 1 for one in systems)
-    return f"{len(systems)} systems, {alike or 'none'} of them like this one ({', '.join(kind[1:4])})"
+    return (
+        f"{len(systems)} systems, {alike or 'none'} of them like this one ({', '.join(kind[1:4])})"
+    )

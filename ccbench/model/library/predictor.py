@@ -58,7 +58,9 @@ def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, f
     def allowed(shape: Shape) -> bool:
         if shape.algorithm in SWITCH_ALGORITHMS and no_switches:
             return False
-        return request.algorithm == shape.algorithm or (request.algorithm == "default" and shape.unasked)
+        return request.algorithm == shape.algorithm or (
+            request.algorithm == "default" and shape.unasked
+        )
 
     options = tuple(
         cost(shape, protocol, system, sizes, table)
@@ -67,7 +69,9 @@ def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, f
         if request.protocol in ("default", protocol)
     )
     if not options and system.ranks > 1:
-        menu = ", ".join(f"{shape.algorithm} ({'/'.join(protocols(shape, system))})" for shape in there)
+        menu = ", ".join(
+            f"{shape.algorithm} ({'/'.join(protocols(shape, system))})" for shape in there
+        )
         raise MachineError(
             f"{request.collective} with algorithm {request.algorithm} and protocol {request.protocol}: "
             f"not on {system.name}; there are {menu}"
@@ -75,14 +79,18 @@ def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, f
     return Prices(options, launch_floor_seconds(system, request, table), len(sizes))
 
 
-def launch_floor_seconds(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> float:
+def launch_floor_seconds(
+    system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]
+) -> float:
     """Least time of a launch: one thread launches on its GPUs one after the other, peer by peer."""
     peers = max((shape.peers for shape in shapes(request.collective, system)), default=0)
     each = table["launch_us"] + table["launch_peer_us"] * peers
     return request.gpus_per_process * each * MICRO
 
 
-def seconds_of(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> Floats:
+def seconds_of(
+    system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]
+) -> Floats:
     """Only the times, for learning; those that ``predict_library`` gives."""
     return priced(system, request, table).seconds
 
@@ -116,7 +124,9 @@ def predict_library(
         )
     found = []
     why = reasons(system, request, using)
-    for place, (size, choice) in enumerate(zip(request.size_bytes, prices.best.tolist(), strict=True)):
+    for place, (size, choice) in enumerate(
+        zip(request.size_bytes, prices.best.tolist(), strict=True)
+    ):
         option = prices.options[choice]
         latency = max(option.latency_seconds, floor)
         parts = latency, float(option.fill_seconds[place]), float(option.bandwidth_seconds[place])
@@ -163,6 +173,10 @@ def _bottleneck(
             through = "the NICs beside one GPU" if shape.one_rail else "the NICs of a node"
     else:
         where, moved, rate = system.intra.value, shape.port_bytes, option.inside_rate
-        through = "the links of one pair of GPUs" if links_share(shape, system) < 1 else "each GPU's links"
+        through = (
+            "the links of one pair of GPUs"
+            if links_share(shape, system) < 1
+            else "each GPU's links"
+        )
     gigabytes = moved * size_bytes / 1e9
     return f"{where}: {bandwidth / total:.0%} ({gigabytes:.3g} GB through {through} at {rate / 1e9:.4g} GB/s)"

@@ -94,8 +94,12 @@ def shapes(
     found = _BUILDERS[collective](collective, system)
     if traffic:
         loads = uneven_loads(system, traffic)
-        found = tuple(replace(shape, port_bytes=loads.inside, node_bytes=loads.nic) for shape in found)
-    return tuple(shape for shape in found if not version or version >= SINCE.get(shape.algorithm, ()))
+        found = tuple(
+            replace(shape, port_bytes=loads.inside, node_bytes=loads.nic) for shape in found
+        )
+    return tuple(
+        shape for shape in found if not version or version >= SINCE.get(shape.algorithm, ())
+    )
 
 
 def collnet_is_direct(system: LibrarySystem) -> bool:
@@ -109,7 +113,9 @@ def _has_nvls(system: LibrarySystem) -> bool:
     return system.multicast and system.intra is Intra.NVSWITCH and enough and not system.is_amd
 
 
-def _ring(system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: bool = True) -> Shape:
+def _ring(
+    system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: bool = True
+) -> Shape:
     """A ring that data go round so many times; bytes_per_size: through every link of it."""
     nodes, inside, port = system.nodes, system.ranks_per_node, bytes_per_size
     if nodes > 1 and system.intra not in PORTS_ONLY:

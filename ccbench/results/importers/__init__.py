@@ -65,7 +65,9 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
             content = file.read(LARGEST_LOG_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{place}: cannot be read ({reason}); name a file with a tool's output") from None
+        raise UsageError(
+            f"{place}: cannot be read ({reason}); name a file with a tool's output"
+        ) from None
     if len(content) > LARGEST_LOG_BYTES:
         raise UsageError(
             f"{place}: larger than {LARGEST_LOG_BYTES >> 20} MiB; cut out the part with the tables"

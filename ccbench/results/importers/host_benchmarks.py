@@ -63,7 +63,9 @@ _OSU_DATATYPE = re.compile(r"#[ \t]*Datatype:[ \t]*(\w{1,40})")
 _US = r"Lat(?:ency)? ?\(us\)"
 _OSU_COLUMNS = Columns(
     Column("Size", "size_bytes"),
-    Column(rf"(?:Avg )?{_US}|Pure Comm\. ?\(us\)", "seconds", 1e6),  # of a non-blocking one: without overlap
+    Column(
+        rf"(?:Avg )?{_US}|Pure Comm\. ?\(us\)", "seconds", 1e6
+    ),  # of a non-blocking one: without overlap
     Column(rf"Min {_US}", "minimum_seconds", 1e6),
     Column(rf"Max {_US}", "maximum_seconds", 1e6),
     Column(rf"P\d{{1,3}}\S{{0,5}} (?:Tail )?{_US}", "{}_seconds", 1e6),
@@ -108,7 +110,12 @@ def read_osu(text: str) -> ImportedLog:
                 flavour, _, rest = rest.strip().partition(" ")
             if flavour.startswith("MPI_"):  # one-sided: "OSU MPI_Put Latency Test"
                 flavour, rest = "MPI", f"{flavour} {rest}"
-            said = {"title": rest.strip(), "flavour": flavour, "version": title[2] or "", "launch": launch}
+            said = {
+                "title": rest.strip(),
+                "flavour": flavour,
+                "version": title[2] or "",
+                "launch": launch,
+            }
             tables.append(OpenTable(line.number, said=said))
         elif tables and (dtype := _OSU_DATATYPE.match(line.text)):
             tables[-1].said["dtype"] = dtype_name(dtype[1])
@@ -133,7 +140,9 @@ def _osu_table(table: OpenTable) -> ImportedTable:
         title.removesuffix("Latency").removeprefix("Non-blocking ")
     )
     ranks = 2 if collective in ("osu_latency", "osu_bw", "osu_bibw") else launch.ranks
-    rows = (block_row(line.number, cells, collective, ranks, dtype=dtype) for line, cells in table.rows)
+    rows = (
+        block_row(line.number, cells, collective, ranks, dtype=dtype) for line, cells in table.rows
+    )
     return ImportedTable(
         collective=collective,
         rows=tuple(rows),
@@ -263,7 +272,9 @@ def _imb_table(table: OpenTable, stated: dict[str, str]) -> ImportedTable:
     for line, cells in table.rows:
         if (defects := cells.pop("defects", None)) is not None:
             cells["wrong_elements"] = int(defects.value > 0)
-        rows.append(block_row(line.number, cells, collective, processes, op=op, root=-1, dtype=dtype))
+        rows.append(
+            block_row(line.number, cells, collective, processes, op=op, root=-1, dtype=dtype)
+        )
     return ImportedTable(
         collective=_OWN_WORDS.get(collective.lower(), collective),
         rows=tuple(rows),
@@ -300,7 +311,9 @@ _GLOO_COLUMNS = Columns(
 def _gloo_columns(line: Line) -> tuple[Column, ...]:
     """The columns of a header, else nothing."""
     columns = _GLOO_COLUMNS.only(line.text) if "elements" in line.text else ()
-    return columns if len(columns) >= 4 and any(column.name == "count" for column in columns) else ()
+    return (
+        columns if len(columns) >= 4 and any(column.name == "count" for column in columns) else ()
+    )
 
 
 def is_gloo(text: str) -> bool:
@@ -339,12 +352,18 @@ def _gloo_table(table: OpenTable) -> ImportedTable:
     pairs = (part.partition("=") for part in table.said.get("Options", "").split(","))
     options = {name.strip(): value.strip() for name, _, value in pairs if value}
     ranks = whole(options.get("processes", "")) or None
-    item = 1 if collective == "pairwise_exchange" else _item_bytes(table)  # the only benchmark of chars
+    item = (
+        1 if collective == "pairwise_exchange" else _item_bytes(table)
+    )  # the only benchmark of chars
     rated = [(cells, rate) for _, cells in table.rows if (rate := _gloo_rate(cells))]
-    factor = rate_factor(((cells["count"] * item, cells["seconds"], rate) for cells, rate in rated), GIBI)
+    factor = rate_factor(
+        ((cells["count"] * item, cells["seconds"], rate) for cells, rate in rated), GIBI
+    )
     return ImportedTable(
         collective=collective,
-        rows=tuple(_gloo_row(line, cells, collective, ranks, item, factor) for line, cells in table.rows),
+        rows=tuple(
+            _gloo_row(line, cells, collective, ranks, item, factor) for line, cells in table.rows
+        ),
         ranks=ranks,
         algorithm=algorithm,
         line=table.line,

@@ -206,7 +206,9 @@ class Columns:
     def each(self, headings: Sequence[str]) -> tuple[Column, ...]:
         """A column for each heading; one that is not known keeps its heading as its name."""
         found = ((heading, self._pattern.fullmatch(heading)) for heading in headings)
-        return tuple(self._named(match) if match else Column(heading, heading) for heading, match in found)
+        return tuple(
+            self._named(match) if match else Column(heading, heading) for heading, match in found
+        )
 
     def _named(self, match: re.Match[str]) -> Column:
         column = self._columns[int((match.lastgroup or "c0")[1:])]
@@ -255,7 +257,11 @@ class OpenTable:
         # Tables of these tools have columns of one width, so that a last row that nothing ends and that is
         # shorter than the one before has lost digits of its last figure.
         if line.unfinished and self.rows and len(line.text) < len(self.rows[-1][0].text):
-            return [SourceWarning("truncated", "the last row has lost its end and was left out", line.number)]
+            return [
+                SourceWarning(
+                    "truncated", "the last row has lost its end and was left out", line.number
+                )
+            ]
         cells = cells_of(self.columns, texts)
         if cells is None:
             return [no_row(line)]
@@ -268,7 +274,9 @@ def row_of(line: int, cells: Mapping[str, Any], **given: Any) -> ImportedRow:
 
     Cells that are no field of a row become its ``extra``, after what ``given`` has of it.
     """
-    known: dict[str, Figure] = {name: cells[name] for name in _FIGURES if cells.get(name) is not None}
+    known: dict[str, Figure] = {
+        name: cells[name] for name in _FIGURES if cells.get(name) is not None
+    }
     halves = [known[name].half_unit if name in known else None for name in _FIGURES]
     fields = {name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells}
     fields |= {name: one.value for name, one in known.items()}
@@ -296,7 +304,9 @@ def block_row(
     size_bytes, flags = whole_size(collective, printed, ranks)
     usual = {"op": op_of(collective, "sum"), "root": root_of(collective)}
     extra = {"printed_size_bytes": printed}
-    return row_of(line, cells, size_bytes=size_bytes, flags=flags, extra=extra, **{**usual, **given})
+    return row_of(
+        line, cells, size_bytes=size_bytes, flags=flags, extra=extra, **{**usual, **given}
+    )
 
 
 def log_of(
@@ -316,7 +326,12 @@ def log_of(
     failed = (Outcome.HUNG, hang) if hang else (Outcome.CRASHED, crash) if crash else None
     outcome, detail = failed or otherwise or (Outcome.CUT if torn else Outcome.UNKNOWN, "")
     return ImportedLog(
-        tool, tables=tuple(tables), warnings=capped(warnings), outcome=outcome, detail=detail, **fields
+        tool,
+        tables=tuple(tables),
+        warnings=capped(warnings),
+        outcome=outcome,
+        detail=detail,
+        **fields,
     )
 
 
@@ -379,7 +394,11 @@ def team_of(table: ImportedTable, devices: Sequence[DeviceLine], given: Given) -
     if possible is not None and len(possible) == 1:
         return Team(possible[0], _nodes(table, possible[0], devices, given), "from busbw / algbw")
     seen = f" ({fits})" if fits else ""
-    return Team(0, 0, f"the output does not say how many ranks{seen}; give --ranks, or --machine and --nodes")
+    return Team(
+        0,
+        0,
+        f"the output does not say how many ranks{seen}; give --ranks, or --machine and --nodes",
+    )
 
 
 def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | None:
@@ -415,7 +434,11 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
     if table.nodes is not None and table.nodes > 0:
         return table.nodes
     hosts = {device.host for device in devices if device.host}
-    if hosts and len({device.rank for device in devices}) == ranks and all(one.host for one in devices):
+    if (
+        hosts
+        and len({device.rank for device in devices}) == ranks
+        and all(one.host for one in devices)
+    ):
         return len(hosts)
     if given.nodes is not None and given.nodes <= ranks <= (given.devices or ranks) * given.nodes:
         return given.nodes
@@ -440,13 +463,18 @@ def checked(log: ImportedLog) -> ImportedLog:
 def with_shared_devices(log: ImportedLog) -> ImportedLog:
     """``log`` with a flag on every row if ranks of one host shared a device, so that no link was measured."""
     places = [
-        (one.host, one.device, one.bus_id) for one in log.devices if one.host and one.device is not None
+        (one.host, one.device, one.bus_id)
+        for one in log.devices
+        if one.host and one.device is not None
     ]
     # A list may name a rank twice, of two runs in one file; all ranks of a table are told apart.
     tables = []
     for table in log.tables:
         shared = len({*places}) < len(places) == table.ranks
-        rows = (replace(row, flags=tuple(dict.fromkeys((*row.flags, Flag.LOOPBACK)))) for row in table.rows)
+        rows = (
+            replace(row, flags=tuple(dict.fromkeys((*row.flags, Flag.LOOPBACK))))
+            for row in table.rows
+        )
         tables.append(replace(table, rows=tuple(rows)) if shared else table)
     return replace(log, tables=tuple(tables))
 
@@ -496,7 +524,11 @@ def with_whole_sizes(table: ImportedTable) -> ImportedTable:
     if ranks is None or not any(flag in row.flags for row in table.rows):
         return table
     rows = (
-        replace(row, size_bytes=row.size_bytes * ranks, flags=tuple(one for one in row.flags if one != flag))
+        replace(
+            row,
+            size_bytes=row.size_bytes * ranks,
+            flags=tuple(one for one in row.flags if one != flag),
+        )
         if flag in row.flags
         else row
         for row in table.rows

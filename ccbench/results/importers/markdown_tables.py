@@ -33,7 +33,9 @@ _CONTEXT_LINES = 12
 
 _MOST_COLUMNS = 40
 _RULE_CELL = re.compile(r":?-+:?")
-_MARKUP = re.compile(r"[`*]{1,3}(?=\S)|(?<=\S)[`*]{1,3}|(?<!\w)_{1,2}(?=\w)|(?<=\w)_{1,2}(?!\w)|<br ?/?>|~")
+_MARKUP = re.compile(
+    r"[`*]{1,3}(?=\S)|(?<=\S)[`*]{1,3}|(?<!\w)_{1,2}(?=\w)|(?<=\w)_{1,2}(?!\w)|<br ?/?>|~"
+)
 _QUANTITY = re.compile(
     r"([0-9][0-9,]{0,20}(?:\.[0-9]{1,12})?)[ \t]*([A-Za-zµμ/]{0,8})", re.ASCII | re.IGNORECASE
 )
@@ -110,7 +112,9 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
             if role in ("busbw", "algbw", "rate", "seconds"):
                 heading = page.headings[index]
                 variant = re.sub(r"\s+", " ", _KNOWN_WORDS.sub(" ", heading).strip(" ,;:-"))
-                in_place = "in-place" in heading.lower().replace(" ", "-").replace("out-of-place", "")
+                in_place = "in-place" in heading.lower().replace(" ", "-").replace(
+                    "out-of-place", ""
+                )
                 group = (_one(_RANKS, heading), _one(_NODES, heading), variant, in_place)
                 groups.setdefault(group, []).append(index)
         for (ranks, nodes, variant, in_place), columns in groups.items():
@@ -137,7 +141,11 @@ def _pages(text: str) -> Iterator[_Page]:
     while index < len(lines):
         headings = _cells(lines[index])
         rule = _cells(lines[index + 1]) if index + 1 < len(lines) else ()
-        begins = len(headings) >= 2 and len(rule) == len(headings) and all(map(_RULE_CELL.fullmatch, rule))
+        begins = (
+            len(headings) >= 2
+            and len(rule) == len(headings)
+            and all(map(_RULE_CELL.fullmatch, rule))
+        )
         if not begins or lines[index + 1].number != lines[index].number + 1:
             context = [*context, lines[index].text][-_CONTEXT_LINES:]
             index += 1
@@ -188,7 +196,12 @@ def _one(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def _facts(
-    context: str, heading: str, said: dict[str, str], ranks: int | None, nodes: int | None, variant: str
+    context: str,
+    heading: str,
+    said: dict[str, str],
+    ranks: int | None,
+    nodes: int | None,
+    variant: str,
 ) -> dict[str, Any]:
     """Facts of a row: by its cells, else by its column's heading, else in the text above the table."""
     # The text above speaks of other things too: only what follows "over" is of the figures.
@@ -204,7 +217,9 @@ def _facts(
         "ranks": whole(said.get("ranks", "")) or ranks or _one(_RANKS, over),
         "nodes": whole(said.get("nodes", "")) or nodes or _one(_NODES, over),
         "algorithm": picked or forced.get("NCCL_ALGO", "").lower() or "default",
-        "protocol": said.get("protocol", "").lower() or forced.get("NCCL_PROTO", "").lower() or "default",
+        "protocol": said.get("protocol", "").lower()
+        or forced.get("NCCL_PROTO", "").lower()
+        or "default",
         "settings": tuple(forced.items()),
     }
 

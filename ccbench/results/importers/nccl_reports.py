@@ -32,7 +32,11 @@ from ccbench.results.importers.log import (
     json_record,
     row_of,
 )
-from ccbench.results.importers.nccl_tests_columns import likely_collective, nodes_of_devices, ranks_of_devices
+from ccbench.results.importers.nccl_tests_columns import (
+    likely_collective,
+    nodes_of_devices,
+    ranks_of_devices,
+)
 from ccbench.results.importers.words import (
     capped,
     collective_name,
@@ -68,7 +72,17 @@ _COLUMNS = Columns(
 _NAMES = {"collective": "name", "#wrong": "wrong", "errors": "wrong"}
 _NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
 _WITHOUT_NODES = (
-    *("numcycle", "name", "ranks", "rankspernode", "gpusperrank", "size", "type", "redop", "inplace"),
+    *(
+        "numcycle",
+        "name",
+        "ranks",
+        "rankspernode",
+        "gpusperrank",
+        "size",
+        "type",
+        "redop",
+        "inplace",
+    ),
     *("time", "algbw", "busbw", "wrong"),
 )
 _WITH_NODES = (*_WITHOUT_NODES[:2], "nodes", *_WITHOUT_NODES[2:])
@@ -83,7 +97,9 @@ def recognises(text: str) -> bool:
     """Return whether ``text`` starts as nccl-tests' JSON does, or one of its first lines is a record's."""
     if _START.match(text) is not None:
         return True
-    lines = (line.strip() for line in text[: _FIRST_LINES * _LONGEST_RECORD].split("\n")[:_FIRST_LINES])
+    lines = (
+        line.strip() for line in text[: _FIRST_LINES * _LONGEST_RECORD].split("\n")[:_FIRST_LINES]
+    )
     return any(_csv_header(line) or _record(line) for line in lines)
 
 
@@ -135,8 +151,12 @@ def read_document(text: str) -> ImportedLog:
     config = _mapping(document.get("config"))
     devices = []
     for one in filter(None, map(_mapping, _list(config.get("devices")))):
-        rank, group, process, number = (_number(one.get(name)) for name in ("rank", "group", "pid", "device"))
-        host, bus, model = (str(one.get(name, "")) for name in ("hostname", "device_hex", "device_info"))
+        rank, group, process, number = (
+            _number(one.get(name)) for name in ("rank", "group", "pid", "device")
+        )
+        host, bus, model = (
+            str(one.get(name, "")) for name in ("hostname", "device_hex", "device_info")
+        )
         devices.append(DeviceLine(rank or 0, group, process, host, number, bus, model))
     environment: dict[str, str] = {}
     for variable in _list(document.get("env")):
@@ -161,7 +181,10 @@ def read_document(text: str) -> ImportedLog:
 
 
 def _document_tables(
-    document: Mapping[str, Any], config: Mapping[str, Any], devices: list[DeviceLine], outcome: Outcome
+    document: Mapping[str, Any],
+    config: Mapping[str, Any],
+    devices: list[DeviceLine],
+    outcome: Outcome,
 ) -> tuple[ImportedTable, ...]:
     results = [one for one in _list(document.get("results")) if isinstance(one, dict)]
     if not results and not config:
@@ -212,7 +235,9 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             cells["clock"] = "cpu"
         time = figure(str(body.get("time", body.get("cpu_time"))))
         cells["seconds"] = time.over(1e6) if time else None
-        cells["algbw"], cells["busbw"] = (figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw"))
+        cells["algbw"], cells["busbw"] = (
+            figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw")
+        )
         wrong = figure(str(body.get("nwrong")))
         samples = [figure(str(one)) for one in _list(timing.get("times_us"))]
         yield row_of(
@@ -257,12 +282,16 @@ def read_records(text: str) -> ImportedLog:
         if not line or line in "[]" or is_header or not (line.startswith("{") or header):
             continue
         words = _csv_cells(line)
-        named = _WITH_NODES if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES) else header
+        named = (
+            _WITH_NODES if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES) else header
+        )
         listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
         record = _record(line) if line.startswith("{") else listed
         cells = cells_of(_COLUMNS.each(list(record)), list(record.values()))
         if cells is None or record["inplace"] not in ("0", "1", "true", "false"):
-            warnings.append(SourceWarning("damaged_line", "no whole record, or one without a size", number))
+            warnings.append(
+                SourceWarning("damaged_line", "no whole record, or one without a size", number)
+            )
             continue
         wrong, cycle = figure(record.get("wrong", "")), whole(record.get("numcycle", ""))
         row = row_of(
@@ -306,7 +335,9 @@ def _record(line: str) -> dict[str, str]:
 
 
 def _csv_header(line: str) -> tuple[str, ...]:
-    named = tuple(map(_name, _csv_cells(line))) if "busbw," in line[:_LONGEST_RECORD].lower() else ()
+    named = (
+        tuple(map(_name, _csv_cells(line))) if "busbw," in line[:_LONGEST_RECORD].lower() else ()
+    )
     return named if _NEEDED.issubset(named) else ()
 
 

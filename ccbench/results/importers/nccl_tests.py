@@ -17,7 +17,14 @@ from typing import Any
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome, row_of
+from ccbench.results.importers.log import (
+    DeviceLine,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    Outcome,
+    row_of,
+)
 from ccbench.results.importers.nccl_tests_columns import (
     Cells,
     Layout,
@@ -81,7 +88,9 @@ _STARTING = re.compile(r"Collective test (starting|concluded): (\S{1,80})")
 _AVERAGE = re.compile(r"Avg bus bandwidth\s{0,12}:\s{0,12}(\S{1,40})")
 _WRONG_VALUES = re.compile(r"Out of bounds values\s{0,12}:\s{0,12}(\d[\d,]{0,15})")
 _LOWERED = re.compile(r"Reducing maxBytes to (\d{1,20})")
-_HOLE = re.compile(r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|\[snip\]", re.IGNORECASE)
+_HOLE = re.compile(
+    r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|\[snip\]", re.IGNORECASE
+)
 _REMARK = re.compile(r"(\d{1,20}) B (in|out of) place: ([a-z_]{2,20})\s?(.{0,200})")
 _WRITTEN = re.compile(
     r"written by ccbench: backend (?P<backend>\S{1,40})(?: (?P<backend_version>\S{1,60}))?"
@@ -181,7 +190,9 @@ class Tables:
             if self._open is not None and sum(map(is_figure, words)) >= _FEWEST_WORDS:
                 text = "figures without the start of their row"
                 self.warnings.append(SourceWarning("damaged_line", text, line.number))
-        elif (self._run.tables or not comment) and len(text) < 120 and _HOLE.fullmatch(text.strip()):
+        elif (
+            (self._run.tables or not comment) and len(text) < 120 and _HOLE.fullmatch(text.strip())
+        ):
             if self._open is not None:
                 self._open.has_hole = True
             self.warnings.append(SourceWarning("truncated", "lines are left out here", line.number))
@@ -212,7 +223,9 @@ class Tables:
             if run.tables and not starts:
                 run.tables[-1].concluded = run.tables[-1].closed = True
         elif written := _WRITTEN.match(text):
-            self._run.written |= {name: value for name, value in written.groupdict().items() if value}
+            self._run.written |= {
+                name: value for name, value in written.groupdict().items() if value
+            }
         elif placed := _PLACED.match(text):
             self._run.ranks, self._run.nodes = int(placed[1]), int(placed[2])
         elif lowered := _LOWERED.search(text):
@@ -296,7 +309,9 @@ class Tables:
         for index in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
             row = rows[index]
             if row.in_place is in_place and row.size_bytes == size:
-                flags = tuple(dict.fromkeys((*row.flags, *more.split()))) if are_flags else row.flags
+                flags = (
+                    tuple(dict.fromkeys((*row.flags, *more.split()))) if are_flags else row.flags
+                )
                 kept = row.extra if are_flags else {**row.extra, **extra}
                 rows[index] = replace(row, flags=flags, extra=kept)
                 return True
@@ -330,7 +345,9 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
         row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
         why = _why_wrong(printed, row)
-        rows.append(replace(row, extra={**row.extra, "status": "wrong", "detail": why}) if why else row)
+        rows.append(
+            replace(row, extra={**row.extra, "status": "wrong", "detail": why}) if why else row
+        )
     telling = [row for row in rows if (row.seconds, row.algbw, row.busbw) != (None, None, None)]
     return telling or rows[:1] or [row_of(line, {}, **start)]
 
@@ -383,7 +400,9 @@ def read(text: str) -> ImportedLog:
     kept = tuple(table for table, _ in built)
     outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
     if outcome in (Outcome.HUNG, Outcome.CRASHED):
-        kept = tuple(t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept)
+        kept = tuple(
+            t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept
+        )
     if not kept and not runs and not said.versions:
         warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
     is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
@@ -419,7 +438,9 @@ def _built(
     ranks = listed = run.ranks or ranks_of_devices(devices)
     columns = table.layout.head if table.layout is not None else ()
     collective = named or likely_collective(table.rows, columns, listed)
-    told = run.config | {name: written[name] for name in ("backend", "backend_version") if name in written}
+    told = run.config | {
+        name: written[name] for name in ("backend", "backend_version") if name in written
+    }
     if collective and not named:
         told["collective_from"] = "figures"
     if table.wrong_values is not None:
@@ -442,9 +463,15 @@ def _built(
         told |= _sizes(rows, run.config)
     # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
     forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
-    forced = {name: value.lower() if value.isalnum() else "default" for name, value in forced.items()}
+    forced = {
+        name: value.lower() if value.isalnum() else "default" for name, value in forced.items()
+    }
     launched = (
-        "graph" if run.config.get("graph_launches") else "isolated" if run.config.get("blocking") else ""
+        "graph"
+        if run.config.get("graph_launches")
+        else "isolated"
+        if run.config.get("blocking")
+        else ""
     )
     built = ImportedTable(
         collective,
@@ -463,7 +490,9 @@ def _built(
 
 def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
     """How many sizes the settings announce and the rows have, as facts; none where settings do not say."""
-    smallest, largest, step = (config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step"))
+    smallest, largest, step = (
+        config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step")
+    )
     by_factor = config.get("step_unit") == "factor"
     if not smallest or not largest or not step or step <= by_factor:
         return {}
@@ -471,7 +500,10 @@ def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int
     steps = math.log(largest / smallest, step) + 1e-9 if by_factor else (largest - smallest) / step
     lines = {(row.dtype, row.op, row.root, row.line) for row in rows}
     printed = Counter(line[:3] for line in lines)
-    return {"announced_sizes": math.floor(steps) + 1, "printed_sizes": max(printed.values(), default=0)}
+    return {
+        "announced_sizes": math.floor(steps) + 1,
+        "printed_sizes": max(printed.values(), default=0),
+    }
 
 
 def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[SourceWarning]]:

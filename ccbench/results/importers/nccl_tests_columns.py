@@ -77,7 +77,9 @@ def header_layout(words: list[str]) -> Layout | None:
     if not {"size", "algbw", "busbw"} <= set(names) or names[0] != "size":
         return None
     start = next(i for i, name in enumerate(names) if name in _MEASURED)
-    if any(name.startswith("time") for name in names[:start]):  # time:avg and the like: another tool's
+    if any(
+        name.startswith("time") for name in names[:start]
+    ):  # time:avg and the like: another tool's
         return None
     end = names.index("timestamp", start) if "timestamp" in names[start:] else len(names)
     placements: list[list[str]] = []
@@ -145,11 +147,15 @@ def row_cells(words: list[str], layout: Layout) -> Cells | None:
         measured += 1
     for columns in layout.placements:
         if measured >= len(columns):
-            figures.append(dict(zip(columns, words[position : position + len(columns)], strict=True)))
+            figures.append(
+                dict(zip(columns, words[position : position + len(columns)], strict=True))
+            )
             position, measured = position + len(columns), measured - len(columns)
         else:
             missing = layout.measured - sum(map(len, figures)) - measured
-            return Cells(head, tuple(figures), missing=missing, surplus=tuple(words[position + measured :]))
+            return Cells(
+                head, tuple(figures), missing=missing, surplus=tuple(words[position + measured :])
+            )
     stamp = position + 2 * len(layout.tail)
     return Cells(head, tuple(figures), tuple(words[position:stamp]), surplus=tuple(words[stamp:]))
 
@@ -184,7 +190,11 @@ def is_figure(token: str) -> bool:
 
 def _is_measured(token: str) -> bool:
     """Return whether ``token`` can be a time, a rate or a count; N/A and the like stand for none."""
-    return figure(token) is not None or whole(token) is not None or _ABSENT.fullmatch(token) is not None
+    return (
+        figure(token) is not None
+        or whole(token) is not None
+        or _ABSENT.fullmatch(token) is not None
+    )
 
 
 # -- figures, and what follows from them --------------------------------------------------------------------
@@ -214,13 +224,22 @@ def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | 
     if not devices or ranks is None:
         return None
     hosts = len({device.host for device in devices})
-    if len({device.rank for device in devices}) >= ranks or len({device.group for device in devices}) > 1:
+    if (
+        len({device.rank for device in devices}) >= ranks
+        or len({device.group for device in devices}) > 1
+    ):
         return hosts
     if ranks - 1 not in {device.rank for device in devices}:
         return None
     per_host = max(device.device or 0 for device in devices) + 1
-    aligned = all(device.device is not None and device.rank % per_host == device.device for device in devices)
-    return ranks // per_host if aligned and ranks % per_host == 0 and ranks // per_host >= hosts else None
+    aligned = all(
+        device.device is not None and device.rank % per_host == device.device for device in devices
+    )
+    return (
+        ranks // per_host
+        if aligned and ranks % per_host == 0 and ranks // per_host >= hosts
+        else None
+    )
 
 
 def ranks_of_figures(rows: Sequence[ImportedRow], collective: str) -> int | None:
@@ -243,7 +262,9 @@ def _blocks(rows: Sequence[ImportedRow]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def likely_collective(rows: Sequence[ImportedRow], columns: Sequence[str], ranks: int | None) -> str:
+def likely_collective(
+    rows: Sequence[ImportedRow], columns: Sequence[str], ranks: int | None
+) -> str:
     """The one collective that columns, op, root, count and in-place checks leave over; "" where several do.
 
     columns: those before the figures, by name. Versions before 2.11 have neither op nor root for all_gather,

@@ -57,9 +57,13 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     if collective not in COLLECTIVES or not COLLECTIVES[collective].moves_data:
         return f"the collective is not known ({collective or 'neither the log nor the manifest names one'})"
     # What the collector says counts only where it is nothing but assignments: prose forces nothing.
-    forced = dict(_ASSIGNMENT.findall(stated.forced)) if _ASSIGNMENTS.fullmatch(stated.forced) else {}
+    forced = (
+        dict(_ASSIGNMENT.findall(stated.forced)) if _ASSIGNMENTS.fullmatch(stated.forced) else {}
+    )
     own = table.facts.get("environment")
-    of_table = {str(name): str(one) for name, one in own.items()} if isinstance(own, Mapping) else {}
+    of_table = (
+        {str(name): str(one) for name, one in own.items()} if isinstance(own, Mapping) else {}
+    )
     variables = {**forced, **log.environment, **of_table}
     if variables.get("NCCL_TREE_THRESHOLD") == "0":
         # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
@@ -100,7 +104,9 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     )
 
 
-def sized(request: LibraryRequest, size_bytes: Iterable[int], dtype: str, in_place: bool) -> LibraryRequest:
+def sized(
+    request: LibraryRequest, size_bytes: Iterable[int], dtype: str, in_place: bool
+) -> LibraryRequest:
     """``request`` at these sizes, in their order; an element type that is not known counts as 4 bytes."""
     return replace(
         request,
@@ -112,8 +118,15 @@ def sized(request: LibraryRequest, size_bytes: Iterable[int], dtype: str, in_pla
 
 
 _GROUPED_BY = (
-    "collective", "in_place", "dtype", "algorithm", "protocol", "backend", "source", "source_table",
-)  # fmt: skip
+    "collective",
+    "in_place",
+    "dtype",
+    "algorithm",
+    "protocol",
+    "backend",
+    "source",
+    "source_table",
+)
 
 
 @dataclass(frozen=True)
@@ -188,7 +201,9 @@ def request_of(manifest: Manifest, point: Point) -> LibraryRequest | str:
     if not library and point.backend != point.tool:
         return f"measured with {point.backend}, which is no collective library that the model describes"
     kept = manifest.imported(point.source)
-    environment = kept.mapping("environment") if point.tool else manifest.mapping("environment", "variables")
+    environment = (
+        kept.mapping("environment") if point.tool else manifest.mapping("environment", "variables")
+    )
     tables = kept.mappings("tables")
     # A line that is there twice counts as in a further table.
     facts: Mapping[str, Any] = {} if point.tool else {"gpus_per_thread": 1}
@@ -208,7 +223,9 @@ def request_of(manifest: Manifest, point: Point) -> LibraryRequest | str:
     return asked_of(Stated(nccl_version=version[0] if version else ""), log, table)
 
 
-def _one_system(run: Run, points: Sequence[Point], ranks: int | None, nodes: int | None) -> tuple[int, int]:
+def _one_system(
+    run: Run, points: Sequence[Point], ranks: int | None, nodes: int | None
+) -> tuple[int, int]:
     """Ranks and nodes of the one system that is left; nodes is 0 where nobody says."""
 
     def listed(counts: Sequence[int]) -> str:
@@ -258,5 +275,9 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
     seen = f"it names {named!r}" if named else "it names none"
     if points.devices:
         seen += f"; its devices are {', '.join(points.devices)}"
-    choice = f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
-    raise UsageError(f"{run.path}: does not say which machine it is of ({seen}); give --machine{choice}")
+    choice = (
+        f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
+    )
+    raise UsageError(
+        f"{run.path}: does not say which machine it is of ({seen}); give --machine{choice}"
+    )

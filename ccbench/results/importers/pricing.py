@@ -62,7 +62,9 @@ def is_other_model(one: str, other: str) -> bool:
     def alike(one: str, other: str) -> bool:
         short, long = sorted((one, other), key=len)
         further = long[len(short) :]
-        return long.startswith(short) and (not further or further[0].isalpha() or short[-1].isalpha())
+        return long.startswith(short) and (
+            not further or further[0].isalpha() or short[-1].isalpha()
+        )
 
     left, right = numbered(one), numbered(other)
     return bool(left and right) and not any(alike(a, b) for a in left for b in right)
@@ -87,7 +89,11 @@ class Difference:
 def difference(topology: Topology, models: Sequence[str]) -> Difference | None:
     """The first of ``models`` that is none of ``topology``'s GPUs; None where all may be."""
     gpus = topology.gpus
-    own = str(gpus[0].attributes.get("model") or topology.facts.get("gpu_model") or "") if gpus else ""
+    own = (
+        str(gpus[0].attributes.get("model") or topology.facts.get("gpu_model") or "")
+        if gpus
+        else ""
+    )
     listed = next((model for model in models if is_other_model(model, own)), None)
     if listed is None:
         return None
@@ -112,7 +118,9 @@ def machines_with(model: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def machines_of(model: str, gpus: int, highest: int, peer_access: bool | None = None) -> tuple[str, ...]:
+def machines_of(
+    model: str, gpus: int, highest: int, peer_access: bool | None = None
+) -> tuple[str, ...]:
     """Machines of the catalog that a node with ``gpus`` GPUs of ``model`` may be; one alone where it is sure.
 
     highest: the highest number of a GPU. peer_access: between PCIe cards; None where nobody tells.
@@ -127,7 +135,10 @@ def machines_of(model: str, gpus: int, highest: int, peer_access: bool | None = 
         # Cards may have NVLink bridges, and whether others reach each other is up to drivers and clouds.
         if nvlinks_of(model) or peer_access is None:
             plain = f"pcie{pcie_generation(generation)}-x16"
-            return (*(one.name for one in named), *[plain] * (len(named) == 1 and plain in catalog_names()))
+            return (
+                *(one.name for one in named),
+                *[plain] * (len(named) == 1 and plain in catalog_names()),
+            )
         return tuple(one.name for one in named if one.facts.get("peer_access") is peer_access)
     # Boards of other makers exist in one form. An NVSwitch board may be used in part; of direct links the
     # catalog's form is sure only where it is whole.
@@ -138,7 +149,10 @@ def machines_of(model: str, gpus: int, highest: int, peer_access: bool | None = 
     return tuple(
         one.name
         for one in named
-        if ((only or (switched and one.topology_class is form.topology_class)) and len(one.gpus) >= gpus)
+        if (
+            (only or (switched and one.topology_class is form.topology_class))
+            and len(one.gpus) >= gpus
+        )
         or (one.topology_class in whole and len(one.gpus) == gpus)
     )
 
@@ -192,21 +206,27 @@ def recognised(log: ImportedLog, given: Given) -> tuple[Given, tuple[str, ...]]:
     if not given.machine and tables:
         machine, why = _machine_shown(log, tables, given)
         if machine:
-            told.append(f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that")
+            told.append(
+                f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that"
+            )
             given = replace(given, machine=machine, source=machine)
         else:
             told.append(f"{log.source}: no predictions: {why}")
     if given.source and not given.network and any((table.nodes or 0) > 1 for table in tables):
         network, why = _network_shown(log)
         if network:
-            told.append(f"{log.source}: taken as --network {network}: {why}; if it is another, name that")
+            told.append(
+                f"{log.source}: taken as --network {network}: {why}; if it is another, name that"
+            )
             given = replace(given, network=network)
         elif why:
             told.append(f"{log.source}: {why}")
     return given, tuple(told)
 
 
-def _machine_shown(log: ImportedLog, tables: Sequence[ImportedTable], given: Given) -> tuple[str, str]:
+def _machine_shown(
+    log: ImportedLog, tables: Sequence[ImportedTable], given: Given
+) -> tuple[str, str]:
     """(machine of the catalog, why); "" where the output leaves it open, and then why says what to type."""
     option = "give --machine ('ccbench list machines')"
     devices = [device for device in log.devices if device.model]
@@ -214,7 +234,11 @@ def _machine_shown(log: ImportedLog, tables: Sequence[ImportedTable], given: Giv
     if not models:
         return "", f"the output does not say which GPUs were measured; {option}"
     model, lines = devices[0].model, sorted(device.line for device in devices)
-    where = f"lines {lines[0]} to {lines[-1]} list" if lines[-1] > lines[0] else f"line {lines[0]} lists"
+    where = (
+        f"lines {lines[0]} to {lines[-1]} list"
+        if lines[-1] > lines[0]
+        else f"line {lines[0]} lists"
+    )
     where = where if lines[0] else "it lists"
     if len(models) > 1:
         return "", f"{where} several models ({', '.join(models)}), of which no machine is modelled"
@@ -223,12 +247,19 @@ def _machine_shown(log: ImportedLog, tables: Sequence[ImportedTable], given: Giv
         ranks_on.setdefault((device.host, device.device, device.bus_id), set()).add(device.rank)
     if any(len(ranks) > 1 for ranks in ranks_on.values()):
         return "", f"{where} a GPU for several ranks, which is not modelled"
-    each = [-(-(table.ranks or 1) // nodes) for table in tables if (nodes := table.nodes or given.nodes)]
+    each = [
+        -(-(table.ranks or 1) // nodes) for table in tables if (nodes := table.nodes or given.nodes)
+    ]
     if len(each) < len(tables):
-        return "", f"{where} {model}, and nothing says on how many nodes; give --nodes, and --machine"
+        return (
+            "",
+            f"{where} {model}, and nothing says on how many nodes; give --nodes, and --machine",
+        )
     # How cards reach each other shows in the lines on channels, where the output has them.
     ways = {
-        "P2P" if " via P2P" in hint else "SHM" for hint in log.hints if re.search(r" via (?:P2P|SHM)", hint)
+        "P2P" if " via P2P" in hint else "SHM"
+        for hint in log.hints
+        if re.search(r" via (?:P2P|SHM)", hint)
     }
     peers = ways == {"P2P"} if len(ways) == 1 else None
     highest = max([max(each) - 1, *(device.device or 0 for device in devices)])
@@ -237,7 +268,10 @@ def _machine_shown(log: ImportedLog, tables: Sequence[ImportedTable], given: Giv
         return found[0], f"{where} {model}, {max(each)} in a node"
     if not (which := found or machines_with(model)):
         return "", f"{where} {model}, for which the catalog has no machine; {option} or a file"
-    return "", f"{where} {model}, not what joins {max(each)} of them; give --machine, such as {which[0]}"
+    return (
+        "",
+        f"{where} {model}, not what joins {max(each)} of them; give --machine, such as {which[0]}",
+    )
 
 
 def _network_shown(log: ImportedLog) -> tuple[str, str]:
@@ -286,7 +320,9 @@ class Pricer:
             if found is not None and not found.same_links:
                 raise MachineError(f"{found}; {cure(found.listed)}")
             if found is not None:
-                self.remarks.setdefault(f"{found}; predictions are for the former, on the same kind of slots")
+                self.remarks.setdefault(
+                    f"{found}; predictions are for the former, on the same kind of slots"
+                )
             cluster = _cluster(given, case.ranks, case.nodes)
         except MachineError as error:
             self.problems.setdefault(f"no predictions for {case.ranks} ranks: {error}")
@@ -339,12 +375,16 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
     said = manifest.at("nodes")
     nodes = said if isinstance(said, int) else None
     if not name:
-        raise MachineError("the run does not name its machine; give --machine (of several nodes --network)")
+        raise MachineError(
+            "the run does not name its machine; give --machine (of several nodes --network)"
+        )
     if name in catalog_names():
         given = Given(nodes=nodes, network=network, source=name)
         return _cluster(given, point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
-        raise MachineError(f"run.json does not hold the machine {name}; name one of 'ccbench list machines'")
+        raise MachineError(
+            f"run.json does not hold the machine {name}; name one of 'ccbench list machines'"
+        )
     return cluster_of(manifest.topology, point.nodes or nodes, network or None, point.ranks).system
 
 

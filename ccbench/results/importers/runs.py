@@ -56,7 +56,10 @@ LARGEST = 2**63 - 1
 """A parquet column of whole numbers holds no more; a larger figure in a log is damage."""
 
 _TOOLS = {
-    "nccl-tests": ("nccl", "mean"),  # src/common.cu: time of all iterations over their number (-a: of ranks)
+    "nccl-tests": (
+        "nccl",
+        "mean",
+    ),  # src/common.cu: time of all iterations over their number (-a: of ranks)
     "rccl-tests": ("rccl", "mean"),  # as nccl-tests, which it was made from
     "hccl_test": ("hccl", "mean"),
     "osu": ("mpi", "mean"),  # osu_util_mpi.c: sums over iterations and ranks, divided
@@ -133,7 +136,9 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     """Cases of every table of ``log``. given: what the user says where the output says nothing."""
     teams = [team_of(table, log.devices, given) for table in log.tables]
     counted = (
-        with_whole_sizes(replace(_with_doubts(table), ranks=team.ranks or None, nodes=team.nodes or None))
+        with_whole_sizes(
+            replace(_with_doubts(table), ranks=team.ranks or None, nodes=team.nodes or None)
+        )
         for table, team in zip(log.tables, teams, strict=True)
     )
     whole = with_shared_devices(checked(replace(log, tables=tuple(counted))))
@@ -156,7 +161,11 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
         if outcome not in (Outcome.COMPLETE, Outcome.UNKNOWN):
             notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
         # The row that was being measured when the output ended.
-        begun = next(filter(_has_no_figure, table.rows[-2:]), None) if outcome in _STATUS_OF_OUTCOME else None
+        begun = (
+            next(filter(_has_no_figure, table.rows[-2:]), None)
+            if outcome in _STATUS_OF_OUTCOME
+            else None
+        )
         lost = () if begun is not None else _first_row(whole, table, outcome)
         empty = 0
         for row in (*table.rows, *lost):
@@ -170,7 +179,9 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
                     f"{_place(log.source, row.line)}: row left out: a whole number is out of range"
                 )
             elif any(one is not None and not math.isfinite(one) for one in figures):
-                refused.append(f"{_place(log.source, row.line)}: row left out: a figure is not finite")
+                refused.append(
+                    f"{_place(log.source, row.line)}: row left out: a figure is not finite"
+                )
             else:
                 status = _status(row, outcome if row is begun else Outcome.UNKNOWN, log.detail)
                 cases.append(_case(whole, table, row, team, status, number, outcome))
@@ -203,14 +214,19 @@ def _case(
         line=row.line,
         tool=log.tool,
         tool_version=_version(log, "tool", log.tool),
-        device_model=", ".join(dict.fromkeys(device.model for device in log.devices if device.model)),
+        device_model=", ".join(
+            dict.fromkeys(device.model for device in log.devices if device.model)
+        ),
         outcome=outcome.value,
         time_statistic=_TOOLS.get(log.tool, ("", "printed"))[1],
         seconds=row.seconds,
         algbw=row.algbw,
         busbw=row.busbw,
-        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED} & set(row.flags),
-        extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
+        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED}
+        & set(row.flags),
+        extra={
+            name: value for name, value in row.extra.items() if name not in ("status", "detail")
+        },
     )
     # In one of ccbench's own tables a model's times stay a model's, an emulation's an emulation's; tables of
     # older versions do not say that an emulation is one.
@@ -237,13 +253,20 @@ def _case(
             has_time = imported_speed(measurement, origin).get("median_seconds") is not None
         if not has_time:
             detail = "no time follows from what is printed"
-            measurement = replace(measurement, status=Status.SKIPPED, detail=detail, samples_seconds=())
+            measurement = replace(
+                measurement, status=Status.SKIPPED, detail=detail, samples_seconds=()
+            )
     return ImportedCase(measurement, origin)
 
 
 def _asked(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team) -> Case:
     collective, count = COLLECTIVES.get(table.collective), row.count
-    if count is None and collective and row.dtype in ITEM_BYTES and Flag.SIZE_NOT_STATED not in row.flags:
+    if (
+        count is None
+        and collective
+        and row.dtype in ITEM_BYTES
+        and Flag.SIZE_NOT_STATED not in row.flags
+    ):
         count = collective.count_for(row.size_bytes, team.ranks, ITEM_BYTES[row.dtype])
     return Case(
         suite=log.tool,
@@ -283,12 +306,16 @@ def _status(row: ImportedRow, ended: Outcome, detail: str) -> tuple[Status, str]
 def _with_doubts(table: ImportedTable) -> ImportedTable:
     """``table`` with each measured row wrong where its closing line counts wrong values that none shows."""
     counted = table.facts.get("out_of_bounds")
-    if not counted or any(row.wrong_elements or row.extra.get("status") == "wrong" for row in table.rows):
+    if not counted or any(
+        row.wrong_elements or row.extra.get("status") == "wrong" for row in table.rows
+    ):
         return table
     detail = f"the closing line counts {plural(counted, 'wrong value')}, {NO_ROW_SHOWS_THEM}"
     doubt = {"status": Status.WRONG.value, "detail": detail}
     rows = (
-        row if _has_no_figure(row) else replace(row, wrong_elements=None, extra={**row.extra, **doubt})
+        row
+        if _has_no_figure(row)
+        else replace(row, wrong_elements=None, extra={**row.extra, **doubt})
         for row in table.rows
     )
     return replace(table, rows=tuple(rows))
@@ -310,7 +337,11 @@ def _first_row(log: ImportedLog, table: ImportedTable, outcome: Outcome) -> tupl
 
 def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:
     """The library measured, as ``backend`` names it: nccl, rccl, mpi, gloo, ..., else the tool's name."""
-    stated = str((table.facts.get("backend") if table is not None else None) or log.library).strip().lower()
+    stated = (
+        str((table.facts.get("backend") if table is not None else None) or log.library)
+        .strip()
+        .lower()
+    )
     if not stated:
         return _TOOLS.get(log.tool, (log.tool, ""))[0]
     if "mpi" in stated.split() or stated.endswith("mpi") or stated.startswith(("mpich", "mvapich")):
@@ -326,7 +357,9 @@ def library_version(log: ImportedLog) -> str:
 
 def _version(log: ImportedLog, *names: str) -> str:
     by_name = {name.lower(): value for name, value in log.versions.items()}
-    return next((str(by_name[name.lower()]) for name in names if name and name.lower() in by_name), "")
+    return next(
+        (str(by_name[name.lower()]) for name in names if name and name.lower() in by_name), ""
+    )
 
 
 # -- the files of one import --------------------------------------------------------------------------------
@@ -342,7 +375,10 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
         hosts = given.devices is None or given.devices <= MOST_OF_A_HOST
         notes = (
             *_unused(
-                name, "node", given.nodes if hosts else None, [table.nodes for table in file.log.tables]
+                name,
+                "node",
+                given.nodes if hosts else None,
+                [table.nodes for table in file.log.tables],
             ),
             *_unused(name, "rank", given.ranks, [table.ranks for table in file.log.tables]),
         )
@@ -354,7 +390,9 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
     return tuple(files)
 
 
-def _unused(source: str, noun: str, given: int | None, shown: Sequence[int | None]) -> Iterator[str]:
+def _unused(
+    source: str, noun: str, given: int | None, shown: Sequence[int | None]
+) -> Iterator[str]:
     """A note for every number that tables of ``source`` show, in order, in the place of the one given."""
     for count in dict.fromkeys(filter(None, shown)):
         numbers = [str(number) for number, seen in enumerate(shown, 1) if seen == count]
@@ -383,7 +421,9 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     names = []
     for one in parts:
         length = 1
-        while length < len(one) - 1 and sum(other[-length:] == one[-length:] for other in parts) > 1:
+        while (
+            length < len(one) - 1 and sum(other[-length:] == one[-length:] for other in parts) > 1
+        ):
             length += 1
         names.append("/".join(one[-length:]))
     repeats: Counter[str] = Counter()
@@ -408,7 +448,10 @@ def write_import(
 
     pricer = pricer or Pricer()
     # What all files are of is the run's; what differs is told of each file alone.
-    machines, networks = {file.given.machine for file in files}, {file.given.network for file in files}
+    machines, networks = (
+        {file.given.machine for file in files},
+        {file.given.network for file in files},
+    )
     manifest: dict[str, Any] = {
         "suite": {"name": name},
         "machine": {"name": machines.pop() if len(machines) == 1 else given.machine},
@@ -444,9 +487,12 @@ def described(one: Imported) -> Mapping[str, Any]:
         "source": log.source,
         "machine": one.given.machine,
         "network": one.given.network,
-        "environment": kept_variables({str(name): str(text) for name, text in log.environment.items()}),
+        "environment": kept_variables(
+            {str(name): str(text) for name, text in log.environment.items()}
+        ),
         "tables": [
-            {**_plain(asdict(replace(table, rows=()))), "rows": len(table.rows)} for table in log.tables
+            {**_plain(asdict(replace(table, rows=()))), "rows": len(table.rows)}
+            for table in log.tables
         ],
         "left_out": list(one.refused),
         "notes": list(one.notes),
@@ -466,6 +512,10 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, str):
         return line_shown(value)[:LONGEST_VALUE]
-    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+    if (
+        value is None
+        or isinstance(value, (bool, int))
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
         return value
     return str(value)

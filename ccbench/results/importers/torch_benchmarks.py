@@ -125,7 +125,10 @@ def read_param(text: str) -> ImportedLog:
         rows.setdefault(key, []).append(row)
     tables = []
     for (name, tag, ranks, nodes), one in rows.items():
-        facts = {"seconds_are": "median over ranks of means over iterations", **({"tag": tag} if tag else {})}
+        facts = {
+            "seconds_are": "median over ranks of means over iterations",
+            **({"tag": tag} if tag else {}),
+        }
         tables.append(ImportedTable(name, tuple(one), ranks, nodes, line=one[0].line, facts=facts))
     return log_of("param", lines, tables, warnings)
 
@@ -174,7 +177,9 @@ class _Block:
 
 def is_all_reduce_bench(text: str) -> bool:
     """Return whether ``text`` has a line that only this script prints."""
-    return any(sign in text for sign in _SIGNS) or ("payload" in text and bool(_OWN_HEADER.search(text)))
+    return any(sign in text for sign in _SIGNS) or (
+        "payload" in text and bool(_OWN_HEADER.search(text))
+    )
 
 
 def read_all_reduce_bench(text: str) -> ImportedLog:
@@ -182,7 +187,10 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
     lines = list(source_lines(text))
     stated = {_payload(match[1]) for line in lines if (match := _PAYLOAD.search(line.text))} - {0}
     warnings: list[SourceWarning] = []
-    tables = [*_of_blocks(lines, stated.pop() if len(stated) == 1 else 0, warnings), *_paragraphs(lines)]
+    tables = [
+        *_of_blocks(lines, stated.pop() if len(stated) == 1 else 0, warnings),
+        *_paragraphs(lines),
+    ]
     # The Markdown tables of payloads; their number of ranks is in the heading before them.
     headings = [(line.number, int(m[1])) for line in lines if (m := _SWEEP.search(line.text))]
     for table in figure_tables(text):
@@ -191,7 +199,9 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         ranks = table.ranks or (above[-1] if above else None)
         tables.append(replace(table, collective="all_reduce", rows=rows, ranks=ranks))
     if lines and _PARAGRAPH.search(lines[-1].text):
-        warnings.append(SourceWarning("truncated", "the last payload has no figures", lines[-1].number))
+        warnings.append(
+            SourceWarning("truncated", "the last payload has no figures", lines[-1].number)
+        )
     said = LibraryLines()
     devices: dict[int, DeviceLine] = {}
     for line in lines:
@@ -232,7 +242,11 @@ def _blocks(lines: Sequence[Line], payload_bytes: int, ranks: int) -> tuple[list
             known = payload_bytes > 0 and throughput.value > 0
             expected = 2 * payload_bytes * 8 / (throughput.value * 1e9) if known else 0.0
             if fitting:
-                best = min(fitting, key=lambda one: abs(one.seconds - expected)) if known else fitting[0]
+                best = (
+                    min(fitting, key=lambda one: abs(one.seconds - expected))
+                    if known
+                    else fitting[0]
+                )
                 best.throughput = throughput
         elif (match := _BUSBW.match(line.text)) and (busbw := figure(match[1])):
             rated = [
@@ -248,7 +262,9 @@ def _blocks(lines: Sequence[Line], payload_bytes: int, ranks: int) -> tuple[list
     return sorted([*closed, *left], key=lambda block: block.line), len(waiting)
 
 
-def _of_blocks(lines: list[Line], size_bytes: int, warnings: list[SourceWarning]) -> Iterator[ImportedTable]:
+def _of_blocks(
+    lines: list[Line], size_bytes: int, warnings: list[SourceWarning]
+) -> Iterator[ImportedTable]:
     """One row: the time of a trial is its slowest rank's, and the row shows the trial of median time."""
     stated = {int(match[1]) for line in lines if (match := _RANKS.search(line.text))}
     named = {match[1] for line in lines if (match := _RANK.match(line.text))}
@@ -276,7 +292,9 @@ def _of_blocks(lines: list[Line], size_bytes: int, warnings: list[SourceWarning]
         extra={
             "rank": shown.rank,
             "blocks": len(blocks),
-            "rank_seconds": {rank: tuple(block.seconds for block in own) for rank, own in by_rank.items()},
+            "rank_seconds": {
+                rank: tuple(block.seconds for block in own) for rank, own in by_rank.items()
+            },
         },
     )
     yield ImportedTable(
@@ -302,16 +320,24 @@ def _paragraphs(lines: list[Line]) -> Iterator[ImportedTable]:
         if match is None:
             continue
         size_bytes = _payload(match[1])
-        pairs = {m[1]: figure(m[2]) for near in lines[index + 1 : index + 4] if (m := _PAIR.match(near.text))}
+        pairs = {
+            m[1]: figure(m[2])
+            for near in lines[index + 1 : index + 4]
+            if (m := _PAIR.match(near.text))
+        }
         if size_bytes and pairs:
             row = _row(line.number, size_bytes, pairs)
             facts = {"trials": int(match[2]), "rates_are": "mean over ranks and trials of rates"}
             ranks = whole(match[3]) or None
-            yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number, facts=facts)
+            yield ImportedTable(
+                "all_reduce", (row,), ranks, mode="isolated", line=line.number, facts=facts
+            )
 
 
 def _row(line: int, size_bytes: int, cells: dict[str, Figure | None], **given: Any) -> ImportedRow:
-    return row_of(line, cells, size_bytes=size_bytes, dtype="float32", op="sum", in_place=True, **given)
+    return row_of(
+        line, cells, size_bytes=size_bytes, dtype="float32", op="sum", in_place=True, **given
+    )
 
 
 def _payload(text: str) -> int:

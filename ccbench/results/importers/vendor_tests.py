@@ -72,10 +72,17 @@ def _nccom_columns(line: Line) -> tuple[Column, ...]:
     """The columns of a header, else nothing; nccl-tests' own header begins with # and has an operation."""
     words = line.text.split()
     times = [index for index, word in enumerate(words) if word.startswith("time")]
-    if words[0] != "size(B)" or "redop" in words or not {"type", "busbw(GB/s)"} <= set(words) or not times:
+    if (
+        words[0] != "size(B)"
+        or "redop" in words
+        or not {"type", "busbw(GB/s)"} <= set(words)
+        or not times
+    ):
         return ()
     columns = list(_NCCOM_COLUMNS.each(words))
-    if all(column.name != "seconds" for column in columns):  # percentiles only: the first one asked for
+    if all(
+        column.name != "seconds" for column in columns
+    ):  # percentiles only: the first one asked for
         columns[times[0]] = Column(words[times[0]], "seconds", 1e6)
     return tuple(columns)
 
@@ -102,7 +109,9 @@ def read_nccom(text: str) -> ImportedLog:
             ranks = whole(values.get("-r", values.get("--nworkers", "")))
             nodes = whole(values.get("-N", values.get("--nnodes", "")))
             names = [collective_name(word) for word in words]
-            known = (name for name in names if name in COLLECTIVES or name in ("permute", "alltoallv"))
+            known = (
+                name for name in names if name in COLLECTIVES or name in ("permute", "alltoallv")
+            )
             command = {"collective": next(known, ""), "ranks": ranks or None}
             command["nodes"] = nodes or (1 if ranks else None)
         elif named := program_collective(line.text):
@@ -114,7 +123,9 @@ def read_nccom(text: str) -> ImportedLog:
     complete = bool(tables) and all(table.said.get("average") for table in tables)
     cut = (Outcome.CUT, "no 'Avg bus bandwidth' at the end")
     otherwise = (Outcome.COMPLETE, "") if complete else cut
-    return log_of("nccom-test", lines, [_nccom_table(table) for table in tables], warnings, otherwise)
+    return log_of(
+        "nccom-test", lines, [_nccom_table(table) for table in tables], warnings, otherwise
+    )
 
 
 def _nccom_table(table: OpenTable) -> ImportedTable:
@@ -161,7 +172,9 @@ _HCCL_COLUMNS = Columns(
 
 def is_hccl(text: str) -> bool:
     """Return whether the column header of hccl_test is in ``text``."""
-    return "data_size(Bytes)" in text and any(_HCCL_HEADER.match(line.text) for line in source_lines(text))
+    return "data_size(Bytes)" in text and any(
+        _HCCL_HEADER.match(line.text) for line in source_lines(text)
+    )
 
 
 def read_hccl(text: str) -> ImportedLog:
@@ -186,12 +199,22 @@ def read_hccl(text: str) -> ImportedLog:
         elif binary := _BINARY.search(line.text):
             options = dict(pairwise(line.text.split()[:200]))
             launch = launch_of(line.text) or Launch()
-            command = {"collective": collective_name(binary[1]), "options": options, "launch": launch}
-    return log_of("hccl_test", lines, [_hccl_table(table) for table in tables], warnings, library="HCCL")
+            command = {
+                "collective": collective_name(binary[1]),
+                "options": options,
+                "launch": launch,
+            }
+    return log_of(
+        "hccl_test", lines, [_hccl_table(table) for table in tables], warnings, library="HCCL"
+    )
 
 
 def _hccl_table(table: OpenTable) -> ImportedTable:
-    collective, options, launch = table.said["collective"], table.said["options"], table.said["launch"]
+    collective, options, launch = (
+        table.said["collective"],
+        table.said["options"],
+        table.said["launch"],
+    )
     rooted = collective in COLLECTIVES and COLLECTIVES[collective].rooted
     root = (whole(options.get("-r", "")) or 0) if rooted else -1
     op, dtype = op_of(collective, options.get("-o", "")), dtype_name(options.get("-d", ""))
@@ -200,8 +223,13 @@ def _hccl_table(table: OpenTable) -> ImportedTable:
     for line, cells in table.rows:
         wrong = verdicts.get(cells.get("check_result", "").lower())
         rows.append(row_of(line.number, cells, dtype=dtype, op=op, root=root, wrong_elements=wrong))
-    facts = {**table.said["sweep"], "wrong_elements_are": "1 where the check failed, however many are wrong"}
-    return ImportedTable(collective, tuple(rows), launch.ranks, launch.nodes, line=table.line, facts=facts)
+    facts = {
+        **table.said["sweep"],
+        "wrong_elements_are": "1 where the check failed, however many are wrong",
+    }
+    return ImportedTable(
+        collective, tuple(rows), launch.ranks, launch.nodes, line=table.line, facts=facts
+    )
 
 
 # -- mscclpp-test -------------------------------------------------------------------------------------------
@@ -238,7 +266,9 @@ def read_mscclpp(text: str) -> ImportedLog:
             continue
         seen = _mscclpp_record(line.text)
         shown = {key: text for key, text in seen.items() if key in _NEEDED | _RATES | {"target"}}
-        cells = cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values())) if shown else None
+        cells = (
+            cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values())) if shown else None
+        )
         if cells is None or "seconds" not in cells:
             warnings.append(no_row(line))
             continue
@@ -251,5 +281,7 @@ def read_mscclpp(text: str) -> ImportedLog:
     tables = []
     for (name, kernel, ranks, nodes), found in rows.items():
         algorithm = f"kernel:{kernel}" if kernel else "default"
-        tables.append(ImportedTable(name, tuple(found), ranks, nodes, algorithm, line=found[0].line))
+        tables.append(
+            ImportedTable(name, tuple(found), ranks, nodes, algorithm, line=found[0].line)
+        )
     return log_of("mscclpp", lines, tables, warnings)

@@ -65,14 +65,18 @@ def source_lines(text: str) -> Iterator[Line]:
 
 def no_row(line: Line) -> SourceWarning:
     """The warning that ``line`` stands where a row should and is none."""
-    return SourceWarning("damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number)
+    return SourceWarning(
+        "damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number
+    )
 
 
 def capped(warnings: Sequence[SourceWarning]) -> tuple[SourceWarning, ...]:
     """The first MOST_WARNINGS of ``warnings``, and how many more there were."""
     if len(warnings) <= MOST_WARNINGS:
         return tuple(warnings)
-    more = SourceWarning("damaged_line", f"{len(warnings) - MOST_WARNINGS} more warnings were left out")
+    more = SourceWarning(
+        "damaged_line", f"{len(warnings) - MOST_WARNINGS} more warnings were left out"
+    )
     return (*warnings[:MOST_WARNINGS], more)
 
 
@@ -106,7 +110,9 @@ def failures(lines: Iterable[Line]) -> tuple[str, str]:
     patterns = {"hang": _HUNG, "crash": _CRASHED, "kill": _KILLED}
     ends: dict[str, str] = {}
     for line in lines:
-        ending = next((name for name, pattern in patterns.items() if pattern.search(line.text)), None)
+        ending = next(
+            (name for name, pattern in patterns.items() if pattern.search(line.text)), None
+        )
         if ending is not None:
             ends.setdefault(ending, f"line {line.number}: {line.text.strip()[:200]}")
     hang = ends.get("hang", "")
@@ -203,7 +209,9 @@ def root_of(collective: str) -> int:
     return 0 if collective in COLLECTIVES and COLLECTIVES[collective].rooted else -1
 
 
-def whole_size(collective: str, printed_bytes: int, ranks: int | None) -> tuple[int, tuple[str, ...]]:
+def whole_size(
+    collective: str, printed_bytes: int, ranks: int | None
+) -> tuple[int, tuple[str, ...]]:
     """(nccl-tests' size, flags) of a row that prints the bytes of one rank's block, as MPI benchmarks do.
 
     The buffer is the block for all-reduce, broadcast, reduce and send-receive, and of one block a rank for
@@ -226,7 +234,9 @@ class Launch:
     nodes: int | None = None
 
 
-_LAUNCHER = re.compile(r"(?:.*/)?(?:mpirun|mpiexec|orterun|prterun|srun|aprun|flux)(?:[._-][\w.-]*)?")
+_LAUNCHER = re.compile(
+    r"(?:.*/)?(?:mpirun|mpiexec|orterun|prterun|srun|aprun|flux)(?:[._-][\w.-]*)?"
+)
 """mpirun_rsh of MVAPICH and mpiexec.hydra of MPICH too."""
 
 _RANKS = {"-n", "-np", "--np", "--n", "--ntasks"}
@@ -305,7 +315,9 @@ _MOST_HINTS = 400
 _USED_NETWORK = re.compile(r"Using network (\S{1,40})|Selected [Pp]rovider is ([a-z]{2,12})")
 _PORTS = re.compile(r"NET/IB\w{0,8} ?: Using \[0\]")
 _PORT = re.compile(r"\[\d{1,3}\]([\w.+-]{1,64}):\d{1,3}/(IB|RoCE)\b")
-_PORT_RATE = re.compile(r"NET/IB: \[\d{1,3}\] ([\w.-]{1,64}):\S{1,80} provider=\S{1,40} speed=(\d{1,7})\b")
+_PORT_RATE = re.compile(
+    r"NET/IB: \[\d{1,3}\] ([\w.-]{1,64}):\S{1,80} provider=\S{1,40} speed=(\d{1,7})\b"
+)
 """With NCCL_DEBUG_SUBSYS=NET, speed in Mb/s (NVIDIA/nccl, src/transport/net_ib.cc)."""
 
 
@@ -328,7 +340,9 @@ class LibraryLines:
         if "NET/" in line.text or "Using network" in line.text:
             if used := _USED_NETWORK.search(line.text):
                 # A provider says more than the plug-in's name ("AWS Libfabric").
-                if "used" not in self.network or self.network["used"] != (used[2] or self.network["used"]):
+                if "used" not in self.network or self.network["used"] != (
+                    used[2] or self.network["used"]
+                ):
                     self.network |= {"used": used[2] or used[1], "used_line": line.number}
             elif rate := _PORT_RATE.search(line.text):
                 self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
@@ -380,5 +394,7 @@ def variables_in(text: str) -> dict[str, str]:
     if "Setting " in text:
         found |= dict(_SET_BY_PLUGIN.findall(text))
     if "=" in text and not _NEGATED.search(_ASSIGNED.sub("", text)):
-        found |= {name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)}
+        found |= {
+            name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)
+        }
     return found

@@ -65,7 +65,9 @@ def read(file: TraceFile) -> Trace:
         communications=tuple(communications),
         world_size=world,
         not_taken=not_taken,
-        facts={"epochs": f"{len(timed)}, median {format_seconds(median(timed) / 1e3)}"} if timed else {},
+        facts={"epochs": f"{len(timed)}, median {format_seconds(median(timed) / 1e3)}"}
+        if timed
+        else {},
         warnings=tuple(warnings),
     )
 

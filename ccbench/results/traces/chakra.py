@@ -136,7 +136,9 @@ class _Job:
         elif not self.backend and collective_of(node["name"]):
             self.backend = node["name"].partition(":")[0]
 
-    def communications(self, place: str, warnings: list[SourceWarning]) -> tuple[Communication, ...]:
+    def communications(
+        self, place: str, warnings: list[SourceWarning]
+    ) -> tuple[Communication, ...]:
         """All of them, in the order of the calls; what is assumed is told."""
         # Records do not say whether they are asynchronous; their operator does.
         for call in self._records:
@@ -160,12 +162,15 @@ class _Job:
             placed.append((call, group))
         if assumed := {group for call, group in placed if group.name and not call.group.name}:
             names = ", ".join(sorted(f"{one.name!r} ({one.description})" for one in assumed))
-            reason = f"operators of c10d name no group: they are of {names}, the only one of its size"
+            reason = (
+                f"operators of c10d name no group: they are of {names}, the only one of its size"
+            )
             warnings.append(SourceWarning("assumed", reason))
         own = [(call.place, group) for call, group in placed if call.place is not None]
         rank = rank_of(own, self.groups.listed.values(), place, warnings)
         return tuple(
-            calls.communication(call.words, group, rank=rank, line=call.line) for call, group in placed
+            calls.communication(call.words, group, rank=rank, line=call.line)
+            for call, group in placed
         )
 
 
@@ -200,22 +205,32 @@ def _operator(node: Mapping[str, Any]) -> _Call | None:
     values = {name[1]: value for name, value in zip(names, node["inputs"], strict=False) if name}
     if not values:
         return None
-    tensors = [[value for name, value in values.items() if way not in name] for way in ("output", "input")]
+    tensors = [
+        [value for name, value in values.items() if way not in name] for way in ("output", "input")
+    ]
     splits = [values.get(f"{way}_split_sizes") for way in ("input", "output")]
     words = _words(node, node["name"], tensors, splits)
-    words["Rank"] = next((values[name] for name in ("root_rank", "dst", "src") if name in values), None)
+    words["Rank"] = next(
+        (values[name] for name in ("root_rank", "dst", "src") if name in values), None
+    )
     words[calls.ASYNCHRONOUS] = values.get("async_op", values.get("asyncOp"))
     return _Call(node["id"], node["caller"], ProcessGroup("", calls.group_size(words)), words)
 
 
-def _words(node: Mapping[str, Any], name: str, tensors: list[list[Any]], splits: list[Any]) -> dict[str, Any]:
+def _words(
+    node: Mapping[str, Any], name: str, tensors: list[list[Any]], splits: list[Any]
+) -> dict[str, Any]:
     """Words of a record on its data, as the node has it or its tensors do. tensors, splits: of in, of out."""
     types = _TENSOR.search(node["types"])
     words = {calls.NAME: name, "dtype": text(node.get("dtype")) or (types[1] if types else "")}
     told = node.get("in_msg_nelems"), node.get("out_msg_nelems")
     words |= zip((calls.INPUT, calls.OUTPUT), told, strict=True)
     for values, rows, size, split in zip(
-        tensors, splits, (calls.IN_BYTES, calls.OUT_BYTES), (calls.IN_SPLITS, calls.OUT_SPLITS), strict=True
+        tensors,
+        splits,
+        (calls.IN_BYTES, calls.OUT_BYTES),
+        (calls.IN_SPLITS, calls.OUT_SPLITS),
+        strict=True,
     ):
         amounts = list(_tensors(values))
         words[size] = sum(amounts) if amounts else None

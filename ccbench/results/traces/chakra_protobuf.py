@@ -28,9 +28,17 @@ COMPUTING, SENDING, RECEIVING, COLLECTIVE = 4, 5, 6, 7
 """NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
 
 COLLECTIVES = (
-    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter",
-    "reduce_scatter", "barrier",
-)  # fmt: skip
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "all_to_all",
+    "reduce_scatter",
+    "reduce_scatter",
+    "barrier",
+)
 """CollectiveCommType from 0 on; 8 is REDUCE_SCATTER_BLOCK."""
 
 OF_THE_HOST = "operators of the host, whose kernels are nodes of their own"
@@ -73,7 +81,9 @@ def read(file: TraceFile) -> Trace:
                 version = plain(_attributes(fields, 2).get("schema", _text(fields, 1)))
                 continue
             if 11 in fields and 10 not in fields:
-                raise UsageError("a Chakra trace of a schema before 0.0.4; convert it with a newer chakra")
+                raise UsageError(
+                    "a Chakra trace of a schema before 0.0.4; convert it with a newer chakra"
+                )
             kind, start = _last(fields, 3, 0), _last(fields, 6, 0)
             if kind in (SENDING, RECEIVING, COLLECTIVE):
                 found = _communication(fields, rank, number)
@@ -84,7 +94,9 @@ def read(file: TraceFile) -> Trace:
             elif kind == COMPUTING and start:
                 computing.append((start / 1e6, (start + _last(fields, 7, 0)) / 1e6))
         except ValueError as problem:
-            told_damage(warnings, "damaged_line", f"message {number} is left out: {problem}", number)
+            told_damage(
+                warnings, "damaged_line", f"message {number} is left out: {problem}", number
+            )
     return Trace(
         communications=tuple(communications),
         ranks=() if rank is None else (rank,),
@@ -127,7 +139,9 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
         ),
         dtype=dtypes.pop() if len(dtypes) == 1 else "",
         input_bytes=size,
-        output_bytes=size if size is not None and None not in buffers(collective, size, 0) else None,
+        output_bytes=size
+        if size is not None and None not in buffers(collective, size, 0)
+        else None,
         peer=count(partner),
         start_seconds=start / 1e6 if start else None,
         duration_seconds=duration / 1e6 if duration else None,

@@ -19,7 +19,15 @@ from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
 from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.torch_calls import IN_BYTES, IN_SPLITS, NAME, OUT_BYTES, OUT_SPLITS
-from ccbench.results.traces.words import collective_of, count, dtype_of, listed, members, number, text
+from ccbench.results.traces.words import (
+    collective_of,
+    count,
+    dtype_of,
+    listed,
+    members,
+    number,
+    text,
+)
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
@@ -66,7 +74,9 @@ def read(file: TraceFile) -> Trace:
             not_taken[NOT_A_COLLECTIVE] += 1
     warnings = list(document.warnings)
     told = document.members
-    backend = next((call.words[NAME].partition(":")[0] for call in calls if ":" in call.words[NAME]), "")
+    backend = next(
+        (call.words[NAME].partition(":")[0] for call in calls if ":" in call.words[NAME]), ""
+    )
     of_gloo = any(call.words[NAME].startswith("gloo:") for call in calls)
     if of_gloo:
         warnings.append(SourceWarning("unsupported", GLOO))
@@ -80,13 +90,20 @@ def read(file: TraceFile) -> Trace:
     )
     # Gloo counts sends too.
     status = (
-        {} if of_gloo else {name_of.get(key, ""): one for key, one in members(told.get("pg_status")).items()}
+        {}
+        if of_gloo
+        else {name_of.get(key, ""): one for key, one in members(told.get("pg_status")).items()}
     )
-    versions = {"flight recorder": told.get("version"), backend or "library": told.get("comm_lib_version")}
+    versions = {
+        "flight recorder": told.get("version"),
+        backend or "library": told.get("comm_lib_version"),
+    }
     return Trace(
         communications=taken,
         ranks=() if rank is None else (rank,),
-        world_size=max((one.size for one in groups.values() if one.description == "default_pg"), default=0),
+        world_size=max(
+            (one.size for one in groups.values() if one.description == "default_pg"), default=0
+        ),
         backend=backend,
         groups=tuple(groups.values()),
         not_taken=not_taken,
@@ -101,7 +118,12 @@ def _call(entry: Mapping[str, Any], line: int) -> _Call:
     names = [plain(one) for one in (listed(told) or [told]) if isinstance(one, str)]
     name = plain(text(entry.get("profiling_name")))
     (dtype, sent), (_, received) = _buffers(entry, "input"), _buffers(entry, "output")
-    words: dict[str, Any] = {NAME: name, "dtype": dtype, IN_BYTES: _sum(sent), OUT_BYTES: _sum(received)}
+    words: dict[str, Any] = {
+        NAME: name,
+        "dtype": dtype,
+        IN_BYTES: _sum(sent),
+        OUT_BYTES: _sum(received),
+    }
     if collective_of(name) == "all_to_all" and len(sent) > 1:  # a tensor for each rank
         words |= {IN_SPLITS: sent, OUT_SPLITS: received}
     apart = collective_of(name) in (SEND, RECV) or entry.get("is_p2p") is True

@@ -74,7 +74,9 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
     # What the trace says of ranks counts; the caller's number only fills in for nothing at all.
     if ranks and _says_no_ranks(trace):
         everybody = ProcessGroup("", ranks, tuple(range(ranks)))
-        records = (one if one.group.size else replace(one, group=everybody) for one in trace.communications)
+        records = (
+            one if one.group.size else replace(one, group=everybody) for one in trace.communications
+        )
         trace = replace(trace, world_size=ranks, communications=tuple(records))
     found, warnings = instances(trace)
     cases: dict[Case, list[Instance]] = defaultdict(list)
@@ -134,7 +136,11 @@ class _KnownGroups:
                 if ranks in parse_groups(text, world):
                     return text
         # Others of the same shape, shifted, as far as the trace lists them.
-        alike = {one for one in self._listed if [r - one[0] for r in one] == [r - ranks[0] for r in ranks]}
+        alike = {
+            one
+            for one in self._listed
+            if [r - one[0] for r in one] == [r - ranks[0] for r in ranks]
+        }
         apart: list[tuple[int, ...]] = [ranks]
         for one in sorted(alike):
             if not any(set(one) & set(other) for other in apart):
@@ -176,7 +182,9 @@ def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[
     # Whole elements in equal blocks, as a case has them; what that leaves out is told.
     exact = row.size_bytes(count, first.group.size, item_bytes)
     if exact < size:
-        remarks.append(f"up to {plural(first.group.size * item_bytes - 1, 'byte')} less, in whole blocks")
+        remarks.append(
+            f"up to {plural(first.group.size * item_bytes - 1, 'byte')} less, in whole blocks"
+        )
     root = NO_ROOT
     if row.rooted:
         root = first.group.ranks.index(first.root) if first.root in first.group.ranks else 0
@@ -184,9 +192,19 @@ def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[
             remarks.append("from or to the first rank: the trace does not name the root")
     op = (first.op or "sum") if row.reduces else NO_OP
     return Case(
-        JOB, trace.backend or JOB, name, "default", dtype, op, exact, count, ranks,
-        root=root, groups=groups, traffic=traffic,
-    ), remarks  # fmt: skip
+        JOB,
+        trace.backend or JOB,
+        name,
+        "default",
+        dtype,
+        op,
+        exact,
+        count,
+        ranks,
+        root=root,
+        groups=groups,
+        traffic=traffic,
+    ), remarks
 
 
 def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[str]]:
@@ -194,7 +212,9 @@ def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, li
     first, remarks = one.records[0], list[str]()
     if first.rank is None or first.peer is None or first.rank == first.peer:
         raise _Unfit("a message whose two ranks the trace does not name")
-    source, target = (first.rank, first.peer) if first.collective == SEND else (first.peer, first.rank)
+    source, target = (
+        (first.rank, first.peer) if first.collective == SEND else (first.peer, first.rank)
+    )
     distance = target - source
     world = max(known.world, source + 1, target + 1)
     dtype, item_bytes = _dtype(first, remarks)
@@ -203,9 +223,17 @@ def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, li
     pair = f"0>{distance}" if distance > 0 else f"{-distance}>0"
     count = size // item_bytes
     return Case(
-        JOB, trace.backend or JOB, SEND_RECV, "default", dtype, NO_OP, count * item_bytes, count, world,
+        JOB,
+        trace.backend or JOB,
+        SEND_RECV,
+        "default",
+        dtype,
+        NO_OP,
+        count * item_bytes,
+        count,
+        world,
         pair=pair,
-    ), remarks  # fmt: skip
+    ), remarks
 
 
 def _dtype(one: Communication, remarks: list[str]) -> tuple[str, int]:
@@ -234,7 +262,10 @@ def _size_bytes(one: Instance, name: str) -> int:
         blocks = [given if name in ("all_gather", "gather") else None]
         blocks += [got if name in ("reduce_scatter", "scatter") else None]
         found = max([found, *(ranks * block for block in blocks if block)])
-    if all(one.input_bytes is None and one.output_bytes is None for one in one.records) and row.moves_data:
+    if (
+        all(one.input_bytes is None and one.output_bytes is None for one in one.records)
+        and row.moves_data
+    ):
         raise _Unfit("the trace does not say how many bytes")
     return found
 
@@ -260,7 +291,11 @@ def _traffic(one: Instance, name: str) -> tuple[str, str, list[str]]:
         return "all_to_all", "", [text]
     written = json.dumps([list(row) for row in rows])
     if len(written) > LONGEST_MATRIX:
-        return "all_to_all", "", ["uneven blocks measured as equal ones: too many ranks for a matrix"]
+        return (
+            "all_to_all",
+            "",
+            ["uneven blocks measured as equal ones: too many ranks for a matrix"],
+        )
     return UNEVEN, written, []
 
 
@@ -309,7 +344,9 @@ def on_fewer(case: Case, ranks: int) -> tuple[Case, str]:
         count = row.count_for(case.size_bytes, ranks, item_bytes)
         smaller = replace(case, ranks=ranks, groups="", root=min(case.root, ranks - 1), count=count)
         kept = "" if whole or size == ranks else f"groups of {ranks} instead of {size}; "
-        return replace(smaller, size_bytes=row.size_bytes(count, ranks, item_bytes)), f"{kept}{ranks} {of}"
+        return replace(
+            smaller, size_bytes=row.size_bytes(count, ranks, item_bytes)
+        ), f"{kept}{ranks} {of}"
     first = parse_groups(case.groups, case.ranks)[0]
     stride = first[1] - first[0]
     fewer = ranks // (size * stride) * size * stride
@@ -322,7 +359,9 @@ def on_fewer(case: Case, ranks: int) -> tuple[Case, str]:
     return replace(case, ranks=fewer, groups=groups), f"{fewer} {of}{apart}"
 
 
-def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str] | None = None) -> str:
+def suite_text(
+    cases: Sequence[JobCase], name: str, comments: Mapping[Case, str] | None = None
+) -> str:
     """Return a suite file that asks for exactly ``cases``; comments: what else to say of one."""
     alike: dict[Case, list[JobCase]] = defaultdict(list)
     for one in cases:

@@ -46,13 +46,26 @@ class Groups:
             found: Sequence[int]
             found, cut = figures(ranks)
             # PyTorch cuts the middle out of long lists: the ends agree with a stride or nothing is known.
-            if cut and len(found) > 1 and found[-1] == found[0] + (size - 1) * (found[1] - found[0]):
+            if (
+                cut
+                and len(found) > 1
+                and found[-1] == found[0] + (size - 1) * (found[1] - found[0])
+            ):
                 start, stride = found[0], found[1] - found[0]
-            if len(found) != size and 0 < size <= MOST_RANKS and start >= 0 and (stride > 0 or size == 1):
+            if (
+                len(found) != size
+                and 0 < size <= MOST_RANKS
+                and start >= 0
+                and (stride > 0 or size == 1)
+            ):
                 found, cut = range(start, start + size * max(stride, 1), max(stride, 1)), False
             sound = not cut and size in (0, len(found)) and len(set(found)) == len(found)
             # A file of many large groups must not fill the memory: their sizes are enough to go on.
-            if not sound or max(found, default=0) >= MOST_RANKS or self._kept + len(found) > MOST_RANKS:
+            if (
+                not sound
+                or max(found, default=0) >= MOST_RANKS
+                or self._kept + len(found) > MOST_RANKS
+            ):
                 found = ()
             self._kept += len(found)
             group = ProcessGroup(plain(name), size or len(found), tuple(found), plain(description))
@@ -150,5 +163,10 @@ def rank_list(ranks: Sequence[int]) -> str:
     """Ranks as text, runs shortened, at most six of them: ``rank 2``, ``0-3, 5``."""
     starts = [i for i, rank in enumerate(ranks) if not i or rank != ranks[i - 1] + 1]
     ends = [*(i - 1 for i in starts[1:]), len(ranks) - 1]
-    runs = [str(ranks[a]) if a == b else f"{ranks[a]}-{ranks[b]}" for a, b in zip(starts, ends, strict=False)]
-    return ", ".join(runs[:6]) + (f" and {plural(len(runs) - 6, 'more run')}" if len(runs) > 6 else "")
+    runs = [
+        str(ranks[a]) if a == b else f"{ranks[a]}-{ranks[b]}"
+        for a, b in zip(starts, ends, strict=False)
+    ]
+    return ", ".join(runs[:6]) + (
+        f" and {plural(len(runs) - 6, 'more run')}" if len(runs) > 6 else ""
+    )

@@ -30,21 +30,38 @@ def import_job(paths: Sequence[Path], given: Given) -> Imported:
     """
     trace = read_traces(paths)
     folded = fold(trace)
-    name = plain(", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else ""), 200)
+    name = plain(
+        ", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else ""), 200
+    )
     clock = have_one_clock(one for job in folded.cases for one in job.instances)
-    found = [_case(one, name, number, given, clock) for number, one in enumerate(folded.cases, start=1)]
+    found = [
+        _case(one, name, number, given, clock) for number, one in enumerate(folded.cases, start=1)
+    ]
     cases = tuple(one for one in found if one is not None)
     if not cases:
-        what = "the trace has no times" if trace.communications else "no communication is recorded here"
+        what = (
+            "the trace has no times"
+            if trace.communications
+            else "no communication is recorded here"
+        )
         raise UsageError(f"{name}: {what}; 'ccbench replay' says what is in it")
-    refused = [f"{name}: {plural(found.count(None), 'case')} left out: without times"] * (None in found)
-    refused += [f"{name}: {count} x left out: {plain(reason)}" for reason, count in folded.not_folded.items()]
+    refused = [f"{name}: {plural(found.count(None), 'case')} left out: without times"] * (
+        None in found
+    )
+    refused += [
+        f"{name}: {count} x left out: {plain(reason)}"
+        for reason, count in folded.not_folded.items()
+    ]
     told = dict.fromkeys(one.text for one in (*trace.warnings, *folded.warnings))
-    log = ImportedLog(JOB, source=name, library=trace.backend, versions=trace.versions, facts=trace.facts)
+    log = ImportedLog(
+        JOB, source=name, library=trace.backend, versions=trace.versions, facts=trace.facts
+    )
     return Imported(log, cases, tuple(refused), tuple(f"{name}: {text}" for text in told), given)
 
 
-def _case(one: JobCase, source: str, number: int, given: Given, one_clock: bool) -> ImportedCase | None:
+def _case(
+    one: JobCase, source: str, number: int, given: Given, one_clock: bool
+) -> ImportedCase | None:
     """Return a case with its times; None where it has none. Traces do not say where a rank ran."""
     nodes = -(-one.case.ranks // given.devices) if given.devices else 0
     samples: list[float] = []
@@ -63,4 +80,6 @@ def _case(one: JobCase, source: str, number: int, given: Given, one_clock: bool)
     )
     extra = {"count": one.count, "remarks": list(one.remarks)}
     line = one.instances[0].records[0].line
-    return ImportedCase(measurement, Origin(source, number, line, JOB, time_statistic="median", extra=extra))
+    return ImportedCase(
+        measurement, Origin(source, number, line, JOB, time_statistic="median", extra=extra)
+    )

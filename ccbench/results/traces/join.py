@@ -61,13 +61,19 @@ class Instance:
         starts = [record.start_seconds for record in self.timed if record.start_seconds is not None]
         # Never more than its own time: a clock that is a little off must make no negative transfer.
         if one_clock and not self._is_symmetric and len(starts) == len(found):
-            return tuple(min(own, max(starts) - start) for own, start in zip(found, starts, strict=True))
+            return tuple(
+                min(own, max(starts) - start) for own, start in zip(found, starts, strict=True)
+            )
         return tuple(own - min(found) for own in found)
 
     def transfer_seconds(self, one_clock: bool) -> float | None:
         """Return the longest of the ranks' times without waiting; None where fewer than two were recorded."""
         waited = self.waits(one_clock)
-        return max(own - wait for own, wait in zip(self.seconds, waited, strict=True)) if waited else None
+        return (
+            max(own - wait for own, wait in zip(self.seconds, waited, strict=True))
+            if waited
+            else None
+        )
 
     def last_rank(self, one_clock: bool) -> int | None:
         """Return the rank that came last: all others clearly waited.
@@ -129,7 +135,9 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
     return tuple(found), tuple(warnings)
 
 
-def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWarning]) -> Iterator[Instance]:
+def _joined(
+    by_rank: Mapping[int, list[Communication]], warnings: list[SourceWarning]
+) -> Iterator[Instance]:
     ranks = sorted(by_rank)
     ordered = [by_rank[rank] for rank in ranks]
     if all(one.sequence is not None for records in ordered for one in records):

@@ -81,7 +81,9 @@ class JsonDocument:
                 "damaged or cut off before its first event; nothing of it can be read, record it again"
             )
         if damaged:
-            text = f"{plural(damaged, 'damaged place')} skipped, the first after item {first_damage}"
+            text = (
+                f"{plural(damaged, 'damaged place')} skipped, the first after item {first_damage}"
+            )
             self.warnings.append(SourceWarning("damaged_line", text))
         if not whole:
             text = f"the file ends in the middle, after item {self._number}"
@@ -125,8 +127,13 @@ class JsonDocument:
                     self._at = end
                     return value
             except json.JSONDecodeError as error:
-                cut = error.pos + _LONGEST_WORD > len(self._text) or error.msg.startswith("Unterminated")
-            except (ValueError, RecursionError):  # a number of thousands of digits; brackets in brackets
+                cut = error.pos + _LONGEST_WORD > len(self._text) or error.msg.startswith(
+                    "Unterminated"
+                )
+            except (
+                ValueError,
+                RecursionError,
+            ):  # a number of thousands of digits; brackets in brackets
                 cut = False
             if not cut or len(self._text) - self._at > LONGEST_VALUE or not self._more():
                 raise EOFError if cut and self._ended else ValueError

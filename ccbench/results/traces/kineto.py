@@ -48,7 +48,9 @@ def recognises(head: bytes) -> bool:
     """Tell whether a file begins as a trace in Chrome's format; a bare array of events is one, too."""
     if head.lstrip()[:1] == b"[":
         return b'"ph"' in head
-    return any(word in head for word in (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"'))
+    return any(
+        word in head for word in (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
+    )
 
 
 def read(file: TraceFile) -> Trace:
@@ -76,7 +78,11 @@ def _asks(kind: str, name: str) -> bool:
     """Tell whether an event of the host asks for communication."""
     if LIBRARY_EVENT.match(name):
         return True
-    named = name == torch_calls.RECORD or name.startswith(OPERATOR) or ("::" in name and _communicates(name))
+    named = (
+        name == torch_calls.RECORD
+        or name.startswith(OPERATOR)
+        or ("::" in name and _communicates(name))
+    )
     return named and kind == "cpu_op"
 
 
@@ -131,7 +137,15 @@ class _Events:
                 stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
                 correlation = _id(args.get(CORRELATION))
                 self.kernels.append(
-                    Call(place, start, end, name, thread, {**_words(args), CORRELATION: correlation}, stream)
+                    Call(
+                        place,
+                        start,
+                        end,
+                        name,
+                        thread,
+                        {**_words(args), CORRELATION: correlation},
+                        stream,
+                    )
                 )
             else:
                 self.computing.extend((start, end))
@@ -151,13 +165,18 @@ class _Rank:
     """Puts the events of one file together."""
 
     def __init__(self, place: str, told: Mapping[str, Any], events: _Events) -> None:
-        self.info, self.devices = members(told.get("distributedInfo")), listed(told.get("deviceProperties"))
+        self.info, self.devices = (
+            members(told.get("distributedInfo")),
+            listed(told.get("deviceProperties")),
+        )
         self.events = events
         self.warnings: list[SourceWarning] = []
         self.not_taken: Counter[str] = Counter()
         self.cut_splits = 0
         rank = count(self.info.get("rank"))
-        self.rank = rank_of_file(place, self.warnings) or 0 if rank is None else min(rank, MOST_RANKS)
+        self.rank = (
+            rank_of_file(place, self.warnings) or 0 if rank is None else min(rank, MOST_RANKS)
+        )
         self.world = min(count(self.info.get("world_size")) or 0, MOST_RANKS)
         self.groups = Groups()
         self.groups.take(self.info.get("pg_config"))
@@ -173,7 +192,9 @@ class _Rank:
             figures(words.get(key))[1] for key in (torch_calls.IN_SPLITS, torch_calls.OUT_SPLITS)
         )
         if "Group size" in words:
-            name, described = (text(words.get(f"Process Group {what}")) for what in ("Name", "Description"))
+            name, described = (
+                text(words.get(f"Process Group {what}")) for what in ("Name", "Description")
+            )
             listed_size = min(count(words["Group size"]) or 0, MOST_RANKS)
             # A group as large as the job is of all its ranks, so that its list may be missing.
             start = 0 if listed_size == self.world else -1
@@ -227,8 +248,12 @@ class _Rank:
                 # Calls of a group are launched as one, when it ends: they are those that the thread
                 # recorded since its last launch.
                 calls, since = self.threads.get(thread, []), before.get(thread, -1.0)
-                first, last = (bisect_right(calls, at, key=lambda call: call.start) for at in (since, asked))
-                grouped = [call for call in calls[first:last] if call.recorded and not call.answered]
+                first, last = (
+                    bisect_right(calls, at, key=lambda call: call.start) for at in (since, asked)
+                )
+                grouped = [
+                    call for call in calls[first:last] if call.recorded and not call.answered
+                ]
             if grouped:
                 taken = _together([self._communication(one.args, kernel) for one in grouped])
             else:
@@ -277,7 +302,9 @@ class _Rank:
     def trace(self) -> Trace:
         """Return all that was taken."""
         if self.cut_splits:
-            reason = f"{plural(self.cut_splits, 'list')} of splits cut after 30 ranks; taken as even"
+            reason = (
+                f"{plural(self.cut_splits, 'list')} of splits cut after 30 ranks; taken as even"
+            )
             self.warnings.append(SourceWarning("assumed", reason))
         ordered = sorted(self.found.values(), key=lambda found: (found[0], found[1].line))
         taken = tuple(communication for _, communication in ordered)
@@ -302,7 +329,9 @@ class _Rank:
             steps={self.rank: np.array(sorted(self.events.steps), float).reshape(-1, 2) / 1e6},
             not_taken=dict(self.not_taken),
             versions={"NCCL": nccl} if nccl else {},
-            facts={"devices": ", ".join(f"{n} x {name}" for name, n in models.items())} if models else {},
+            facts={"devices": ", ".join(f"{n} x {name}" for name, n in models.items())}
+            if models
+            else {},
             warnings=tuple(self.warnings),
         )
 
@@ -316,7 +345,11 @@ def _together(parts: Sequence[Communication]) -> Communication:
     names, peers = {part.collective for part in parts}, {part.peer for part in parts}
     return replace(
         first,
-        collective=first.collective if len(names) == 1 else "send_recv" if names == {SEND, RECV} else "",
+        collective=first.collective
+        if len(names) == 1
+        else "send_recv"
+        if names == {SEND, RECV}
+        else "",
         name=plain(f"{first.name} and {len(parts) - 1} more"),
         group=first.group if len({part.group for part in parts}) == 1 else ProcessGroup("", 0),
         dtype=first.dtype if len({part.dtype for part in parts}) == 1 else "",

@@ -27,7 +27,11 @@ def lag(trace: Trace) -> tuple[Finding, ...]:
     calls: Calls = defaultdict(list)
     groups = {one.group for one in trace.progress}
     for call in trace.communications:
-        if call.sequence is not None and call.group in groups and call.collective not in (SEND, RECV):
+        if (
+            call.sequence is not None
+            and call.group in groups
+            and call.collective not in (SEND, RECV)
+        ):
             calls[call.group, call.sequence].append(call)
     found = [
         Finding(
@@ -50,7 +54,11 @@ def lag(trace: Trace) -> tuple[Finding, ...]:
 
 
 def _behind(
-    group: ProcessGroup, collective: str, rows: Sequence[Progress], dumped: Collection[int], calls: Calls
+    group: ProcessGroup,
+    collective: str,
+    rows: Sequence[Progress],
+    dumped: Collection[int],
+    calls: Calls,
 ) -> Iterator[Finding]:
     """Give what is wrong in one group: ranks behind, a call not completed, ranks of which nothing is here."""
     came = {one.rank: one.enqueued for one in rows if one.enqueued is not None}
@@ -65,7 +73,9 @@ def _behind(
         alike: dict[int, list[int]] = defaultdict(list)
         for rank in late:
             alike[came[rank]].append(rank)
-        behind = ", ".join(f"{_ranks(ranks)} made {number}" for number, ranks in sorted(alike.items()))
+        behind = ", ".join(
+            f"{_ranks(ranks)} made {number}" for number, ranks in sorted(alike.items())
+        )
         yield Finding(
             severity="doubt" if running else "problem",
             kind="rank_behind",
@@ -75,7 +85,9 @@ def _behind(
             # A library's counts are read one rank after the other (docs.nvidia.com/deeplearning/nccl, RAS).
             advice="ask again: whoever does not move is stuck" if running else WHERE_IT_IS,
         )
-    elif open_ := sorted(one.rank for one in rows if one.completed is not None and one.completed < front):
+    elif open_ := sorted(
+        one.rank for one in rows if one.completed is not None and one.completed < front
+    ):
         yield Finding(
             severity="doubt",
             kind="not_completed",

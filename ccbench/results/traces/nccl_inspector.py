@@ -71,12 +71,13 @@ def read(file: TraceFile) -> Trace:
         metadata = metadata or members(record.get("metadata"))
         if call := _call(record, line):
             calls.append(call)
-        elif record.keys() & {"coll_perf", "p2p_perf"}:  # others sum up what is lost, or proxies did
+        elif record.keys() & {
+            "coll_perf",
+            "p2p_perf",
+        }:  # others sum up what is lost, or proxies did
             not_taken[NOT_A_COLLECTIVE] += 1
     if by_host := sum(call.by_host for call in calls):
-        taken = (
-            f"{by_host} of {plural(len(calls), 'duration')} were taken by the host, not by the GPU's clock"
-        )
+        taken = f"{by_host} of {plural(len(calls), 'duration')} were taken by the host, not by the GPU's clock"
         warnings.append(SourceWarning("assumed", taken))
     communications = _placed(calls, warnings)
     version = plain(metadata.get("inspector_output_format_version", ""))
@@ -114,7 +115,9 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
         collective=collective,
         name=name,
         # Numbers count each collective of a communicator by itself (comm->seqNumber[func] of NCCL).
-        group=ProcessGroup(f"{communicator} {name}", ranks, (), "" if described == "unknown" else described),
+        group=ProcessGroup(
+            f"{communicator} {name}", ranks, (), "" if described == "unknown" else described
+        ),
         input_bytes=count(given),
         output_bytes=count(got),
         peer=count(perf.get("p2p_peer")),

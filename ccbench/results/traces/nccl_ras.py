@@ -22,7 +22,9 @@ IN_PROGRESS = 7
 def recognises(head: bytes) -> bool:
     """Tell whether a file begins as an answer does."""
     begin = head[:4000]
-    return begin.lstrip().startswith(b"{") and b'ccl_version"' in begin and b'"communicators' in begin
+    return (
+        begin.lstrip().startswith(b"{") and b'ccl_version"' in begin and b'"communicators' in begin
+    )
 
 
 def read(file: TraceFile) -> Trace:

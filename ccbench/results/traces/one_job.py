@@ -30,17 +30,26 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
     sizes = sorted({trace.world_size for trace in kept if trace.world_size})
     world = max([*sizes, 0])
     if len(sizes) > 1:
-        told.append(_contradiction(f"jobs of {' and of '.join(map(str, sizes))} ranks; the largest is taken"))
+        told.append(
+            _contradiction(
+                f"jobs of {' and of '.join(map(str, sizes))} ranks; the largest is taken"
+            )
+        )
     groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
     told += _group_contradictions(groups)
     missing = sorted(set(range(min(world, MOST_RANKS))) - set(ranks))
     if missing and ranks:
-        reason = (
-            f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
-        )
+        reason = f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
         told.append(SourceWarning("not_visible", reason))
-    steps = {rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items() if len(rows)}
-    timed = {one.rank for trace in kept for one in trace.communications if one.duration_seconds is not None}
+    steps = {
+        rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items() if len(rows)
+    }
+    timed = {
+        one.rank
+        for trace in kept
+        for one in trace.communications
+        if one.duration_seconds is not None
+    }
     if steps and not timed <= steps.keys():
         unmarked = rank_list(sorted(rank for rank in timed - steps.keys() if rank is not None))
         reason = f"no steps are marked on ranks {unmarked}; all that was recorded is taken instead of steps"
@@ -58,7 +67,9 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         steps=steps,
         not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter[str]())),
         progress=tuple(one for trace in kept for one in trace.progress),
-        versions={name: value for trace in reversed(kept) for name, value in trace.versions.items()},
+        versions={
+            name: value for trace in reversed(kept) for name, value in trace.versions.items()
+        },
         facts={name: value for trace in reversed(kept) for name, value in trace.facts.items()},
         warnings=tuple(dict.fromkeys(told)),
     )
@@ -82,9 +93,13 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
     """
     kept: dict[object, Trace] = {}
     for trace in traces:
-        same = kept.setdefault((trace.kinds, trace.ranks, trace.communications or trace.sources), trace)
+        same = kept.setdefault(
+            (trace.kinds, trace.ranks, trace.communications or trace.sources), trace
+        )
         if same is not trace:
-            told.append(_contradiction(f"{_place(trace)} says the same as {_place(same)}; it is left out"))
+            told.append(
+                _contradiction(f"{_place(trace)} says the same as {_place(same)}; it is left out")
+            )
     # By the first start of each, so that the calls of a rank in several files stay in its order.
     ordered = sorted(
         kept.values(),
@@ -93,17 +108,23 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
     of_rank: dict[object, Trace] = {}
     durations: Counter[tuple[str, ...]] = Counter()
     for trace in ordered:
-        durations[trace.kinds] += sum(one.duration_seconds is not None for one in trace.communications)
+        durations[trace.kinds] += sum(
+            one.duration_seconds is not None for one in trace.communications
+        )
         for rank in trace.ranks:
             other = of_rank.setdefault((trace.kinds, rank), trace)
             if other is not trace:
-                reason = f"{_place(other)} and {_place(trace)} are both of rank {rank}; both are counted"
+                reason = (
+                    f"{_place(other)} and {_place(trace)} are both of rank {rank}; both are counted"
+                )
                 told.append(_contradiction(reason))
     # Of a rank the communications of one kind are kept: in two kinds they would be counted twice.
     best = max(durations, key=lambda kinds: durations[kinds])
     result = [trace for trace in ordered if trace.kinds == best]
     for trace in (trace for trace in ordered if trace.kinds != best):
-        also = [place for place, one in enumerate(result) if not {*one.ranks}.isdisjoint(trace.ranks)]
+        also = [
+            place for place, one in enumerate(result) if not {*one.ranks}.isdisjoint(trace.ranks)
+        ]
         for place in also:
             result[place] = completed(result[place], trace)
         result.append(replace(trace, communications=()) if also else trace)

@@ -84,8 +84,18 @@ def readers() -> tuple[Reader, ...]:
         Reader("kineto", "PyTorch profiler (Kineto) JSON", kineto.recognises, kineto.read),
         Reader("chakra", "Chakra execution traces (JSON)", chakra.recognises, chakra.read),
         Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
-        Reader("flight-recorder", "Flight Recorder JSON", flight_recorder.recognises, flight_recorder.read),
-        Reader("nccl-inspector", "NCCL Inspector JSON lines", nccl_inspector.recognises, nccl_inspector.read),
+        Reader(
+            "flight-recorder",
+            "Flight Recorder JSON",
+            flight_recorder.recognises,
+            flight_recorder.read,
+        ),
+        Reader(
+            "nccl-inspector",
+            "NCCL Inspector JSON lines",
+            nccl_inspector.recognises,
+            nccl_inspector.read,
+        ),
         Reader("nccl-ras", "ncclras JSON", nccl_ras.recognises, nccl_ras.read),
         Reader("aicb", "aicb CSV", aicb.recognises, aicb.read),
     )
@@ -108,7 +118,11 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
             try:
                 trace = _read(file)
             except (UsageError, RecursionError) as error:
-                why = error if isinstance(error, UsageError) else "damaged: brackets in brackets without end"
+                why = (
+                    error
+                    if isinstance(error, UsageError)
+                    else "damaged: brackets in brackets without end"
+                )
                 reason = f"{place}: {why}"
                 if file.place != path:
                     warnings.append(SourceWarning("unsupported", reason))
@@ -143,7 +157,9 @@ def _read(file: TraceFile) -> Trace:
     if reader is not None:
         trace = reader.read(file)
         # Groups that only calls name belong to the job too.
-        used = [one.group for one in trace.communications if one.group.name or one.group.description]
+        used = [
+            one.group for one in trace.communications if one.group.name or one.group.description
+        ]
         groups = tuple(dict.fromkeys([*trace.groups, *used]))
         return replace(trace, groups=groups, kinds=(reader.name,), sources=(file.place,))
     if file.head.startswith(_PICKLES):
@@ -151,7 +167,9 @@ def _read(file: TraceFile) -> Trace:
     if file.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError("text in UTF-16 or UTF-32; save it as UTF-8")
     seen = (
-        shown(file.head[:60].decode("utf-8", "backslashreplace").strip()) if file.head.strip() else "nothing"
+        shown(file.head[:60].decode("utf-8", "backslashreplace").strip())
+        if file.head.strip()
+        else "nothing"
     )
     known = ", ".join(one.form for one in readers())
     raise UsageError(f"no trace that ccbench knows: {seen}; known are {known}")
@@ -163,7 +181,9 @@ class _Stream(io.RawIOBase):
     limit: bytes that may be read, None for any number.
     """
 
-    def __init__(self, place: str, source: io.BufferedIOBase, warnings: list[SourceWarning]) -> None:
+    def __init__(
+        self, place: str, source: io.BufferedIOBase, warnings: list[SourceWarning]
+    ) -> None:
         self._place, self._source, self._warnings = place, source, warnings
         self.limit: int | None = None
 
@@ -199,14 +219,18 @@ def trace_files(path: str, warnings: list[SourceWarning]) -> Iterator[TraceFile]
     """
     try:
         if Path(path).is_dir():
-            inside = sorted(one for one in Path(path).rglob("*") if one.is_file() and one.name[0] != ".")
+            inside = sorted(
+                one for one in Path(path).rglob("*") if one.is_file() and one.name[0] != "."
+            )
             for one in inside:
                 yield from trace_files(str(one), warnings)
             return
         file = open_file(Path(path))
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{plain(path, 200)}: cannot be read ({reason}); name a trace or a folder") from None
+        raise UsageError(
+            f"{plain(path, 200)}: cannot be read ({reason}); name a trace or a folder"
+        ) from None
     with file:
         yield from _opened(path, file, warnings)
 
@@ -232,10 +256,16 @@ def _opened(
                 raw.limit = None
                 if member is None:
                     return
-                part = members.extractfile(member) if member.isreg() and not member.issparse() else None
+                part = (
+                    members.extractfile(member)
+                    if member.isreg() and not member.issparse()
+                    else None
+                )
                 if isinstance(part, io.BufferedReader):
                     yield from _opened(f"{place}: {member.name}", part, warnings, archive=False)
                     while part.read(HEAD_BYTES):  # what its reader left
                         pass
     except _DAMAGE:
-        warnings.append(SourceWarning("truncated", f"{plain(place, 200)}: the archive ends in the middle"))
+        warnings.append(
+            SourceWarning("truncated", f"{plain(place, 200)}: the archive ends in the middle")
+        )

@@ -33,7 +33,11 @@ class Overlap:
         rows = [COLLECTIVES[one.collective] for one in (case, other)]
         sizes = sorted((case.size_bytes, other.size_bytes))
         same = (case.collective, case.groups) == (other.collective, other.groups)
-        if same or any(one.pair or one.traffic for one in (case, other)) or case.ranks != other.ranks:
+        if (
+            same
+            or any(one.pair or one.traffic for one in (case, other))
+            or case.ranks != other.ranks
+        ):
             return None
         # A suite runs both with the same number of bytes, so that sizes far apart would be another case.
         if not all(row.moves_data for row in rows) or sizes[1] > ALIKE * sizes[0]:
@@ -54,7 +58,9 @@ def overlaps_of(cases: dict[Case, list[Instance]]) -> tuple[Overlap, ...]:
     for rows in by_rank.values():
         for pair in _pairs(rows):
             # The larger one is the case, the other runs beside it; names decide where both are as large.
-            (_, case, one), (_, other, _) = sorted(pair, key=lambda row: (-row[1].size_bytes, row[1].label))
+            (_, case, one), (_, other, _) = sorted(
+                pair, key=lambda row: (-row[1].size_bytes, row[1].label)
+            )
             found[case, other][id(one)] = one
     overlaps = (Overlap(case, other, tuple(ones.values())) for (case, other), ones in found.items())
     return tuple(sorted(overlaps, key=lambda one: -len(one.instances)))

@@ -16,7 +16,15 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup
-from ccbench.results.traces.words import collective_of, count, dtype_of, figures, listed, text, uneven
+from ccbench.results.traces.words import (
+    collective_of,
+    count,
+    dtype_of,
+    figures,
+    listed,
+    text,
+    uneven,
+)
 from ccbench.units import plain
 
 RECORD = "record_param_comms"
@@ -30,10 +38,25 @@ IN_BYTES, OUT_BYTES = "bytes in", "bytes out"
 """What other tools say instead of elements."""
 
 WORDS = (
-    NAME, ASYNCHRONOUS, INPUT, OUTPUT, IN_SPLITS, OUT_SPLITS, "dtype", "Group size",
-    "Process Group Name", "Process Group Description", "Process Group Ranks",
-    "Rank", "Dst Rank", "Src Rank", "Seq", "Concrete Inputs", "Input Dims", "Input type",
-)  # fmt: skip
+    NAME,
+    ASYNCHRONOUS,
+    INPUT,
+    OUTPUT,
+    IN_SPLITS,
+    OUT_SPLITS,
+    "dtype",
+    "Group size",
+    "Process Group Name",
+    "Process Group Description",
+    "Process Group Ranks",
+    "Rank",
+    "Dst Rank",
+    "Src Rank",
+    "Seq",
+    "Concrete Inputs",
+    "Input Dims",
+    "Input type",
+)
 """All that is read of an event's arguments, besides where it ran."""
 
 LIBRARY_EVENT = re.compile(r"(?:[a-z]{0,3}ccl|gloo|ucc|mpi):")
@@ -124,7 +147,9 @@ def said(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
     for call in chain:
         tensors = _tensors(call)
         if call is operator and collective in _OUTPUT_FIRST:
-            words |= {(OUTPUT, INPUT)[place]: elements for place, elements, _ in tensors if place < 2}
+            words |= {
+                (OUTPUT, INPUT)[place]: elements for place, elements, _ in tensors if place < 2
+            }
         elif tensors and INPUT not in words:
             # Events of libraries list all inputs; others take outputs and buffers after the first.
             taken = tensors if LIBRARY_EVENT.match(call.name) else tensors[:1]
@@ -155,7 +180,9 @@ def _arguments(operator: Call) -> dict[str, Any]:
 
 def _tensors(call: Call) -> list[tuple[int, int, str]]:
     """(place, elements, element type) of the arguments that are tensors or lists of tensors."""
-    pairs = zip(listed(call.args.get("Input Dims")), listed(call.args.get("Input type")), strict=False)
+    pairs = zip(
+        listed(call.args.get("Input Dims")), listed(call.args.get("Input type")), strict=False
+    )
     found = []
     for place, (shape, word) in enumerate(pairs):
         # A number and a group have the shape [], as a tensor of one element has: its type tells them apart.
@@ -185,7 +212,9 @@ def group_size(words: Mapping[str, Any]) -> int:
         splits, cut = figures(words.get(IN_SPLITS))
         return 0 if cut else len(splits)
     pairs = ((INPUT, IN_BYTES), (OUTPUT, OUT_BYTES))
-    small, large = sorted(count(words.get(elements)) or words.get(size) or 0 for elements, size in pairs)
+    small, large = sorted(
+        count(words.get(elements)) or words.get(size) or 0 for elements, size in pairs
+    )
     # Bytes tell the number of ranks only where one side is a block of the other.
     told = collective in ("all_gather", "reduce_scatter") and small and large % small == 0
     return large // small if told else 0

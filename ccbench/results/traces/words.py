@@ -135,7 +135,11 @@ def count(value: object) -> int | None:
     """The count that a file says, in figures or text; None for all but 0 to LARGEST_SIZE."""
     if isinstance(value, str):
         return whole(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST_SIZE:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= LARGEST_SIZE
+    ):
         return None
     return int(value) if value == int(value) else None
 

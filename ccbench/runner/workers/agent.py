@@ -123,16 +123,25 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     endpoint.barrier()
     endpoint.share_words()
     times_ended = read_cpu_times()
-    all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
-    conditions = watched(times_began, times_ended, all_cpu) if times_began and times_ended else Conditions()
+    all_cpu = (
+        sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks))
+        / 1e9
+    )
+    conditions = (
+        watched(times_began, times_ended, all_cpu) if times_began and times_ended else Conditions()
+    )
     facts = endpoint.facts()
     if not endpoint.rank:
         path, digest = loaded_file(capabilities_of(case.backend).library_file)
-        facts = replace(facts, library_version=endpoint.version, library_path=path, library_sha256=digest)
+        facts = replace(
+            facts, library_version=endpoint.version, library_path=path, library_sha256=digest
+        )
     endpoint.finish()
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
-        result = replace(result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0])
+        result = replace(
+            result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0]
+        )
     return RankReport(
         Status.WRONG if result.mismatch else Status.OK,
         detail,
@@ -141,7 +150,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         cpu_seconds / seconds,
         None if queued is None else queued / seconds,
         replace(
-            conditions, core_latency_before_seconds=latency_before, core_latency_after_seconds=latency_after
+            conditions,
+            core_latency_before_seconds=latency_before,
+            core_latency_after_seconds=latency_after,
         ),
         (*endpoint.flags, *facts.flags),
         facts,
@@ -184,7 +195,9 @@ def serve_one_team() -> None:
     cleanup = FileCleanup()
 
     def remember() -> None:
-        if LOCAL_VARIABLE not in os.environ:  # else the leader removes what this process leaves here
+        if (
+            LOCAL_VARIABLE not in os.environ
+        ):  # else the leader removes what this process leaves here
             cleanup.add_shared_memory([os.getpid()])
 
     def lost() -> None:
@@ -202,7 +215,9 @@ def serve_one_team() -> None:
         cleanup.close()
 
 
-def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready: Callable[[], None]) -> None:
+def serve(
+    address: str, hello: messages.Hello, broken: Callable[[], None], ready: Callable[[], None]
+) -> None:
     """Connect to a leader, answer it, and measure as its rank until it ends the team.
 
     broken: called, by another thread, when the leader is gone. ready: called once the library works. Raises
@@ -264,7 +279,9 @@ class LaunchedProcessAgent:
 
     def _be_rank(self, leader: str) -> tuple[str, int]:
         """Run a rank in this process; (why it could not, exit code)."""
-        hello = messages.Hello(messages.this_place(), self._process.rank, self._process.ranks, stays=True)
+        hello = messages.Hello(
+            messages.this_place(), self._process.rank, self._process.ranks, stays=True
+        )
         # What this process's MPI has put into shared memory goes with it, whoever is killed. A process that
         # the launcher does not know removes it; that one, too, is ended where the whole group or job is.
         remember = partial(self._cleanup.add_shared_memory, [os.getpid()])
@@ -345,7 +362,9 @@ class LaunchedProcessAgent:
 
         def wait() -> None:
             output, _ = child.communicate()
-            self._tell(messages.Ended(spawn.group, rank, child.returncode, output[-LONGEST_OUTPUT:]))
+            self._tell(
+                messages.Ended(spawn.group, rank, child.returncode, output[-LONGEST_OUTPUT:])
+            )
 
         threading.Thread(target=wait, daemon=True).start()
 

@@ -29,7 +29,15 @@ from typing import Any, NamedTuple
 from ccbench import __version__
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
-from ccbench.runner.workers.messages import AllGather, Hello, Question, Start, Stop, hello_of, this_network
+from ccbench.runner.workers.messages import (
+    AllGather,
+    Hello,
+    Question,
+    Start,
+    Stop,
+    hello_of,
+    this_network,
+)
 from ccbench.runner.workers.session import (
     Redirected,
     Session,
@@ -117,11 +125,15 @@ class Listener:
                 made = socket.create_server(
                     ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
                 )
-        self._socket = made or socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
+        self._socket = made or socket.create_server(
+            ("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG
+        )
         self._socket.setblocking(False)
         port = self._socket.getsockname()[1]
         hosts = [*(own_addresses() if several_hosts else ()), LOOPBACK]
-        self.addresses = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
+        self.addresses = tuple(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts
+        )
         # On another host, whoever likes may listen at the same port of its loopback.
         self.address = f"{' '.join(self.addresses)}@{this_network()}|{self._key.hex()}"
 
@@ -145,7 +157,9 @@ class Listener:
             with self._lock:
                 if len(self._under_proof) >= MOST_UNAUTHENTICATED:
                     ((crowd, _),) = Counter(self._under_proof.values()).most_common(1)
-                    longest = next(each for each, host in self._under_proof.items() if host == crowd)
+                    longest = next(
+                        each for each, host in self._under_proof.items() if host == crowd
+                    )
                     del self._under_proof[longest]
                     hang_up(longest)
                 self._under_proof[connection] = origin[0]
@@ -187,7 +201,9 @@ class Listener:
         """Say how many were turned away that are no part of the run, and why; '' where nobody was."""
         with self._lock:
             counts = [
-                f"{plural(count, 'connection')} that {why}" for why, count in self.turned_away.items() if why
+                f"{plural(count, 'connection')} that {why}"
+                for why, count in self.turned_away.items()
+                if why
             ]
         return f"turned away: {', '.join(counts)}" if counts else ""
 
@@ -236,7 +252,9 @@ def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Sess
 
     network = this_network()
     dialled = [
-        place for place, _, only in (text.partition("@") for text in places.split()) if only in ("", network)
+        place
+        for place, _, only in (text.partition("@") for text in places.split())
+        if only in ("", network)
     ]
     for place in dialled:
         threading.Thread(target=attempt, args=(place,), daemon=True).start()
@@ -254,7 +272,9 @@ def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Sess
     )
 
 
-def _outcome_at(place: str, key: bytes, hello: Hello, first: threading.Lock) -> tuple[Outcome, bool]:
+def _outcome_at(
+    place: str, key: bytes, hello: Hello, first: threading.Lock
+) -> tuple[Outcome, bool]:
     """Return what comes of an address, and True where another try may end otherwise."""
     try:
         return _session_at(place, key, hello, first), False
@@ -443,9 +463,13 @@ def own_addresses(files: Files | None = None) -> list[str]:
     inside, networks = inner_bridges(files)
     addresses = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
     bridged = {
-        address for address in addresses if any(ip_address(address) in network for network in networks)
+        address
+        for address in addresses
+        if any(ip_address(address) in network for network in networks)
     }
-    for line in (files.text("/proc/net/if_inet6") or "").splitlines() if socket.has_dualstack_ipv6() else ():
+    for line in (
+        (files.text("/proc/net/if_inet6") or "").splitlines() if socket.has_dualstack_ipv6() else ()
+    ):
         fields = line.split()
         # Global and site-local scopes (net/ipv6.h); a link-local address means nothing without an interface.
         if len(fields) == 6 and int(fields[3], 16) in (0x00, 0x40):
@@ -458,7 +482,9 @@ def inner_bridges(files: Files) -> tuple[set[str], list[IPv4Network]]:
     """Return the bridges of which no port is a card or stands on one (a bond, a VLAN), and their networks."""
 
     def leads_out(port: str) -> bool:
-        return files.exists(f"{NET}/{port}/device") or bool(files.matching(f"{NET}/{port}", "lower_*"))
+        return files.exists(f"{NET}/{port}/device") or bool(
+            files.matching(f"{NET}/{port}", "lower_*")
+        )
 
     names = {path.split("/")[-2] for path in files.matching(NET, "*/bridge")}
     for port in files.matching(NET, "*/brif/*"):

@@ -67,10 +67,13 @@ class FileCleanup:
 
         A rank that is killed while its library starts is gone before anybody has seen what it shares.
         """
-        made = {path for path in map(str, Path(SHARED_MEMORY).glob(MPICH_FILES)) if self._is_new(path)}
+        made = {
+            path for path in map(str, Path(SHARED_MEMORY).glob(MPICH_FILES)) if self._is_new(path)
+        }
         # A container that has the host's shared memory does not see the processes that use it.
         outside = {
-            name: os.readlink(f"/proc/self/ns/{name}") == of for name, of in _SEEN_FROM_OUTSIDE.items()
+            name: os.readlink(f"/proc/self/ns/{name}") == of
+            for name, of in _SEEN_FROM_OUTSIDE.items()
         }
         if made and (outside["pid"] or not outside["ipc"]):
             used = {path for pid in Files().matching("/proc", "[0-9]*") for path in used_files(pid)}
@@ -82,7 +85,11 @@ class FileCleanup:
         for path in (path for path in self._paths if path.startswith(SHARED_MEMORY)):
             with suppress(OSError):
                 found = os.lstat(path)
-                lacking += max(0, found.st_size - 512 * found.st_blocks) if stat.S_ISREG(found.st_mode) else 0
+                lacking += (
+                    max(0, found.st_size - 512 * found.st_blocks)
+                    if stat.S_ISREG(found.st_mode)
+                    else 0
+                )
         return lacking
 
     def _is_new(self, path: str) -> bool:
@@ -131,7 +138,9 @@ def shared_memory_files(pid: int, files: Files | None = None) -> list[str]:
     mapped = [fields for line in lines if len(fields := line.split(maxsplit=5)) == 6]
     paths = {path for _, rights, _, _, _, path in mapped if "w" in rights and "s" in rights}
     return sorted(
-        path for path in paths if path.startswith(f"{SHARED_MEMORY}/") and not path.endswith("(deleted)")
+        path
+        for path in paths
+        if path.startswith(f"{SHARED_MEMORY}/") and not path.endswith("(deleted)")
     )
 
 

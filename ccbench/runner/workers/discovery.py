@@ -161,7 +161,9 @@ def asked(agent: Connection, about: str, whom: str) -> Any:
         agent.send(Question(about))
         if agent.poll(ANSWER_SECONDS):
             return agent.recv()
-    raise UsageError(f"{WHO}: {whom} does not answer any more; look whether the process there was killed")
+    raise UsageError(
+        f"{WHO}: {whom} does not answer any more; look whether the process there was killed"
+    )
 
 
 def refuse_duplicate_names(places: Sequence[Place]) -> None:

@@ -32,7 +32,15 @@ from ccbench.runner.workers.agent import LaunchedProcessAgent
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.launcher import START_LIMIT_SECONDS, gather, not_among
-from ccbench.runner.workers.messages import AGENTS_VARIABLE, Ended, Hello, Kill, Spawn, Stop, this_place
+from ccbench.runner.workers.messages import (
+    AGENTS_VARIABLE,
+    Ended,
+    Hello,
+    Kill,
+    Spawn,
+    Stop,
+    this_place,
+)
 from ccbench.runner.workers.rendezvous import (
     FOLDER_VARIABLE,
     LaunchedProcess,
@@ -55,7 +63,9 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
     if process.rank:
         connection = connect_to_first(store_for(process, os.environ), hello)
         return LaunchedProcessAgent(process, connection, cleanup).stay()
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # before there are threads, which inherit it
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, FORWARDED
+    )  # before there are threads, which inherit it
     own, runners = Pipe()
     agents = _gathered(process, Peer(hello, runners))
     runner = _start_runner(process, arguments, agents)
@@ -99,16 +109,23 @@ def _start_runner(
     process: LaunchedProcess, arguments: Sequence[str], agents: Sequence[Connection]
 ) -> subprocess.Popen[bytes]:
     """Start the run's own process, which inherits the connections."""
-    lines = [agent.hand_over() if isinstance(agent, Session) else str(agent.fileno()) for agent in agents]
+    lines = [
+        agent.hand_over() if isinstance(agent, Session) else str(agent.fileno()) for agent in agents
+    ]
     with signals_let_in():
         runner = subprocess.Popen(
             module_command("ccbench.__main__", *arguments),
-            env={**without_launcher(os.environ), AGENTS_VARIABLE: f"{' '.join(lines)}|{process.launcher}"},
+            env={
+                **without_launcher(os.environ),
+                AGENTS_VARIABLE: f"{' '.join(lines)}|{process.launcher}",
+            },
             pass_fds=[agent.fileno() for agent in agents],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    with suppress(AttributeError, OSError):  # launchers bind the first rank, which the runner is not
+    with suppress(
+        AttributeError, OSError
+    ):  # launchers bind the first rank, which the runner is not
         os.sched_setaffinity(runner.pid, range(os.cpu_count() or 1))
     return runner
 

@@ -74,14 +74,18 @@ LONGEST_OUTPUT = 300
 _SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
 """Words of Open MPI's mpirun, MPICH's hydra and Intel's for the signal that ended a rank."""
 
-_TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
+_TELLING = re.compile(
+    r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE
+)
 """Lines of a launcher that are worth telling, among its frames and greetings."""
 
 
 def describe_exit(code: int) -> str:
     """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3; real-time signals have no name."""
     names = {-one.value: one.name for one in signal.Signals}
-    return f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
+    return (
+        f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
+    )
 
 
 class Launcher(ABC):
@@ -173,7 +177,9 @@ class Launcher(ABC):
             self._look_at = now + LOOK_SECONDS
             states = {rank: state for rank, _, state in self.missing(arrived)}
             self._stopped = {
-                rank: self._stopped.get(rank, now) for rank, state in states.items() if state == HALTED
+                rank: self._stopped.get(rank, now)
+                for rank, state in states.items()
+                if state == HALTED
             }
             self._gone = not STATES.issuperset(states.values())
         return (
@@ -207,7 +213,9 @@ class CommandLauncher(Launcher):
     ) -> None:
         """Raises BackendUnavailable when the launcher cannot be started."""
         command = launch.command
-        name = os.path.basename(without_values(command[0], command)) if command else "a rank's process"
+        name = (
+            os.path.basename(without_values(command[0], command)) if command else "a rank's process"
+        )
         super().__init__(name, launch)
         self._address = variables.get(LEADER_VARIABLE, "")
         environment = {**os.environ, **dict(launch.environment), **variables}
@@ -217,7 +225,9 @@ class CommandLauncher(Launcher):
             # Before the user's own options, which may end in a program that starts the ranks (numactl).
             starts = [([command[0], *options, *command[1:], *rank_command], environment)]
         else:
-            numbers = ({RANK_VARIABLE: str(rank), RANKS_VARIABLE: str(ranks)} for rank in range(ranks))
+            numbers = (
+                {RANK_VARIABLE: str(rank), RANKS_VARIABLE: str(ranks)} for rank in range(ranks)
+            )
             starts = [([*rank_command], {**environment, **own}) for own in numbers]
         self.processes: list[subprocess.Popen[bytes]] = []
         reading, writing = os.pipe()
@@ -356,7 +366,12 @@ class AgentLauncher(Launcher):
     """Agents that a launcher has started already; the hub in the runner has each start a rank, or be one."""
 
     def __init__(
-        self, launch: Launch, ranks: int, variables: Mapping[str, str], hub: Connection, in_process: bool
+        self,
+        launch: Launch,
+        ranks: int,
+        variables: Mapping[str, str],
+        hub: Connection,
+        in_process: bool,
     ) -> None:
         super().__init__(launch.launched_by, launch)
         self._codes: dict[int, int] = {}
@@ -387,7 +402,9 @@ def users_launch(text: str) -> Launch:
     except ValueError as error:
         raise UsageError(f"--launch: {error}; write the command as in a shell") from None
     if not command:
-        raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
+        raise UsageError(
+            "--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'"
+        )
     mpirun = os.path.basename(command[0]).startswith(("mpirun", "mpiexec"))
     passed_by = "-x" if mpirun and launcher_vendor(command[0]) == OPEN_MPI else ""
     return Launch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)
@@ -411,7 +428,9 @@ def started(
         return AgentLauncher(launch, ranks, variables, hub, in_process)
     if not launch.several_hosts:
         variables[LOCAL_VARIABLE] = "1"
-    return CommandLauncher(launch, ranks, module_command("ccbench.runner.workers", "agent"), variables)
+    return CommandLauncher(
+        launch, ranks, module_command("ccbench.runner.workers", "agent"), variables
+    )
 
 
 # -- who has come -----------------------------------------------------------------------------------------
@@ -439,7 +458,9 @@ def gather(
     """
     deadline, alone = time.monotonic() + min(START_LIMIT_SECONDS, limit_seconds), 0.0
     while True:
-        over = lost(arrived) or time.monotonic() > deadline  # before looking: who came by then is seen
+        over = (
+            lost(arrived) or time.monotonic() > deadline
+        )  # before looking: who came by then is seen
         for peer in listener.peers(POLL_SECONDS, runner):
             enrol(peer)
             arrived.append(peer)
@@ -498,7 +519,9 @@ def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> l
         )
     if wrong:
         raise UsageError(f"{who}: {wrong}")
-    return sorted(range(len(hellos)), key=lambda one: (numbers[one], hosts.index(hellos[one].place.host)))
+    return sorted(
+        range(len(hellos)), key=lambda one: (numbers[one], hosts.index(hellos[one].place.host))
+    )
 
 
 # -- private folders --------------------------------------------------------------------------------------
@@ -508,7 +531,9 @@ def private_folder(parent: str) -> tempfile.TemporaryDirectory[str]:
     """Make a folder that goes with all that is in it; in the temporary one where ``parent`` takes none."""
     if parent:
         with suppress(OSError):  # containers have /dev/shm read-only, full or not at all
-            return tempfile.TemporaryDirectory(prefix="ccbench-", dir=parent, ignore_cleanup_errors=True)
+            return tempfile.TemporaryDirectory(
+                prefix="ccbench-", dir=parent, ignore_cleanup_errors=True
+            )
     try:
         return tempfile.TemporaryDirectory(prefix="ccbench-", ignore_cleanup_errors=True)
     except OSError as error:

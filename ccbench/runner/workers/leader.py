@@ -95,7 +95,9 @@ class Leader:
         self._parting_seconds = PARTING_SECONDS
         self._start_seconds = min(START_LIMIT_SECONDS, request.start_seconds)
         if self.launch is None:
-            made = group or open_worker_group(self.backend, self.ranks, SAMPLE_CAPACITY, request.processes)
+            made = group or open_worker_group(
+                self.backend, self.ranks, SAMPLE_CAPACITY, request.processes
+            )
             self.group, self.control, self.single_process = made, made.control, made.single_process
             self.ranks = self.control.ranks
             pinned, self.oversubscribed = made.pinned, made.oversubscribed
@@ -104,7 +106,9 @@ class Leader:
             self.control, self.single_process = Control(self.ranks, 1), False
             pinned = self.launch.pinned and not self.launch.several_hosts
             # Ranks whose GPUs do the work leave processors to others while they wait.
-            self.oversubscribed = not capabilities_of(self.backend).on_gpus and self.ranks > usable_cores()
+            self.oversubscribed = (
+                not capabilities_of(self.backend).on_gpus and self.ranks > usable_cores()
+            )
         cpus = spread_over_cores(allowed_cpus()) if pinned else []
         self.bound = tuple(cpus[rank % len(cpus)] for rank in range(self.ranks)) if cpus else ()
         self.members: list[Peer] = []
@@ -220,7 +224,9 @@ class Leader:
 
     def lead(self, runner: Connection) -> None:
         """Tell the runner that all ranks are there, then run its cases until it hangs up or a rank dies."""
-        with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the runner is done, or gone
+        with suppress(
+            EOFError, BrokenPipeError, ConnectionResetError
+        ):  # the runner is done, or gone
             runner.send(tuple(member.hello.place.pid for member in self.members))
             usable = True
             while usable:
@@ -239,13 +245,17 @@ class Leader:
         try:
             reports = self._answers(RankReport, deadline, runner)
         except _Lost as lost:
-            return self._placed(Measurement(case, lost.status, str(lost), started_at=started_at)), False
+            return self._placed(
+                Measurement(case, lost.status, str(lost), started_at=started_at)
+            ), False
         self._failed = False
         return replace(self.composed(case, reports), started_at=started_at), True
 
     # -- the watchdog --------------------------------------------------------------------------------------
 
-    def _answers(self, kind: type[Answer], deadline: float, runner: Connection) -> dict[int, Answer]:
+    def _answers(
+        self, kind: type[Answer], deadline: float, runner: Connection
+    ) -> dict[int, Answer]:
         """Return one answer of every rank.
 
         Raises _Lost when one dies, fails or hangs, CannotRun when one refuses, EOFError when the runner is
@@ -256,7 +266,9 @@ class Leader:
         while late := everybody - set(answers):
             left = max(0.0, deadline - time.monotonic())
             # While libraries start, who is ready may die, and has all-gathers to say.
-            heard = self._heard(late if kind is RankReport else everybody, min(POLL_SECONDS, left), runner)
+            heard = self._heard(
+                late if kind is RankReport else everybody, min(POLL_SECONDS, left), runner
+            )
             for rank in heard:
                 try:
                     message = self.members[rank].connection.recv()
@@ -264,7 +276,9 @@ class Leader:
                     during = self._activity(rank) if kind is RankReport else "its library started"
                     self._remember_files()  # while others still share them
                     ended = self._ended(rank)
-                    said = f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
+                    said = (
+                        f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
+                    )
                     raise _Lost(Status.FAILED, said) from None
                 if isinstance(message, messages.Refusal):
                     raise CannotRun(message.reason)  # as a rank that was forked refuses every case
@@ -281,7 +295,9 @@ class Leader:
                 raise _Lost(Status.TIMED_OUT, self._hang_diagnosis(late, kind is RankReport))
         return answers
 
-    def _heard(self, ranks: set[int], seconds: float, runner: Connection | None = None) -> list[int]:
+    def _heard(
+        self, ranks: set[int], seconds: float, runner: Connection | None = None
+    ) -> list[int]:
         """Return those of ``ranks`` that have said something; EOFError when the runner is gone."""
         lines = {self.members[rank].connection: rank for rank in ranks}
         ready = wait([*lines, runner] if runner else list(lines), seconds)
@@ -316,14 +332,18 @@ class Leader:
             )
         )
         # What one rank's device suffered, all ranks waited for.
-        flags = [flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)]
+        flags = [
+            flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)
+        ]
         # Figures made under a deliberate fault must never pass for real ones.
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
         conditions = replace(
             seen, flags=(*dict.fromkeys(flags), *seen.flags, *self._clock.flags(), *injected)
         )
         found = measurement_of(case, reports, self.hosts, self.single_process)
-        found = replace(found, conditions=conditions, backend_version=self._version or found.backend_version)
+        found = replace(
+            found, conditions=conditions, backend_version=self._version or found.backend_version
+        )
         if not self._one_clock:
             found = replace(found, skew_seconds=())
         return self._placed(found)
@@ -379,13 +399,17 @@ class Leader:
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_SECONDS
-        self._stopped = {rank: self._stopped.get(rank, now) for rank in pending if self._is_stopped(rank)}
+        self._stopped = {
+            rank: self._stopped.get(rank, now) for rank in pending if self._is_stopped(rank)
+        }
         return any(now - began >= STOPPED_SECONDS for began in self._stopped.values())
 
     def _stuck(self, pending: set[int]) -> str:
         """Name ranks that are stopped, or that do not even say where they are; '' where there are none."""
         mute = set(pending) if self.launch else set()
-        tell_all([self.members[rank].connection for rank in mute], messages.Question(messages.POSITION))
+        tell_all(
+            [self.members[rank].connection for rank in mute], messages.Question(messages.POSITION)
+        )
         # A rank that hangs in its library answers all the same: a thread of its own does.
         deadline = time.monotonic() + ANSWER_SECONDS
         while mute and time.monotonic() < deadline:
@@ -401,7 +425,11 @@ class Leader:
             return f"no answer from {ranks}: stopped, or its host cannot be reached"
         stopped = [rank for rank in sorted(pending) if self._is_stopped(rank)]
         others = "" if self.single_process else "; the others wait for it"
-        return f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{others}" if stopped else ""
+        return (
+            f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{others}"
+            if stopped
+            else ""
+        )
 
     def _hang_diagnosis(self, pending: set[int], measuring: bool) -> str:
         """Name ranks that are stuck, else those furthest behind, or all whose library did not start."""
@@ -416,7 +444,9 @@ class Leader:
             return f"timed out while {self._activity(0)}, {self._when(0)}"
         # Progress within a sample tells apart ranks that have come to the same barrier.
         read = self.control.read
-        behind = {rank: (read(rank, Word.BARRIER), read(rank, Word.PROGRESS)) for rank in sorted(pending)}
+        behind = {
+            rank: (read(rank, Word.BARRIER), read(rank, Word.PROGRESS)) for rank in sorted(pending)
+        }
         last = [rank for rank in behind if behind[rank] == min(behind.values())]
         ranks = ", ".join(map(str, last))
         return f"timed out {self._when(last[0])}: furthest behind: rank {ranks} of {self.ranks}"
@@ -470,7 +500,10 @@ def run_leader(file: int, *hub_files: int) -> None:
         if not out_of_memory(error):
             raise
         backend = leader.backend if leader else "the team"
-        tell_all([runner], messages.Refusal(f"{backend}: its ranks cannot be started: {no_memory(error)}"))
+        tell_all(
+            [runner],
+            messages.Refusal(f"{backend}: its ranks cannot be started: {no_memory(error)}"),
+        )
     finally:
         if leader is not None:
             leader.end()

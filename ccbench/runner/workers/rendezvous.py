@@ -91,7 +91,12 @@ def _detected(variables: Mapping[str, str]) -> LaunchedProcess | None:
     told: list[tuple[str, str, str, int, str]] = []
     if all(variables.get(name) for name in (*TORCH_VARIABLES, "LOCAL_RANK")):
         # torchrun starts processes again under the same id, and the first ones' address is still around then.
-        started = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+        started = (
+            "TORCHELASTIC_RUN_ID",
+            "TORCHELASTIC_RESTART_COUNT",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+        )
         job = "-".join(variables.get(name, "") for name in started)
         told.append((TORCHRUN, "RANK", "WORLD_SIZE", number("LOCAL_WORLD_SIZE"), job))
     job = variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
@@ -132,12 +137,26 @@ def rank_and_size(variables: Mapping[str, str]) -> tuple[int, int]:
 
 
 _LAUNCHERS_OWN = (
-    "OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "TORCHELASTIC_",
-)  # fmt: skip
+    "OMPI_",
+    "PMIX_",
+    "PMI_",
+    "PRTE_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "HYDI_",
+    "SLURM_",
+    "TORCHELASTIC_",
+)
 _OF_TORCH = (
-    *TORCH_VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
-    "ROLE_RANK", "ROLE_WORLD_SIZE",
-)  # fmt: skip
+    *TORCH_VARIABLES,
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_NAME",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+)
 _KEPT = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_coll", "OMPI_ALLOW_RUN_AS_ROOT")
 
 
@@ -171,7 +190,16 @@ _NAMED = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{{NAME_DIGITS}}}(-[a-z0-9_]+)
 
 STORE_KEY = "ccbench/leader"
 
-LAUNCHER_NAMES = ("mpirun", "mpiexec", "hydra_pmi_proxy", "orted", "prted", "prterun", "slurmstepd", "srun")
+LAUNCHER_NAMES = (
+    "mpirun",
+    "mpiexec",
+    "hydra_pmi_proxy",
+    "orted",
+    "prted",
+    "prterun",
+    "slurmstepd",
+    "srun",
+)
 
 
 class Store(ABC):

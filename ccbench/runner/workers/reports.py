@@ -45,7 +45,9 @@ def measurement_of(
         detail="; ".join(details),
         algorithm_used=first.algorithm_used,
         launches_per_sample=result.launches,
-        samples_seconds=tuple((durations(stamps, takes_fastest_rank(case)) / result.launches).tolist()),
+        samples_seconds=tuple(
+            (durations(stamps, takes_fastest_rank(case)) / result.launches).tolist()
+        ),
         warmup_seconds=result.warmup_seconds,
         simulated=Flag.EMULATION in first.flags,
         launching_seconds=result.launching_seconds,
@@ -67,7 +69,9 @@ def measurement_of(
     if single_process:
         return found  # there is one clock, and no rank's own time
     active = [reports[rank] for rank in case.communicating_ranks]
-    began = stamps[:, :, 0]  # all 0 where ranks have no clock in common, or devices that start together
+    began = stamps[
+        :, :, 0
+    ]  # all 0 where ranks have no clock in common, or devices that start together
     seconds = (stamps[:, :, 1] - began) / result.launches
     queued = tuple(one.queued_share for one in active if one.queued_share is not None)
     return replace(
@@ -92,7 +96,9 @@ def parts_of(
         return tuple((durations(stamps) / result.launches).tolist())
 
     if result.parts:
-        every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
+        every = (
+            taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts))
+        )
         return result.parts, tuple(map(samples, every))
     untold = case.concurrent or not case.groups or not case.everybody
     if facts.parts or untold or len(result.stamps) != case.ranks:

@@ -104,7 +104,9 @@ class WorkerTeam:
         except OSError as error:
             for ours, _ in lines:
                 ours.close()
-            raise BackendUnavailable(f"{backend}: no process could be started: {error.strerror}") from None
+            raise BackendUnavailable(
+                f"{backend}: no process could be started: {error.strerror}"
+            ) from None
         finally:
             for _, theirs in lines:
                 theirs.close()
@@ -113,7 +115,9 @@ class WorkerTeam:
             assert hub is not None, "there is a second line for it"
             hub.serve(line)
         try:
-            self.pids = self._start(GroupRequest(backend, ranks, launch, processes, start_seconds), limit)
+            self.pids = self._start(
+                GroupRequest(backend, ranks, launch, processes, start_seconds), limit
+            )
         except BaseException:  # Ctrl-C too
             self.close()
             raise
@@ -152,11 +156,15 @@ class WorkerTeam:
                 return measurement
         except (EOFError, OSError):
             self.close()
-            return Measurement(case, Status.FAILED, "the team's leader died; its ranks were ended with it")
+            return Measurement(
+                case, Status.FAILED, "the team's leader died; its ranks were ended with it"
+            )
         self.close()
         waited = time.monotonic() - started
         return Measurement(
-            case, Status.TIMED_OUT, f"the team's leader did not answer in {waited:.0f} s; the team was killed"
+            case,
+            Status.TIMED_OUT,
+            f"the team's leader did not answer in {waited:.0f} s; the team was killed",
         )
 
     def usable(self) -> bool:

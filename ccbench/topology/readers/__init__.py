@@ -110,7 +110,9 @@ def read_source(source: str) -> Topology:
         try:
             mode = path.stat().st_mode
             if stat.S_ISDIR(mode):
-                raise MachineError(f"{path}: is a folder; name a file in it, or a machine of the catalog")
+                raise MachineError(
+                    f"{path}: is a folder; name a file in it, or a machine of the catalog"
+                )
             # Reading a pipe or a device may wait for ever, or never come to an end.
             if not stat.S_ISREG(mode):
                 raise MachineError(

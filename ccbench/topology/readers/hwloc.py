@@ -22,7 +22,15 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links, connected_groups, peers_of
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.text import Element, card_count, one_or_all, parse_xml
 from ccbench.units import shown
 
@@ -67,14 +75,22 @@ _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-f
 _SIGN = re.compile(
     r"(?m)^ {0,40}(?:Package|NUMANode(?:\([A-Za-z]{1,20}\))?|Socket|HostBridge) L#\d{1,9}(?: \(| \"|$|\r)"
 )
-_OBJECT = re.compile(r"( {0,400})([A-Z][A-Za-z0-9]{1,20})(?:\(([A-Za-z0-9]{1,20})\))?(?: L#(\d{1,9}))?")
+_OBJECT = re.compile(
+    r"( {0,400})([A-Z][A-Za-z0-9]{1,20})(?:\(([A-Za-z0-9]{1,20})\))?(?: L#(\d{1,9}))?"
+)
 _BUS_IN_TEXT = re.compile(rf"(?:busid=)?\b({_BUS.pattern})\b")
 _IDS = re.compile(r"\b([0-9a-fA-F]{4}:[0-9a-fA-F]{4})\b(?![:.])")
 _CLASS = re.compile(r"class=([0-9a-fA-F]{4})")
 _NODE = re.compile(r"P#(\d{1,6})")
 _MEMORY_BUS = re.compile(r"PCIBusID=([0-9a-fA-F:.]{7,20})")
 _QUOTED = re.compile(r'"([^"]{1,80})"')
-_WORDS_OF_CLASSES = {"VGA": "0300", "3D": "0302", "Display": "0380", "Ethernet": "0200", "InfiniBand": "0207"}
+_WORDS_OF_CLASSES = {
+    "VGA": "0300",
+    "3D": "0302",
+    "Display": "0380",
+    "Ethernet": "0200",
+    "InfiniBand": "0207",
+}
 _OS_DEVICES = frozenset(
     {"CoProc", "GPU", "Net", "OpenFabrics", "Block", "DMA", "OSDev", "Network", "Storage"}
 )
@@ -113,7 +129,9 @@ def read(text: str) -> Topology:
     bandwidths = _Bandwidths(tree, matrices, warnings)
     links = [*tree.links, *bandwidths.links, *_socket_links(tree, warnings)]
     machine = next(iter(root.named("object")), None)
-    product = _infos_of([machine] if machine else []).get("DMIProductName", "").replace("_", " ").strip()
+    product = (
+        _infos_of([machine] if machine else []).get("DMIProductName", "").replace("_", " ").strip()
+    )
     topology_class, reason = _class(root, product, tree, bandwidths, document.complete)
     if topology_class is TopologyClass.SINGLE_GPU and not tree.of_kind(DeviceKind.GPU):
         text = f"the GPU: the class is taken from the product's name, {shown(product)}"
@@ -167,9 +185,15 @@ def _read_console(text: str) -> Topology:
             root.children.append(element)
         elif word == "PCI":
             bus, stated, ids = _BUS_IN_TEXT.search(rest), _CLASS.search(rest), _IDS.search(rest)
-            of_word = next((code for name, code in _WORDS_OF_CLASSES.items() if f"({name})" in rest), "")
+            of_word = next(
+                (code for name, code in _WORDS_OF_CLASSES.items() if f"({name})" in rest), ""
+            )
             pci_class = (stated[1] if stated else of_word) or "0000"
-            element.attributes |= {"type": "PCIDev", "pci_busid": bus[1] if bus else "", "subtype": ""}
+            element.attributes |= {
+                "type": "PCIDev",
+                "pci_busid": bus[1] if bus else "",
+                "subtype": "",
+            }
             element.attributes["pci_type"] = f"{pci_class} [{ids[1] if ids else '0000:0000'}]"
             group.children.append(element)
             column, pci = len(found[1]), element
@@ -184,11 +208,15 @@ def _read_console(text: str) -> Topology:
             "lstopo: no object found; expected lines such as 'Package L#0'; give the output of 'lstopo -v'"
         )
     tree = _Tree(root)
-    no_links = SourceWarning("not_visible", "no links are shown; 'lstopo machine.xml' has rates and NVLinks")
+    no_links = SourceWarning(
+        "not_visible", "no links are shown; 'lstopo machine.xml' has rates and NVLinks"
+    )
     facts = {**tree.facts(), "nvswitch": None, "nvswitch_count": None, "nvlinks_per_gpu": None}
     return Topology(
         name="lstopo",
-        devices=tuple(device for device in tree.devices if device.kind is not DeviceKind.PCIE_SWITCH),
+        devices=tuple(
+            device for device in tree.devices if device.kind is not DeviceKind.PCIE_SWITCH
+        ),
         source="lstopo_text",
         warnings=(*tree.warnings, no_links),
         facts={**facts, "gpu_count": facts["gpu_count"] if tree.has_pci else None},
@@ -217,8 +245,13 @@ def _matrices(root: Element, warnings: list[SourceWarning]) -> Iterator[_Matrix]
             text = f"the matrix {name[:40]!r} has {size} objects and {len(values)} values; left out"
             warnings.append(SourceWarning("damaged_line", text, element.line))
         elif size:
-            one_type = element.attributes.get("type", "") + ":" if element.tag == "distances2" else ""
-            rows = [[int(value) for value in values[at : at + size]] for at in range(0, size * size, size)]
+            one_type = (
+                element.attributes.get("type", "") + ":" if element.tag == "distances2" else ""
+            )
+            rows = [
+                [int(value) for value in values[at : at + size]]
+                for at in range(0, size * size, size)
+            ]
             yield _Matrix(name, [one_type + word for word in words], rows, element.line)
 
 
@@ -230,7 +263,9 @@ class _Bandwidths:
         self.links: list[Link] = []
         self.direct: set[tuple[str, str]] = set()
         self.per_gpu: dict[str, int | None] = {}
-        models = {gpu.name: str(gpu.attributes.get("model", "")) for gpu in tree.of_kind(DeviceKind.GPU)}
+        models = {
+            gpu.name: str(gpu.attributes.get("model", "")) for gpu in tree.of_kind(DeviceKind.GPU)
+        }
         for matrix in matrices:
             for key in matrix.keys:
                 if key not in tree.names:
@@ -239,25 +274,39 @@ class _Bandwidths:
             for key, row in zip(matrix.keys, matrix.rows, strict=True):
                 for other, megabytes in zip(matrix.keys, row, strict=True):
                     source, target = tree.names.get(key), tree.names.get(other)
-                    if key == other or not megabytes or not source or not target or source == target:
+                    if (
+                        key == other
+                        or not megabytes
+                        or not source
+                        or not target
+                        or source == target
+                    ):
                         continue
                     # Not countable where the model does not tell the rate of one link.
                     model = models.get(source) or models.get(target, "")
                     each = next(
-                        (rate for pattern, rate in _MEGABYTES_OF_MODEL if pattern.search(model)), None
+                        (rate for pattern, rate in _MEGABYTES_OF_MODEL if pattern.search(model)),
+                        None,
                     )
                     count = megabytes // each if each and megabytes % each == 0 else None
                     origin = f"hwloc {matrix.name}, line {matrix.line}: {megabytes} MB/s"
                     said = {} if count else {"count_known": False}
                     self.links.append(
                         Link(
-                            source, target, _KINDS[matrix.name], megabytes * 1e6,
-                            count=count or 1, origin=origin, attributes=said,
+                            source,
+                            target,
+                            _KINDS[matrix.name],
+                            megabytes * 1e6,
+                            count=count or 1,
+                            origin=origin,
+                            attributes=said,
                         )
-                    )  # fmt: skip
+                    )
                     if source.startswith("gpu"):
                         before = self.per_gpu.get(source, 0)
-                        self.per_gpu[source] = None if count is None or before is None else before + count
+                        self.per_gpu[source] = (
+                            None if count is None or before is None else before + count
+                        )
                         if target.startswith("gpu"):
                             self.direct.add((min(source, target), max(source, target)))
 
@@ -276,7 +325,9 @@ class _Bandwidths:
             gpus = [name for name in reversed(keys) if name.startswith("gpu")]
             called = {gpu: self.tree.os_names.get(keys[gpu], keys[gpu]) for gpu in gpus}
             groups = connected_groups(peers_of(gpus, self.direct))
-            facts["gpu_groups"] = [[called[gpu] for gpu in gpus if gpu in group] for group in groups]
+            facts["gpu_groups"] = [
+                [called[gpu] for gpu in gpus if gpu in group] for group in groups
+            ]
         return facts
 
     def _distances(self) -> dict[str, Any]:
@@ -291,7 +342,9 @@ class _Bandwidths:
             reached = one_or_all([len(row) for row in used])
             return {
                 **summary,
-                f"gpu_to_each_of_its_{reached}_switches": one_or_all([rate for row in used for rate in row]),
+                f"gpu_to_each_of_its_{reached}_switches": one_or_all(
+                    [rate for row in used for rate in row]
+                ),
                 "gpu_row_sum": one_or_all([sum(rows[gpu]) for gpu in gpus]),
                 "switch_row_sum": one_or_all([sum(rows[switch]) for switch in switches]),
                 "gpu_to_gpu": one_or_all([rows[gpu][other] for gpu in gpus for other in gpus]),
@@ -300,7 +353,9 @@ class _Bandwidths:
         values = {(i, j): rows[i][j] for i in range(len(rows)) for j in range(i + 1, len(rows))}
         return {
             **summary,
-            "pairs": {f"{labels[i]}-{labels[j]}": value for (i, j), value in values.items() if value},
+            "pairs": {
+                f"{labels[i]}-{labels[j]}": value for (i, j), value in values.items() if value
+            },
             "self": one_or_all([rows[i][i] for i in range(len(rows))]),
             "other": one_or_all([value for value in values.values() if not value]),
         }
@@ -335,7 +390,9 @@ def _socket_links(tree: _Tree, warnings: list[SourceWarning]) -> list[Link]:
     """The way between CPUs; hwloc knows no rate of it."""
     cpus = [device.name for device in tree.of_kind(DeviceKind.CPU)]
     if len(cpus) > _MOST_JOINED_CPUS:
-        text = f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
+        text = (
+            f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
+        )
         warnings.append(SourceWarning("unsupported", text))
         return []
     origin = "hwloc: both CPUs are in one machine"
@@ -430,32 +487,45 @@ class _Tree:
 
     def _add_cpus(self, root: Element) -> None:
         nodes = [
-            each for each in root.walk() if each.tag == "object" and each.attributes.get("type") == "NUMANode"
+            each
+            for each in root.walk()
+            if each.tag == "object" and each.attributes.get("type") == "NUMANode"
         ]
         self.numa_nodes = len(nodes)
         for element in nodes:
-            text, cpuset = element.attributes.get("os_index", ""), element.attributes.get("cpuset", "x1")
+            text, cpuset = (
+                element.attributes.get("os_index", ""),
+                element.attributes.get("cpuset", "x1"),
+            )
             index = int(text) if re.fullmatch(r"\d{1,9}", text) else _MOST_NUMA_NODES
             if index >= _MOST_NUMA_NODES:
                 text = "a NUMA node without a number; left out"
                 self.warnings.append(SourceWarning("damaged_line", text, element.line))
-            elif element.attributes.get("subtype") == "GPUMemory" or re.fullmatch(r"[0x,]+", cpuset):
+            elif element.attributes.get("subtype") == "GPUMemory" or re.fullmatch(
+                r"[0x,]+", cpuset
+            ):
                 # NUMA nodes that are a GPU's memory have no cores.
                 self.memory[index] = _infos_of([element]).get("PCIBusID", "").lower()
             elif index in self.cpus:
-                self.warnings.append(SourceWarning("contradiction", f"two NUMA nodes {index}", element.line))
+                self.warnings.append(
+                    SourceWarning("contradiction", f"two NUMA nodes {index}", element.line)
+                )
             else:
                 self.cpus[index] = None
                 size = element.attributes.get("local_memory", "")
                 attributes = {"memory_bytes": int(size)} if re.fullmatch(r"\d{1,20}", size) else {}
                 cpu = Device(f"cpu{index}", DeviceKind.CPU, numa_node=index, attributes=attributes)
                 self.devices.append(cpu)
-        if not nodes and any(element.attributes.get("type") == "Machine" for element in root.named("object")):
+        if not nodes and any(
+            element.attributes.get("type") == "Machine" for element in root.named("object")
+        ):
             # hwloc 1 leaves the node out where there is only one.
             self.devices.append(Device("cpu0", DeviceKind.CPU))
 
     def _add_pci_device(self, element: Element, place: _Place) -> None:
-        children = [child for child in element.named("object") if child.attributes.get("type") == "OSDev"]
+        children = [
+            child for child in element.named("object") if child.attributes.get("type") == "OSDev"
+        ]
         os_names = [child.attributes.get("name", "") for child in children]
         vendor, device = _type(element)[1:]
         memory = [node for node, bus in self.memory.items() if bus and bus == _bus(element)]
@@ -480,7 +550,9 @@ class _Tree:
             if "gp_index" in each.attributes:
                 key = f"{each.attributes.get('type')}:{each.attributes['gp_index']}"
                 self.names[key] = name
-                self.os_names[key] = each.attributes.get("name", "") or each.attributes.get("pci_busid", name)
+                self.os_names[key] = each.attributes.get("name", "") or each.attributes.get(
+                    "pci_busid", name
+                )
         said = {key: value for key, value in attributes.items() if value is not None}
         self.devices.append(Device(name, kind, 0, self._bus_id(element), place.numa_node, said))
         self._hang(name, element, place)
@@ -488,7 +560,9 @@ class _Tree:
     def _bus_id(self, element: Element) -> str:
         text = element.attributes.get("pci_busid", "")
         if not _BUS.fullmatch(text):
-            self.warnings.append(SourceWarning("damaged_line", f"no PCI bus id: {text[:40]!r}", element.line))
+            self.warnings.append(
+                SourceWarning("damaged_line", f"no PCI bus id: {text[:40]!r}", element.line)
+            )
         return _bus(element)
 
     def _hang(self, name: str, element: Element, place: _Place) -> None:
@@ -520,11 +594,15 @@ class _Tree:
         """Return everything countable."""
         gpus, switches = self.of_kind(DeviceKind.GPU), self.of_kind(DeviceKind.NVSWITCH)
         known = [switch.attributes["pci_id"] for switch in switches]
-        speeds = [gpu.attributes["pci_link_GBps"] for gpu in gpus if "pci_link_GBps" in gpu.attributes]
+        speeds = [
+            gpu.attributes["pci_link_GBps"] for gpu in gpus if "pci_link_GBps" in gpu.attributes
+        ]
         return {
             "gpu_count": len(gpus),
             "nic_count": len(self.of_kind(DeviceKind.NIC)) if self.has_pci else None,
-            "nic_physical_count": card_count(self.of_kind(DeviceKind.NIC)) if self.has_pci else None,
+            "nic_physical_count": card_count(self.of_kind(DeviceKind.NIC))
+            if self.has_pci
+            else None,
             "cpu_count": len(self.of_kind(DeviceKind.CPU)),
             "nvswitch_count": len(switches) if self.has_pci else None,
             "numa_nodes": self.numa_nodes,
@@ -533,16 +611,26 @@ class _Tree:
             "gpu_memory_numa_to_bus": {str(node): bus for node, bus in self.memory.items() if bus},
             "cpu_threads": self.threads,
             "gpu_pci_device": one_or_all(
-                [gpu.attributes["pci_id"] for gpu in gpus if gpu.attributes["pci_id"] != "0000:0000"]
+                [
+                    gpu.attributes["pci_id"]
+                    for gpu in gpus
+                    if gpu.attributes["pci_id"] != "0000:0000"
+                ]
             ),
             "gpu_pci_link_GBps": one_or_all(speeds),
-            "nvswitch_pci_device": one_or_all([pci_id for pci_id in known if pci_id != "0000:0000"]),
+            "nvswitch_pci_device": one_or_all(
+                [pci_id for pci_id in known if pci_id != "0000:0000"]
+            ),
         }
 
 
 def _infos_of(elements: list[Element]) -> dict[str, str]:
     """Names and values of the ``<info>`` elements directly below ``elements``; the first counts."""
-    infos = [info.attributes for element in reversed(elements) for info in reversed(element.named("info"))]
+    infos = [
+        info.attributes
+        for element in reversed(elements)
+        for info in reversed(element.named("info"))
+    ]
     return {info.get("name", ""): info.get("value", "") for info in infos}
 
 
@@ -571,7 +659,9 @@ def _kind(element: Element, os_names: list[str]) -> DeviceKind | None:
     other display, 0680 other bridge, 12 processing accelerator.
     """
     pci_class, vendor, _ = _type(element)
-    if element.attributes.get("subtype") == "NVSwitch" or (pci_class == "0680" and vendor == _NVIDIA):
+    if element.attributes.get("subtype") == "NVSwitch" or (
+        pci_class == "0680" and vendor == _NVIDIA
+    ):
         return DeviceKind.NVSWITCH
     if pci_class.startswith("02"):
         return DeviceKind.NIC
@@ -595,4 +685,6 @@ def _bitmap(text: str) -> tuple[int, ...]:
     value = 0
     for group in groups:
         value = value << 32 | int(group.removeprefix("0x") or "0", 16)
-    return tuple(bit for bit in range(min(value.bit_length(), _MOST_NUMA_NODES)) if value >> bit & 1)
+    return tuple(
+        bit for bit in range(min(value.bit_length(), _MOST_NUMA_NODES)) if value >> bit & 1
+    )

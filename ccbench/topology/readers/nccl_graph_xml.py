@@ -79,7 +79,9 @@ def read(text: str) -> Topology:
             prefix = f"n{node}." if len(hosts) > 1 else ""
             name = f"{prefix}{kind.value}{counts[node]}"
             counts[node] += 1
-            devices.append(Device(name, kind, node, attributes={"dev": number & (2**_SYSTEM_SHIFT - 1)}))
+            devices.append(
+                Device(name, kind, node, attributes={"dev": number & (2**_SYSTEM_SHIFT - 1)})
+            )
     return Topology(
         name="nccl-graph-xml",
         devices=tuple(devices),
@@ -109,13 +111,17 @@ def _graph(element: Element, warnings: list[SourceWarning]) -> _Graph:
                 ids[child.tag].append(number)
                 printed += [dev] if child.tag == "gpu" else []
         if len(set(ids["gpu"])) != len(ids["gpu"]):
-            warnings.append(SourceWarning("contradiction", "a GPU stands twice in one channel", channel.line))
+            warnings.append(
+                SourceWarning("contradiction", "a GPU stands twice in one channel", channel.line)
+            )
         graph.first_printed.extend(printed if not graph.orders else [])
         graph.orders.append(tuple(ids["gpu"]))
         graph.nets.append(tuple(ids["net"]))
     pattern, stated = graph.said.get("pattern", ""), graph.said.get("nchannels", "")
     if pattern not in PATTERNS:
-        warnings.append(SourceWarning("unknown_spelling", f"pattern {shown(pattern)}", element.line))
+        warnings.append(
+            SourceWarning("unknown_spelling", f"pattern {shown(pattern)}", element.line)
+        )
     if stated != str(len(graph.orders)):
         name = shown(graph.said.get("id", ""))
         text = f"graph {name} says {shown(stated)} channels and lists {len(graph.orders)}"
@@ -140,10 +146,18 @@ def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | No
     if any(graph.said.get("pattern") == NVLS for graph in used):
         return TopologyClass.NVSWITCH, True, "a graph for NVLink SHARP, which only an NVSwitch has"
     if complete and len(gpus) > 2 and len(direct) == len(gpus) * (len(gpus) - 1) // 2:
-        return TopologyClass.NVLINK_MESH, False, "rings of several orders, NVL between all pairs of GPUs"
+        return (
+            TopologyClass.NVLINK_MESH,
+            False,
+            "rings of several orders, NVL between all pairs of GPUs",
+        )
     if len(gpus) > 1 and any(graph.said.get("typeintra") not in _NVLINK_TYPES for graph in used):
         # Pairs with a bridge and GPUs without any NVLink give the same file.
-        return TopologyClass.UNKNOWN, False, "some path is worse than NVLink, so no switch joins all GPUs"
+        return (
+            TopologyClass.UNKNOWN,
+            False,
+            "some path is worse than NVLink, so no switch joins all GPUs",
+        )
     if complete and len(gpus) == 1 and not any(nets for graph in used for nets in graph.nets):
         return TopologyClass.SINGLE_GPU, None, "one GPU in every channel"
     return TopologyClass.UNKNOWN, None, "a switch and direct links give the same graphs"

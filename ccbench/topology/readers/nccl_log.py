@@ -22,7 +22,14 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, SourceWarning, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.readers.nccl_log_graph import (
     PROCESSOR_LOCAL,
     Dump,
@@ -51,7 +58,21 @@ _PCI_CHUNK_BYTES = 2**17
 _SWITCH_CHANNELS = 8
 """With PCIe NCCL opens at most half as many channels; meshes give their channels different orders."""
 
-_PATH_WORDS = ("LOC", "NVL", "NVB", "XGMI", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+_PATH_WORDS = (
+    "LOC",
+    "NVL",
+    "NVB",
+    "XGMI",
+    "C2C",
+    "PIX",
+    "PXB",
+    "P2C",
+    "PXN",
+    "PHB",
+    "SYS",
+    "NET",
+    "DIS",
+)
 """Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
 
 _PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
@@ -72,7 +93,9 @@ _USING = re.compile(r"NET/\w{1,20} : Using ([^;]*)")
 _NET_DEVICE = re.compile(r"\[(\d{1,4})\]([\w.\-]{1,64}):\d{1,4}(?:/\w{1,20})?")
 _MASK = re.compile(r"Setting affinity for GPU (\d{1,4}) to ([0-9A-Fa-f,\-]{1,4096})$")
 _AFFINITY = re.compile(r"ncclTopoGetCpuAffinity: Affinity for GPU (\d{1,4}) is ([\d,\-]{1,4096})\.")
-_TOPO_FILE = re.compile(r"NCCL_TOPO_FILE set by environment to (\S{1,400})|Loading topology file (\S{1,400})")
+_TOPO_FILE = re.compile(
+    r"NCCL_TOPO_FILE set by environment to (\S{1,400})|Loading topology file (\S{1,400})"
+)
 _HEAD = re.compile(r"NVLS Head {1,9}(\d{1,4}):")
 _CHUNK = re.compile(r"P2P Chunksize set to (\d{1,12})")
 _VERSION = re.compile(r"(NCCL|RCCL) version ?:? ?([\w.+\-]{1,60})")
@@ -80,7 +103,9 @@ _MODEL = re.compile(r"# +Rank .{1,80}device +\d{1,4} +\[([0-9A-Fa-f:]{7,16})\] (
 _CHANNEL = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? ?:")
 _RING = re.compile(r"Ring (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7})$")
 _TREE_PART = re.compile(r"\[(\d{1,4})\] ([\d/>\-]{1,80})")
-_TREE_LINE = re.compile(r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$")
+_TREE_LINE = re.compile(
+    r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$"
+)
 _SEARCH_LINE = re.compile(r"(\d{1,4}) : ")
 _COMMUNICATOR_WORDS = {
     "rank": "rank",
@@ -188,13 +213,21 @@ class Session:
                 # A line of the search that the pattern above it heads.
                 found, last = _SEARCH_LINE.match(body), self.patterns[-1]
                 nodes = [node_of(word) for word in body[found.end() :].split()] if found else []
-                gpus = [node[1].rpartition("-")[2] for node in nodes if node is not None and node[0] == "GPU"]
+                gpus = [
+                    node[1].rpartition("-")[2]
+                    for node in nodes
+                    if node is not None and node[0] == "GPU"
+                ]
                 if gpus and None not in nodes and len(last["orders"]) < last["nchannels"]:
                     last["orders"].append(gpus)
             if self.topo_file is None and "opo" in body[:60].lower():
                 found = _TOPO_FILE.search(body[:600])
                 self.topo_file = (found[1] or found[2]) if found else None
-            if self.version is None and "CCL version" in body[:80] and (found := _VERSION.search(body[:200])):
+            if (
+                self.version is None
+                and "CCL version" in body[:80]
+                and (found := _VERSION.search(body[:200]))
+            ):
                 self.library, self.version = found[1], found[2]
 
     def _channel(self, entry: Entry, body: str) -> None:
@@ -210,7 +243,9 @@ class Session:
         ranks = [whole(word) for word in (words[:-1] if cut else words)]
         known = [rank for rank in ranks if rank is not None]
         if not known or len(known) != len(ranks):
-            self.warnings.append(SourceWarning("damaged_line", f"no ranks: {rest[:60]!r}", entry.number))
+            self.warnings.append(
+                SourceWarning("damaged_line", f"no ranks: {rest[:60]!r}", entry.number)
+            )
             return
         channel = f"{int(found[1]):02d}"
         if self.rings.get(channel, known) != known:
@@ -228,7 +263,9 @@ class Session:
         The side with slashes lists the children; which side that is changed with NCCL 2.5.
         """
         line = _TREE_LINE.match(body)
-        parts = [(line[1], f"{line[2]}->{line[3]}->{line[4]}")] if line else _TREE_PART.findall(body)
+        parts = (
+            [(line[1], f"{line[2]}->{line[3]}->{line[4]}")] if line else _TREE_PART.findall(body)
+        )
         self.tree_lines += bool(parts) and line is None
         for tree, text in parts:
             left, middle, right = text.split("->") if text.count("->") == 2 else ("", "", "")
@@ -236,11 +273,15 @@ class Session:
             numbers = [whole(word) for word in (middle, parent, *children.split("/"))]
             known = [number for number in numbers if number is not None]
             if len(known) < len(numbers) or known[0] < 0:
-                bad = SourceWarning("damaged_line", f"no place in a tree: {text[:60]!r}", entry.number)
+                bad = SourceWarning(
+                    "damaged_line", f"no place in a tree: {text[:60]!r}", entry.number
+                )
                 self.warnings.append(bad)
                 continue
             rank, above, *below = known
-            edge = TreeEdge(above if above >= 0 else None, tuple(child for child in below if child >= 0))
+            edge = TreeEdge(
+                above if above >= 0 else None, tuple(child for child in below if child >= 0)
+            )
             self.hosts.setdefault(rank, entry.host)
             if self.trees.setdefault(rank, {}).setdefault(int(tree), edge) != edge:
                 self._note_other_communicator("trees", entry.number)
@@ -258,7 +299,9 @@ class Session:
         values = dict(words for part in body[:400].split(",") if len(words := part.split()) == 2)
         pattern, channels = whole(values.get("Pattern", "")), whole(values.get("nChannels", ""))
         if pattern is None or channels is None:
-            self.warnings.append(SourceWarning("damaged_line", f"no pattern: {body[:60]!r}", entry.number))
+            self.warnings.append(
+                SourceWarning("damaged_line", f"no pattern: {body[:60]!r}", entry.number)
+            )
             return
         intra, _, inter = values.get("bw", values.get("speed", "")).partition("/")
         type_intra, _, type_inter = values.get("type", "").partition("/")
@@ -335,15 +378,23 @@ def read(text: str) -> Topology:
         facts["gpu_count"] = ranks
     if not graph.devices and facts["gpu_count"]:
         # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
-        for index, (rank, nccl_id) in enumerate(sorted(facts["bus_ids"].items(), key=lambda it: int(it[0]))):
+        for index, (rank, nccl_id) in enumerate(
+            sorted(facts["bus_ids"].items(), key=lambda it: int(it[0]))
+        ):
             bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
             model = session.models.get(bus_id.rpartition(".")[0])
             said = {"rank": int(rank), "nccl_id": nccl_id, **({"model": model} if model else {})}
-            graph.devices.append(Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=said))
+            graph.devices.append(
+                Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=said)
+            )
     warnings = [*graph.warnings, *session.warnings]
     _warn_of_parts(warnings, dumps, dump, session)
     topology_class, reason = _class_of(graph, session, facts)
-    nvswitch = None if topology_class is TopologyClass.UNKNOWN else topology_class is TopologyClass.NVSWITCH
+    nvswitch = (
+        None
+        if topology_class is TopologyClass.UNKNOWN
+        else topology_class is TopologyClass.NVSWITCH
+    )
     facts.update(nvswitch=nvswitch, class_evidence=reason, nvlinks_per_gpu=None)
     facts["nvswitch_count"] = 0 if nvswitch is False and dump.complete else None
     return Topology(
@@ -367,7 +418,8 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "gpu_count": len(gpus) or None,
         "nic_count": nics if nics or dump.complete else None,
-        "nic_physical_count": card_count(one for one in graph.devices if one.kind is DeviceKind.NIC) or None,
+        "nic_physical_count": card_count(one for one in graph.devices if one.kind is DeviceKind.NIC)
+        or None,
         "net_count": nets if nets or dump.edges else None,
         "cpu_count": len(cpus) or None,
         "gpu_count_in_excerpt": len(gpus),
@@ -399,7 +451,9 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
     facts |= {
         "max_bw": dump.max_bw,
         "total_bw": dump.total_bw,
-        "cpu_tuple": next((text for node, text in dump.details.items() if node[0] == "CPU" and text), None),
+        "cpu_tuple": next(
+            (text for node, text in dump.details.items() if node[0] == "CPU" and text), None
+        ),
     }
     for name, kind in (
         ("sys", "SYS"),
@@ -413,7 +467,9 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
 
 
 def _distance(path: Path) -> tuple[int, int]:
-    return (_PATH_WORDS.index(path.kind) if path.kind in _PATH_WORDS else len(_PATH_WORDS)), path.hops
+    return (
+        _PATH_WORDS.index(path.kind) if path.kind in _PATH_WORDS else len(_PATH_WORDS)
+    ), path.hops
 
 
 def _table_facts(graph: MachineGraph) -> dict[str, Any]:
@@ -428,7 +484,12 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
         },
     }
     gpus = {node: row for node, row in rows.items() if node[0] == "GPU"}
-    between = [gpus[one][other] for one in gpus for other in gpus[one] if other[0] == "GPU" and one != other]
+    between = [
+        gpus[one][other]
+        for one in gpus
+        for other in gpus[one]
+        if other[0] == "GPU" and one != other
+    ]
     if len(set(between)) == 1:
         facts["gpu_gpu_path"] = between[0].as_fact()
     near: dict[str, Any] = {}
@@ -450,10 +511,14 @@ def _session_facts(session: Session) -> dict[str, Any]:
     # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
     stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
     every = len(session.trees) == ranks and all(session.hosts.values())
-    nodes = int(max(stated)) if stated else len(set(session.hosts.values())) or None if every else None
+    nodes = (
+        int(max(stated)) if stated else len(set(session.hosts.values())) or None if every else None
+    )
     rings, cut_rings = _rings(session, ranks)
     tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
-    total = session.total if session.total is not None else (tree_count or len(session.rings) or None)
+    total = (
+        session.total if session.total is not None else (tree_count or len(session.rings) or None)
+    )
     facts: dict[str, Any] = {
         "nranks": ranks,
         "nnodes": nodes,
@@ -462,10 +527,14 @@ def _session_facts(session: Session) -> dict[str, Any]:
         "channels_listed": len(session.rings),
         "rings": rings,
         "tree_lines": session.tree_lines,
-        "bus_ids": {str(rank["rank"]): rank["bus_id"] for rank in session.ranks if "bus_id" in rank},
+        "bus_ids": {
+            str(rank["rank"]): rank["bus_id"] for rank in session.ranks if "bus_id" in rank
+        },
         "transports": dict(session.transports),
         "ring_line_truncated": bool(cut_rings),
-        "tree_edges_known": {str(rank): trees[min(trees)].as_fact() for rank, trees in session.trees.items()},
+        "tree_edges_known": {
+            str(rank): trees[min(trees)].as_fact() for rank, trees in session.trees.items()
+        },
         "trees": {
             str(rank): {str(tree): edge.as_fact() for tree, edge in trees.items()}
             for rank, trees in session.trees.items()
@@ -486,14 +555,18 @@ def _session_facts(session: Session) -> dict[str, Any]:
     whole_host = devices == set(masks) and counts == {len({rank["rank"] for rank in session.ranks})}
     return facts | {
         "hosts": list(session.speakers),
-        "net_devices": [name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())],
+        "net_devices": [
+            name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())
+        ],
         "affinity_mask": masks,
         "cpu_affinity": next(iter(session.affinities.values()), {}),
         "nvls_heads": len(session.heads),
         "topo_file": session.topo_file,
         "version": session.version,
         "gpu_models": session.models,
-        "numa_nodes": len({mask.lower() for mask in masks.values()}) if masks and whole_host else None,
+        "numa_nodes": len({mask.lower() for mask in masks.values()})
+        if masks and whole_host
+        else None,
         **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
     }
 
@@ -509,12 +582,18 @@ def _rank_count(session: Session) -> int | None:
     if speaking and named <= speaking and speaking == set(range(len(speaking))):
         return len(speaking)
     rings = [ring for channel, ring in session.rings.items() if channel not in session.cut]
-    if rings and all(sorted(ring) == list(range(len(ring))) for ring in rings) and not named - set(rings[0]):
+    if (
+        rings
+        and all(sorted(ring) == list(range(len(ring))) for ring in rings)
+        and not named - set(rings[0])
+    ):
         return len(rings[0])
     return None
 
 
-def _rings(session: Session, ranks: int | None) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+def _rings(
+    session: Session, ranks: int | None
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Rings that hold every rank, and those that were cut short; a cut one is closed from ``Ring`` lines."""
     full: dict[str, list[int]] = {}
     cut: dict[str, list[int]] = {}
@@ -532,24 +611,32 @@ def _rings(session: Session, ranks: int | None) -> tuple[dict[str, list[int]], d
     return full, cut
 
 
-def _warn_of_parts(warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: Session) -> None:
+def _warn_of_parts(
+    warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: Session
+) -> None:
     """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
     hosts = {other.host for other in dumps if other.host}
     if len(hosts) > 1:
         text = f"{len(hosts)} hosts drew their machine; the one read is {dump.host or 'without a name'}"
         warnings.append(SourceWarning("several_hosts", text))
     elif len(session.speakers) > 1:
-        warnings.append(SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts"))
+        warnings.append(
+            SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts")
+        )
     if dump.is_empty:
         text = "no graph of the machine in this log; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH"
         warnings.append(SourceWarning("not_visible", text))
     elif not dump.complete and dump.details:
         warnings.append(SourceWarning("truncated", "the graph's first or last line is missing"))
     if (more := len(warnings) - MOST_WARNINGS) > 0:
-        warnings[MOST_WARNINGS:] = [SourceWarning("damaged_line", f"{more} more warnings are not listed")]
+        warnings[MOST_WARNINGS:] = [
+            SourceWarning("damaged_line", f"{more} more warnings are not listed")
+        ]
 
 
-def _class_of(graph: MachineGraph, session: Session, facts: dict[str, Any]) -> tuple[TopologyClass, str]:
+def _class_of(
+    graph: MachineGraph, session: Session, facts: dict[str, Any]
+) -> tuple[TopologyClass, str]:
     """The class by the strongest evidence there is, and why; UNKNOWN without any."""
     gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
     kinds = {link.kind for link in graph.links}
@@ -559,7 +646,9 @@ def _class_of(graph: MachineGraph, session: Session, facts: dict[str, Any]) -> t
         return TopologyClass.NVSWITCH, "NVLink multicast is available, which needs NVSwitches"
     if LinkKind.XGMI in kinds:
         return TopologyClass.XGMI_MESH, "XGMI links join the GPUs"
-    to_cpus = any(link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target for link in graph.links)
+    to_cpus = any(
+        link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target for link in graph.links
+    )
     shape = class_of_direct_links(gpus, graph.direct, on_board=to_cpus)
     if shape is not None:
         return shape, "NVLinks join GPUs directly"
@@ -582,11 +671,15 @@ def _class_of(graph: MachineGraph, session: Session, facts: dict[str, Any]) -> t
     rings = list(facts["rings"].values())
     if one_node and rings and len(rings) == facts["channels"] and 3 <= len(rings[0]) <= 16:
         loads = Counter(
-            (min(pair), max(pair)) for ring in rings for pair in zip(ring, [*ring[1:], ring[0]], strict=True)
+            (min(pair), max(pair))
+            for ring in rings
+            for pair in zip(ring, [*ring[1:], ring[0]], strict=True)
         )
         of_pairs = {loads[pair] for pair in itertools.combinations(sorted(rings[0]), 2)}
         if len(set(map(tuple, rings))) > 1 and len(of_pairs | set(loads.values())) == 1:
-            mesh = TopologyClass.XGMI_MESH if session.library == "RCCL" else TopologyClass.NVLINK_MESH
+            mesh = (
+                TopologyClass.XGMI_MESH if session.library == "RCCL" else TopologyClass.NVLINK_MESH
+            )
             return mesh, "the rings load every pair of GPUs alike"
     # A chain of three or more ranks in which each has at most one child cannot come from a mesh, whose
     # channels differ, nor from PCIe, which never fills that many channels.

@@ -26,7 +26,9 @@ _CPU = re.compile(rf"CPU/({_ID})(?: \((-?\d{{1,4}}/-?\d{{1,4}}/-?\d{{1,4}})\))?"
 _ITEM = re.compile(
     rf"\+ ([A-Z0-9]{{2,6}})\[([\d.]{{1,20}})\] - ([A-Z]{{3}})/({_ID})(?: \(([^()]{{0,80}})\))?"
 )
-_HEADER = re.compile(r"=== System : max(?:Bw|Width) ([\d.]{1,20}) total(?:Bw|Width) ([\d.]{1,20}) ===")
+_HEADER = re.compile(
+    r"=== System : max(?:Bw|Width) ([\d.]{1,20}) total(?:Bw|Width) ([\d.]{1,20}) ==="
+)
 _ROW = re.compile(rf"([A-Z]{{3}}/{_ID}) ?:")
 _CELL = re.compile(rf"([A-Z]{{3}}/{_ID}) \((\d{{1,4}})/([\d.]{{1,20}})/([A-Z0-9]{{2,6}})\)")
 
@@ -144,7 +146,9 @@ class Dump:
                 if rate is not None and other is not None:
                     paths[other] = Path(int(hops), rate, kind)
             if node is not None and not paths and rest.strip():
-                self.warnings.append(SourceWarning("damaged_line", f"no paths: {rest[:60]!r}", entry.number))
+                self.warnings.append(
+                    SourceWarning("damaged_line", f"no paths: {rest[:60]!r}", entry.number)
+                )
             if node is None or not paths:
                 return
             if node not in paths:
@@ -200,7 +204,12 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
         header = _HEADER.match(body)
         # Other programs start lines with a plus too; only NCCL's own may be called damaged.
         is_item = body.startswith("+ ") and (entry.marked or _ITEM.match(body))
-        if not header and not is_item and not body.startswith(("CPU/", "======")) and not _ROW.match(body):
+        if (
+            not header
+            and not is_item
+            and not body.startswith(("CPU/", "======"))
+            and not _ROW.match(body)
+        ):
             continue
         dump = current.get(entry.speaker)
         if header is not None or dump is None or (dump.closed and body.startswith(("CPU/", "+ "))):
@@ -257,7 +266,12 @@ class MachineGraph:
         for edge in dump.edges:
             # A DEV whose GPU line was cut off, but which ends a direct link, is a GPU all the same.
             for node in (edge.upper, edge.lower):
-                if edge.kind in _DIRECT and node is not None and node[0] == "DEV" and node not in held:
+                if (
+                    edge.kind in _DIRECT
+                    and node is not None
+                    and node[0] == "DEV"
+                    and node not in held
+                ):
                     self.aliases.setdefault(node, ("GPU", node[1]))
         self._add_devices(self._ports(nic_names))
         self._add_links()
@@ -280,7 +294,13 @@ class MachineGraph:
         edges = {edge.lower: edge for edge in self.dump.edges if edge.kind == "NET"}
         for node in self.words:
             edge = edges.get(node)
-            holder = edge.upper if edge is not None and edge.upper is not None else node if no_tree else None
+            holder = (
+                edge.upper
+                if edge is not None and edge.upper is not None
+                else node
+                if no_tree
+                else None
+            )
             if node[0] != "NET" or holder is None:
                 continue
             attributes = found.setdefault(holder, {"ports": []})
@@ -307,7 +327,11 @@ class MachineGraph:
         taken: set[str] = set()
         for node in [*self.words, *dict.fromkeys(self.aliases.values())]:
             word, identity = node
-            if node in self.aliases or node in self.names or (word not in _DEVICES and node not in ports):
+            if (
+                node in self.aliases
+                or node in self.names
+                or (word not in _DEVICES and node not in ports)
+            ):
                 continue
             kind, short = _DEVICES.get(word, (DeviceKind.NIC, "nic"))
             index = counts[kind] = counts.get(kind, -1) + 1
@@ -336,7 +360,9 @@ class MachineGraph:
             said = {key: value for key, value in said.items() if value is not None}
             attributes = {"nccl_id": identity, **said, **ports.get(node, {})}
             self.devices.append(Device(name, kind, system, bus_id, numa_node, attributes))
-        self.names |= {node: self.names[gpu] for node, gpu in self.aliases.items() if gpu in self.names}
+        self.names |= {
+            node: self.names[gpu] for node, gpu in self.aliases.items() if gpu in self.names
+        }
 
     def _add_links(self) -> None:
         found: dict[tuple[str, str, LinkKind], Link] = {}
@@ -356,7 +382,9 @@ class MachineGraph:
             if upper is None or lower is None:
                 continue
             if upper == lower:
-                self.warnings.append(SourceWarning("self_link", f"{upper} to itself; left out", edge.line))
+                self.warnings.append(
+                    SourceWarning("self_link", f"{upper} to itself; left out", edge.line)
+                )
                 continue
             # NCCL's word for no limit is no rate of anything.
             limited = edge.rate < NO_LIMIT_GIGABYTES_PER_SECOND
@@ -364,7 +392,9 @@ class MachineGraph:
             said = "all parallel links together" if limited else "NCCL's word for no limit"
             origin = f"NCCL log, line {edge.line}: {edge.kind}[{edge.rate}] GB/s, {said}"
             attributes = {"count_known": False} if edge.kind in _DIRECT else {}
-            link, back = Link(upper, lower, kind, rate, origin=origin, attributes=attributes).both_ways()
+            link, back = Link(
+                upper, lower, kind, rate, origin=origin, attributes=attributes
+            ).both_ways()
             forth = (upper, lower, kind)
             if forth not in stated:
                 stated.add(forth)
@@ -399,6 +429,8 @@ class MachineGraph:
                     continue
                 self._note_direct(path.kind, name, target)
                 origin = f"NCCL log, table of paths: {path.rate} GB/s over {path.hops} hops"
-                link = Link(name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes)
+                link = Link(
+                    name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes
+                )
                 # A GPU at the other end has a row of its own.
                 self.links += [link] if other[0] == "GPU" else link.both_ways()

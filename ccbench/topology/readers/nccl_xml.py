@@ -19,8 +19,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.classes import class_of_direct_links, connected_groups, nvlink_rate, peers_of, xgmi_rate
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
+from ccbench.topology.classes import (
+    class_of_direct_links,
+    connected_groups,
+    nvlink_rate,
+    peers_of,
+    xgmi_rate,
+)
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.text import (
     CODING,
     GENERATIONS,
@@ -106,7 +120,9 @@ def read(text: str) -> Topology:
             printed = element.attributes.get("count", "1")
             count = whole(printed)
             if count is None or not 1 <= count <= _MOST_LINKS:
-                tree.note("damaged_line", f"<{element.tag}> with count {printed!r} is left out", element)
+                tree.note(
+                    "damaged_line", f"<{element.tag}> with count {printed!r} is left out", element
+                )
             elif element.tag == "c2c":
                 # A GPU joined to its CPU: ``count`` links of ``bw`` MB/s each.
                 printed = element.attributes.get("bw", "")
@@ -114,7 +130,11 @@ def read(text: str) -> Topology:
                 if each > 0:
                     rate, origin = each * count * 1e6, f"stated: {count} x {printed} MB/s"
                 else:
-                    tree.note("not_visible", f"C2C bandwidth {printed!r} of {gpu.name} says no rate", element)
+                    tree.note(
+                        "not_visible",
+                        f"C2C bandwidth {printed!r} of {gpu.name} says no rate",
+                        element,
+                    )
                 tree.links += Link(
                     gpu.name, gpu.cpu, LinkKind.C2C, rate, count=count, origin=origin
                 ).both_ways()
@@ -126,7 +146,9 @@ def read(text: str) -> Topology:
     if found is TopologyClass.UNKNOWN:
         tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
     nvswitch: bool | None = nvlinks.to_switch
-    if not nvswitch and (found is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)):
+    if not nvswitch and (
+        found is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)
+    ):
         nvswitch = None
     return Topology(
         name="nccl-xml",
@@ -135,7 +157,11 @@ def read(text: str) -> Topology:
         topology_class=found,
         source=NAME,
         warnings=(*document.warnings, *tree.warnings),
-        facts={**_facts(system, tree, nvlinks, xgmi), "nvswitch": nvswitch, "class_evidence": evidence},
+        facts={
+            **_facts(system, tree, nvlinks, xgmi),
+            "nvswitch": nvswitch,
+            "class_evidence": evidence,
+        },
     )
 
 
@@ -226,7 +252,9 @@ class Tree:
             if child.tag in ("pci", "nic", "gpu", "net"):
                 self.note("damaged_line", f"<{child.tag}> outside any <cpu> is left out", child)
         if len(self.hosts) > 1:
-            text = f"{len(self.hosts)} hosts in one file: bus ids and device numbers count within each"
+            text = (
+                f"{len(self.hosts)} hosts in one file: bus ids and device numbers count within each"
+            )
             self.note("several_hosts", text, system)
         self._add_cpus()
         self.gpu_names = {gpu.name for gpu in self.gpus}
@@ -246,7 +274,9 @@ class Tree:
 
     def note(self, kind: str, text: str, element: Element) -> None:
         """Add a warning about ``element``, on one line and not longer than people read."""
-        self.warnings.append(SourceWarning(kind, " ".join(text[:_LONGEST_TEXT].split()), element.line))
+        self.warnings.append(
+            SourceWarning(kind, " ".join(text[:_LONGEST_TEXT].split()), element.line)
+        )
 
     def name(self, node: int, word: str) -> str:
         """Return the next free name such as ``gpu3``, with the host in front where there are several."""
@@ -269,14 +299,18 @@ class Tree:
             numa = whole(attributes.get("numaid", ""))
             name = self._prefixed(node, f"cpu{numa}")
             if numa is None or numa < 0:
-                text = f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
+                text = (
+                    f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
+                )
                 self.note("not_visible", text, element)
                 name = self._prefixed(node, f"cpu{next(spare)}")
             elif name in taken:
                 self.note("contradiction", f"NUMA node {numa} stands in the file twice", element)
                 name = self._prefixed(node, f"cpu{next(spare)}")
             taken.add(name)
-            said: dict[str, Any] = {key: value for key, value in attributes.items() if key != "numaid"}
+            said: dict[str, Any] = {
+                key: value for key, value in attributes.items() if key != "numaid"
+            }
             mask = attributes.get("affinity", "")
             if _MASK.fullmatch(mask):
                 said["cores"] = sum(int(group, 16).bit_count() for group in mask.split(","))
@@ -292,13 +326,18 @@ class Tree:
                 for net in child.named("net"):
                     name = self.name(place.node, "nic")
                     said = {**self._net_attributes([net]), "pci": False}
-                    self.devices.append(Device(name, DeviceKind.NIC, place.node, "", place.numa_node, said))
+                    self.devices.append(
+                        Device(name, DeviceKind.NIC, place.node, "", place.numa_node, said)
+                    )
                     origin = "no PCI device stated for this interface"
                     self.links += Link(place.cpu, name, LinkKind.PCIE, origin=origin).both_ways()
 
     def _kind(self, element: Element) -> DeviceKind | None:
         """Kind by the children before the class, which hand-written files leave out."""
-        said, bus_id = element.attributes.get("class", "").lower(), element.attributes.get("busid", "")
+        said, bus_id = (
+            element.attributes.get("class", "").lower(),
+            element.attributes.get("busid", ""),
+        )
         for child, classes, kind in (
             ("gpu", _GPUS, DeviceKind.GPU),
             ("nic", _NETWORK, DeviceKind.NIC),
@@ -332,12 +371,20 @@ class Tree:
             name = self.name(place.node, _NAMES[kind])
             other = self.buses.setdefault((place.node, bus_id), name)
             if other != name and len(details) < 2:
-                self.note("repeated_bus_id", f"bus id {bus_id!r} of {name} is that of {other} too", element)
-            said: dict[str, Any] = {key: text for key, text in element.attributes.items() if key != "busid"}
+                self.note(
+                    "repeated_bus_id",
+                    f"bus id {bus_id!r} of {name} is that of {other} too",
+                    element,
+                )
+            said: dict[str, Any] = {
+                key: text for key, text in element.attributes.items() if key != "busid"
+            }
             if kind is DeviceKind.GPU:
                 self.gpus.append(Gpu(name, place.node, bus_id, place.cpu, element, detail))
                 said |= detail.attributes if detail is not None else {}
-                model = model_of(element.attributes.get("vendor", ""), element.attributes.get("device", ""))
+                model = model_of(
+                    element.attributes.get("vendor", ""), element.attributes.get("device", "")
+                )
                 said |= {"model": model} if model is not None else {}
             elif kind is DeviceKind.NIC:
                 nets = [net for nic in element.named("nic") for net in nic.named("net")]
@@ -351,7 +398,9 @@ class Tree:
                 if upper.line not in self._suspected and odd:
                     self._suspected.add(upper.line)
                     text = f"{upper.attributes.get('busid', '')}: {hop.speed} x{hop.width}"
-                    text += " on the way to a GPU is implausible (virtual or idle port); kept as stated"
+                    text += (
+                        " on the way to a GPU is implausible (virtual or idle port); kept as stated"
+                    )
                     self.note("contradiction", text, upper)
             self.devices.append(Device(name, kind, place.node, bus_id, place.numa_node, said))
         self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node, chain))
@@ -361,8 +410,14 @@ class Tree:
         element, link = chain[-1]
         speed, width = link.speed, link.width
         if link.gigatransfers is None:
-            kind = "unknown_spelling" if speed.strip() and "unknown" not in speed.lower() else "not_visible"
-            self.note(kind, f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)", element)
+            kind = (
+                "unknown_spelling"
+                if speed.strip() and "unknown" not in speed.lower()
+                else "not_visible"
+            )
+            self.note(
+                kind, f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)", element
+            )
         elif speed not in _ACCEPTED:
             text = f"PCIe speed {speed!r} above {name} is read as {link.gigatransfers:g} GT/s (NCCL takes 8)"
             self.note("unknown_spelling", text, element)
@@ -373,7 +428,9 @@ class Tree:
         said |= {"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {}
         said |= {"width": link.lanes} if link.lanes is not None else {}
         rate = link.bytes_per_second
-        self.links += Link(parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=said).both_ways()
+        self.links += Link(
+            parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=said
+        ).both_ways()
 
     def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
         """Name, gdr, latency and the rate of all ports together of a NIC with the ports ``nets``."""
@@ -389,7 +446,11 @@ class Tree:
                 self.note("not_visible", text, net)
                 continue
             if mbps > _FASTEST_NET_MBPS:
-                self.note("contradiction", f"net {name!r}: {mbps} Mb/s is implausible; kept as stated", net)
+                self.note(
+                    "contradiction",
+                    f"net {name!r}: {mbps} Mb/s is implausible; kept as stated",
+                    net,
+                )
             known.append(mbps)
         latency = nets[0].attributes.get("latency", "")
         return {
@@ -439,9 +500,15 @@ class _GpuLinks:
             if name is None:
                 name = tree.buses[node, target] = tree.name(node, "nvswitch")
                 said = {"visible": not unseen}
-                tree.devices.append(Device(name, DeviceKind.NVSWITCH, node, target, attributes=said))
+                tree.devices.append(
+                    Device(name, DeviceKind.NVSWITCH, node, target, attributes=said)
+                )
                 if unseen:
-                    tree.note("not_visible", "NVLinks end at a switch that the driver does not show", element)
+                    tree.note(
+                        "not_visible",
+                        "NVLinks end at a switch that the driver does not show",
+                        element,
+                    )
             tree.links += self._link(gpu, name, count).both_ways()
             return
         peer = self.tree.buses.get((gpu.node, target), "")
@@ -492,12 +559,15 @@ class _GpuLinks:
                 len(near[number]) == len(group) - 1 for group in groups for number in group
             ),
             f"{word}_symmetric": all(
-                self.stated[target, source] == count for (source, target), count in self.stated.items()
+                self.stated[target, source] == count
+                for (source, target), count in self.stated.items()
             ),
         }
 
 
-def _class_of(tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool) -> tuple[TopologyClass, str]:
+def _class_of(
+    tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool
+) -> tuple[TopologyClass, str]:
     """The class and why; UNKNOWN where the file leaves it open.
 
     A file without ``<gpu>`` elements is input for NCCL, which asks the driver for NVLinks when it runs:
@@ -527,7 +597,10 @@ def _class_of(tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool) -
         return TopologyClass.SINGLE_GPU, "one GPU"
     if all(gpu.detail is not None for gpu in tree.gpus):
         return TopologyClass.PCIE, "no GPU has an NVLink or xGMI link"
-    return TopologyClass.UNKNOWN, "no <gpu> elements: NVLinks are asked of the driver when NCCL runs"
+    return (
+        TopologyClass.UNKNOWN,
+        "no <gpu> elements: NVLinks are asked of the driver when NCCL runs",
+    )
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
@@ -543,7 +616,8 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
     nics = Counter(
         device.node
         for device in tree.devices
-        if device.kind is DeviceKind.NIC and str(device.attributes.get("class", "")).startswith(_NICS)
+        if device.kind is DeviceKind.NIC
+        and str(device.attributes.get("class", "")).startswith(_NICS)
     )
     # Speed and width above GPUs as printed, and the slowest of both that any GPU has.
     above = [gpu.pci.attributes for gpu in tree.gpus]
@@ -574,7 +648,9 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
     for word, joined in (("nvlink", nvlinks), ("xgmi", xgmi)):
         if joined.stated or joined.selves:
             facts |= joined.groups(word)
-    entries = [entry.attributes for gpu in tree.gpus if gpu.detail for entry in gpu.detail.named("c2c")]
+    entries = [
+        entry.attributes for gpu in tree.gpus if gpu.detail for entry in gpu.detail.named("c2c")
+    ]
     pairs = [(whole(entry.get("bw", "")), whole(entry.get("count", ""))) for entry in entries]
     sound = [(bw, count) for bw, count in pairs if bw is not None and count is not None]
     if sound:
@@ -588,7 +664,9 @@ def _device_facts(tree: Tree) -> dict[str, Any]:
     """Devices by what the file calls them. Physical ones are PCI devices, however many elements each has."""
     classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
     nics = sum(said.startswith(_NICS) for said in classes)
-    unstated = sum(not said and bool(pci.named("nic")) for said, pci in zip(classes, tree.pcis, strict=True))
+    unstated = sum(
+        not said and bool(pci.named("nic")) for said, pci in zip(classes, tree.pcis, strict=True)
+    )
     speeds = {whole(net.attributes.get("speed", "")) for net in tree.nets}
     switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
     visible = all(device.attributes.get("visible", True) for device in switches)

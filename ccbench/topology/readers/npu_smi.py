@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.readers.rocm_smi import Table, read_table
 from ccbench.topology.text import plain_lines
 
@@ -54,7 +62,9 @@ def read(text: str) -> Topology:
     for pair, label in labels.items():
         if label in _DIRECT:
             attributes = {"label": label, "count_known": False}
-            links.append(Link(*pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes))
+            links.append(
+                Link(*pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes)
+            )
     return Topology(
         name="npu-smi topo",
         devices=tuple(

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.text import whole
 
 _ONE_HOP = 15
@@ -30,9 +38,12 @@ _TITLES = {
     "link type between two gpus": "link_types",
     "numa nodes": "numa",
 }
-_NUMA = re.compile(r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (Node|Affinity): (-?\d{1,6})")
+_NUMA = re.compile(
+    r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (Node|Affinity): (-?\d{1,6})"
+)
 _JSON = re.compile(
-    r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})", re.IGNORECASE
+    r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})",
+    re.IGNORECASE,
 )
 _SIGN = re.compile(
     r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa "
@@ -67,7 +78,9 @@ class Table:
     def numbers(self) -> dict[tuple[str, str], int]:
         """(row, column) -> label, where it is a whole number."""
         found = {(row, column): whole(label) for row, column, label in self.pairs()}
-        return {pair: number for pair, number in found.items() if number is not None and number >= 0}
+        return {
+            pair: number for pair, number in found.items() if number is not None and number >= 0
+        }
 
     def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
         """Warn of the first pair whose two directions have different labels."""
@@ -93,7 +106,9 @@ def read_table(
         if table is None:
             columns = list(itertools.takewhile(names.fullmatch, words[:_MOST_DEVICES]))
             # A row starts with a name too, but goes on with labels.
-            is_row = len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
+            is_row = (
+                len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
+            )
             if columns and not is_row and len(set(columns)) == len(columns):
                 table = Table(columns, number)
         elif words and names.fullmatch(words[0]):
@@ -109,9 +124,15 @@ def read_table(
             table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
         elif table.rows and not words:
             break
-    missing = [column for column in table.columns if column not in table.rows] if table is not None else []
+    missing = (
+        [column for column in table.columns if column not in table.rows]
+        if table is not None
+        else []
+    )
     if table is not None and missing:
-        warnings.append(SourceWarning("truncated", f"no row for {', '.join(missing[:8])}", table.line))
+        warnings.append(
+            SourceWarning("truncated", f"no row for {', '.join(missing[:8])}", table.line)
+        )
     return table
 
 
@@ -174,7 +195,9 @@ def read(text: str) -> Topology:
             "hops": sorted(set(hops.values())),
             "weights": sorted(set(weights.values())),
             "numa_node": nodes,
-            "numa_affinity": {gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found},
+            "numa_affinity": {
+                gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found
+            },
             "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
         },
         matrix={(names[row], names[column]): label for row, column, label in pairs},
@@ -187,7 +210,11 @@ def _class(types: Table | None, labels: set[str], gpu_count: int) -> TopologyCla
         return TopologyClass.XGMI_MESH
     if types is not None and len(types.columns) == gpu_count == 1:
         return TopologyClass.SINGLE_GPU
-    return TopologyClass.PCIE if types and types.is_whole and labels == {"PCIE"} else TopologyClass.UNKNOWN
+    return (
+        TopologyClass.PCIE
+        if types and types.is_whole and labels == {"PCIE"}
+        else TopologyClass.UNKNOWN
+    )
 
 
 def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Table], Numa]:
@@ -205,7 +232,8 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Tabl
         elif current:
             bodies.setdefault(current, []).append((number, line))
     tables = {
-        name: read_table(bodies.get(name, []), _NAME, warnings) for name in ("weights", "hops", "link_types")
+        name: read_table(bodies.get(name, []), _NAME, warnings)
+        for name in ("weights", "hops", "link_types")
     }
     return {name: table for name, table in tables.items() if table is not None}, numa
 
@@ -235,7 +263,9 @@ def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
     for name, section in cells.items():
         indexes = sorted({index for pair in section for index in pair})[:256]
         rows = {
-            f"GPU{row}": ["0" if row == column else section.get((row, column), "?") for column in indexes]
+            f"GPU{row}": [
+                "0" if row == column else section.get((row, column), "?") for column in indexes
+            ]
             for row in indexes
         }
         tables[name] = Table(list(rows), 1, rows)
@@ -250,7 +280,9 @@ def _links(
 ) -> Iterator[Link]:
     """Links of the pairs with XGMI labels; warnings of what these leave open."""
     if types is None:
-        warnings.append(SourceWarning("not_visible", "links: no section 'Link Type between two GPUs'"))
+        warnings.append(
+            SourceWarning("not_visible", "links: no section 'Link Type between two GPUs'")
+        )
         return
     types.note_asymmetry(warnings)
     joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
@@ -268,4 +300,6 @@ def _links(
             said = {"weight": weight} if weight is not None else {"direct_known": False}
             attributes = {"count_known": False, **said}
             origin = "rocm-smi --showtopo: XGMI"
-            yield Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes)
+            yield Link(
+                names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes
+            )

@@ -47,7 +47,9 @@ _CAPABILITIES = {
 }
 _ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 _SEEN = re.compile(
-    r"^[ \t>|#]*Link [0-9]{1,2}(?:: (?:[0-9.]{1,10} GB/s|<inactive>|Remote Device |" + _ADDRESS + r")"
+    r"^[ \t>|#]*Link [0-9]{1,2}(?:: (?:[0-9.]{1,10} GB/s|<inactive>|Remote Device |"
+    + _ADDRESS
+    + r")"
     r"|, (?:P2P|Access to system|System memory|SLI|Link) )"
     r"|Unable to retrieve NVLink information as all links are in",
     re.ASCII | re.MULTILINE | re.IGNORECASE,
@@ -109,13 +111,17 @@ class _Listing:
     @property
     def down(self) -> list[int | str]:
         """Numbers of the links that are down; ["all"] where the driver says no more."""
-        down: list[int | str] = [index for index, link in sorted(self.links.items()) if link.is_inactive]
+        down: list[int | str] = [
+            index for index, link in sorted(self.links.items()) if link.is_inactive
+        ]
         return ["all"] if self.all_inactive else down
 
     @property
     def remotes(self) -> dict[str, int]:
         """PCI address of a far end -> links that lead there."""
-        return dict(sorted(Counter(link.remote for link in self.links.values() if link.remote).items()))
+        return dict(
+            sorted(Counter(link.remote for link in self.links.values() if link.remote).items())
+        )
 
 
 def recognises(text: str) -> bool:
@@ -126,7 +132,9 @@ def recognises(text: str) -> bool:
 def read(text: str) -> Topology:
     """Return the GPUs and NVLinks of an output; MachineError when it holds no GPU's link."""
     warnings: list[SourceWarning] = []
-    listings = [_joined(sections, warnings) for sections in _sections(plain_lines(text), warnings).values()]
+    listings = [
+        _joined(sections, warnings) for sections in _sections(plain_lines(text), warnings).values()
+    ]
     if not any(listing.links or listing.all_inactive for listing in listings):
         raise MachineError(
             f"{SOURCE}: no link of a GPU in {shown(text.strip())}; expected lines such as "
@@ -152,7 +160,9 @@ def read(text: str) -> Topology:
             said = f"{listing.name} lists {len(listing.links)} links, others {most}"
             warnings.append(SourceWarning(kind, said, listing.line))
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
-        warnings.append(SourceWarning("not_visible", f"the GPUs' links: {verdict.reason}", listings[0].line))
+        warnings.append(
+            SourceWarning("not_visible", f"the GPUs' links: {verdict.reason}", listings[0].line)
+        )
     devices, links = _graph(listings, verdict.topology_class, peers, warnings)
     return Topology(
         name="",
@@ -184,7 +194,9 @@ def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | Non
         if current is None:
             current = _Listing(None, "", "")
             found[None] = [current]
-            warnings.append(SourceWarning("not_visible", "the first links follow no GPU line", number))
+            warnings.append(
+                SourceWarning("not_visible", "the first links follow no GPU line", number)
+            )
         if inactive or not match:
             current.all_inactive = True
             continue
@@ -196,10 +208,14 @@ def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | Non
             link.is_inactive = True
         elif remote := _REMOTE.fullmatch(said):
             link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
-        elif (capability := _CAPABILITY.fullmatch(said)) and (key := _CAPABILITIES.get(capability[1])):
+        elif (capability := _CAPABILITY.fullmatch(said)) and (
+            key := _CAPABILITIES.get(capability[1])
+        ):
             link.capabilities[key] = capability[2].lower() == "true"
         else:
-            cut = any(word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES))
+            cut = any(
+                word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES)
+            )
             text = f"{current.name} link {link.index}: {said[:60]!r} is not read"
             warnings.append(SourceWarning("truncated" if cut else "damaged_line", text, number))
             continue
@@ -244,7 +260,9 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> Verdict:
     if any(port is not None and port >= MOST_LINKS for port in ports):
         return Verdict(TopologyClass.NVSWITCH, "links lead to ports that no GPU has")
     if any(remote.startswith(_HIDDEN) for listing in listings for remote in listing.remotes):
-        return Verdict(TopologyClass.NVSWITCH, "the far ends are NVSwitches that this system does not show")
+        return Verdict(
+            TopologyClass.NVSWITCH, "the far ends are NVSwitches that this system does not show"
+        )
     if listed_peers > 2:
         return Verdict(TopologyClass.NVLINK_MESH, "the far ends are the listed GPUs themselves")
     model = listings[0].model
@@ -293,16 +311,23 @@ def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
         facts["links"][listing.name] = of_gpu
     if any(listing.remotes for listing in listings):
         facts["remote_devices"] = {
-            listing.name: listing.remotes for listing in listings if listing.remotes and not listing.is_cut
+            listing.name: listing.remotes
+            for listing in listings
+            if listing.remotes and not listing.is_cut
         }
     for key in _CAPABILITIES.values():
-        said = {link.capabilities.get(key) for listing in listings for link in listing.links.values()}
+        said = {
+            link.capabilities.get(key) for listing in listings for link in listing.links.values()
+        }
         facts[key] = said.pop() if len(said) == 1 else None
     return facts
 
 
 def _graph(
-    listings: list[_Listing], found: TopologyClass, peers: dict[str, int], warnings: list[SourceWarning]
+    listings: list[_Listing],
+    found: TopologyClass,
+    peers: dict[str, int],
+    warnings: list[SourceWarning],
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
     """Devices and links; peers: PCI address -> position of the listed GPU that has it."""
     gpus = []
@@ -325,7 +350,9 @@ def _graph(
                 known = remote and not remote.startswith(_HIDDEN)
                 stands = {} if known else {"stands_for": "all NVSwitches of the machine"}
                 target = f"nvswitch{len(switches)}"
-                switch = Device(target, DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=stands)
+                switch = Device(
+                    target, DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=stands
+                )
                 target = switches.setdefault(remote, switch).name
             elif found is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
                 target = f"gpu{1 - index}"
@@ -350,6 +377,10 @@ def _links(source: str, target: str, bundle: list[_Link], listing: _Listing) -> 
         origin = f"{SOURCE} -s: rate per link and direction" if total else SOURCE
         attributes: dict[str, Any] = {"links": [link.index for link in chosen]}
         if listing.is_cut:
-            attributes["list_cut"] = True  # there may be more, since the text ends in this GPU's list
+            attributes["list_cut"] = (
+                True  # there may be more, since the text ends in this GPU's list
+            )
         for start, end in ways if chosen else ():
-            yield Link(start, end, LinkKind.NVLINK, total, None, len(chosen), state, origin, attributes)
+            yield Link(
+                start, end, LinkKind.NVLINK, total, None, len(chosen), state, origin, attributes
+            )

@@ -86,7 +86,9 @@ def tables_of(lines: list[str]) -> tuple[list[Table], list[SourceWarning]]:
         if len(line) <= _LONGEST_LINE:
             scanner.take(line, number)
         elif scanner.open:
-            scanner.warnings.append(SourceWarning("damaged_line", f"{len(line)} characters", number))
+            scanner.warnings.append(
+                SourceWarning("damaged_line", f"{len(line)} characters", number)
+            )
     scanner.finish(lines)
     return scanner.tables, scanner.warnings
 
@@ -103,7 +105,9 @@ class _Scanner:
         """Read one line: a row, a heading, or a wrapped part of either."""
         table = self.tables[-1] if self.open else None
         match = _ROW.match(line)
-        if match and (_ROW_NAME.fullmatch(match[1]) or (table is not None and match[1] in table.columns)):
+        if match and (
+            _ROW_NAME.fullmatch(match[1]) or (table is not None and match[1] in table.columns)
+        ):
             row = Row(match[1], number)
             self._fill(row, line[match.end() :])
             if row.cells or (table is not None and table.rows and not row.rest.strip()):
@@ -119,7 +123,11 @@ class _Scanner:
                 return
         # A heading stands alone, or behind a shell prompt and the command.
         start = _FIRST_GPU.search(line)
-        found = _names(line[start.start() :]) if start and _PROMPT.fullmatch(line[: start.start()]) else None
+        found = (
+            _names(line[start.start() :])
+            if start and _PROMPT.fullmatch(line[: start.start()])
+            else None
+        )
         if found is not None and found[0] and found[0][0].startswith("GPU"):
             self.tables.append(Table(*found, line=number))
             self.open = True
@@ -139,8 +147,12 @@ class _Scanner:
                     is_unknown = _WORD.fullmatch(token) is not None
                 else:
                     following = text[match.end() :].split(maxsplit=1)
-                    is_name = _ROW_NAME.fullmatch(token) or token in ("CPU", "NUMA") or len(token) > 40
-                    is_unknown = self.open and not is_name and bool(following and labels_of(following[0]))
+                    is_name = (
+                        _ROW_NAME.fullmatch(token) or token in ("CPU", "NUMA") or len(token) > 40
+                    )
+                    is_unknown = (
+                        self.open and not is_name and bool(following and labels_of(following[0]))
+                    )
                 if not is_unknown:
                     break
                 message = f"{row.name}: path {token!r} is not known"
@@ -200,10 +212,16 @@ class _Scanner:
             row.rest = row.rest[: len(row.rest.rstrip()) - len(row.rest.split()[-1])]
         elif ends_in_token and row.cells and half:
             dropped = row.cells.pop()
-            self.warnings = [n for n in self.warnings if n.line != row.line or n.kind != "unknown_spelling"]
-            self.warnings.append(SourceWarning("truncated", f"ends in {dropped!r}: not used", row.line))
+            self.warnings = [
+                n for n in self.warnings if n.line != row.line or n.kind != "unknown_spelling"
+            ]
+            self.warnings.append(
+                SourceWarning("truncated", f"ends in {dropped!r}: not used", row.line)
+            )
             return
-        self.warnings.append(SourceWarning("truncated", f"the text ends in row {row.name}", row.line))
+        self.warnings.append(
+            SourceWarning("truncated", f"the text ends in row {row.name}", row.line)
+        )
 
 
 def _names(text: str) -> tuple[list[str], list[str]] | None:
@@ -245,18 +263,26 @@ class Matrix:
         self.names = {gpu: f"gpu{index}" for index, gpu in enumerate(self.gpus)}
         self.names |= {nic: f"nic{index}" for index, nic in enumerate(self.nics)}
         strangers = [row for row in table.rows if row.name not in self.names]
-        warnings += [SourceWarning("contradiction", f"{row.name}: no column", row.line) for row in strangers]
+        warnings += [
+            SourceWarning("contradiction", f"{row.name}: no column", row.line) for row in strangers
+        ]
         without = [name for name in nic_rows if name not in columns]
         if without:
             text = f"NIC columns cut out: rows {', '.join(without[:8])} have none"
             warnings.append(SourceWarning("damaged_line", text, table.line))
-        self.cells = {row.name: self._affinity_cells(row) for row in table.rows if row.name in self.gpus}
+        self.cells = {
+            row.name: self._affinity_cells(row) for row in table.rows if row.name in self.gpus
+        }
         # Different CPU lists name different NUMA nodes and so no CPU twice, unless one was damaged. Bounded,
         # because every two lists are compared: no machine has more NUMA nodes with GPUs.
         printed = {
-            cpus: ranges(cpus) for row in self.cells.values() if (cpus := row.get(CPU)) and cpus != "N/A"
+            cpus: ranges(cpus)
+            for row in self.cells.values()
+            if (cpus := row.get(CPU)) and cpus != "N/A"
         }
-        found = [(cpus, numbers) for cpus, numbers in printed.items() if numbers and len(numbers) <= 512][:64]
+        found = [
+            (cpus, numbers) for cpus, numbers in printed.items() if numbers and len(numbers) <= 512
+        ][:64]
         for position, (one, numbers) in enumerate(found):
             for other, others in found[:position]:
                 if overlap(numbers, others):
@@ -270,7 +296,9 @@ class Matrix:
             if one in index and other in index
         }
         counts = {pair: _NVLINKS.fullmatch(label) for pair, label in self.between_gpus.items()}
-        self.nvlinks = {pair: int(match[1]) for pair, match in counts.items() if match and int(match[1])}
+        self.nvlinks = {
+            pair: int(match[1]) for pair, match in counts.items() if match and int(match[1])
+        }
         unread = [pair for pair, label in self.between_gpus.items() if not labels_of(label)]
         self.unread = {gpu for pair in unread for gpu in pair}
 
@@ -309,7 +337,11 @@ class Matrix:
         if len(tokens) > len(wanted):
             text = f"{row.name}: {len(tokens)} cells behind the matrix under {len(wanted)} headings"
             self.warnings.append(SourceWarning("damaged_line", text, row.line))
-        if len(tokens) == 2 and len(wanted) == 3 and re.search(r"\S[ ]*\t[ ]*\t[ ]*\t", row.rest.rstrip()):
+        if (
+            len(tokens) == 2
+            and len(wanted) == 3
+            and re.search(r"\S[ ]*\t[ ]*\t[ ]*\t", row.rest.rstrip())
+        ):
             tokens.insert(1, None)
         cells = dict(zip(wanted, [*tokens, *[None] * len(wanted)], strict=False))
         for heading, cell in cells.items():

@@ -31,8 +31,24 @@ from ccbench.topology.classes import (
     linked_groups,
     peers_of,
 )
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
-from ccbench.topology.readers.smi_table import CPU, GPU_NUMA, NUMA, Matrix, Table, labels_of, tables_of
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    SourceWarning,
+    Topology,
+    TopologyClass,
+)
+from ccbench.topology.readers.smi_table import (
+    CPU,
+    GPU_NUMA,
+    NUMA,
+    Matrix,
+    Table,
+    labels_of,
+    tables_of,
+)
 from ccbench.topology.text import plain_lines, ranges
 from ccbench.units import shown
 
@@ -65,16 +81,16 @@ def read(text: str) -> Topology:
     tables, warnings = tables_of(lines)
     statuses = [table for table in tables if table.is_p2p]
     # A heading alone says how many GPUs there are, but a table with rows says more.
-    matrices = sorted((table for table in tables if not table.is_p2p), key=lambda table: not table.rows)
+    matrices = sorted(
+        (table for table in tables if not table.is_p2p), key=lambda table: not table.rows
+    )
     queries = _queries(lines, warnings)
     if matrices and matrices[0].rows:
         return _machine(matrices, statuses, lines, warnings)
     if statuses:
         # GPUs without links: a status says what the driver allows, not what is there.
         columns = [name for name in statuses[0].columns if name.startswith("GPU")]
-        said = (
-            "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
-        )
+        said = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
         unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
         return Topology(
             name="",
@@ -84,7 +100,11 @@ def read(text: str) -> Topology:
             ),
             source=f"{SOURCE} -p2p",
             warnings=(*warnings, SourceWarning("not_visible", said, statuses[0].line)),
-            facts={**_status_facts(statuses[0], lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)},
+            facts={
+                **_status_facts(statuses[0], lines),
+                "gpu_count": len(columns),
+                **dict.fromkeys(unsaid),
+            },
         )
     if queries:
         return Topology("", (), source=f"{SOURCE} -c", facts=queries, warnings=tuple(warnings))
@@ -114,14 +134,23 @@ def _queries(lines: list[str], warnings: list[SourceWarning]) -> dict[str, Any]:
                 warnings.append(SourceWarning("damaged_line", text, number))
             asked = None
     if asked is not None:
-        warnings.append(SourceWarning("truncated", f"the answer for CPU {asked[0]} is missing", asked[1]))
+        warnings.append(
+            SourceWarning("truncated", f"the answer for CPU {asked[0]} is missing", asked[1])
+        )
     if not answers:
         return {}
     said = [f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()]
     more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
     text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
     warnings.append(SourceWarning("not_visible", text, first))
-    unsaid = ("nvswitch", "gpu_count", "nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
+    unsaid = (
+        "nvswitch",
+        "gpu_count",
+        "nic_count",
+        "cpu_count",
+        "nvswitch_count",
+        "nvlinks_per_gpu",
+    )
     return {**answers, **dict.fromkeys(unsaid)}
 
 
@@ -129,10 +158,16 @@ def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
     columns = [name for name in table.columns if name.startswith("GPU")]
     rows = {row.name: row.cells[: len(columns)] for row in table.rows}
     # The table does not print what it was asked of; the command line before it or on its heading does.
-    asked = (match for line in reversed(lines[: table.line]) if (match := _P2P_COMMAND.search(line[:1000])))
+    asked = (
+        match
+        for line in reversed(lines[: table.line])
+        if (match := _P2P_COMMAND.search(line[:1000]))
+    )
     command = next(asked, None)
     return {
-        "p2p_matrix": [row if len(row := rows.get(name, [])) == len(columns) else None for name in columns],
+        "p2p_matrix": [
+            row if len(row := rows.get(name, [])) == len(columns) else None for name in columns
+        ],
         "p2p_access": _P2P_ACCESS.get(command[1]) if command else None,
         "status_values": sorted({cell for row in table.rows for cell in row.cells} - {"X"}),
     }
@@ -156,7 +191,10 @@ def _machine(
         paths = {nic: matrix.labels.get((gpu, nic), "") for nic in matrix.nic_columns}
         if paths and all(path in _DISTANCE for path in paths.values()):
             shortest = min(paths.values(), key=_DISTANCE.__getitem__)
-            nearest[gpu] = {"path": shortest, "nics": [nic for nic in paths if paths[nic] == shortest]}
+            nearest[gpu] = {
+                "path": shortest,
+                "nics": [nic for nic in paths if paths[nic] == shortest],
+            }
     # The affinity columns name processors; a path may lead to one that they do not name.
     cpu_count: int | None = sum(device.kind is DeviceKind.CPU for device in devices)
     crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
@@ -206,15 +244,26 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
         open_rows = gpu_count > len({one for one, _ in found})
         cut = len(found) < gpu_count * (gpu_count - 1)
         if cut and (open_rows or not found or matrix.nvlinks):
-            verdict = Verdict(TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed")
-        if any(not labels_of(label) and not labels_of(found[pair[::-1]]) for pair, label in found.items()):
-            verdict = Verdict(TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known")
+            verdict = Verdict(
+                TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed"
+            )
+        if any(
+            not labels_of(label) and not labels_of(found[pair[::-1]])
+            for pair, label in found.items()
+        ):
+            verdict = Verdict(
+                TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known"
+            )
     # A legend of the drivers that know NVLink leaves NV# out with -mp.
     words = {line.split("=")[0].strip() for line in lines if "=" in line}
     text = ""
     if verdict.topology_class is TopologyClass.UNKNOWN or not verdict.certain:
         text = f"the class of the machine: {verdict.reason}"
-    elif verdict.topology_class is TopologyClass.PCIE and {"NODE", "PIX"} <= words and "NV#" not in words:
+    elif (
+        verdict.topology_class is TopologyClass.PCIE
+        and {"NODE", "PIX"} <= words
+        and "NV#" not in words
+    ):
         text = "the legend has no NV#: 'topo -mp' hides NVLinks, so the machine may have some"
     if text:
         warnings.append(SourceWarning("not_visible", text, matrix.table.line))
@@ -228,7 +277,10 @@ def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
     if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
         nvswitch = False
     alone = verdict.topology_class.value
-    if verdict.topology_class is TopologyClass.UNKNOWN and TopologyClass.NVSWITCH in verdict.candidates:
+    if (
+        verdict.topology_class is TopologyClass.UNKNOWN
+        and TopologyClass.NVSWITCH in verdict.candidates
+    ):
         alone = f"nvlink ({'bridge' if len(verdict.candidates) > 2 else 'mesh'} or nvswitch)"
     # A row is complete with its first affinity cell, because that one stands right behind the matrix.
     heading = table.affinities[0] if table.affinities else ""
@@ -237,7 +289,11 @@ def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
         for row in table.rows
         if not row.cut
         and len(row.cells) >= len(table.columns)
-        and (not heading or row.name not in matrix.cells or matrix.cells[row.name].get(heading) is not None)
+        and (
+            not heading
+            or row.name not in matrix.cells
+            or matrix.cells[row.name].get(heading) is not None
+        )
     ]
     rows = {row.name: row.cells[:width] for row in table.rows}
     facts: dict[str, Any] = {
@@ -249,8 +305,12 @@ def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
         "topology_class_from_matrix_alone": alone,
         "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
         "links_per_pair": next(iter(counts)) if len(counts) == 1 else None,
-        "nvlink_groups": [[matrix.gpus[gpu] for gpu in group] for group in linked_groups(matrix.nvlinks)],
-        "gpu_matrix": [row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus],
+        "nvlink_groups": [
+            [matrix.gpus[gpu] for gpu in group] for group in linked_groups(matrix.nvlinks)
+        ],
+        "gpu_matrix": [
+            row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus
+        ],
         "complete_rows": len(complete),
         "link_types_between_gpus": sorted(
             {label for (one, other), label in matrix.between_gpus.items() if one != other}
@@ -323,7 +383,9 @@ def _graph(
     # Devices under a common PCIe switch. Two functions of one card are PIX to each other as well; without a
     # GPU they tell of no switch.
     order = list(matrix.names)
-    near = peers_of(order, [pair for pair, label in matrix.labels.items() if label in ("PIX", "PXB")])
+    near = peers_of(
+        order, [pair for pair, label in matrix.labels.items() if label in ("PIX", "PXB")]
+    )
     switches = [
         sorted(group, key=order.index)
         for group in connected_groups(near)
@@ -335,7 +397,9 @@ def _graph(
         said = {key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))}
         attributes = {"name": name, **said}
         devices.append(
-            Device(matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes)
+            Device(
+                matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes
+            )
         )
     devices += cpus.values()
     if found is TopologyClass.NVSWITCH:
@@ -345,7 +409,9 @@ def _graph(
     for name in matrix.nics:
         attributes = {"name": legend.get(name, name), "column": name}
         devices.append(
-            Device(matrix.names[name], DeviceKind.NIC, numa_node=nodes.get(name), attributes=attributes)
+            Device(
+                matrix.names[name], DeviceKind.NIC, numa_node=nodes.get(name), attributes=attributes
+            )
         )
     lost = [nic for nic in matrix.nics if nic not in cpu_of]
     if lost and cpus:
@@ -355,7 +421,9 @@ def _graph(
     nvlinks: list[Link] = []
     if found is TopologyClass.NVSWITCH:
         for gpu, count in enumerate(matrix.nvlinks_per_gpu(found) or ()):
-            nvlinks += _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways() if count else ()
+            nvlinks += (
+                _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways() if count else ()
+            )
     else:
         # With the class open these are paths of that many links, with or without switches on the way.
         for (gpu, peer), count in sorted(matrix.nvlinks.items()):
@@ -372,7 +440,9 @@ def _tree(matrix: Matrix, switches: list[list[str]], cpu_of: Mapping[str, str]) 
         root = next((cpu_of[name] for name in group if name in cpu_of), None)
         links += [_link(f"pcie{index}", root, LinkKind.PCIE)] if root is not None else []
     links += [
-        _link(matrix.names[name], cpu, LinkKind.PCIE) for name, cpu in cpu_of.items() if name not in below
+        _link(matrix.names[name], cpu, LinkKind.PCIE)
+        for name, cpu in cpu_of.items()
+        if name not in below
     ]
     cpus = list(dict.fromkeys(cpu_of[gpu] for gpu in matrix.gpus if gpu in cpu_of))
     for position, one in enumerate(cpus):

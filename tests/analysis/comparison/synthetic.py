@@ -17,7 +17,10 @@ from tests.results.samples import run_of_rows
 ROUNDS = 6
 
 MANIFEST: Mapping[str, Any] = {
-    "environment": {"host": {"name": "node7"}, "processor": {"model": "EPYC 7763", "cores_allowed": 64}}
+    "environment": {
+        "host": {"name": "node7"},
+        "processor": {"model": "EPYC 7763", "cores_allowed": 64},
+    }
 }
 
 
@@ -50,7 +53,9 @@ def run_of(
     **columns: Any,
 ) -> Run:
     """A run as it would be loaded; ``columns`` are set in every row."""
-    return run_of_rows([{**row_of(one, None, 0.95), **columns} for one in measurements], manifest, name)
+    return run_of_rows(
+        [{**row_of(one, None, 0.95), **columns} for one in measurements], manifest, name
+    )
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,20 @@ def run_with(seconds: Mapping[str, float], **suite: object) -> Run:
     """Points of two sizes; each variant takes so long, its rounds differ by a permille."""
     every = [
         measured(
-            case(place, algorithm="default", variant=name), [[each * (1 + 1e-3 * step)] for step in range(6)],
+            case(place, algorithm="default", variant=name),
+            [[each * (1 + 1e-3 * step)] for step in range(6)],
             backend_version=f"library of {name}",
         )
         for name, each in seconds.items()
         for place in (0, 1)
-    ]  # fmt: skip
+    ]
     return run_of(every, manifest={**MANIFEST, "suite": suite})
 
 
 def test_each_other_value_is_judged_against_the_first_that_the_suite_lists() -> None:
-    run = run_with({"new": 1.2e-5, "fast": 0.8e-5, "old": 1e-5}, variants={"old": {}, "new": {}, "fast": {}})
+    run = run_with(
+        {"new": 1.2e-5, "fast": 0.8e-5, "old": 1e-5}, variants={"old": {}, "new": {}, "fast": {}}
+    )
     compared = compare_by(run, VARIANT)
     verdicts = {(one.point.variant, one.verdict) for one in compared.points}
     assert verdicts == {("new", Verdict.SLOWER), ("fast", Verdict.FASTER)}
@@ -44,7 +47,9 @@ def test_the_base_may_be_named() -> None:
     run = run_with({"a": 1e-5, "b": 1e-5})
     assert compare_by(run, VARIANT, "b").base == "run, variant b"
     assert {one.verdict for one in compare_by(run, VARIANT, "b").points} == {Verdict.SAME}
-    with pytest.raises(UsageError, match="--base: 'c' is no value of variants there; write one of a, b"):
+    with pytest.raises(
+        UsageError, match="--base: 'c' is no value of variants there; write one of a, b"
+    ):
         compare_by(run, VARIANT, "c")
 
 
@@ -56,13 +61,20 @@ def test_any_axis_will_do_and_its_default_is_the_base() -> None:
 def test_a_point_that_one_value_lacks_is_told() -> None:
     points = [measured(case(place, variant="a", algorithm="x"), [[1e-5]] * 6) for place in (0, 1)]
     points += [measured(case(0, variant="b", algorithm="x"), [[1e-5]] * 6)]
-    assert [one.cause for one in compare_by(run_of(points), VARIANT).points] == [None, Cause.MISSING_IN_NEW]
+    assert [one.cause for one in compare_by(run_of(points), VARIANT).points] == [
+        None,
+        Cause.MISSING_IN_NEW,
+    ]
 
 
 def run_of_rounds(start_ranks: str, **seconds: Sequence[float]) -> Run:
     """Each variant of one point has so many rounds of these times."""
-    points = [measured(case(0, variant=name), [[one] for one in each]) for name, each in seconds.items()]
-    return run_of(points, manifest={**MANIFEST, "suite": {"sampling": {"start_ranks": start_ranks}}})
+    points = [
+        measured(case(0, variant=name), [[one] for one in each]) for name, each in seconds.items()
+    ]
+    return run_of(
+        points, manifest={**MANIFEST, "suite": {"sampling": {"start_ranks": start_ranks}}}
+    )
 
 
 def test_what_holds_up_the_machine_for_some_rounds_hides_no_variant() -> None:

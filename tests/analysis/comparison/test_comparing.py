@@ -78,7 +78,10 @@ def test_wrong_results_end_with_1_although_other_points_are_missing() -> None:
 
 def test_missing_points_of_either_run_end_with_3() -> None:
     fewer = run_of(points()[:3], "fewer")
-    for base, new, cause in ((BASE, fewer, Cause.MISSING_IN_NEW), (fewer, BASE, Cause.MISSING_IN_BASE)):
+    for base, new, cause in (
+        (BASE, fewer, Cause.MISSING_IN_NEW),
+        (fewer, BASE, Cause.MISSING_IN_BASE),
+    ):
         compared = compare(base, new)
         assert compared.causes == {cause.value: 1}
         assert compared.exit_code == 3
@@ -116,10 +119,15 @@ def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_wha
     assert first(alone).verdict is Verdict.SLOWER
     others = [measured(case(place), rounds(1e-5)) for place in range(1, 20)]
     many = first(
-        compare(run_of([measured(case(0), base), *others]), run_of([measured(case(0), new), *others]))
+        compare(
+            run_of([measured(case(0), base), *others]), run_of([measured(case(0), new), *others])
+        )
     )
     assert (many.verdict, many.cause) == (Verdict.NONE, Cause.TOO_WIDE)
-    assert "+11.0%: as the only point a change, but one among 20 is found by chance too easily" in many.reason
+    assert (
+        "+11.0%: as the only point a change, but one among 20 is found by chance too easily"
+        in many.reason
+    )
     assert "more rounds show it" in many.reason
     assert "nor the lack of one" not in many.reason
     wide = first(compare(BASE, one_more(measured(case(0), rounds(1e-5, 0.5)))))
@@ -138,17 +146,27 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
         (measured(case(0), [[1e-5] * 50]), Cause.TOO_FEW_ROUNDS, "4 against 4 can"),
         (flagged("throttled"), Cause.DOUBTFUL, "new is flagged throttled; "),
         (flagged("steal", "other_load"), Cause.DOUBTFUL, "--accept-flags other_load,steal"),
-        (flagged("steal", "of_tomorrow"), Cause.DOUBTFUL, "flagged of_tomorrow, steal; measure it again"),
+        (
+            flagged("steal", "of_tomorrow"),
+            Cause.DOUBTFUL,
+            "flagged of_tomorrow, steal; measure it again",
+        ),
         (flagged("emulation"), Cause.EMULATED, "new was emulated"),
         (flagged("shared_core"), Cause.ARRANGEMENT, "only new is flagged shared_core"),
         (flagged(oversubscribed=True), Cause.ARRANGEMENT, "only new is flagged oversubscribed"),
         (Measurement(case(0), Status.TIMED_OUT, detail="rank 2 hung"), Cause.NOT_OK, "rank 2 hung"),
-        (Measurement(case(0), Status.UNSUPPORTED, detail="no GPU"), Cause.NOT_OK, "unsupported: no GPU"),
+        (
+            Measurement(case(0), Status.UNSUPPORTED, detail="no GPU"),
+            Cause.NOT_OK,
+            "unsupported: no GPU",
+        ),
         (measured(case(0), rounds(1e-5), simulated=True), Cause.SIMULATED, "computed from a model"),
         (measured(case(0), [[0.0] * 5] * 6), Cause.NO_TIME, "no time above zero"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_judged_says_why_and_ends_with_3(extra: Measurement, cause: Cause, words: str) -> None:
+)
+def test_what_cannot_be_judged_says_why_and_ends_with_3(
+    extra: Measurement, cause: Cause, words: str
+) -> None:
     compared = compare(BASE, one_more(extra))
     assert first(compared).cause is cause
     assert words in first(compared).reason
@@ -207,9 +225,14 @@ def test_another_name_or_version_is_told_and_refuses_nothing() -> None:
 
 def average(seconds: float, source: str = "log.txt", line: int = 1) -> dict[str, Any]:
     return {
-        "samples_seconds": None, "round_samples": None, "median_seconds": seconds, "source": source,
-        "tool": "nccl-tests", "time_statistic": "mean", "source_line": line,
-    }  # fmt: skip
+        "samples_seconds": None,
+        "round_samples": None,
+        "median_seconds": seconds,
+        "source": source,
+        "tool": "nccl-tests",
+        "time_statistic": "mean",
+        "source_line": line,
+    }
 
 
 def printed(seconds: float, name: str = "run") -> Run:
@@ -247,14 +270,34 @@ def test_a_log_that_was_imported_several_times_gives_a_round_each() -> None:
 
 
 SETTINGS_OF_A_POINT: dict[str, Any] = {
-    "pair": "0>3", "groups": "rank // 2", "concurrent": "broadcast", "channels": 4, "transport": "host",
-    "registration": "symmetric", "aggregation": 8, "misalignment_bytes": 4, "mode": "isolated",
-    "active_group": 0, "traffic": "hot:0.5", "overlap_with": "matmul", "processes": "per_gpu",
-    "memory": "device", "cta_policy": "zero",
+    "pair": "0>3",
+    "groups": "rank // 2",
+    "concurrent": "broadcast",
+    "channels": 4,
+    "transport": "host",
+    "registration": "symmetric",
+    "aggregation": 8,
+    "misalignment_bytes": 4,
+    "mode": "isolated",
+    "active_group": 0,
+    "traffic": "hot:0.5",
+    "overlap_with": "matmul",
+    "processes": "per_gpu",
+    "memory": "device",
+    "cta_policy": "zero",
     "variant": "new",
-    "protocol": "ll", "in_place": True, "root": 1, "nodes": 2, "dtype": "float16", "ranks": 8,
-    "op": "max", "backend": "gloo", "algorithm": "ring2", "collective": "reduce", "size_bytes": 12,
-}  # fmt: skip
+    "protocol": "ll",
+    "in_place": True,
+    "root": 1,
+    "nodes": 2,
+    "dtype": "float16",
+    "ranks": 8,
+    "op": "max",
+    "backend": "gloo",
+    "algorithm": "ring2",
+    "collective": "reduce",
+    "size_bytes": 12,
+}
 
 
 @pytest.mark.parametrize("name", SETTINGS_OF_A_POINT)
@@ -270,7 +313,9 @@ def test_every_axis_of_a_case_is_tried() -> None:
     assert {axis.name for axis in IDENTITY} == set(SETTINGS_OF_A_POINT)
 
 
-def priced(tmp_path: Path, seconds: float, prediction: Prediction | None, **changes: Any) -> Compared:
+def priced(
+    tmp_path: Path, seconds: float, prediction: Prediction | None, **changes: Any
+) -> Compared:
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
         folder.write(measured(case(0), rounds(seconds), **changes), prediction)
     return compare_with_model(tmp_path / "run")
@@ -354,7 +399,12 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
 
 @pytest.mark.parametrize(
     ("changes", "left_out"),
-    [({}, True), ({"processes": "per_gpu"}, False), ({"mode": "graph"}, False), ({"backend": "mpi"}, False)],
+    [
+        ({}, True),
+        ({"processes": "per_gpu"}, False),
+        ({"mode": "graph"}, False),
+        ({"backend": "mpi"}, False),
+    ],
 )
 def test_small_published_figures_are_no_base_of_launches_by_one_process(
     tmp_path: Path, changes: dict[str, Any], left_out: bool
@@ -371,7 +421,9 @@ def test_small_published_figures_are_no_base_of_launches_by_one_process(
 
 
 @pytest.mark.parametrize("status", [Status.WRONG, Status.FAILED])
-def test_small_points_that_did_not_end_well_are_not_left_out(tmp_path: Path, status: Status) -> None:
+def test_small_points_that_did_not_end_well_are_not_left_out(
+    tmp_path: Path, status: Status
+) -> None:
     cases = [replace(case, backend="nccl", algorithm="default") for case in sweep(ranks=8)]
     ended = {0: lambda measurement: failed(measurement, status, "")}
     compared = compare("published:hgx-h100", write_run(tmp_path / "run", cases, ended))

@@ -75,7 +75,8 @@ def seen(kind: Kind, random: np.random.Generator) -> Seen:
 def test_of_two_hundred_pairs_false_alarms_are_few_and_slow_downs_are_found() -> None:
     assert sum(kind.pairs for kind in KINDS) == 200
     results = {
-        kind.name: seen(kind, np.random.default_rng([2026, place])) for place, kind in enumerate(KINDS)
+        kind.name: seen(kind, np.random.default_rng([2026, place]))
+        for place, kind in enumerate(KINDS)
     }
     for name, one in results.items():
         assert one.false_alarms <= 0.01 * one.unchanged, name

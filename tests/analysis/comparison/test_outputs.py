@@ -19,20 +19,35 @@ POINT = Point("s", "nccl", "all_reduce", "ring", "float32", "sum", 2**20, 2**18,
 
 SLOWER = Comparison(
     POINT, Verdict.SLOWER, 0.05, None, "", 1e-4, 1.2e-4, 1.2, 1.15, 1.25, 0.001, 0.002, 6, 6
-)  # fmt: skip
+)
 SAME = replace(
     SLOWER, point=replace(POINT, size_bytes=8), verdict=Verdict.SAME, ratio=1.0, low=0.99, high=1.01
 )
 WIDE = replace(
-    SLOWER, point=replace(POINT, size_bytes=16), verdict=Verdict.NONE, cause=Cause.TOO_WIDE, reason="between"
+    SLOWER,
+    point=replace(POINT, size_bytes=16),
+    verdict=Verdict.NONE,
+    cause=Cause.TOO_WIDE,
+    reason="between",
 )
-MISSING = Comparison(replace(POINT, size_bytes=32), Verdict.NONE, 0.05, Cause.MISSING_IN_NEW, "no such point")
+MISSING = Comparison(
+    replace(POINT, size_bytes=32), Verdict.NONE, 0.05, Cause.MISSING_IN_NEW, "no such point"
+)
 WRONG = Comparison(
-    replace(POINT, size_bytes=64), Verdict.NONE, 0.05, Cause.WRONG, "new gave wrong results", wrong=True
+    replace(POINT, size_bytes=64),
+    Verdict.NONE,
+    0.05,
+    Cause.WRONG,
+    "new gave wrong results",
+    wrong=True,
 )
 
 ALL = Compared(
-    "base", "new", Settings(), (SLOWER, SAME, WIDE, MISSING, WRONG), ("driver: 1 in base, 2 in new",)
+    "base",
+    "new",
+    Settings(),
+    (SLOWER, SAME, WIDE, MISSING, WRONG),
+    ("driver: 1 in base, 2 in new",),
 )
 
 
@@ -69,16 +84,29 @@ def test_json_has_every_field_of_every_point() -> None:
     assert found["counts"] == {"faster": 0, "slower": 1, "same": 1, "no verdict": 3}
     assert found["causes"] == {"interval too wide": 1, "missing in new": 1, "wrong results": 1}
     slower = found["points"][0]
-    assert (slower["collective"], slower["size_bytes"], slower["verdict"]) == ("all_reduce", 2**20, "slower")
-    assert (slower["ratio"], slower["low"], slower["high"], slower["cause"]) == (1.2, 1.15, 1.25, None)
+    assert (slower["collective"], slower["size_bytes"], slower["verdict"]) == (
+        "all_reduce",
+        2**20,
+        "slower",
+    )
+    assert (slower["ratio"], slower["low"], slower["high"], slower["cause"]) == (
+        1.2,
+        1.15,
+        1.25,
+        None,
+    )
     assert found["points"][3]["ratio"] is None
 
 
 def test_junit_fails_what_is_slower_or_wrong_and_errs_where_there_is_no_verdict() -> None:
     suite = ElementTree.fromstring(junit(ALL))
     assert suite.attrib == {
-        "name": "ccbench compare", "tests": "5", "failures": "2", "errors": "2", "skipped": "0",
-    }  # fmt: skip
+        "name": "ccbench compare",
+        "tests": "5",
+        "failures": "2",
+        "errors": "2",
+        "skipped": "0",
+    }
     kinds = [[child.tag for child in case] for case in suite.iter("testcase")]
     assert kinds == [["failure"], [], ["error"], ["error"], ["failure"]]
     assert "+20.0%" in suite[0][0].get("message")
@@ -112,14 +140,18 @@ def test_markdown_stays_below_what_a_comment_holds() -> None:
         replace(WIDE, reason="x" * 500, point=replace(POINT, size_bytes=n, groups="y" * 500))
         for n in range(2000)
     ]
-    text = markdown(some(*[replace(one, verdict=Verdict.SLOWER) for one in many[:999]], *many[999:]))
+    text = markdown(
+        some(*[replace(one, verdict=Verdict.SLOWER) for one in many[:999]], *many[999:])
+    )
     assert len(text) < 120_000
     assert "and 949 more" in text
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_a_hostile_name_executes_nothing_in_markdown(verdict: Verdict) -> None:
-    hostile = replace(POINT, algorithm="<script>alert(1)</script>|`x`@user#1[a](http://b)\n# heading")
+    hostile = replace(
+        POINT, algorithm="<script>alert(1)</script>|`x`@user#1[a](http://b)\n# heading"
+    )
     text = markdown(some(replace(SLOWER, point=hostile, verdict=verdict)))
     assert "<script>" not in text
     assert "@user" not in text
@@ -131,7 +163,9 @@ def test_a_hostile_name_executes_nothing_in_markdown(verdict: Verdict) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_well_formed_xml_and_one_line_of_the_screen(text: str) -> None:
-    compared = some(replace(MISSING, reason=text, point=replace(POINT, algorithm=text)), notes=(text,))
+    compared = some(
+        replace(MISSING, reason=text, point=replace(POINT, algorithm=text)), notes=(text,)
+    )
     assert ElementTree.fromstring(junit(compared)).get("errors") == "1"
     for line in screen(compared, 80).splitlines():
         assert line.isprintable()

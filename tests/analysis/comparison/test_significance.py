@@ -38,7 +38,9 @@ def test_welch_and_rank_p_are_those_of_scipy() -> None:
         expected = stats.ttest_ind(base, new, axis=1, equal_var=False).pvalue
         np.testing.assert_allclose(welch_p(base, new), expected, rtol=1e-9)
         exact = max(n, m) <= 12
-        ranks = stats.mannwhitneyu(base, new, axis=1, method="exact" if exact else "asymptotic").pvalue
+        ranks = stats.mannwhitneyu(
+            base, new, axis=1, method="exact" if exact else "asymptotic"
+        ).pvalue
         np.testing.assert_allclose(rank_p(base, new), ranks, rtol=1e-9)
 
 
@@ -127,9 +129,13 @@ def test_ranks_of_resampled_medians_are_distributed_as_if_rounds_were_drawn(coun
     drawn = np.sort(np.random.default_rng(1).integers(0, count, (40_000, count)), axis=1)
     for found, place in ((low, (count - 1) // 2), (high, count // 2)):
         expected = np.bincount(drawn[:, place], minlength=count) / 40_000
-        np.testing.assert_allclose(np.bincount(found, minlength=count) / 40_000, expected, atol=0.012)
+        np.testing.assert_allclose(
+            np.bincount(found, minlength=count) / 40_000, expected, atol=0.012
+        )
     both = np.mean(low == high)
-    assert both == pytest.approx(np.mean(drawn[:, (count - 1) // 2] == drawn[:, count // 2]), abs=0.012)
+    assert both == pytest.approx(
+        np.mean(drawn[:, (count - 1) // 2] == drawn[:, count // 2]), abs=0.012
+    )
 
 
 def test_the_same_seed_gives_the_same_interval_and_points_do_not_influence_each_other() -> None:

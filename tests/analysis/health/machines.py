@@ -42,9 +42,17 @@ def case(name: str, size_bytes: int, ranks: int = 8, **changes: Any) -> Case:
     row = collective(name)
     count = row.count_for(size_bytes, ranks, 4)
     plain = Case(
-        "health", "nccl", name, "default", "float32", "sum" if row.reduces else NO_OP,
-        row.size_bytes(count, ranks, 4), count, ranks, root=0 if row.rooted else -1,
-    )  # fmt: skip
+        "health",
+        "nccl",
+        name,
+        "default",
+        "float32",
+        "sum" if row.reduces else NO_OP,
+        row.size_bytes(count, ranks, 4),
+        count,
+        ranks,
+        root=0 if row.rooted else -1,
+    )
     return replace(plain, **changes)
 
 
@@ -55,9 +63,13 @@ def measured(
     rounds = seconds * (1 + noise * random.normal(size=ROUNDS))[:, None]
     samples = rounds * (1 + noise * np.abs(random.normal(size=(ROUNDS, 5))))
     plain = Measurement(
-        case=one, status=Status.OK, backend_version="NCCL 2.27", wrong_elements=0,
-        samples_seconds=tuple(samples.ravel().tolist()), round_samples=(5,) * ROUNDS,
-    )  # fmt: skip
+        case=one,
+        status=Status.OK,
+        backend_version="NCCL 2.27",
+        wrong_elements=0,
+        samples_seconds=tuple(samples.ravel().tolist()),
+        round_samples=(5,) * ROUNDS,
+    )
     return replace(plain, **changes)
 
 
@@ -94,11 +106,14 @@ def collectives(
                 waiting[late] = 0.0
             found.append(
                 measured(
-                    case(name, size, ranks), seconds, random, noise,
+                    case(name, size, ranks),
+                    seconds,
+                    random,
+                    noise,
                     rank_samples_seconds=((seconds,) * 3,) * ranks,
                     rank_waiting_seconds=tuple((float(one),) * ROUNDS for one in waiting),
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -127,11 +142,13 @@ def groups(
         ]
         found.append(
             measured(
-                one, seconds, random,
+                one,
+                seconds,
+                random,
                 group_names=tuple(f"ranks {format_ranks(group)}" for group in members),
                 group_samples_seconds=tuple(tuple(part.tolist()) for part in parts),
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -20,12 +20,16 @@ from tests.analysis.health.machines import flagged, groups, manifest, run_of
 NESTED = ("rank // 8", "rank // 4", "rank // 2")
 
 
-def found(measurements: list[Measurement], stored: Mapping[str, Any] | None = None) -> list[SlowGroup]:
+def found(
+    measurements: list[Measurement], stored: Mapping[str, Any] | None = None
+) -> list[SlowGroup]:
     run = run_of(measurements, manifest("") if stored is None else stored)
     return slow_groups(run.points, partial(joined_by, run))
 
 
-def nested(seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int = 16) -> list[Measurement]:
+def nested(
+    seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int = 16
+) -> list[Measurement]:
     """Halves, quarters and neighbours; every group that holds all of ``around`` is slow."""
     random = np.random.default_rng(seed)
 
@@ -33,12 +37,16 @@ def nested(seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int =
         return factor if set(around) <= set(members) else 1.0
 
     return [
-        one for expression in NESTED for one in groups(random, ranks, expression=expression, slower=slower)
+        one
+        for expression in NESTED
+        for one in groups(random, ranks, expression=expression, slower=slower)
     ]
 
 
 @given(st.integers(0, 15), st.integers(0, 1000), st.sampled_from([1.5, 2.0, 10.0]))
-def test_halving_ends_at_the_two_neighbours_of_a_slow_rank(rank: int, seed: int, factor: float) -> None:
+def test_halving_ends_at_the_two_neighbours_of_a_slow_rank(
+    rank: int, seed: int, factor: float
+) -> None:
     (one,) = found(nested(seed, (rank,), factor))
     assert one.members == (rank // 2 * 2, rank // 2 * 2 + 1)
     assert f"halved from ranks {rank // 8 * 8}-{rank // 8 * 8 + 7}" in one.evidence
@@ -57,8 +65,12 @@ def test_no_group_of_a_healthy_machine_is_named(seed: int) -> None:
     assert found(nested(seed, (0,), 1.0)) == []
 
 
-@pytest.mark.parametrize(("ranks", "half"), [(4, (0, 1)), (4, (1, 3)), (8, (4, 5, 6, 7)), (8, (0, 2, 4, 6))])
-def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(ranks: int, half: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "half"), [(4, (0, 1)), (4, (1, 3)), (8, (4, 5, 6, 7)), (8, (0, 2, 4, 6))]
+)
+def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(
+    ranks: int, half: tuple[int, ...]
+) -> None:
     """As the suite that ships measures it: halves next to each other, and halves across the machine."""
     random = np.random.default_rng(11)
     made = [
@@ -76,7 +88,9 @@ def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(ranks: int, ha
 def test_groups_that_do_not_nest_are_compared_with_their_likes() -> None:
     random = np.random.default_rng(4)
     (one,) = found(
-        groups(random, 16, expression="rank % 8", slower=lambda members: 1.3 if 5 in members else 1.0)
+        groups(
+            random, 16, expression="rank % 8", slower=lambda members: 1.3 if 5 in members else 1.0
+        )
     )
     assert one.members == (5, 13)
 
@@ -103,7 +117,8 @@ def test_a_group_slow_in_one_case_of_three_is_not_named() -> None:
 def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
     random = np.random.default_rng(8)
     beside = [
-        replace(one, case=replace(one.case, concurrent="all_gather")) for one in groups(random, 4, slow=0)
+        replace(one, case=replace(one.case, concurrent="all_gather"))
+        for one in groups(random, 4, slow=0)
     ]
     assert found(beside) == []
 
@@ -112,7 +127,9 @@ def on_two_hosts(expression: str, slower: Callable[[tuple[int, ...]], float]) ->
     """Twelve processes, six on each of two hosts."""
     made = groups(np.random.default_rng(9), 12, expression=expression, slower=slower, backend="mpi")
     where = (0,) * 6 + (1,) * 6
-    return [replace(one, node_of_rank=where, hosts=tuple("ab"[node] for node in where)) for one in made]
+    return [
+        replace(one, node_of_rank=where, hosts=tuple("ab"[node] for node in where)) for one in made
+    ]
 
 
 def over_the_network(members: tuple[int, ...]) -> float:

@@ -50,5 +50,7 @@ def test_processes_of_one_processor_are_told_from_those_with_two() -> None:
 def test_a_group_with_two_ranks_here_and_two_there_is_no_like_of_three_and_one() -> None:
     where = (0, 0, 0, 1, 1, 1)
     one = joined("", 6, "mpi", hosts=tuple("ab"[node] for node in where), node_of_rank=where)
-    assert one.link_class((0, 1, 3, 4)) == one.link_class((1, 2, 4, 5)) == one.link_class((3, 4, 0, 1))
+    assert (
+        one.link_class((0, 1, 3, 4)) == one.link_class((1, 2, 4, 5)) == one.link_class((3, 4, 0, 1))
+    )
     assert one.link_class((0, 1, 3, 4)) != one.link_class((0, 1, 2, 3))

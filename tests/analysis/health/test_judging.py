@@ -73,7 +73,9 @@ def test_a_slow_group_is_named() -> None:
 
 def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
     made = whole()
-    made[0] = replace(made[0], status=Status.WRONG, wrong_elements=3, detail="rank 3: 3 wrong elements")
+    made[0] = replace(
+        made[0], status=Status.WRONG, wrong_elements=3, detail="rank 3: 3 wrong elements"
+    )
     one = verdict(made)
     assert found(one)[0][0] == "wrong_data"
     assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in nccl send_recv")
@@ -109,7 +111,9 @@ def test_many_wrong_cases_are_counted() -> None:
 
 def test_cases_that_hang_are_told_once_for_each_reason() -> None:
     made = [
-        replace(one, status=Status.TIMED_OUT, detail="rank 1 hung", samples_seconds=()) if place < 3 else one
+        replace(one, status=Status.TIMED_OUT, detail="rank 1 hung", samples_seconds=())
+        if place < 3
+        else one
         for place, one in enumerate(whole())
     ]
     (finding,) = verdict(made).findings
@@ -141,7 +145,9 @@ def test_unstable_timing_alone_is_no_verdict() -> None:
     assert (one.word, one.exit_code) == ("NO VERDICT", 3)
 
 
-@pytest.mark.parametrize(("seconds", "word"), [(1.2e-6, "HEALTHY"), (3e-6, "HEALTHY"), (3e-5, "NO VERDICT")])
+@pytest.mark.parametrize(
+    ("seconds", "word"), [(1.2e-6, "HEALTHY"), (3e-6, "HEALTHY"), (3e-5, "NO VERDICT")]
+)
 def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word: str) -> None:
     random = np.random.default_rng(1)
     made = [measured(one.case, seconds, random, noise=0.2) for one in collectives(random)]
@@ -150,7 +156,9 @@ def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word:
 
 def test_busy_loops_on_both_processors_accuse_neither_of_two_ranks() -> None:
     late = collectives(np.random.default_rng(1), ranks=2, late=1)
-    waits = [replace(one, rank_waiting_seconds=((0.8 * one.samples_seconds[0],), (0.0,))) for one in late]
+    waits = [
+        replace(one, rank_waiting_seconds=((0.8 * one.samples_seconds[0],), (0.0,))) for one in late
+    ]
     one = verdict([flagged(case, "other_load") for case in waits])
     assert (one.word, one.findings) == ("NO VERDICT", ())
 
@@ -168,7 +176,9 @@ def test_where_times_are_flagged_only_gross_faults_show() -> None:
 
 def test_a_slow_rank_is_found_though_a_few_of_its_pairs_met_other_load() -> None:
     random = np.random.default_rng(1)
-    made = pairs(random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0)
+    made = pairs(
+        random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0
+    )
     few = [flagged(one, "other_load") if place % 8 == 0 else one for place, one in enumerate(made)]
     one = verdict([*few, *collectives(random)])
     assert found(one) == [("slow_rank", "rank 3")]
@@ -176,7 +186,9 @@ def test_a_slow_rank_is_found_though_a_few_of_its_pairs_met_other_load() -> None
 
 def test_a_rank_whose_pairs_alone_met_other_load_is_not_accused() -> None:
     random = np.random.default_rng(1)
-    made = pairs(random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0)
+    made = pairs(
+        random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0
+    )
     loaded = [flagged(one, "other_load") if "3" in one.case.pair else one for one in made]
     assert verdict([*loaded, *collectives(random)]).findings == ()
 
@@ -222,7 +234,9 @@ def test_two_ranks_are_judged_without_naming_one_of_the_two() -> None:
 
 
 def test_a_case_with_few_rounds_is_not_called_unstable() -> None:
-    one = measured(collectives(np.random.default_rng(1))[0].case, 1e-3, np.random.default_rng(1), noise=0.5)
+    one = measured(
+        collectives(np.random.default_rng(1))[0].case, 1e-3, np.random.default_rng(1), noise=0.5
+    )
     assert verdict([replace(one, round_samples=(30,))]).findings == ()
 
 
@@ -232,7 +246,9 @@ def test_a_suite_asks_for_a_verdict_by_its_key() -> None:
     assert not wants_health(run_of([], {}))
 
 
-@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 50), marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "seeds", [range(4), pytest.param(range(4, 50), marks=pytest.mark.exhaustive)]
+)
 def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines(seeds: range) -> None:
     for seed in seeds:
         rank = seed % 4

@@ -13,10 +13,15 @@ from .machines import Slower, evenly, flagged, manifest, pairs, run_of
 
 
 def matrices(
-    machine: str = "hgx-h100", ranks: int = 8, slower: Slower = evenly, sizes: tuple[int, ...] = (8, 1 << 26)
+    machine: str = "hgx-h100",
+    ranks: int = 8,
+    slower: Slower = evenly,
+    sizes: tuple[int, ...] = (8, 1 << 26),
 ) -> dict[tuple[int, bool], PairMatrix]:
     made = pairs(np.random.default_rng(3), ranks, slower, sizes)
-    return {(one.size_bytes, one.both): one for one in pair_matrices(run_of(made, manifest(machine)))}
+    return {
+        (one.size_bytes, one.both): one for one in pair_matrices(run_of(made, manifest(machine)))
+    }
 
 
 def test_every_size_and_way_has_a_matrix_with_sources_as_rows() -> None:
@@ -42,7 +47,9 @@ def test_behind_a_switch_all_pairs_are_of_one_class_with_the_rate_of_their_links
 
 @pytest.mark.parametrize("size", [8, 1 << 26])
 @pytest.mark.parametrize(("factor", "is_found"), [(1.0, False), (1.1, False), (1.4, True)])
-def test_a_pair_misses_its_class_from_fifteen_percent_on(size: int, factor: float, is_found: bool) -> None:
+def test_a_pair_misses_its_class_from_fifteen_percent_on(
+    size: int, factor: float, is_found: bool
+) -> None:
     slower = matrices(slower=lambda pair: factor if pair == Pair(2, 5, False) else 1.0)
     assert [miss.name for miss in pair_misses(slower[size, False])] == ["2>5"] * is_found
     assert pair_misses(slower[size, True]) == ()

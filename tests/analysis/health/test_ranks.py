@@ -24,7 +24,14 @@ from ccbench.analysis.slow_ranks import (
 from ccbench.cases import Conditions, Measurement
 from ccbench.report.wording import footnote
 from ccbench.results import Point
-from tests.analysis.health.machines import case, collectives, flagged, hot_readings, measured, run_of
+from tests.analysis.health.machines import (
+    case,
+    collectives,
+    flagged,
+    hot_readings,
+    measured,
+    run_of,
+)
 
 RANKS = 4
 
@@ -124,7 +131,9 @@ def test_a_rank_that_stood_in_the_queue_for_its_processor_is_not_blamed_and_one_
     }
 
 
-def test_of_ranks_that_share_processors_the_late_one_stands_in_the_queue_no_longer_than_others() -> None:
+def test_of_ranks_that_share_processors_the_late_one_stands_in_the_queue_no_longer_than_others() -> (
+    None
+):
     late = rows(late=1, flags=["oversubscribed"])
     assert waited_for(queued(late, 0.5, 0.5, 0.5, 0.5)).keys() == {1}
     assert waited_for(queued(late, 0.5, 0.7, 0.5, 0.5)) == {}
@@ -172,7 +181,9 @@ def of_two(*waits: Sequence[float], seconds: float = 1e-4, cases: int = 12) -> l
     """Cases of two ranks that waited so many launches in each round."""
     waiting = tuple(seconds * np.array(rank) for rank in waits)
     return [
-        replace(point, ranks=2, median_seconds=seconds, slowest_rank=0, rank_waiting_seconds=waiting)
+        replace(
+            point, ranks=2, median_seconds=seconds, slowest_rank=0, rank_waiting_seconds=waiting
+        )
         for point in rows()[:cases]
     ]
 
@@ -220,7 +231,9 @@ def test_an_outlier_lies_far_above_its_likes(
 
 
 @given(VALUES, st.floats(0.01, 10.0))
-def test_fewer_than_half_are_outliers_and_all_lie_above_all_others(values: list[float], least: float) -> None:
+def test_fewer_than_half_are_outliers_and_all_lie_above_all_others(
+    values: list[float], least: float
+) -> None:
     found = high_outliers(values, least)
     assert 2 * len(found) < len(values) or not values
     others = [value for place, value in enumerate(values) if place not in found]
@@ -230,7 +243,9 @@ def test_fewer_than_half_are_outliers_and_all_lie_above_all_others(values: list[
 @given(VALUES, st.floats(0.01, 10.0), st.floats(-100.0, 100.0))
 def test_only_differences_count(values: list[float], least: float, shift: float) -> None:
     whole = [round(value) for value in values]
-    assert high_outliers(whole, least) == high_outliers([value + round(shift) for value in whole], least)
+    assert high_outliers(whole, least) == high_outliers(
+        [value + round(shift) for value in whole], least
+    )
 
 
 def test_the_spread_of_equal_values_is_nothing() -> None:
@@ -251,7 +266,10 @@ def test_a_flag_is_laid_to_the_device_whose_readings_give_it() -> None:
 
 def test_devices_are_counted_by_cases_and_flags() -> None:
     cases = [(("throttled", "other_load"), hot_readings())] * 3 + [(("ecc_errors",), "")]
-    assert flagged_devices(cases) == [("throttled", "0000:3b:00.0 H100", 3), ("ecc_errors", UNNAMED, 1)]
+    assert flagged_devices(cases) == [
+        ("throttled", "0000:3b:00.0 H100", 3),
+        ("ecc_errors", UNNAMED, 1),
+    ]
     assert flagged_devices(cases, ("ecc_errors",)) == [("ecc_errors", UNNAMED, 1)]
 
 
@@ -260,6 +278,8 @@ def test_readings_that_cannot_be_read_name_no_device() -> None:
 
 
 def test_the_small_print_names_the_device() -> None:
-    one = measured(case("all_reduce", 4096), 1e-5, np.random.default_rng(1), device_readings=hot_readings())
+    one = measured(
+        case("all_reduce", 4096), 1e-5, np.random.default_rng(1), device_readings=hot_readings()
+    )
     run = run_of([flagged(one, "throttled")])
     assert "Devices: 0000:3b:00.0 H100 throttled (1 point)" in footnote(run.points)

@@ -108,7 +108,10 @@ def test_the_document_has_every_run_level_and_step(stepped: Path) -> None:
     assert len(document["steps"]) == 2
     for one in document["series"]:
         assert len(one["runs"]) == 11
-        assert [(level["first_run"], level["last_run"]) for level in one["levels"]] == [(0, 6), (7, 10)]
+        assert [(level["first_run"], level["last_run"]) for level in one["levels"]] == [
+            (0, 6),
+            (7, 10),
+        ]
 
 
 def test_facts_have_names_people_use_and_nothing_unknown() -> None:

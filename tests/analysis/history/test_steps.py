@@ -40,7 +40,8 @@ def test_noise_alone_is_a_step_in_at_most_one_percent_of_the_series(
 ) -> None:
     random = np.random.default_rng([count, len(name)])
     alarms = sum(
-        bool(find_steps(np.exp(0.05 * NOISES[name](random, count)).tolist(), 0.0)) for _ in range(series)
+        bool(find_steps(np.exp(0.05 * NOISES[name](random, count)).tolist(), 0.0))
+        for _ in range(series)
     )
     # One percent, and room for the luck of so few series: P(more) < 0.1 % (binomial).
     assert alarms <= {400: 12, 150: 7}[series]
@@ -90,11 +91,9 @@ def test_of_a_long_series_the_newest_values_are_looked_at() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(4, 9), st.floats(1.0, 2.0)), min_size=1, max_size=4
-    ),
+    st.lists(st.tuples(st.integers(4, 9), st.floats(1.0, 2.0)), min_size=1, max_size=4),
     st.floats(1e-9, 1e3),
-)  # fmt: skip
+)
 def test_planted_steps_are_found_exactly_and_the_unit_does_not_matter(
     plan: list[tuple[int, float]], unit: float
 ) -> None:
@@ -109,7 +108,9 @@ def test_planted_steps_are_found_exactly_and_the_unit_does_not_matter(
     if len(values) >= 6:
         borders = np.cumsum([length for length, _ in levels])[:-1].tolist()
         assert [index for index, _ in found] == borders
-        for (_, change), (before, after) in zip(found, pairwise(level for _, level in levels), strict=True):
+        for (_, change), (before, after) in zip(
+            found, pairwise(level for _, level in levels), strict=True
+        ):
             assert change == pytest.approx(after / before - 1)
 
 

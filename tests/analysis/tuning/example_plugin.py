@@ -39,11 +39,16 @@ def read(text: str) -> list[Line]:
             fields = [field.strip(" \t") for field in piece.split(",")]
             if 8 <= len(fields) <= 10:
                 collective, low, high, algorithm, protocol, *numbers = fields
-                lines.append(Line(
-                    collective if collective in COLLECTIVES else "allreduce", int(low), int(high),
-                    algorithm if algorithm in ALGORITHMS else "ring",
-                    protocol if protocol in PROTOCOLS else "simple", *map(int, numbers),
-                ))  # fmt: skip
+                lines.append(
+                    Line(
+                        collective if collective in COLLECTIVES else "allreduce",
+                        int(low),
+                        int(high),
+                        algorithm if algorithm in ALGORITHMS else "ring",
+                        protocol if protocol in PROTOCOLS else "simple",
+                        *map(int, numbers),
+                    )
+                )
     return lines
 
 

@@ -33,6 +33,8 @@ def timing(
     return Timing(situation, choice, size_bytes, middle, tuple(samples.tolist()), (4,) * rounds)
 
 
-def printed(choice: Choice, size_bytes: int, seconds: float, situation: Situation = PLACE) -> Timing:
+def printed(
+    choice: Choice, size_bytes: int, seconds: float, situation: Situation = PLACE
+) -> Timing:
     """An average without samples."""
     return Timing(situation, choice, size_bytes, seconds)

@@ -18,7 +18,9 @@ def bands(timings: list[Timing], rules: Rules | None = None) -> tuple[Band, ...]
 
 
 def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
-    (band,) = bands([timing(NCCL, MIB, 1.2e-3), timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.5e-3)])
+    (band,) = bands(
+        [timing(NCCL, MIB, 1.2e-3), timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.5e-3)]
+    )
     assert (band.choice, band.rivals) == (RING, (NCCL,))
     assert band.smallest_gain is not None
     assert band.smallest_gain.low is not None
@@ -26,7 +28,9 @@ def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
 
 
 def test_without_a_default_the_gain_is_over_the_second_best() -> None:
-    (band,) = bands([timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.3e-3), timing(NVLS, MIB, 1.1e-3)])
+    (band,) = bands(
+        [timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.3e-3), timing(NVLS, MIB, 1.1e-3)]
+    )
     assert (band.choice, band.rivals) == (RING, (NVLS,))
 
 
@@ -41,7 +45,9 @@ def test_a_default_that_beats_another_rival_at_each_size_was_compared_all_the_sa
     timings = [timing(NCCL, size, 1.0e-3) for size in (MIB, 2 * MIB)]
     timings += [timing(RING, MIB, 1.2e-3), timing(TREE, MIB, 1.4e-3)]
     timings += [timing(RING, 2 * MIB, 1.4e-3), timing(TREE, 2 * MIB, 1.2e-3)]
-    assert "1 MiB - 2 MiB  as it is  the default is the fastest" in "\n".join(advice_lines(advise(timings)))
+    assert "1 MiB - 2 MiB  as it is  the default is the fastest" in "\n".join(
+        advice_lines(advise(timings))
+    )
 
 
 def test_a_gain_below_the_minimum_is_not_advised_however_certain() -> None:
@@ -129,7 +135,9 @@ def test_one_choice_for_all_sizes_must_be_slower_nowhere() -> None:
 
 SPEEDS = st.dictionaries(
     st.integers(3, 30).map(lambda power: 2**power),
-    st.dictionaries(st.sampled_from([NCCL, RING, TREE, NVLS]), st.floats(0.5, 2.0), min_size=1, max_size=4),
+    st.dictionaries(
+        st.sampled_from([NCCL, RING, TREE, NVLS]), st.floats(0.5, 2.0), min_size=1, max_size=4
+    ),
     min_size=1,
     max_size=12,
 )
@@ -168,6 +176,8 @@ def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_s
 @given(SPEEDS)
 def test_the_order_of_timings_does_not_matter(speeds: dict[int, dict[Choice, float]]) -> None:
     timings = [
-        timing(choice, size, seconds) for size, row in speeds.items() for choice, seconds in row.items()
+        timing(choice, size, seconds)
+        for size, row in speeds.items()
+        for choice, seconds in row.items()
     ]
     assert advise(timings) == advise(list(reversed(timings)))

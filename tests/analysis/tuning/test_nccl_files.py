@@ -35,14 +35,19 @@ def test_sizes_ranks_nodes_and_collectives_that_were_not_measured_match_no_line(
 def test_channels_are_written_where_they_are_known() -> None:
     four = replace(RING, channels=4)
     used = replace(timing(RING, MIB, 1.0), channels_used=12)
-    assert [line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), timing(four, MIB, 1.0)]))] == [4]
+    assert [
+        line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), timing(four, MIB, 1.0)]))
+    ] == [4]
     assert [line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), used]))] == [12]
 
 
 def test_an_unknown_number_of_nodes_matches_any_and_a_known_one_goes_first() -> None:
     unknown = replace(PLACE, nodes=0)
     timings = [timing(NCCL, MIB, 2.0), timing(TREE, MIB, 1.0)]
-    timings += [timing(NCCL, MIB, 2.0, situation=unknown), timing(RING, MIB, 1.0, situation=unknown)]
+    timings += [
+        timing(NCCL, MIB, 2.0, situation=unknown),
+        timing(RING, MIB, 1.0, situation=unknown),
+    ]
     lines = read(nccl_csv(timings))
     assert decided(lines, "allreduce", MIB, nodes=1, ranks=8) == ("tree", "ll", 0)
     assert decided(lines, "allreduce", MIB, nodes=2, ranks=8) == ("ring", "simple", 0)
@@ -107,10 +112,13 @@ CHOICES = [NCCL, RING, TREE, NVLS, Choice("nccl", "ring", "ll128", 8), Choice("n
     st.dictionaries(
         st.integers(1, 2**40),
         st.dictionaries(st.sampled_from(CHOICES), st.floats(0.5, 2.0), min_size=1, max_size=4),
-        min_size=1, max_size=8,
+        min_size=1,
+        max_size=8,
     )
-)  # fmt: skip
-def test_what_the_plugin_decides_is_what_was_advised(speeds: dict[int, dict[Choice, float]]) -> None:
+)
+def test_what_the_plugin_decides_is_what_was_advised(
+    speeds: dict[int, dict[Choice, float]],
+) -> None:
     timings = [timing(one, size, s) for size, row in speeds.items() for one, s in row.items()]
     lines = read(nccl_csv(timings))
     (advice,) = advise(timings)

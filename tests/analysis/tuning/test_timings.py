@@ -68,7 +68,9 @@ def test_advice_on_all_reduce_with_and_without_nvls_is_nvls(tmp_path: Path) -> N
 
 def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_path: Path) -> None:
     """NVIDIA RTX 5090, sockets, 128 MiB: Simple 2.55, LL128 1.02, LL 0.06 GB/s."""
-    names = [f"awkward_rtx5090_2r1g_socket_all_reduce_{one}.txt" for one in ("ll", "ll128", "simple")]
+    names = [
+        f"awkward_rtx5090_2r1g_socket_all_reduce_{one}.txt" for one in ("ll", "ll128", "simple")
+    ]
     run = load_run(imported(tmp_path, *names))
     forced = forced_from(f"all_reduce_{one}.txt=default/{one}" for one in ("ll", "ll128", "simple"))
     for one in advise(timings_of([run], forced)):
@@ -94,7 +96,10 @@ def test_measured_samples_and_their_rounds_are_taken_over(tmp_path: Path) -> Non
 def test_one_machine_name_with_two_processors_is_two_places(tmp_path: Path) -> None:
     runs = []
     for model in ("EPYC 7763", "Xeon 8480"):
-        told = {"machine": {"name": "measured-2-cores"}, "environment": {"processor": {"model": model}}}
+        told = {
+            "machine": {"name": "measured-2-cores"},
+            "environment": {"processor": {"model": model}},
+        }
         runs.append(write_run(tmp_path / model, sweep(algorithms=("ring", "tree")), manifest=told))
     assert {one.situation.place for one in timings_of(runs)} == {
         "measured-2-cores, EPYC 7763",

@@ -29,7 +29,9 @@ def buffers_of(compiled: CompiledCase, dtype: type) -> Buffers:
     for rank in range(layout.schedule.ranks):
         for space in Space:
             count = (
-                compiled.work_elements[rank] if space is Space.WORK else layout.buffer_elements(rank, space)
+                compiled.work_elements[rank]
+                if space is Space.WORK
+                else layout.buffer_elements(rank, space)
             )
             buffers[(rank, space)] = np.full(count, -99, dtype)
     return buffers
@@ -41,7 +43,9 @@ def run_in_random_order(compiled: CompiledCase, buffers: Buffers, launches: int,
     progress = [0] * compiled.layout.schedule.ranks
     # A rank that is favoured for a while drifts ahead, which is what uncovers missing waits.
     weights = [chooser.choice([1, 1, 20]) for _ in progress]
-    steps = {rank: rank_steps(compiled, rank, buffers, progress, launches) for rank in compiled.programs}
+    steps = {
+        rank: rank_steps(compiled, rank, buffers, progress, launches) for rank in compiled.programs
+    }
     stuck = 0
     while steps:
         ranks = list(steps)
@@ -59,9 +63,14 @@ def run_in_random_order(compiled: CompiledCase, buffers: Buffers, launches: int,
 
 
 def rank_steps(
-    compiled: CompiledCase, rank: int, buffers: Buffers, progress: list[int], launches: int,
-    enter: Callable[[int], None] = lambda launch: None, leave: Callable[[int], None] = lambda launch: None,
-) -> Iterator[bool]:  # fmt: skip
+    compiled: CompiledCase,
+    rank: int,
+    buffers: Buffers,
+    progress: list[int],
+    launches: int,
+    enter: Callable[[int], None] = lambda launch: None,
+    leave: Callable[[int], None] = lambda launch: None,
+) -> Iterator[bool]:
     """Yields after every operation (True) and every look at a flag that was not there yet (False)."""
     program = compiled.programs[rank]
     for launch in range(launches):
@@ -131,5 +140,7 @@ def run_and_collect(
         fill(case_compiled, rank, buffers, given)
     run_in_random_order(case_compiled, buffers, launches, seed)
     if not layout.in_place and collective(layout.schedule.collective).moves_data:
-        assert all(np.array_equal(buffers[(rank, Space.INPUT)], one) for rank, one in enumerate(inputs))
+        assert all(
+            np.array_equal(buffers[(rank, Space.INPUT)], one) for rank, one in enumerate(inputs)
+        )
     return [output_of(case_compiled, rank, buffers) for rank in range(len(inputs))]

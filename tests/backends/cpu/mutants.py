@@ -44,7 +44,9 @@ def without(compiled: CompiledCase, site: Site) -> CompiledCase:
     """The same programs, one wait less."""
     program = compiled.programs[site.rank]
     if site.group == len(program.groups):
-        changed = replace(program, exit_waits=tuple(w for w in program.exit_waits if w != site.wait))
+        changed = replace(
+            program, exit_waits=tuple(w for w in program.exit_waits if w != site.wait)
+        )
     else:
         group = program.groups[site.group]
         less = replace(group, waits=tuple(wait for wait in group.waits if wait != site.wait))
@@ -85,7 +87,9 @@ def _predecessors(compiled: CompiledCase, event: Event, left_out: Site) -> Itera
     program = compiled.programs[rank]
     if number > 0:
         yield rank, launch, number - 1
-        waits = program.exit_waits if number > len(program.groups) else program.groups[number - 1].waits
+        waits = (
+            program.exit_waits if number > len(program.groups) else program.groups[number - 1].waits
+        )
         for wait in waits:
             if Site(rank, number - 1, wait) != left_out:
                 yield waited_event(compiled, launch, wait)
@@ -132,7 +136,9 @@ def _ancestors(compiled: CompiledCase, event: Event, left_out: Site) -> set[Even
 # -- running against the clock -----------------------------------------------------------------------------
 
 
-def run_late(compiled: CompiledCase, inputs: list[list[Array]], late: int, seed: int) -> list[list[Array]]:
+def run_late(
+    compiled: CompiledCase, inputs: list[list[Array]], late: int, seed: int
+) -> list[list[Array]]:
     """Outputs [launch][rank] when rank ``late`` moves only while nobody else can, the others at random.
 
     Every launch has inputs of its own: a rank fills them in before it enters, and takes its output away when

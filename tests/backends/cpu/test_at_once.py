@@ -28,10 +28,14 @@ def test_a_group_alone_is_right_while_the_others_stand_by(
     measurement = team.run(case_of(collective, groups="rank % 2", active_group=alone), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert len(measurement.rank_samples_seconds) == len(measurement.rank_waiting_seconds) == 2
-    assert measurement.launches_per_sample < 1 << 16  # a rank that stands by must not tell how long it takes
+    assert (
+        measurement.launches_per_sample < 1 << 16
+    )  # a rank that stands by must not tell how long it takes
 
 
-def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=3")
     slowed = WorkerTeam("cpu", RANKS)
     try:
@@ -52,7 +56,11 @@ def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(monkeypatch: 
 def test_uneven_traffic_arrives(team: WorkerTeam, traffic: str, algorithm: str) -> None:
     case = case_of("all_to_all_v", traffic=traffic, algorithm=algorithm)
     measurement = team.run(case, QUICK)
-    assert (measurement.status, measurement.detail, measurement.wrong_elements) == (Status.OK, "", 0)
+    assert (measurement.status, measurement.detail, measurement.wrong_elements) == (
+        Status.OK,
+        "",
+        0,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float64", "uint32"])
@@ -69,15 +77,21 @@ def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: s
 @pytest.mark.parametrize(
     "beside", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
 )
-def test_both_collectives_are_right_and_timed_apart(team: WorkerTeam, collective: str, beside: str) -> None:
+def test_both_collectives_are_right_and_timed_apart(
+    team: WorkerTeam, collective: str, beside: str
+) -> None:
     case = case_of(collective, groups="rank // 2", concurrent=beside)
     measurement = team.run(case, QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     samples = len(measurement.samples_seconds)
-    assert [len(one) for one in measurement.group_samples_seconds] == [samples] * len(measurement.group_names)
+    assert [len(one) for one in measurement.group_samples_seconds] == [samples] * len(
+        measurement.group_names
+    )
     assert measurement.group_names[0] == f"ranks 0-1 {collective}"
     for sample, parts in zip(
-        measurement.samples_seconds, zip(*measurement.group_samples_seconds, strict=True), strict=True
+        measurement.samples_seconds,
+        zip(*measurement.group_samples_seconds, strict=True),
+        strict=True,
     ):
         assert 0 < max(parts) <= sample
 
@@ -108,10 +122,13 @@ OVERLAPPED = Sampling(
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"in_place": True}, {"groups": "rank // 2"}, {"groups": "rank // 2", "active_group": 1},
+        {},
+        {"in_place": True},
+        {"groups": "rank // 2"},
+        {"groups": "rank // 2", "active_group": 1},
         {"concurrent": "all_gather on rank % 2"},
     ],
-)  # fmt: skip
+)
 def test_a_collective_is_right_while_something_is_computed(
     team: WorkerTeam, computing: str, changes: dict[str, Any]
 ) -> None:

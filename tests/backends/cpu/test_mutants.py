@@ -38,7 +38,9 @@ def programs(name: str, algorithm: str, in_place: bool) -> list[CompiledCase]:
     """The programs of a pair, for all rank counts that it has."""
     root = ROOT if collective(name).rooted else 0
     return [
-        compiled(schedule_for(name, algorithm, ranks, root=root, size_bytes=1 << 20), COUNT, in_place)
+        compiled(
+            schedule_for(name, algorithm, ranks, root=root, size_bytes=1 << 20), COUNT, in_place
+        )
         for ranks in RANKS
         if not algorithm_row(name, algorithm).unsupported(ranks, 0)
     ]
@@ -65,7 +67,9 @@ def right(case: CompiledCase, inputs: list[list[Array]]) -> list[list[Array]]:
     return [reference(given, "sum", schedule.collective, max(schedule.root, 0)) for given in inputs]
 
 
-def dies(mutant: CompiledCase, inputs: list[list[Array]], outputs: list[list[Array]], late: int) -> bool:
+def dies(
+    mutant: CompiledCase, inputs: list[list[Array]], outputs: list[list[Array]], late: int
+) -> bool:
     """True when some order of events gives a wrong result or none; ``late`` is who should be waited for."""
     for seed in range(SEEDS):
         late_rank = late if seed < SEEDS // 2 else seed % len(outputs[0])
@@ -73,8 +77,11 @@ def dies(mutant: CompiledCase, inputs: list[list[Array]], outputs: list[list[Arr
             seen = run_late(mutant, inputs, late_rank, seed)
         except Deadlock:
             return True
-        same = (np.array_equal(a, b) for one, two in zip(seen, outputs, strict=True)
-                for a, b in zip(one, two, strict=True))  # fmt: skip
+        same = (
+            np.array_equal(a, b)
+            for one, two in zip(seen, outputs, strict=True)
+            for a, b in zip(one, two, strict=True)
+        )
         if not all(same):
             return True
     return False
@@ -89,7 +96,9 @@ def _missing_waits(case: CompiledCase) -> tuple[int, list[Any]]:
     inputs = inputs_of(case)
     outputs = right(case, inputs)
     needed = [site for site in sites(case) if not is_equivalent(case, site)]
-    alive = [site for site in needed if not dies(without(case, site), inputs, outputs, site.wait[0])]
+    alive = [
+        site for site in needed if not dies(without(case, site), inputs, outputs, site.wait[0])
+    ]
     return len(needed), alive
 
 
@@ -97,12 +106,18 @@ def _early_posts(case: CompiledCase) -> tuple[int, list[Any]]:
     """A post made early matters when a wait that nothing implies is for exactly this post."""
     inputs = inputs_of(case)
     outputs = right(case, inputs)
-    awaited = {waited_event(case, 0, site.wait) for site in sites(case) if not is_equivalent(case, site)}
+    awaited = {
+        waited_event(case, 0, site.wait) for site in sites(case) if not is_equivalent(case, site)
+    }
     posts = [
-        (rank, number) for rank, program in case.programs.items() for number in range(len(program.groups))
+        (rank, number)
+        for rank, program in case.programs.items()
+        for number in range(len(program.groups))
     ]
     needed = [(rank, number) for rank, number in posts if (rank, 0, number + 1) in awaited]
-    alive = [post for post in needed if not dies(posted_early(case, *post), inputs, outputs, post[0])]
+    alive = [
+        post for post in needed if not dies(posted_early(case, *post), inputs, outputs, post[0])
+    ]
     return len(needed), alive
 
 
@@ -113,7 +128,10 @@ def test_programs_are_right_whoever_is_late(in_place: bool) -> None:
         for case in programs(name, algorithm, in_place):
             inputs = inputs_of(case)
             outputs = right(case, inputs)
-            assert not any(dies(case, inputs, outputs, late) for late in case.programs), (name, algorithm)
+            assert not any(dies(case, inputs, outputs, late) for late in case.programs), (
+                name,
+                algorithm,
+            )
             checked += 1
     assert checked > len(DATA_PAIRS)
 

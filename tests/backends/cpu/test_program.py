@@ -16,7 +16,9 @@ from tests.backends.cpu.interpreter import compiled, run_and_collect
 PAIRS = sorted((row.collective, row.name) for row in ALGORITHMS)
 
 
-def check(name: str, algorithm: str, ranks: int, root: int, count: int, in_place: bool, seed: int) -> None:
+def check(
+    name: str, algorithm: str, ranks: int, root: int, count: int, in_place: bool, seed: int
+) -> None:
     row = collective(name)
     if algorithm_row(name, algorithm).unsupported(ranks, 0):
         return
@@ -24,13 +26,20 @@ def check(name: str, algorithm: str, ranks: int, root: int, count: int, in_place
     schedule = schedule_for(name, algorithm, ranks, root=root, size_bytes=1 << 20)
     case = compiled(schedule, count, in_place)
     generator = np.random.default_rng(seed)
-    inputs = [generator.integers(1, 1000, row.input_count(count, ranks, rank, root)) for rank in range(ranks)]
+    inputs = [
+        generator.integers(1, 1000, row.input_count(count, ranks, rank, root))
+        for rank in range(ranks)
+    ]
     launches = 1 if in_place else 2
     outputs = run_and_collect(case, inputs, launches, seed)
     if not row.moves_data:
         return
-    for rank, (seen, right) in enumerate(zip(outputs, reference(inputs, "sum", name, root), strict=True)):
-        np.testing.assert_array_equal(seen, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}")
+    for rank, (seen, right) in enumerate(
+        zip(outputs, reference(inputs, "sum", name, root), strict=True)
+    ):
+        np.testing.assert_array_equal(
+            seen, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}"
+        )
 
 
 @pytest.mark.thinned(20)

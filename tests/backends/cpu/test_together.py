@@ -67,7 +67,9 @@ class World:
                 assert lane.launcher
                 programs.append(lane.launcher)
             seconds = [0.0, 0.0]
-            self.ranks.append(Rank(lanes, ConcurrentLauncher(programs, waiters[0], seconds), seconds))
+            self.ranks.append(
+                Rank(lanes, ConcurrentLauncher(programs, waiters[0], seconds), seconds)
+            )
         for arena in arenas:
             os.close(arena.file)  # what is mapped stays mapped
 
@@ -80,7 +82,10 @@ class World:
         self.wrong: list[Mismatch] = []
         chooser = random.Random(shuffle)
         weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
-        going = {number: self._round(number, rank, seed, launches) for number, rank in enumerate(self.ranks)}
+        going = {
+            number: self._round(number, rank, seed, launches)
+            for number, rank in enumerate(self.ranks)
+        }
         stuck = 0
         while going:
             number = chooser.choices(list(going), [weights[one] for one in going])[0]
@@ -127,7 +132,13 @@ def cases(draw: st.DrawFn) -> Case:
     traffic = draw(st.sampled_from(["", "hot:0.9", "zipf:2"])) if name == "all_to_all_v" else ""
     count = draw(st.integers(1, 60))
     return case_of(
-        name, count, ranks=ranks, groups=groups, active_group=alone, concurrent=beside, traffic=traffic
+        name,
+        count,
+        ranks=ranks,
+        groups=groups,
+        active_group=alone,
+        concurrent=beside,
+        traffic=traffic,
     )
 
 
@@ -140,7 +151,9 @@ def test_both_are_right_in_any_order_and_never_stuck(case: Case, shuffle: int) -
     ("name", "beside", "faulty"),
     [("all_reduce", "all_gather", "all_reduce"), ("all_gather", "all_reduce", "all_reduce")],
 )
-def test_a_rank_that_does_not_wait_is_seen_in_either_collective(name: str, beside: str, faulty: str) -> None:
+def test_a_rank_that_does_not_wait_is_seen_in_either_collective(
+    name: str, beside: str, faulty: str
+) -> None:
     case = case_of(name, 40, groups="rank // 2", concurrent=f"{beside} on rank % 2")
     fault = Fault("unsynchronised", rank=2, collective=faulty)
     # One launch: those that follow bring the same data once more.
@@ -214,8 +227,11 @@ def test_the_collective_goes_on_between_repetitions_whenever_it_can(
     done: list[str] = []
     computed, communicated = while_computing(
         Scripted(script, done),  # type: ignore[arg-type]  # a program of the test's own
-        lambda: done.append("once"), launches, repetitions, Waiter(Control(1, 1), True),
-    )  # fmt: skip
+        lambda: done.append("once"),
+        launches,
+        repetitions,
+        Waiter(Control(1, 1), True),
+    )
     assert " ".join(done) == expected
     assert communicated > 0
     assert (computed > 0) == (repetitions > 0)

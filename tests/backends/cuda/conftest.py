@@ -16,7 +16,9 @@ from .emulated import EmulatedRuntime
 
 @pytest.fixture
 def opened() -> Opened:
-    def make(ranks: int, limit_seconds: float = 5.0, **facts: Any) -> tuple[CudaEndpoint, EmulatedRuntime]:
+    def make(
+        ranks: int, limit_seconds: float = 5.0, **facts: Any
+    ) -> tuple[CudaEndpoint, EmulatedRuntime]:
         runtime = EmulatedRuntime(**facts)
         cuda = Cuda(runtime, runtime)
         return CudaEndpoint(Control(1, 64), ranks, cuda, limit_seconds=limit_seconds), runtime

@@ -39,9 +39,20 @@ RUBBISH = 0xEE
 TRAP = np.full(2 << 20, RUBBISH, np.uint8)
 UNTOUCHED = TRAP.copy()
 UNSAFE = {
-    "malloc", "free", "hostAlloc", "freeHost", "hostRegister", "hostUnregister", "graphInstantiate",
-    "graphUpload", "streamSynchronize", "streamQuery", "eventSynchronize", "eventQuery", "deviceSynchronize",
-}  # fmt: skip
+    "malloc",
+    "free",
+    "hostAlloc",
+    "freeHost",
+    "hostRegister",
+    "hostUnregister",
+    "graphInstantiate",
+    "graphUpload",
+    "streamSynchronize",
+    "streamQuery",
+    "eventSynchronize",
+    "eventQuery",
+    "deviceSynchronize",
+}
 """What a thread with a capture of its own may not call (cudaStreamCaptureModeThreadLocal)."""
 
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
@@ -130,7 +141,9 @@ class EmulatedRuntime:
     def captures_of_this_thread(self) -> list[int]:
         """Streams that capture; ``spoilt`` are those of which nothing will come."""
         me = threading.get_ident()
-        return [stream for stream, thread in self.__dict__.get("capturing", {}).items() if thread == me]
+        return [
+            stream for stream, thread in self.__dict__.get("capturing", {}).items() if thread == me
+        ]
 
     def end_capture(self, stream: int) -> None:
         """CudaError where what was captured is void."""
@@ -153,7 +166,9 @@ class EmulatedRuntime:
         assert stream
 
     def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802 - as CUDA spells it
-        assert flags == 1  # a stream that waits for the legacy default stream cannot be captured beside it
+        assert (
+            flags == 1
+        )  # a stream that waits for the legacy default stream cannot be captured beside it
         return self.new_handle() + STREAM_STRIDE * self.device
 
     def getDeviceCount(self) -> int:  # noqa: N802 - as CUDA spells it
@@ -199,7 +214,9 @@ class EmulatedRuntime:
     # -- memory --------------------------------------------------------------------------------------------
 
     def malloc(self, size: int) -> int:
-        taken = sum(self.allocated[at].nbytes for at, device in self.home.items() if device == self.device)
+        taken = sum(
+            self.allocated[at].nbytes for at, device in self.home.items() if device == self.device
+        )
         if taken + size > self.memory_bytes:
             raise CudaError(2)
         if self.pool is None:
@@ -298,7 +315,9 @@ class EmulatedRuntime:
         assert name == "ccb_kernel"
         return module
 
-    def occupancyMaxActiveBlocksPerMultiprocessor(self, function: int, lanes: int, shared: int) -> int:  # noqa: N802
+    def occupancyMaxActiveBlocksPerMultiprocessor(  # noqa: N802
+        self, function: int, lanes: int, shared: int
+    ) -> int:
         return self.blocks_per_processor
 
     def launchKernel(self, function: int, *words: int) -> None:  # noqa: N802 - as CUDA spells it
@@ -419,7 +438,9 @@ class EmulatedRuntime:
         if len(item.details) == 3:
             return float(item.details[2])
         if not is_unblocked(arguments):
-            ctypes.c_uint64.from_address(int(arguments["timed_out"][0])).value = int(arguments["goal"][0])
+            ctypes.c_uint64.from_address(int(arguments["timed_out"][0])).value = int(
+                arguments["goal"][0]
+            )
             return item.asked + 1e-9 * int(arguments["limit_nanoseconds"][0])
         return self.now
 
@@ -451,7 +472,9 @@ class EmulatedRuntime:
 
         Whoever reads it computes something wrong, whoever writes it is found here: better than a crash.
         """
-        tables = {(int(a["views"][0]), int(a["ranks"][0])) for a in (item.details[1] for item in batch)}
+        tables = {
+            (int(a["views"][0]), int(a["ranks"][0])) for a in (item.details[1] for item in batch)
+        }
         words = [view_words(address, ranks) for address, ranks in tables]
         holes = [word == 0 for word in words]
         if not any(hole.any() for hole in holes):
@@ -495,7 +518,9 @@ def view_words(address: int, ranks: int) -> NDArray[np.uint64]:
 
 
 def is_unblocked(arguments: NDArray[Any]) -> bool:
-    return ctypes.c_uint64.from_address(int(arguments["released"][0])).value >= int(arguments["goal"][0])
+    return ctypes.c_uint64.from_address(int(arguments["released"][0])).value >= int(
+        arguments["goal"][0]
+    )
 
 
 def leading_kernels(items: Sequence[Item]) -> list[Item]:

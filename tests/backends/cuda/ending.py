@@ -90,7 +90,9 @@ def main(how: str) -> None:
     ours, theirs = socket.socketpair()
     runner = Connection(theirs.detach())
     leader.start(runner)
-    ours.shutdown(socket.SHUT_WR)  # the runner is done before it sends a case; ranks have this end too
+    ours.shutdown(
+        socket.SHUT_WR
+    )  # the runner is done before it sends a case; ranks have this end too
     leader.lead(runner)
     leader.end()
     for rank in range(RANKS):

@@ -73,7 +73,9 @@ def main() -> None:
     def cuda_of(process: int) -> Cuda:
         share = memory[process * SHARE_BYTES : (process + 1) * SHARE_BYTES]
         room = SHARE_BYTES // (4 if process == 1 else 1)  # too little on one rank alone
-        runtime = EmulatedRuntime(devices=2, processors=2, pool=share, threads=True, memory_bytes=room)
+        runtime = EmulatedRuntime(
+            devices=2, processors=2, pool=share, threads=True, memory_bytes=room
+        )
         return Cuda(runtime, runtime)
 
     with led(cuda_of) as (leader, runner):
@@ -85,9 +87,15 @@ def main() -> None:
             ("all_reduce", 40_000_000, False, "streaming"),
             ("all_reduce", 3, False, "graph"),
         ):
-            measurement, _ = leader.run(case_of(collective, count, in_place, mode), SAMPLING, runner)
+            measurement, _ = leader.run(
+                case_of(collective, count, in_place, mode), SAMPLING, runner
+            )
             flags = ",".join(measurement.conditions.flags)
-            counts = measurement.wrong_elements, measurement.blocked_launches, measurement.launches_per_sample
+            counts = (
+                measurement.wrong_elements,
+                measurement.blocked_launches,
+                measurement.launches_per_sample,
+            )
             print(measurement.status.value, *counts, flags, measurement.detail)
     one_rank_without_a_device()
 

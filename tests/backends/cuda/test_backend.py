@@ -51,7 +51,8 @@ def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("devices", "works"), [(["0x1db6"], False), (["0x1d01", "0x2684"], True), (["0x2684"], True), ([], True)]
+    ("devices", "works"),
+    [(["0x1db6"], False), (["0x1d01", "0x2684"], True), (["0x2684"], True), ([], True)],
 )
 def test_cupy_of_cuda_13_where_all_gpus_are_older_is_told_before_any_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], works: bool
@@ -87,12 +88,16 @@ def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
-    with pytest.raises(MissingDependency, match=r"CuPy cannot be imported .* pip install '\.\[cuda13\]'"):
+    with pytest.raises(
+        MissingDependency, match=r"CuPy cannot be imported .* pip install '\.\[cuda13\]'"
+    ):
         open_cuda(own_kernels=False)
     assert os.environ["CUDA_MODULE_LOADING"] == "LAZY"
     with pytest.raises(MissingDependency):
         open_cuda()
-    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"  # a launch that loads may wait for who waits for it
+    assert (
+        os.environ["CUDA_MODULE_LOADING"] == "EAGER"
+    )  # a launch that loads may wait for who waits for it
 
 
 def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
@@ -120,7 +125,10 @@ UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
     ("case", "words"),
     [
         *((RING(mode=mode, processes=one), "") for mode in CUDA_MODES for one in PROCESSES),
-        *((RING(mode="persistent", processes=one), f"it has {', '.join(CUDA_MODES)};") for one in PROCESSES),
+        *(
+            (RING(mode="persistent", processes=one), f"it has {', '.join(CUDA_MODES)};")
+            for one in PROCESSES
+        ),
         (RING(groups="rank // 2", active_group=1), ""),
         (
             RING(groups="rank // 2", active_group=1, processes=PER_GPU),
@@ -129,7 +137,10 @@ UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
         (UNEVEN(traffic=""), ""),
         (UNEVEN(traffic="zipf:1.2"), "cuda has no traffic zipf:1.2"),
         (RING(transport="host"), ""),
-        (RING(transport="host", processes=PER_GPU), "cuda has no transport with processes: per_gpu"),
+        (
+            RING(transport="host", processes=PER_GPU),
+            "cuda has no transport with processes: per_gpu",
+        ),
         (RING(transport="network"), "network"),
     ],
     ids=lambda one: one.label if isinstance(one, Case) else "",
@@ -147,7 +158,9 @@ def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
     assert f"kernels {sources_digest()}, CuPy " in BACKEND.version()
 
 
-def test_the_version_tells_what_the_environment_sets_about_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_tells_what_the_environment_sets_about_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "3")
     assert BACKEND.version().endswith(", channels=3")
 
@@ -231,9 +244,7 @@ def test_a_fabric_that_is_not_ready_is_told_with_its_cure(monkeypatch: pytest.Mo
     def not_ready() -> Cuda:
         raise CudaError(802)
 
-    cured = (
-        r"CUDA does not start: .*cudaError 802; the NVLink fabric is not ready: restart the fabric manager"
-    )
+    cured = r"CUDA does not start: .*cudaError 802; the NVLink fabric is not ready: restart the fabric manager"
     monkeypatch.setattr(single_process, "open_cuda", not_ready)
     with pytest.raises(BackendUnavailable, match=cured):
         single_process.CudaWorkerGroup(2, 16).endpoint(0)

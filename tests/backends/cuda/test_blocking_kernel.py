@@ -59,7 +59,9 @@ def test_one_process_does_not_launch_on_several_devices_where_launches_wait_for_
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    with pytest.raises(BackendUnavailable, match=r"of 2 GPUs .* unset it, or take `processes: per_gpu`"):
+    with pytest.raises(
+        BackendUnavailable, match=r"of 2 GPUs .* unset it, or take `processes: per_gpu`"
+    ):
         opened(4, devices=2)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
     opened(4, devices=2)
@@ -112,7 +114,9 @@ def test_launches_with_copies_take_more_places_of_the_queue(items: int, launches
 @pytest.mark.parametrize(
     ("launches", "sample"), [(1, 1), (2, 2), (3, 4), (17, 32), (32, 32), (33, 64), (10_000, 512)]
 )
-def test_a_sample_of_graphs_needs_none_that_the_warm_up_has_not_made(launches: int, sample: int) -> None:
+def test_a_sample_of_graphs_needs_none_that_the_warm_up_has_not_made(
+    launches: int, sample: int
+) -> None:
     assert sample_launches("graph", launches, 1e-6, 1) == sample
     assert set(graph_sizes(sample)) <= {1, 2, 4, 8, 16, GRAPH_LAUNCHES}
 
@@ -125,7 +129,9 @@ def test_a_kernel_that_is_not_released_in_time_ends_in_an_error_and_the_next_one
     endpoint.refill(1)
     with monkeypatch.context() as held_up:
         held_up.setattr(BlockingKernel, "release", lambda kernel: None)
-        with pytest.raises(BlockingKernelTimedOut, match="a GPU waited longer than 2 s for this process"):
+        with pytest.raises(
+            BlockingKernelTimedOut, match="a GPU waited longer than 2 s for this process"
+        ):
             endpoint.launch(1)
     endpoint.launch(1)
     assert endpoint.device_seconds() == pytest.approx(LAUNCH_SECONDS)
@@ -144,7 +150,9 @@ def test_a_launch_that_fails_releases_the_devices(opened: Opened) -> None:
     endpoint._blocking.raise_if_timed_out()
 
 
-def test_every_device_loads_the_blocking_kernel_once_and_none_keeps_its_word(opened: Opened) -> None:
+def test_every_device_loads_the_blocking_kernel_once_and_none_keeps_its_word(
+    opened: Opened,
+) -> None:
     endpoint, runtime = opened(4, devices=2)
     for count in (1, 3000):
         launched(endpoint, case_of("all_reduce", "ring", 4, count), 2)
@@ -156,7 +164,9 @@ def test_every_device_loads_the_blocking_kernel_once_and_none_keeps_its_word(ope
 
 
 @pytest.mark.parametrize("call", ["moduleLoadData", "hostAlloc"])
-@pytest.mark.parametrize(("error", "words"), [(RuntimeError("unknown"), "unknown"), (CudaError(2), "left")])
+@pytest.mark.parametrize(
+    ("error", "words"), [(RuntimeError("unknown"), "unknown"), (CudaError(2), "left")]
+)
 def test_what_the_driver_refuses_leaves_times_without_a_blocking_kernel(
     opened: Opened, call: str, error: RuntimeError, words: str
 ) -> None:
@@ -168,7 +178,9 @@ def test_what_the_driver_refuses_leaves_times_without_a_blocking_kernel(
         asked.append(one)
         return one
 
-    blocking, reason = open_blocking_kernel(endpoint.contexts[0].cuda, endpoint.contexts, least=least)
+    blocking, reason = open_blocking_kernel(
+        endpoint.contexts[0].cuda, endpoint.contexts, least=least
+    )
     assert (blocking, asked) == (None, [0])
     assert words in reason
     assert not runtime.failing[call]

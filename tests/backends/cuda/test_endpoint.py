@@ -135,7 +135,9 @@ def test_cold_launches_find_other_memory_in_every_cache(
         assert kinds == 3 * ["set", "kernel", "blocking", "event", "kernel", "event"]
         written = [details for kind, device, details in seen if kind == "set" and device == number]
         assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
-        assert not {address for address, _, _ in written} & {held.address for held in group.buffers.values()}
+        assert not {address for address, _, _ in written} & {
+            held.address for held in group.buffers.values()
+        }
 
 
 @pytest.mark.parametrize("look", [lambda one: one.begin_sample(0), lambda one: one.check(1, 1)])
@@ -147,7 +149,9 @@ def test_a_wait_that_was_given_up_is_told_before_any_result(
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
     endpoint.contexts[1].launch()  # rank 0 never comes
-    with pytest.raises(CollectiveFailed, match=r"rank 1, channel 0: waited too long for rank 0 to send"):
+    with pytest.raises(
+        CollectiveFailed, match=r"rank 1, channel 0: waited too long for rank 0 to send"
+    ):
         look(endpoint)
 
 
@@ -159,7 +163,9 @@ def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(
     case = case_of("all_reduce", "ring", 2, transport=transport)
     endpoint.prepare(case)
     endpoint.contexts[0].launch()  # rank 1 never comes
-    with pytest.raises(CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"):
+    with pytest.raises(
+        CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"
+    ):
         endpoint.begin_sample(0)
     assert endpoint.communicator.errors() == []
     assert wrong_elements(endpoint, case) == 0
@@ -170,14 +176,18 @@ def test_a_rank_that_never_comes_ends_the_others_by_their_limit(opened: Opened) 
     case = case_of("all_reduce", "ring", 3)
     endpoint.prepare(case)
     launch_without_last_rank(endpoint.contexts[0])
-    with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
+    with pytest.raises(
+        CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"
+    ):
         endpoint.begin_sample(0)
     assert wrong_elements(endpoint, case) == 0
 
 
 def test_blocks_that_cannot_all_run_are_refused_before_the_launch(opened: Opened) -> None:
     endpoint, runtime = opened(4, processors=3)
-    with pytest.raises(NotCoResident, match=r"4 ranks on GPU 0 .* multiprocessors run 3 of them at once"):
+    with pytest.raises(
+        NotCoResident, match=r"4 ranks on GPU 0 .* multiprocessors run 3 of them at once"
+    ):
         endpoint.prepare(case_of("all_reduce", "ring", 4))
     assert not runtime.runs
 
@@ -200,7 +210,9 @@ def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> No
 
 @pytest.mark.parametrize("mode", ["streaming", "graph"])
 @pytest.mark.parametrize("launches", [1, 32, 70])
-def test_as_many_launches_run_as_a_sample_is_divided_by(opened: Opened, mode: str, launches: int) -> None:
+def test_as_many_launches_run_as_a_sample_is_divided_by(
+    opened: Opened, mode: str, launches: int
+) -> None:
     endpoint, runtime = opened(2, devices=2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
     endpoint.refill(1)
@@ -256,7 +268,9 @@ def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) 
 def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2)
     gpus = [Gpu(bus_id=f"00000000:0{number}:00.0") for number in range(2)]
-    endpoint.devices = DeviceWatch(endpoint.devices.bus_ids, driver=lambda: nvidia_driver(Nvml(gpus)))
+    endpoint.devices = DeviceWatch(
+        endpoint.devices.bus_ids, driver=lambda: nvidia_driver(Nvml(gpus))
+    )
     case = case_of("all_reduce", "ring", 2, 5003)
     endpoint.prepare(case)
     poison = endpoint.poison
@@ -270,7 +284,10 @@ def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     facts = endpoint.facts()
     before, after = readings_from_json(facts.devices)
     assert (len(before), len(after)) == (2, 2)
-    assert [one.sm_clock_highest_mhz for one in before] == [345, 345]  # they were made to work before
+    assert [one.sm_clock_highest_mhz for one in before] == [
+        345,
+        345,
+    ]  # they were made to work before
     assert facts.flags == ("ecc_errors",)
 
 

@@ -16,7 +16,13 @@ from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import Case, CaseFacts
-from tests.backends.measuring import launch_without_last_rank, launched, measured, spoilt, wrong_elements
+from tests.backends.measuring import (
+    launch_without_last_rank,
+    launched,
+    measured,
+    spoilt,
+    wrong_elements,
+)
 
 from .cases import POINTS, Opened, case_of, close_clean
 
@@ -57,7 +63,9 @@ def test_groups_are_right_in_every_mode_and_over_every_transport(
     close_clean(endpoint, runtime)
 
 
-@pytest.mark.parametrize("groups", ["[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1"])
+@pytest.mark.parametrize(
+    "groups", ["[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1"]
+)
 def test_any_groups_and_then_all_ranks_again(opened: Opened, groups: str) -> None:
     endpoint, runtime = opened(4, devices=2)
     case = grouped("all_reduce", "tree", groups)
@@ -67,7 +75,9 @@ def test_any_groups_and_then_all_ranks_again(opened: Opened, groups: str) -> Non
     close_clean(endpoint, runtime)
 
 
-def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty(opened: Opened) -> None:
+def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty(
+    opened: Opened,
+) -> None:
     endpoint, runtime = opened(4, devices=2)
     case = grouped("all_reduce", "ring", "rank % 2")
     for alone, streams in ((-1, 4), (1, 2)):
@@ -75,7 +85,9 @@ def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty
         endpoint.refill(1)
         before = len(runtime.at_once)
         endpoint.launch(2)
-        assert set(runtime.at_once[before:]) == {streams}  # a kernel of each, in one launch of the engine
+        assert set(runtime.at_once[before:]) == {
+            streams
+        }  # a kernel of each, in one launch of the engine
         endpoint.finish()
 
 
@@ -157,7 +169,9 @@ def test_groups_share_a_devices_multiprocessors_or_are_refused(opened: Opened) -
 
 
 @given(st.permutations(range(8)), st.integers(1, 8), st.sampled_from([1, 2, 4, 8]))
-def test_runs_hold_every_member_once_on_its_device(order: list[int], devices: int, size: int) -> None:
+def test_runs_hold_every_member_once_on_its_device(
+    order: list[int], devices: int, size: int
+) -> None:
     shares = ranks_of_devices(8, devices)
     for first in range(0, 8, size):
         members = order[first : first + size]

@@ -63,7 +63,9 @@ class World:
     runtimes: list[SharedRuntime]
     board: Board
 
-    def all(self, step: Callable[[IpcEndpoint], object], ranks: range = range(RANKS)) -> list[object]:
+    def all(
+        self, step: Callable[[IpcEndpoint], object], ranks: range = range(RANKS)
+    ) -> list[object]:
         """What every rank got from ``step``, all at once; errors are results too."""
 
         def outcome(rank: int) -> object:
@@ -82,7 +84,9 @@ def world() -> World:
     opened: dict[int, int] = {}
     runtimes = [SharedRuntime(devices=RANKS, open_everywhere=opened) for _ in range(RANKS)]
     calls = [Cuda(one, one) for one in runtimes]
-    return World([IpcEndpoint(rank, control, board, calls[rank]) for rank in range(RANKS)], runtimes, board)
+    return World(
+        [IpcEndpoint(rank, control, board, calls[rank]) for rank in range(RANKS)], runtimes, board
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,9 @@ def test_closing_does_not_wait_for_the_dead_and_keeps_what_they_may_have_open(
 ) -> None:
     monkeypatch.setattr(ipc, "CLOSE_LIMIT_SECONDS", 0.05)
     assert world.all(reserve) == [None] * RANKS
-    assert world.all(IpcEndpoint.close, range(RANKS - 1)) == [None] * (RANKS - 1)  # the last one died
+    assert world.all(IpcEndpoint.close, range(RANKS - 1)) == [None] * (
+        RANKS - 1
+    )  # the last one died
     for runtime in world.runtimes[: RANKS - 1]:
         assert runtime.opened == 0
         assert len(runtime.allocated) == 2  # its work and its buffers, which the dead rank had open
@@ -185,7 +191,9 @@ def test_a_rank_without_a_device_is_waited_for_by_nobody(
     assert world.all(IpcEndpoint.close, range(2)) == [None, None]
 
 
-def test_a_worker_group_leaves_word_of_a_rank_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_group_leaves_word_of_a_rank_that_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def exclusive() -> Cuda:
         raise CudaError(46)
 
@@ -250,8 +258,13 @@ def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:
     ok = [line.split() for line in lines if line.startswith("ok")]
     assert [wrong for _, wrong, *_ in ok] == ["0"] * 5
     # Of streaming the first launch is enqueued before the devices start, of the others all.
-    assert [behind for _, _, behind, *_ in ok] == ["1", *(launches for _, _, _, launches, *_ in ok[1:])]
-    assert all("loopback" in line for line in lines if line.startswith("ok"))  # three ranks on two devices
+    assert [behind for _, _, behind, *_ in ok] == [
+        "1",
+        *(launches for _, _, _, launches, *_ in ok[1:]),
+    ]
+    assert all(
+        "loopback" in line for line in lines if line.startswith("ok")
+    )  # three ranks on two devices
 
 
 @pytest.mark.parametrize(
@@ -264,7 +277,12 @@ def test_ranks_that_must_close_do_before_they_are_ended_and_nothing_is_left(
 
 
 def test_only_ranks_that_opened_each_others_memory_take_time_to_close() -> None:
-    asked = [("cpu", ONE_PROCESS), ("cuda", ONE_PROCESS), ("cuda", PER_GPU), ("cuda-host", ONE_PROCESS)]
+    asked = [
+        ("cpu", ONE_PROCESS),
+        ("cuda", ONE_PROCESS),
+        ("cuda", PER_GPU),
+        ("cuda-host", ONE_PROCESS),
+    ]
     closing = [one for one in asked if open_worker_group(one[0], 2, 4, one[1]).closing_seconds]
     assert closing == [("cuda", PER_GPU)]
 
@@ -290,7 +308,9 @@ def test_closing_ranks_have_not_come_to_the_barrier_that_another_still_waits_in(
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert world.all(lambda one: None if one.rank == 0 else IpcEndpoint.close(one)) == [None] * RANKS
+    assert (
+        world.all(lambda one: None if one.rank == 0 else IpcEndpoint.close(one)) == [None] * RANKS
+    )
     waiting.join(0.2)  # time for what must not happen
     world.board.leave(1, "gone")
     waiting.join(20)

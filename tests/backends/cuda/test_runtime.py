@@ -111,7 +111,9 @@ def test_every_device_may_address_every_other_one_and_enabling_it_twice_is_fine(
     runtime = EmulatedRuntime(devices=3)
     for _ in range(2):
         Cuda(runtime, runtime).enable_peers(range(3))
-    assert runtime.enabled == {(one, other) for one in range(3) for other in range(3) if one != other}
+    assert runtime.enabled == {
+        (one, other) for one in range(3) for other in range(3) if one != other
+    }
 
 
 def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:

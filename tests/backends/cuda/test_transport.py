@@ -65,8 +65,12 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
             assert kinds(runtime, device, view, WRITTEN_BY_PEERS) == {"pinned"}
             assert kinds(runtime, device, view, OWN) == {"own" if rank == device else "none"}
             hidden = "own" if rank == device else "none"
-            assert kinds(runtime, device, view, ("input",)) == {"pinned" if access.inputs else hidden}
-            assert kinds(runtime, device, view, ("output",)) == {"pinned" if access.outputs else hidden}
+            assert kinds(runtime, device, view, ("input",)) == {
+                "pinned" if access.inputs else hidden
+            }
+            assert kinds(runtime, device, view, ("output",)) == {
+                "pinned" if access.outputs else hidden
+            }
     close_clean(endpoint, runtime)
 
 
@@ -106,7 +110,12 @@ def test_transports_take_turns_on_one_team(opened: Opened) -> None:
     endpoint, runtime = opened(2, devices=2)
     for count in (100, 40_000, 3):
         for transport in ("default", "host"):
-            assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, count, transport=transport)) == 0
+            assert (
+                wrong_elements(
+                    endpoint, case_of("all_reduce", "ring", 2, count, transport=transport)
+                )
+                == 0
+            )
     close_clean(endpoint, runtime)
 
 
@@ -123,7 +132,9 @@ def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
     runtime.queue.clear()
 
 
-def test_what_a_launch_does_not_write_is_wrong_even_where_the_image_was_right(opened: Opened) -> None:
+def test_what_a_launch_does_not_write_is_wrong_even_where_the_image_was_right(
+    opened: Opened,
+) -> None:
     endpoint, _ = opened(2, devices=2, peers=False)
     case = case_of("all_reduce", "ring", 2, transport="host")
     launched(endpoint, case)
@@ -153,7 +164,8 @@ def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Op
 
 
 @pytest.mark.parametrize(
-    ("collective", "algorithm"), [("all_reduce", "ring"), ("reduce_scatter", "mesh"), ("broadcast", "tree")]
+    ("collective", "algorithm"),
+    [("all_reduce", "ring"), ("reduce_scatter", "mesh"), ("broadcast", "tree")],
 )
 def test_a_kernel_that_reaches_further_than_the_table_says_is_found(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, collective: str, algorithm: str

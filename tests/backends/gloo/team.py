@@ -21,7 +21,9 @@ from ccbench.runner.measure import RankResult, measure
 
 PATIENCE_SECONDS = 120.0
 
-QUICK = Sampling(rounds=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=1.0)
+QUICK = Sampling(
+    rounds=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=1.0
+)
 
 
 @dataclass
@@ -53,7 +55,9 @@ class PipedExchange:
 Work = Callable[[PipedExchange], Any]
 
 
-def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = (), one_clock: bool = True) -> list[Any]:
+def on_ranks(
+    ranks: int, work: Work, hosts: Sequence[str] = (), one_clock: bool = True
+) -> list[Any]:
     """What ``work`` returns on each rank, or the text of what it raised, all ranks at once."""
     pipes, pids = [], []
     if find_spec("torch"):
@@ -68,7 +72,9 @@ def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = (), one_clock: bool 
         if pid == 0:
             with suppress(BaseException):
                 die_with_parent(parent)
-                theirs.send(("end", _answer(work, PipedExchange(rank, ranks, names, theirs, one_clock))))
+                theirs.send(
+                    ("end", _answer(work, PipedExchange(rank, ranks, names, theirs, one_clock)))
+                )
             os._exit(0)
         theirs.close()
         pipes.append(ours)
@@ -112,7 +118,10 @@ def _hub(pipes: list[Connection]) -> list[Any]:
 
 def measured(ranks: int, cases: Sequence[Case], one_clock: bool = True) -> list[list[RankResult]]:
     """Results of each case on each rank; a rank that failed fails the test with its own words."""
-    return [[result for result, _ in by_rank] for by_rank in measured_with_facts(ranks, cases, one_clock)]
+    return [
+        [result for result, _ in by_rank]
+        for by_rank in measured_with_facts(ranks, cases, one_clock)
+    ]
 
 
 def measured_with_facts(

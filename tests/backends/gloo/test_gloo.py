@@ -92,7 +92,9 @@ def test_groups_and_pairs_communicate_among_themselves() -> None:
 @needs_torch
 def test_uneven_blocks_arrive() -> None:
     draw = random.Random(9)
-    matrices = [[[draw.choice((0, 0, 1, 2, 7)) for _ in range(3)] for _ in range(3)] for _ in range(6)]
+    matrices = [
+        [[draw.choice((0, 0, 1, 2, 7)) for _ in range(3)] for _ in range(3)] for _ in range(6)
+    ]
     traffics = ["", "zipf:1.2", "hot:1", *(str(one) for one in matrices if any(map(any, one)))]
     cases = [case_of(UNEVEN, 3, traffic=one, count=count) for one in traffics for count in (1, 37)]
     all_right(3, [*cases, case_of(UNEVEN, 3, traffic="hot:0.5", dtype="bfloat16")])
@@ -101,7 +103,9 @@ def test_uneven_blocks_arrive() -> None:
 @needs_torch
 def test_one_group_runs_while_the_others_stand_by() -> None:
     cases = [
-        case_of(name, 4, groups=COLUMNS, active_group=alone, root=1 if COLLECTIVES[name].rooted else -1)
+        case_of(
+            name, 4, groups=COLUMNS, active_group=alone, root=1 if COLLECTIVES[name].rooted else -1
+        )
         for name, alone in (
             ("all_reduce", 0),
             ("all_to_all_v", 1),
@@ -147,7 +151,8 @@ def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> No
 def test_every_collective_goes_on_behind_a_computation() -> None:
     cases = [case_of(name, 3, mode=OVERLAP, overlap_with="matmul") for name in COLLECTIVES]
     cases += [
-        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=one) for one in ("2>0", "0<>1")
+        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=one)
+        for one in ("2>0", "0<>1")
     ]
     cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="memory", in_place=True))
     cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]"))
@@ -180,7 +185,11 @@ def test_ranks_of_one_host_listen_on_loopback_alone() -> None:
         with open("/proc/net/tcp") as table, open("/proc/net/tcp6") as table6:
             rows = [line.split()[1:4] for line in (*table, *table6)]
         # 0A is TCP_LISTEN; addresses are hexadecimal words in the byte order of the host.
-        found = [address for address, _, state in rows if state == "0A" and address.endswith(f":{port:04X}")]
+        found = [
+            address
+            for address, _, state in rows
+            if state == "0A" and address.endswith(f":{port:04X}")
+        ]
         exchange.barrier()
         return str(route), found
 
@@ -212,11 +221,17 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
         ("all_reduce", {"misalignment_bytes": 4}, "no misalignment 4"),
         ("all_reduce", {"protocol": "ll"}, "no protocol ll"),
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        ("all_reduce", {"mode": OVERLAP, "concurrent": "all_gather"}, "with another in mode overlap"),
+        (
+            "all_reduce",
+            {"mode": OVERLAP, "concurrent": "all_gather"},
+            "with another in mode overlap",
+        ),
         ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
     ],
 )
-def test_what_gloo_lacks_is_refused_with_a_reason(name: str, changes: dict[str, object], reason: str) -> None:
+def test_what_gloo_lacks_is_refused_with_a_reason(
+    name: str, changes: dict[str, object], reason: str
+) -> None:
     assert reason in (BACKEND.unsupported(case_of(name, 2, **changes)) or "")
 
 
@@ -236,4 +251,7 @@ def test_looking_at_the_backend_loads_no_torch() -> None:
 @needs_torch
 @pytest.mark.parametrize("groups", ["", COLUMNS])
 def test_new_process_groups_join_the_ranks_that_asked_for_them(groups: str) -> None:
-    all_right(4, [case_of(name, 4, groups=groups, mode="isolated") for name in ("comm_init", "comm_split")])
+    all_right(
+        4,
+        [case_of(name, 4, groups=groups, mode="isolated") for name in ("comm_init", "comm_split")],
+    )

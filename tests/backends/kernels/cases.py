@@ -14,7 +14,13 @@ from ccbench.backends.kernels.abi import NONE_DIFFERS, OPS, TYPES
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelFailed
 from ccbench.backends.kernels.programs import compiled_program
-from ccbench.backends.kernels.sources import channel_orders, channel_trees, entries, ring_plan, tree_plan
+from ccbench.backends.kernels.sources import (
+    channel_orders,
+    channel_trees,
+    entries,
+    ring_plan,
+    tree_plan,
+)
 from ccbench.collectives import collective
 from ccbench.schedules import ALGORITHMS
 from ccbench.verification import Piece
@@ -121,7 +127,9 @@ def _run_compare(case: KernelCase, world: CheckedWorld, build: Build, seed: int)
     """Two pieces, as they should be and with some elements changed."""
     pieces = [Piece(0, 50, np.arange(7)), Piece(50, case.count - 50, np.arange(11))]
     size = pieces[0].period.itemsize * case.count
-    output = HostOutput(world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build)
+    output = HostOutput(
+        world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build
+    )
     output.output[:] = np.concatenate([values for piece in pieces for _, values in piece.parts()])
     assert output.differing(pieces) == NONE_DIFFERS
     changed = random.Random(seed).sample(range(case.count), 40)
@@ -203,12 +211,16 @@ def _orders(case: KernelCase, trial: Trial) -> list[list[int]]:
 
 def _ring(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     orders = _orders(case, trial)
-    return prepare(world, trial, ring_plan(orders), case.channels), ring_reference(orders, case.slot_bytes)
+    return prepare(world, trial, ring_plan(orders), case.channels), ring_reference(
+        orders, case.slot_bytes
+    )
 
 
 def _tree(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     root = None if trial.collective == "all_reduce" else trial.root
-    trees = channel_trees(case.ranks, case.channels, root, _orders(case, trial) if case.shuffled else ())
+    trees = channel_trees(
+        case.ranks, case.channels, root, _orders(case, trial) if case.shuffled else ()
+    )
     return prepare(world, trial, tree_plan(trees), case.channels), tree_reference(trees)
 
 
@@ -264,7 +276,10 @@ _CONNECTIONS: dict[str, list[Any]] = {"slots": [2, 4], "slot_bytes": [64, 256, 1
 _MORE: dict[str, dict[str, list[Any]]] = {
     "ring.cu": {**_CONNECTIONS, "shuffled": [False, True]},
     "tree.cu": {**_CONNECTIONS, "shuffled": [False, True]},
-    "ll.cu": {"packets": [16, 256, 4096], "channels": [1, 2, 3, 17]},  # one more than there are boxes for
+    "ll.cu": {
+        "packets": [16, 256, 4096],
+        "channels": [1, 2, 3, 17],
+    },  # one more than there are boxes for
     "schedule.cu": {"slots": [2, 4], "slot_bytes": [64, 256, 4096], "pieces": [1, 3]},
 }
 

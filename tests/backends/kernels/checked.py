@@ -66,7 +66,9 @@ class CheckedWorld(HostWorld):
         self._sanitize, self._instead = build.sanitize, instead or {}
         super().run(build, calls, options)
 
-    def records(self, calls: Sequence[HostCall], options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+    def records(
+        self, calls: Sequence[HostCall], options: HostOptions, fixups: list[int]
+    ) -> NDArray[Any]:
         """Those of all launches, with what single devices launch instead."""
         records = super().records(calls, options, fixups)
         for device, call in self._instead.items():
@@ -85,7 +87,13 @@ class CheckedWorld(HostWorld):
         used = self.arena[: self.used]
         header = np.array([len(used), len(records), len(fixups)], np.uint64)
         with tempfile.NamedTemporaryFile(prefix="ccbench-launches-") as file:
-            for part in (header, option_words(options), records, np.asarray(fixups, np.uint64), used):
+            for part in (
+                header,
+                option_words(options),
+                records,
+                np.asarray(fixups, np.uint64),
+                used,
+            ):
                 file.write(part.tobytes())
             file.flush()
             done = sanitized([str(library), file.name])
@@ -98,7 +106,9 @@ class CheckedWorld(HostWorld):
                 name = signal.Signals(-done.returncode).name
                 raise KernelCrashed(f"ended by {name}: {report or 'it said nothing'}")
             if done.returncode == SANITIZER_EXIT_CODE:
-                raise KernelCrashed(f"the thread sanitizer reports no race, but: {report or 'nothing'}")
+                raise KernelCrashed(
+                    f"the thread sanitizer reports no race, but: {report or 'nothing'}"
+                )
             raise_for(done.returncode, report)
             file.seek(-len(used), 2)
             after = np.frombuffer(file.read(), np.uint8).copy()
@@ -164,8 +174,14 @@ class HostOutput:
         world.view(at, periods.nbytes)[:] = periods.view(np.uint8)
         place = self.output.ctypes.data - world.arena.ctypes.data
         dtype = abi.COPY_TYPES[self.output.itemsize]
-        call = HostCall("compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone)
+        call = HostCall(
+            "compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone
+        )
         world.run(self.build, [call], HostOptions(lanes=COMPARING_LANES))
-        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: world.channels * COMPARING_LANES].copy()
+        lanes = (
+            world.area(0, "staging", alone)
+            .view(abi.COMPARED)[: world.channels * COMPARING_LANES]
+            .copy()
+        )
         world.free_after(mark)
         return abi.compared(lanes)

@@ -95,7 +95,8 @@ def shipped_sources() -> dict[str, str]:
     """Every kernel file and header by name."""
     folder = kernel_folder()
     return {
-        file.name: file.read_text(encoding="utf-8") for file in (*folder.glob("*.cu"), *folder.glob("*.cuh"))
+        file.name: file.read_text(encoding="utf-8")
+        for file in (*folder.glob("*.cu"), *folder.glob("*.cuh"))
     }
 
 
@@ -107,21 +108,31 @@ def in_one_text(sources: Mapping[str, str], kernel_file: str, wanted: Sequence[s
         if name in there:
             return ""
         there.add(name)
-        return _INCLUDE.sub(lambda found: copied(found.group(1)), sources[name].replace("#pragma once\n", ""))
+        return _INCLUDE.sub(
+            lambda found: copied(found.group(1)), sources[name].replace("#pragma once\n", "")
+        )
 
     text = copied(kernel_file)
     return _ENTRY.sub(lambda found: found.group(0) if found.group(1) in wanted else "", text)
 
 
-def outcome(sources: Mapping[str, str], cases: Sequence[KernelCase], engine: Engine, cache: Path) -> Outcome:
+def outcome(
+    sources: Mapping[str, str], cases: Sequence[KernelCase], engine: Engine, cache: Path
+) -> Outcome:
     """What becomes of ``cases``, all of one kernel file, in a process of its own. cache: where builds go."""
     kernel_file = cases[0].kernel_file
     wanted = {name for case in cases for name in (case.entry, case.then)}
     with tempfile.TemporaryDirectory(prefix="ccbench-mutant-") as temporary:
         folder = Path(temporary) / "kernels"
         shutil.copytree(kernel_folder(), folder)
-        (folder / kernel_file).write_text(in_one_text(sources, kernel_file, sorted(wanted)), encoding="utf-8")
-        request = {"folder": str(folder), "engine": engine, "cases": [asdict(case) for case in cases]}
+        (folder / kernel_file).write_text(
+            in_one_text(sources, kernel_file, sorted(wanted)), encoding="utf-8"
+        )
+        request = {
+            "folder": str(folder),
+            "engine": engine,
+            "cases": [asdict(case) for case in cases],
+        }
         environment = {**os.environ, "CCBENCH_CACHE": str(cache)}
         try:
             done = subprocess.run(

@@ -28,7 +28,9 @@ class Telling(Nvrtc):
 
     def _text(self, handle: ctypes.c_void_p, what: str) -> bytes:
         if what == "CUBIN":
-            self.log, self.ptx = (super(Telling, self)._text(handle, one) for one in ("ProgramLog", "PTX"))
+            self.log, self.ptx = (
+                super(Telling, self)._text(handle, one) for one in ("ProgramLog", "PTX")
+            )
         return super()._text(handle, what)
 
 

@@ -89,7 +89,9 @@ def values(dtype: str, count: int, generator: np.random.Generator) -> Array:
         return generator.integers(0, 256, count * kind.itemsize, np.uint8).view(kind)
     spread = 3.0 if kind.itemsize == 1 else 8.0
     with np.errstate(all="ignore"):
-        numbers = generator.standard_normal(count) * np.exp2(generator.uniform(-spread, spread, count))
+        numbers = generator.standard_normal(count) * np.exp2(
+            generator.uniform(-spread, spread, count)
+        )
         return numbers.astype(kind)
 
 
@@ -118,7 +120,9 @@ def ring_pieces(
     """(begin, end, ranks in the order in which their contributions are added) of ring_all_reduce."""
     found = []
     granule = 16 // item_bytes
-    for order, (begin, end) in zip(orders, channel_parts(count, len(orders), item_bytes), strict=True):
+    for order, (begin, end) in zip(
+        orders, channel_parts(count, len(orders), item_bytes), strict=True
+    ):
         ranks = len(order)
         while begin < end:
             share = -(-(end - begin) // ranks)

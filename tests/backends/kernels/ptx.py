@@ -72,7 +72,9 @@ class Translation:
         self._registers: set[str] = set()
         self._shared_bytes = 0
         body = ptx[ptx.index(".entry") :]
-        self.lines = [line.partition("//")[0].strip() for line in body[body.index("{") :].splitlines()]
+        self.lines = [
+            line.partition("//")[0].strip() for line in body[body.index("{") :].splitlines()
+        ]
 
     def cpp(self, name: str) -> str:
         """A function of C++ for the entry, registered with the engine under ``name``."""
@@ -95,7 +97,11 @@ class Translation:
             return [line]
         if scope := re.fullmatch(r"\{ (.*) \}", line):
             parts = [f"{part.strip()};" for part in scope[1].split(";") if part.strip()]
-            return ["{", *(statement for part in parts for statement in self._statements(part)), "}"]
+            return [
+                "{",
+                *(statement for part in parts for statement in self._statements(part)),
+                "}",
+            ]
         if label := re.fullmatch(r"([$\w]+):", line):
             return [f"{label_of(label[1])}:;"]
         if declared := re.fullmatch(r"\.reg \.(\w+)\s+(%?\w+)(?:<(\d+)>)?;", line):
@@ -246,7 +252,9 @@ def moved(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> 
         halves = zip(operands(target.strip("{}")), (0, bits), strict=True)
         value = code.value(source, f"u{kind[1:]}")
         parts_written = [
-            written(half, f"(uint{bits}_t)(whole >> {shift})") for half, shift in halves if half != "_"
+            written(half, f"(uint{bits}_t)(whole >> {shift})")
+            for half, shift in halves
+            if half != "_"
         ]
         return f"const auto whole = {value}; {' '.join(parts_written)}"
     value = code.value(source, kind)
@@ -336,9 +344,9 @@ TRANSLATIONS: Mapping[str, Instruction] = {
     "rem": of_two("rest<{type}>({0}, {1})"),
     "neg": of_two("({type})-{0}"),
     "fma": of_two("std::fma({0}, {1}, {2})"),
-    "not": lambda code, modifiers, parts: of_two("!{0}" if modifiers == ["pred"] else "({type})~{0}")(
-        code, modifiers, parts
-    ),
+    "not": lambda code, modifiers, parts: of_two(
+        "!{0}" if modifiers == ["pred"] else "({type})~{0}"
+    )(code, modifiers, parts),
     "mul": multiplied,
     "mad": multiplied,
     "cvt": converted,
@@ -363,7 +371,9 @@ TRANSLATIONS: Mapping[str, Instruction] = {
 # -- builds -----------------------------------------------------------------------------------------------
 
 
-def ptx_of(entry: KernelEntry, dtype: str, op: str, architecture: int, compiler: Nvrtc, folder: Path) -> str:
+def ptx_of(
+    entry: KernelEntry, dtype: str, op: str, architecture: int, compiler: Nvrtc, folder: Path
+) -> str:
     """What NVRTC makes of the kernels in ``folder``."""
     source = program(entry, dtype, op, folder)
     words = (*source.options, f"-arch=compute_{architecture}")
@@ -390,5 +400,7 @@ def translated(
         for entry in entries().values()
         if entry.file == file
     ]
-    (target / file).write_text(PRELUDE.read_text(encoding="utf-8") + "".join(texts), encoding="utf-8")
+    (target / file).write_text(
+        PRELUDE.read_text(encoding="utf-8") + "".join(texts), encoding="utf-8"
+    )
     return Build(file, target)

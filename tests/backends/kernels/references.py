@@ -36,10 +36,14 @@ def _ring_turned(order: Sequence[int], last: int) -> list[int]:
     return [*order[place + 1 :], *order[: place + 1]]
 
 
-def _ring_all_reduce(trial: Trial, inputs: Sequence[Array], orders: Orders, slot_bytes: int) -> list[Array]:
+def _ring_all_reduce(
+    trial: Trial, inputs: Sequence[Array], orders: Orders, slot_bytes: int
+) -> list[Array]:
     result = np.empty_like(inputs[0])
     for begin, end, adding in ring_pieces(trial.count, orders, slot_bytes, TYPE_BYTES[trial.dtype]):
-        result[begin:end] = folded([inputs[rank][begin:end] for rank in adding], trial.op, len(inputs))
+        result[begin:end] = folded(
+            [inputs[rank][begin:end] for rank in adding], trial.op, len(inputs)
+        )
     return [result] * len(inputs)
 
 
@@ -79,7 +83,9 @@ def ordered_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
         everybody = trial.collective == "all_reduce"
         return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
     if trial.collective == "reduce_scatter":
-        blocks = [[one[rank * count : (rank + 1) * count] for one in inputs] for rank in range(ranks)]
+        blocks = [
+            [one[rank * count : (rank + 1) * count] for one in inputs] for rank in range(ranks)
+        ]
         return [accumulated(block, trial.op, ranks) for block in blocks]
     return plain_reference(inputs, trial.op, trial.collective, trial.root)
 
@@ -94,9 +100,13 @@ def tree_reference(trees: Sequence[Tree]) -> Reference:
         parts = channel_parts(trial.count, len(trees), TYPE_BYTES[trial.dtype])
         for tree, (begin, end) in zip(trees, parts, strict=True):
             root = tree.parents.index(-1)
-            result[begin:end] = _tree_climbed(tree, root, [one[begin:end] for one in inputs], trial.op)
+            result[begin:end] = _tree_climbed(
+                tree, root, [one[begin:end] for one in inputs], trial.op
+            )
         everybody = trial.collective == "all_reduce"
-        return [result if everybody or rank == trial.root else result[:0] for rank in range(len(inputs))]
+        return [
+            result if everybody or rank == trial.root else result[:0] for rank in range(len(inputs))
+        ]
 
     return outputs
 

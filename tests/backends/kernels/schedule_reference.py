@@ -72,13 +72,17 @@ def schedule_reference(schedule: Schedule, channels: int, chunk: int) -> Referen
                 for index, slot in enumerate(row.outputs(rank, ranks, schedule.pieces, root)):
                     begin, end = spans[index]
                     total = slots[rank, slot]
-                    results[rank][begin:end] = finished(total, trial.op, ranks) if row.reduces else total
+                    results[rank][begin:end] = (
+                        finished(total, trial.op, ranks) if row.reduces else total
+                    )
         return results
 
     return outputs
 
 
-def _passes(schedule: Schedule, trial: Trial, channels: int, chunk_bytes: int) -> Iterator[list[Span]]:
+def _passes(
+    schedule: Schedule, trial: Trial, channels: int, chunk_bytes: int
+) -> Iterator[list[Span]]:
     """For every channel and pass the elements of each piece, counted from the start of a rank's buffer."""
     item = TYPE_BYTES[trial.dtype]
     chunk, granule, pieces = chunk_bytes // item, 16 // item, schedule.pieces
@@ -87,7 +91,9 @@ def _passes(schedule: Schedule, trial: Trial, channels: int, chunk_bytes: int) -
         while begin < end:
             if blocked:
                 size = min(chunk, end - begin)
-                yield [(p * trial.count + begin, p * trial.count + begin + size) for p in range(pieces)]
+                yield [
+                    (p * trial.count + begin, p * trial.count + begin + size) for p in range(pieces)
+                ]
                 begin += size
             else:
                 share = -(-(end - begin) // pieces)

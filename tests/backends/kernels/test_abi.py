@@ -37,7 +37,10 @@ def computed(
     path: Path, dtype: str, op: str, first: Array, second: Array | None = None, ranks: int = 1
 ) -> Array:
     """The kernels' arithmetic alone: elements combined, or without ``second`` an average's total divided."""
-    given = [None if one is None else np.ascontiguousarray(one).view(np.uint64) for one in (first, second)]
+    given = [
+        None if one is None else np.ascontiguousarray(one).view(np.uint64)
+        for one in (first, second)
+    ]
     assert given[0] is not None
     result = np.empty_like(given[0])
     loaded(path).ccb_host_words(
@@ -65,7 +68,9 @@ def layout(library: Path) -> dict[str, int]:
 def test_every_field_lies_where_the_kernels_have_it(name: str, layout: dict[str, int]) -> None:
     structure = STRUCTURES[name]
     assert structure.fields is not None
-    mine = {name: structure.itemsize} | {f"{name}.{f}": at for f, (_, at, *_) in structure.fields.items()}
+    mine = {name: structure.itemsize} | {
+        f"{name}.{f}": at for f, (_, at, *_) in structure.fields.items()
+    }
     assert mine == {key: value for key, value in layout.items() if key.split(".")[0] == name}
 
 
@@ -135,7 +140,9 @@ def test_narrow_floats_round_like_their_own_numpy_type(dtype: str, library: Path
     received, own = operands(dtype)
     with np.errstate(all="ignore"):
         for op, expected in (("sum", received + own), ("prod", received * own)):
-            assert same(computed(library, dtype, op, received, own), expected.astype(received.dtype))
+            assert same(
+                computed(library, dtype, op, received, own), expected.astype(received.dtype)
+            )
 
 
 def test_elements_of_a_word_do_not_touch_each_other(library: Path) -> None:

@@ -46,7 +46,9 @@ def in_a_namespace(file: Path) -> str:
     space = f"in_{file.stem}"
     names = [one.name for one in entries().values() if one.file == file.name]
     begin, end = "namespace ccb {\n", "}  // namespace ccb\n"
-    assert text.count(begin) == text.count(end) == 1, f"{file.name}: written in another way than expected"
+    assert text.count(begin) == text.count(end) == 1, (
+        f"{file.name}: written in another way than expected"
+    )
     using = "".join(f"using {space}::{name}; " for name in names)
     text = text.replace(begin, f"namespace ccb {{ namespace {space} {{\n")
     return includes + text.replace(end, f"}} }}\nnamespace ccb {{ {using}}}\n")
@@ -75,7 +77,9 @@ def random_world(seed: int, build: Build) -> int:
     launched: list[tuple[Prepared, Reference]] = []
     for _ in range(generator.randint(3, 8)):
         entry = pick(sorted(entries().keys() - {"compare"}))
-        case = replace(base, entry=entry, channels=generator.randint(1, channels), shuffled=pick([0, 1]) == 1)
+        case = replace(
+            base, entry=entry, channels=generator.randint(1, channels), shuffled=pick([0, 1]) == 1
+        )
         if entry == "barrier":
             nothing = [0] * ranks
             calls.append(HostCall("barrier", "uint8", 0, nothing, nothing, channels=case.channels))

@@ -31,19 +31,25 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setenv("CXX", "no-such-compiler")
     building.compiler.cache_clear()
     try:
-        with pytest.raises(MissingDependency, match=r"'no-such-compiler' was found; install .*g\+\+"):
+        with pytest.raises(
+            MissingDependency, match=r"'no-such-compiler' was found; install .*g\+\+"
+        ):
             built(Build("ring.cu", folder=kernel_folder()))
     finally:
         building.compiler.cache_clear()
 
 
-def test_a_changed_source_is_built_anew_and_a_wrong_one_tells_the_first_error(tmp_path: Path) -> None:
+def test_a_changed_source_is_built_anew_and_a_wrong_one_tells_the_first_error(
+    tmp_path: Path,
+) -> None:
     copy = tmp_path / "kernels"
     shutil.copytree(kernel_folder(), copy)
     same = built(Build("barrier.cu", folder=copy))
     assert same == built(Build("barrier.cu"))
     source = copy / "barrier.cu"
-    source.write_text(source.read_text().replace("return rank_barrier(block);", "return rank_barier(block);"))
+    source.write_text(
+        source.read_text().replace("return rank_barrier(block);", "return rank_barier(block);")
+    )
     with pytest.raises(UsageError, match=r"barrier\.cu: g\+\+ failed: .*rank_barier"):
         built(Build("barrier.cu", folder=copy))
 
@@ -106,9 +112,16 @@ def test_what_is_built_says_nothing_of_where_it_was_built(place: Path, tmp_path:
     for sanitize in (False, True):
         built(Build("barrier.cu", folder=copy, sanitize=sanitize))
     files = list((place / "host").iterdir())
-    assert len(files) == 13  # four objects of the engine, main, and the kernel, twice; and what they make
+    assert (
+        len(files) == 13
+    )  # four objects of the engine, main, and the kernel, twice; and what they make
     for one in files:
-        for there in (copy, tmp_path, Path.cwd(), Path.home() if Path.home() != Path("/") else copy):
+        for there in (
+            copy,
+            tmp_path,
+            Path.cwd(),
+            Path.home() if Path.home() != Path("/") else copy,
+        ):
             assert str(there).encode() not in one.read_bytes(), one
 
 
@@ -118,7 +131,9 @@ def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
         built(Build("barrier.cu"))
 
 
-def test_it_lies_where_the_user_says(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_lies_where_the_user_says(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert cache_folder() == place
     monkeypatch.delenv("CCBENCH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -180,7 +195,9 @@ def test_what_belongs_to_another_user_is_refused_or_made_anew(
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     assert content(file) is None
-    with pytest.raises(UsageError, match=rf"host: is no folder of user {owner + 1} .*CCBENCH_CACHE"):
+    with pytest.raises(
+        UsageError, match=rf"host: is no folder of user {owner + 1} .*CCBENCH_CACHE"
+    ):
         private_folder("host")
 
 
@@ -207,7 +224,9 @@ def test_a_folder_that_vanished_is_named_and_not_a_traceback(folder: Path) -> No
         kept(folder / "a", write)
 
 
-def test_many_may_fill_a_folder_at_once_and_readers_never_see_a_file_that_is_half_written(file: Path) -> None:
+def test_many_may_fill_a_folder_at_once_and_readers_never_see_a_file_that_is_half_written(
+    file: Path,
+) -> None:
     def fill() -> None:
         for _ in range(20):
             building.fill(file, write)

@@ -44,11 +44,15 @@ def joined(pieces: list[Piece]) -> Array:
 def made_of_pieces(draw: st.DrawFn) -> list[Piece]:
     """Pieces of any lengths, each with a period of its own."""
     dtype: Any = np.dtype(draw(st.sampled_from([*COPY_TYPES.values()])))
-    lengths = draw(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 90)), min_size=1, max_size=5))
+    lengths = draw(
+        st.lists(st.tuples(st.integers(1, 300), st.integers(1, 90)), min_size=1, max_size=5)
+    )
     generator = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     begin, pieces = 0, []
     for elements, period in lengths:
-        values = generator.integers(0, np.iinfo(dtype).max, min(period, elements), dtype, endpoint=True)
+        values = generator.integers(
+            0, np.iinfo(dtype).max, min(period, elements), dtype, endpoint=True
+        )
         pieces.append(Piece(begin, elements, values))
         begin += elements
     return pieces

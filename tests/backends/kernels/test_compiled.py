@@ -84,7 +84,13 @@ class Facts:
     other: tuple[str, ...]
 
 
-WIDEST = ("ring_all_reduce", "tree_all_reduce", "mesh_one_shot_all_reduce", "schedule", "ll_all_reduce")
+WIDEST = (
+    "ring_all_reduce",
+    "tree_all_reduce",
+    "mesh_one_shot_all_reduce",
+    "schedule",
+    "ll_all_reduce",
+)
 NEEDS_MOST = (
     ("float16", "avg"),
     ("float8_e4m3", "avg"),
@@ -109,7 +115,9 @@ def other_instances() -> list[Instance]:
         architecture = OTHER_ARCHITECTURES[(i + 2 * j) % len(OTHER_ARCHITECTURES)]
         entry = REDUCING[(i + j) % len(REDUCING)]
         found.append(Instance(entry, types[i % len(types)], ops[j], architecture))
-    for (i, entry), (j, architecture) in product(enumerate(COPYING), enumerate(OTHER_ARCHITECTURES)):
+    for (i, entry), (j, architecture) in product(
+        enumerate(COPYING), enumerate(OTHER_ARCHITECTURES)
+    ):
         found.append(Instance(entry, sizes[(i + j) % len(sizes)], "sum", architecture))
     return found
 
@@ -126,7 +134,9 @@ def more_instances() -> list[Instance]:
 
 
 def facts_of(instance: Instance) -> Facts:
-    return facts(program(entries()[instance.entry], instance.dtype, instance.op), instance.architecture)
+    return facts(
+        program(entries()[instance.entry], instance.dtype, instance.op), instance.architecture
+    )
 
 
 def facts(source: Program, architecture: int) -> Facts:
@@ -162,7 +172,8 @@ def test_every_instance_fits_without_spilling(name: str) -> None:
     too_large = {
         one: facts
         for one, facts in seen.items()
-        if facts.spill_bytes > SPILLS.get((name, one.architecture), 0) or facts.registers > REGISTERS
+        if facts.spill_bytes > SPILLS.get((name, one.architecture), 0)
+        or facts.registers > REGISTERS
     }
     assert seen
     assert not too_large
@@ -173,7 +184,9 @@ def test_every_instance_synchronises_as_often_as_it_should(name: str) -> None:
     """A fence more costs time at every step; one fewer loses data."""
     for one, facts in all_facts().items():
         if one.entry == name:
-            assert {"fences": facts.fences, "acquires": facts.acquires} == expected_counts()[name], one
+            assert {"fences": facts.fences, "acquires": facts.acquires} == expected_counts()[
+                name
+            ], one
             assert facts.other == (), one
 
 
@@ -186,8 +199,12 @@ def test_the_architectures_beside_the_main_one_meet_every_entry_type_and_op() ->
     reducing = [one for one in others if one.entry in REDUCING]
     assert {(one.entry, one.op) for one in reducing} == set(product(REDUCING, OPS))
     assert {(one.dtype, one.op) for one in reducing} == set(product(TYPES, OPS))
-    assert {(one.dtype, one.architecture) for one in reducing} == set(product(TYPES, OTHER_ARCHITECTURES))
-    assert {(one.entry, one.architecture) for one in others} == set(product(entries(), OTHER_ARCHITECTURES))
+    assert {(one.dtype, one.architecture) for one in reducing} == set(
+        product(TYPES, OTHER_ARCHITECTURES)
+    )
+    assert {(one.entry, one.architecture) for one in others} == set(
+        product(entries(), OTHER_ARCHITECTURES)
+    )
     copying = {(one.dtype, one.architecture) for one in others if one.entry in COPYING}
     assert copying == set(product(COPY_TYPES.values(), OTHER_ARCHITECTURES))
 
@@ -202,7 +219,9 @@ def exposed(source: Program) -> set[str]:
     source: for NARROW elements.
     """
     ptx = re.sub(r"//[^\n]*", "", nvrtc.compiled(source, MAIN_ARCHITECTURE).ptx)
-    found = set(re.findall(r"\b(?:ld\.global\.nc|ldu|atom|(?<!bar\.)red|cp\.async|prefetch)\b", ptx))
+    found = set(
+        re.findall(r"\b(?:ld\.global\.nc|ldu|atom|(?<!bar\.)red|cp\.async|prefetch)\b", ptx)
+    )
     weak = r"\b{}(?:\.global)?(?:\.v\d)?\.[a-z]+\d+\b"
     for kind, own in (("ld", OWN_LOADS), ("st", OWN_STORES)):
         found |= {one.replace(".global", "") for one in re.findall(weak.format(kind), ptx)} - own
@@ -236,7 +255,9 @@ def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(n
     assert exposed(program(entries()[name], NARROW, "sum")) == set()
 
 
-@pytest.mark.parametrize("entry", ["ring_all_reduce", "mesh_all_gather", "ll_all_gather", "schedule"])
+@pytest.mark.parametrize(
+    "entry", ["ring_all_reduce", "mesh_all_gather", "ll_all_gather", "schedule"]
+)
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
@@ -278,7 +299,9 @@ def test_a_mistake_in_what_only_gpus_run_is_seen(right: str, wrong: str) -> None
     barrier = program(entries()["barrier"], "uint8", "sum")
     system = barrier.headers["system.cuh"]
     assert system.count(right) == 1
-    changed = replace(barrier, headers={**barrier.headers, "system.cuh": system.replace(right, wrong)})
+    changed = replace(
+        barrier, headers={**barrier.headers, "system.cuh": system.replace(right, wrong)}
+    )
     seen = facts(changed, MAIN_ARCHITECTURE)
     counts = {"fences": seen.fences, "acquires": seen.acquires}
     assert counts != expected_counts()["barrier"] or seen.other

@@ -114,15 +114,22 @@ def test_the_library_that_is_installed_tells_its_patch_level() -> None:
 @pytest.mark.parametrize(
     ("capability", "architecture"), [(90, 90), (80, 80), (87, 86), (89, 89), (101, 100), (75, 75)]
 )
-def test_a_device_gets_code_of_its_own_major_architecture(capability: int, architecture: int) -> None:
+def test_a_device_gets_code_of_its_own_major_architecture(
+    capability: int, architecture: int
+) -> None:
     assert architecture_for(capability, (75, 80, 86, 89, 90, 100)) == architecture
 
 
 @pytest.mark.parametrize(
     ("capability", "cure"),
-    [(70, r"pip uninstall cupy-cuda13x .* pip install '\.\[cuda12\]'"), (110, "pip install --upgrade")],
+    [
+        (70, r"pip uninstall cupy-cuda13x .* pip install '\.\[cuda12\]'"),
+        (110, "pip install --upgrade"),
+    ],
 )
-def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(capability: int, cure: str) -> None:
+def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(
+    capability: int, cure: str
+) -> None:
     with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"):
         architecture_for(capability, (75, 80, 90))
 
@@ -167,7 +174,9 @@ def test_of_two_compilers_that_of_cupy_the_driver_and_the_device_is_taken(
 @pytest.mark.usefixtures("two_installed")
 def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "candidates", lambda: ["libnvrtc.so.13"])
-    with pytest.raises(MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"):
+    with pytest.raises(
+        MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"
+    ):
         building.nvrtc(90, 12, 12)
     with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install '\.\[cuda12\]'"):
         building.nvrtc(70, 13, 13)

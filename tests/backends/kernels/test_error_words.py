@@ -49,7 +49,9 @@ def give_up(case: KernelCase, away: tuple[int, ...], sanitize: bool, seed: int) 
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks_that_stay_away_are_one_lanes_word_and_no_race(name: str, seed: int) -> None:
     """Two lanes of a rank wait for one of them each."""
-    away, waits = ((0, 2), 1) if name == "tree" else ((2, 3), 0)  # children and their parent, or any
+    away, waits = (
+        ((0, 2), 1) if name == "tree" else ((2, 3), 0)
+    )  # children and their parent, or any
     world = give_up(CASES[name], away, sanitize=True, seed=seed)
     first = [error for error in world.errors() if error.rank == waits]
     assert {error.channel for error in first} == set(range(world.channels))
@@ -76,7 +78,9 @@ RANK_0 = "rank 0, channel 0: waited too long for rank 2 "
     ],
     ids=lambda one: one.entry if isinstance(one, KernelCase) else "",
 )
-def test_a_rank_that_stays_away_is_named_and_a_reset_world_works(case: KernelCase, words: str) -> None:
+def test_a_rank_that_stays_away_is_named_and_a_reset_world_works(
+    case: KernelCase, words: str
+) -> None:
     case = replace(case, channels=1)
     world, build = world_for(case), Build(case.kernel_file)
     one, reference = prepared_launch(case, world, 0, seed=0)
@@ -90,12 +94,16 @@ def test_a_rank_that_stays_away_is_named_and_a_reset_world_works(case: KernelCas
 
 @pytest.mark.parametrize("sanitize", [False, True], ids=["plain", "sanitized"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_lanes_that_wait_for_different_peers_keep_peer_and_step_together(seed: int, sanitize: bool) -> None:
+def test_lanes_that_wait_for_different_peers_keep_peer_and_step_together(
+    seed: int, sanitize: bool
+) -> None:
     """Every peer has sent another number of messages before: a goal tells whose word it is."""
     case = KernelCase("mesh_one_shot_all_reduce", ranks=RANKS, channels=1)
     world = world_for(case)
     goals = {1: 11, 2: 21, 3: 31}
-    for rank in range(RANKS):  # as if this many messages had been sent and taken on every connection
+    for rank in range(
+        RANKS
+    ):  # as if this many messages had been sent and taken on every connection
         for peer in set(range(RANKS)) - {rank}:
             count = goals[max(rank, peer)] - 1
             state = world.area(rank, "state").view("u8").reshape(8, RANKS)
@@ -107,7 +115,10 @@ def test_lanes_that_wait_for_different_peers_keep_peer_and_step_together(seed: i
     options = HostOptions(lanes=8, seed=seed, devices=RANKS, limit_nanoseconds=LIMIT_NANOSECONDS)
     with pytest.raises(KernelFailed, match="waited too long"):
         world.run(
-            Build(case.kernel_file, sanitize=sanitize), [call], options, instead=dict.fromkeys(goals, idle)
+            Build(case.kernel_file, sanitize=sanitize),
+            [call],
+            options,
+            instead=dict.fromkeys(goals, idle),
         )
     (error,) = world.errors()
     assert (error.code, error.rank, error.channel) == (1, 0, 0)

@@ -73,7 +73,9 @@ def run_in_groups(
         seen = cast(CheckedWorld, group)
         trials = trials_of(case, seed + 100 * number)
         # Groups are at different launches at any time.
-        launched.append([launch_of(case, seen, trial) for trial in trials[number:] + trials[:number]])
+        launched.append(
+            [launch_of(case, seen, trial) for trial in trials[number:] + trials[:number]]
+        )
     calls: list[HostCall] = [
         replace(one.call, communicator=group.communicator)
         for group, mine in zip(each, launched, strict=True)
@@ -102,9 +104,13 @@ def test_two_groups_at_once_are_both_right(entry: str, seed: int) -> None:
     run_in_groups(KernelCase(entry, count=61, in_place=seed == 2, drifting=seed == 1), seed)
 
 
-@pytest.mark.parametrize("name", ["all_reduce ring", "all_to_all bruck", "all_reduce halving_doubling"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce ring", "all_to_all bruck", "all_reduce halving_doubling"]
+)
 def test_two_groups_may_interpret_schedules_at_once(name: str) -> None:
-    run_in_groups(KernelCase("schedule", name, count=61, ranks=4), 3, groups=((0, 3, 5, 6), (7, 4, 2, 1)))
+    run_in_groups(
+        KernelCase("schedule", name, count=61, ranks=4), 3, groups=((0, 3, 5, 6), (7, 4, 2, 1))
+    )
 
 
 @settings(max_examples=20)
@@ -165,7 +171,9 @@ def test_groups_that_shared_what_they_keep_would_be_found(
         every_seed()
 
 
-def barriers(world: CheckedWorld, groups: list[Any], options: HostOptions, away: tuple[int, ...]) -> None:
+def barriers(
+    world: CheckedWorld, groups: list[Any], options: HostOptions, away: tuple[int, ...]
+) -> None:
     nothing = [0] * 3
     call = HostCall("barrier", "uint8", 0, nothing, nothing)
     calls = [replace(call, communicator=one.communicator) for one in groups]
@@ -224,9 +232,13 @@ def test_communicators_have_areas_of_their_own_that_begin_at_zero_and_go_with_th
 
 
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(0, 1000), st.integers(0, 1000))
-def test_room_for_a_communicator_is_enough(ranks: int, channels: int, packets: int, staging: int) -> None:
+def test_room_for_a_communicator_is_enough(
+    ranks: int, channels: int, packets: int, staging: int
+) -> None:
     work = WorkAreas(ranks, channels, 2, 64, packets, staging)
-    world = HostMemory(ranks, channels, slots=2, slot_bytes=64, packets_bytes=packets, staging_bytes=staging)
+    world = HostMemory(
+        ranks, channels, slots=2, slot_bytes=64, packets_bytes=packets, staging_bytes=staging
+    )
     before = world.used
     world.communicator(range(ranks))
     assert world.used - before <= communicator_bytes(work)

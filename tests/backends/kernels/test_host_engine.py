@@ -21,7 +21,9 @@ ORDERS = channel_orders(RANKS, CHANNELS)
 
 def world_and_trial() -> tuple[CheckedWorld, Prepared]:
     world = CheckedWorld(RANKS, CHANNELS, slot_bytes=64)
-    return world, prepare(world, Trial("ring_all_reduce", "all_reduce", count=500), ring_plan(ORDERS))
+    return world, prepare(
+        world, Trial("ring_all_reduce", "all_reduce", count=500), ring_plan(ORDERS)
+    )
 
 
 def test_one_channel_after_the_other_is_enough() -> None:
@@ -42,7 +44,9 @@ def test_a_wait_beyond_its_limit_names_rank_and_peer(engine: str) -> None:
     ):
         world.run(RING, [one.call], options, instead={2: idle})
     world.reset()
-    with pytest.raises(KernelDeadlock, match=r"rank 3 block 0 waits for data from rank 2 \(step 1, seen 0\)"):
+    with pytest.raises(
+        KernelDeadlock, match=r"rank 3 block 0 waits for data from rank 2 \(step 1, seen 0\)"
+    ):
         world.run(RING, [one.call], HostOptions(devices=RANKS), instead={2: idle})
 
 
@@ -60,7 +64,9 @@ def test_after_an_error_launches_end_at_once_and_a_reset_world_works_again() -> 
 
 def test_an_entry_that_is_not_in_the_file_lists_those_that_are() -> None:
     world, one = world_and_trial()
-    with pytest.raises(KernelFailed, match="no kernel is called ring_all_reduce; there are: barrier"):
+    with pytest.raises(
+        KernelFailed, match="no kernel is called ring_all_reduce; there are: barrier"
+    ):
         world.run(Build("barrier.cu"), [one.call])
 
 

@@ -52,12 +52,17 @@ def pairwise(parameters: Mapping[str, Sequence[Any]], seed: int) -> list[dict[st
         for _ in range(CANDIDATES):
             choice = [generator.randrange(len(parameters[name])) for name in names]
             choice[wanted[0]], choice[wanted[2]] = wanted[1], wanted[3]
-            pairs = {(a, choice[a], b, choice[b]) for a, b in itertools.combinations(range(len(names)), 2)}
+            pairs = {
+                (a, choice[a], b, choice[b])
+                for a, b in itertools.combinations(range(len(names)), 2)
+            }
             if best is None or len(pairs & missing) > len(covered):
                 best, covered = choice, pairs & missing
         assert best is not None
         missing -= covered
-        found.append({name: parameters[name][index] for name, index in zip(names, best, strict=True)})
+        found.append(
+            {name: parameters[name][index] for name, index in zip(names, best, strict=True)}
+        )
     return found
 
 
@@ -71,7 +76,9 @@ def test_every_pair_of_parameters_gives_what_numpy_gives(entry: str) -> None:
 @pytest.mark.exhaustive
 def test_every_pair_of_a_schedule_and_a_parameter_gives_what_numpy_gives() -> None:
     ran = 0
-    for seed, values in enumerate(pairwise({"algorithm": SCHEDULES, **parameters_of("schedule.cu")}, 1)):
+    for seed, values in enumerate(
+        pairwise({"algorithm": SCHEDULES, **parameters_of("schedule.cu")}, 1)
+    ):
         ran += run_in_a_row(case_of("schedule", values, values.pop("algorithm")), seed)
     assert ran > 400
 
@@ -79,7 +86,9 @@ def test_every_pair_of_a_schedule_and_a_parameter_gives_what_numpy_gives() -> No
 @pytest.mark.thinned(len(SCHEDULES))
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(name: str, in_place: bool) -> None:
+def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(
+    name: str, in_place: bool
+) -> None:
     for ranks in (2, 3, 4, 8):
         case = KernelCase("schedule", name, ranks=ranks, channels=1, count=257, slot_bytes=512)
         assert run_in_a_row(replace(case, in_place=in_place, drifting=ranks == 4), ranks)
@@ -95,7 +104,9 @@ def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(name: s
 def test_messages_as_long_as_on_gpus_are_right(entry: str, algorithm: str) -> None:
     """Two of them and a little; chains and schedules take shorter ones."""
     count = SLOT_BYTES // 4 * 2 + 5
-    case = KernelCase(entry, algorithm, ranks=3, channels=1, count=count, lanes=16, launches=1, root=0)
+    case = KernelCase(
+        entry, algorithm, ranks=3, channels=1, count=count, lanes=16, launches=1, root=0
+    )
     assert run_in_a_row(replace(case, slot_bytes=SLOT_BYTES, staging_bytes=1 << 20), 1)
 
 
@@ -115,14 +126,20 @@ def test_real_threads_give_the_same(entry: str) -> None:
     assert run_in_a_row(KernelCase(entry), 5, engine="threads")
 
 
-@pytest.mark.parametrize("name", ["all_reduce double_binary_tree", "all_to_all bruck", "all_reduce two_shot"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce double_binary_tree", "all_to_all bruck", "all_reduce two_shot"]
+)
 def test_real_threads_interpret_alike(name: str) -> None:
     assert run_in_a_row(KernelCase("schedule", name, slot_bytes=512), 5, engine="threads")
 
 
 def any_case(file: str) -> st.SearchStrategy[KernelCase]:
     """Of any entry of a kernel file, or of any schedule."""
-    names = SCHEDULES if file == "schedule.cu" else [name for name in ENTRIES if entries()[name].file == file]
+    names = (
+        SCHEDULES
+        if file == "schedule.cu"
+        else [name for name in ENTRIES if entries()[name].file == file]
+    )
     return st.builds(
         lambda name, **values: KernelCase(
             *(("schedule", name) if file == "schedule.cu" else (name,)), **values
@@ -154,7 +171,9 @@ def test_any_case_gives_what_numpy_gives(file: str, data: st.DataObject, seed: i
 def test_too_few_resident_blocks_are_told_and_do_not_hang(entry: str) -> None:
     """So much data that whoever only sends has to wait as well."""
     case = KernelCase(entry, ranks=4, channels=1, count=5003, packets=4096, drifting=False)
-    with pytest.raises(KernelDeadlock, match=r"deadlock: rank \d .*never started, as only 3 may run at once"):
+    with pytest.raises(
+        KernelDeadlock, match=r"deadlock: rank \d .*never started, as only 3 may run at once"
+    ):
         run_in_a_row(case, 1, resident=3)
 
 
@@ -165,7 +184,9 @@ def test_too_few_resident_interpreters_are_told_and_do_not_hang(name: str) -> No
         run_in_a_row(case, 1, resident=1)
 
 
-def test_a_new_kernel_file_without_a_launch_is_told_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_kernel_file_without_a_launch_is_told_what_to_add(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     known = {**entries(), "star_all_reduce": KernelEntry("star_all_reduce", "star.cu", True)}
     monkeypatch.setattr(cases, "entries", lambda: known)
     case = KernelCase("star_all_reduce")

@@ -48,7 +48,11 @@ AHEAD = KernelCase(
 # The second launch reads outputs that parents have just written, and writes to what was read last.
 TREES = KernelCase("", then="tree_all_reduce", ranks=5, slot_bytes=64, count=300, chained=True)
 FOLLOWING = {
-    "an all-gather behind a reduce": (replace(AHEAD, then="ring_all_gather", then_count=25), 1, 100),
+    "an all-gather behind a reduce": (
+        replace(AHEAD, then="ring_all_gather", then_count=25),
+        1,
+        100,
+    ),
     "a broadcast behind a reduce": (replace(AHEAD, then="ring_broadcast"), 1, 100),
     "a tree's broadcast behind a reduce": (
         replace(AHEAD, entry="tree_reduce", then="tree_broadcast", then_root=3, count=25),
@@ -117,7 +121,9 @@ def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
         assert seen.tolist() == expected[rank].tolist()
 
 
-@pytest.mark.parametrize("entry", ["mesh_one_shot_all_reduce", "mesh_all_gather", "mesh_all_to_all"])
+@pytest.mark.parametrize(
+    "entry", ["mesh_one_shot_all_reduce", "mesh_all_gather", "mesh_all_to_all"]
+)
 def test_sixty_four_ranks_are_enough_for_anybody(entry: str) -> None:
     assert run_in_a_row(KernelCase(entry, ranks=64, channels=1, count=9, slot_bytes=16), 2)
 
@@ -146,7 +152,9 @@ def test_the_number_of_rounds_may_pass_32_bits() -> None:
     seed=st.integers(0, 1 << 32),
     slots=st.sampled_from([2, 4]),
 )
-def test_any_lag_that_never_falls_on_the_way_down_ends_alike(lags: list[int], seed: int, slots: int) -> None:
+def test_any_lag_that_never_falls_on_the_way_down_ends_alike(
+    lags: list[int], seed: int, slots: int
+) -> None:
     """The lag decides who is busy when, and nothing else."""
     (tree,) = channel_trees(6, 1)
     plan = tree_plan([tree])
@@ -175,19 +183,44 @@ BRUCK = KernelCase("schedule", "all_to_all bruck", ranks=8, count=257)
         (replace(BRUCK, slot_bytes=32), {}, ""),
         (replace(BRUCK, staging_bytes=16), {}, ""),
         (KernelCase("mesh_all_gather", ranks=65, count=1, slot_bytes=16, lanes=1), {}, " rank 65"),
-        (KernelCase("schedule", "all_reduce ring"), {"program": interpreted("all_reduce ring", 4)}, ""),
-        (KernelCase("tree_all_reduce", ranks=4), {"plan": tree_plan(channel_trees(3, 1))}, " rank 4"),
-        (KernelCase("tree_broadcast", root=0), {"plan": tree_plan(channel_trees(3, 1, 1))}, " rank 0"),
+        (
+            KernelCase("schedule", "all_reduce ring"),
+            {"program": interpreted("all_reduce ring", 4)},
+            "",
+        ),
+        (
+            KernelCase("tree_all_reduce", ranks=4),
+            {"plan": tree_plan(channel_trees(3, 1))},
+            " rank 4",
+        ),
+        (
+            KernelCase("tree_broadcast", root=0),
+            {"plan": tree_plan(channel_trees(3, 1, 1))},
+            " rank 0",
+        ),
         (KernelCase("tree_reduce", root=0), {"plan": tree_plan(channel_trees(3, 1, 1))}, " rank 0"),
     ],
-    ids=["packets", "slots", "work places", "ranks", "program of more", "tree of fewer", "root", "target"],
+    ids=[
+        "packets",
+        "slots",
+        "work places",
+        "ranks",
+        "program of more",
+        "tree of fewer",
+        "root",
+        "target",
+    ],
 )
-def test_what_does_not_fit_is_refused_by_all_ranks(case: KernelCase, given: Any, words: str) -> None:
+def test_what_does_not_fit_is_refused_by_all_ranks(
+    case: KernelCase, given: Any, words: str
+) -> None:
     case = replace(case, channels=1)
     world = world_for(case)
     one, _ = prepared_launch(case, world, 0, seed=0)
     with pytest.raises(KernelFailed) as told:
-        world.run(Build(case.kernel_file), [replace(one.call, **given)], HostOptions(lanes=case.lanes))
+        world.run(
+            Build(case.kernel_file), [replace(one.call, **given)], HostOptions(lanes=case.lanes)
+        )
     assert str(told.value).count(f"the plan does not fit{words}") == case.ranks
 
 

@@ -34,7 +34,17 @@ from ccbench.errors import UsageError
 def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
     root = ranks - 1 if COLLECTIVES[collective].rooted else NO_ROOT
     return Case(
-        "s", "cuda", collective, "ring", "int32", "sum", 0, count, ranks, root=root, in_place=in_place
+        "s",
+        "cuda",
+        collective,
+        "ring",
+        "int32",
+        "sum",
+        0,
+        count,
+        ranks,
+        root=root,
+        in_place=in_place,
     )
 
 
@@ -74,7 +84,10 @@ def test_in_place_the_smaller_buffer_is_a_block_of_the_larger(
 ) -> None:
     one = rank_buffers(case_of(collective, 3, 10, in_place=True), rank)
     assert (one.input_offset, one.output_offset) == offsets
-    assert max(one.input_offset + one.input_bytes, one.output_offset + one.output_bytes) <= one.total_bytes
+    assert (
+        max(one.input_offset + one.input_bytes, one.output_offset + one.output_bytes)
+        <= one.total_bytes
+    )
 
 
 @given(bytes_of_channel=st.integers(0, 1 << 30))
@@ -165,7 +178,9 @@ def test_what_cannot_be_is_refused_with_what_can(
         tuned(monkeypatch, {name: text})
 
 
-def test_a_variable_that_does_not_exist_lists_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_does_not_exist_lists_those_that_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(UsageError, match=r"^CCBENCH_KERNEL_LANE: .*CCBENCH_KERNEL_LANES"):
         tuned(monkeypatch, {"LANE": "64"})
 
@@ -178,7 +193,9 @@ def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.Mo
     areas = work_areas(4, 1, 132)
     assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 2, 1 << 20)
     plain, packets = Traffic(8, 8, 0), Traffic(8, 8, 1)
-    assert blocks_for(plain, areas.channels) == blocks_for(packets, areas.channels) == Blocks(32, 128)
+    assert (
+        blocks_for(plain, areas.channels) == blocks_for(packets, areas.channels) == Blocks(32, 128)
+    )
     assert blocks_for(Traffic(1 << 30, 1 << 30, 0), 2).channels == 2
     assert lanes_for(1 << 30) == lanes_for(8) == 128
 

@@ -102,7 +102,11 @@ def test_the_list_is_long_enough_and_names_each_mistake_once() -> None:
 
 
 def test_every_kernel_file_and_shared_header_with_a_protocol_has_mutants() -> None:
-    files = {name for name in SOURCES if name.endswith(".cu")} | {"system.cuh", "primitives.cuh", "fold.cuh"}
+    files = {name for name in SOURCES if name.endswith(".cu")} | {
+        "system.cuh",
+        "primitives.cuh",
+        "fold.cuh",
+    }
     assert {one.file for one in MUTANTS if not one.equivalent} == files
 
 

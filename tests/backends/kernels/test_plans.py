@@ -20,7 +20,9 @@ from ccbench.topology.files import load_catalog
 
 
 @given(
-    st.integers(1, 9).flatmap(lambda ranks: st.lists(st.permutations(range(ranks)), min_size=1, max_size=4))
+    st.integers(1, 9).flatmap(
+        lambda ranks: st.lists(st.permutations(range(ranks)), min_size=1, max_size=4)
+    )
 )
 def test_a_ring_plan_is_the_order_and_its_inverse(orders: list[list[int]]) -> None:
     ranks = len(orders[0])
@@ -79,12 +81,15 @@ RANKS = st.integers(1, 40)
 @given(
     RANKS.flatmap(
         lambda ranks: st.tuples(
-            st.lists(st.permutations(range(ranks)), max_size=2), st.none() | st.integers(0, ranks - 1)
+            st.lists(st.permutations(range(ranks)), max_size=2),
+            st.none() | st.integers(0, ranks - 1),
         )
     ),
     RANKS,
 )
-def test_every_rank_hangs_below_one_root(drawn: tuple[list[list[int]], int | None], otherwise: int) -> None:
+def test_every_rank_hangs_below_one_root(
+    drawn: tuple[list[list[int]], int | None], otherwise: int
+) -> None:
     orders, root = drawn
     ranks = len(orders[0]) if orders else max(otherwise, (root or 0) + 1)
     for tree in channel_trees(ranks, 5, root, orders):

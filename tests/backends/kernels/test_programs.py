@@ -37,7 +37,9 @@ def programs_of(collective: str, name: str, ranks: int) -> tuple[list[RankProgra
     return rank_programs(made(collective, name, ranks), in_place=False)
 
 
-def sent_and_received(programs: list[RankProgram]) -> tuple[dict[tuple[int, int], list[Message]], ...]:
+def sent_and_received(
+    programs: list[RankProgram],
+) -> tuple[dict[tuple[int, int], list[Message]], ...]:
     sent = defaultdict[tuple[int, int], list[Message]](list)
     received = defaultdict[tuple[int, int], list[Message]](list)
     for unit in (unit for program in programs for unit in program.units):
@@ -65,7 +67,9 @@ def test_units_fit_write_no_input_and_receive_what_is_sent_in_the_same_order_in_
 
 
 @pytest.mark.parametrize(("collective", "name", "ranks"), CASES)
-def test_a_pass_runs_to_its_end_with_two_messages_in_flight(collective: str, name: str, ranks: int) -> None:
+def test_a_pass_runs_to_its_end_with_two_messages_in_flight(
+    collective: str, name: str, ranks: int
+) -> None:
     """Every rank does what it can; two passes, as the second begins before all have ended the first."""
     programs, _ = programs_of(collective, name, ranks)
     position = [0] * ranks
@@ -96,7 +100,9 @@ def test_the_ring_costs_one_synchronisation_a_step_and_stores_nothing_on_the_way
         assert program.work_places == 0
         handed_on = [unit for unit in program.units if unit.receives and unit.sends]
         assert len(handed_on) == 13
-        stored = [unit for unit in handed_on if any(one.kind is Kind.OUTPUT for one in unit.targets)]
+        stored = [
+            unit for unit in handed_on if any(one.kind is Kind.OUTPUT for one in unit.targets)
+        ]
         assert len(stored) == 7
 
 
@@ -134,7 +140,9 @@ def test_the_words_say_where_units_begin_and_how_long_they_are(
 
 
 def test_a_planner_makes_the_program_of_the_schedule_that_is_asked_for() -> None:
-    plan = plan_for("schedule.cu", "broadcast", 4, 2, root=3, size_bytes=1 << 20, schedule="chain:5")
+    plan = plan_for(
+        "schedule.cu", "broadcast", 4, 2, root=3, size_bytes=1 << 20, schedule="chain:5"
+    )
     assert plan.plan is None
     assert plan.program is not None
     expected = compiled_program(schedule_for("broadcast", "chain:5", 4, 3))
@@ -150,5 +158,7 @@ def test_more_ranks_than_a_block_can_know_are_refused() -> None:
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", ["direct", "pairwise"])
 def test_sixty_four_ranks_fit_into_a_block(name: str) -> None:
-    programs, _ = rank_programs(schedule_for("reduce_scatter", name, 64, prove=False), in_place=False)
+    programs, _ = rank_programs(
+        schedule_for("reduce_scatter", name, 64, prove=False), in_place=False
+    )
     assert all(unit.fits for program in programs for unit in program.units)

@@ -29,7 +29,9 @@ pytestmark = [
 ]
 
 ARCHITECTURES = (75, 90, 100)
-FILES = sorted({entry.file for entry in entries().values() if entry.name not in ("barrier", "compare")})
+FILES = sorted(
+    {entry.file for entry in entries().values() if entry.name not in ("barrier", "compare")}
+)
 LANES = 32
 """Of a group, which compiled kernels go by; a block has one or two."""
 
@@ -48,7 +50,9 @@ def instances() -> list[tuple[str, str, str, int]]:
         for turn in range(2):
             dtype = chosen[(number + 2 * turn) % len(chosen)]
             place = number + turn
-            found.append((file, dtype, ops[place % len(ops)], ARCHITECTURES[place % len(ARCHITECTURES)]))
+            found.append(
+                (file, dtype, ops[place % len(ops)], ARCHITECTURES[place % len(ARCHITECTURES)])
+            )
     return found
 
 
@@ -56,15 +60,21 @@ def cases_of(file: str, dtype: str, op: str) -> list[KernelCase]:
     """A few cases of each entry that computes with this type, by the parameters that a build does not fix."""
     chosen = []
     for entry in (one for one in entries().values() if one.file == file):
-        parameters = parameters_of(file) | ({"algorithm": SCHEDULES} if file == "schedule.cu" else {})
+        parameters = parameters_of(file) | (
+            {"algorithm": SCHEDULES} if file == "schedule.cu" else {}
+        )
         values = pairwise(parameters, seed=len(entry.name))
         random.Random(entry.name).shuffle(values)
         for number, each in enumerate(values[:CASES_OF_AN_ENTRY]):
             case = case_of(
-                entry.name, {key: each[key] for key in each if key != "algorithm"}, each.get("algorithm", "")
+                entry.name,
+                {key: each[key] for key in each if key != "algorithm"},
+                each.get("algorithm", ""),
             )
             lanes = LANES * (1 + number % 2)
-            chosen.append(replace(case, dtype=dtype, op=op, lanes=lanes, root=case.root % case.ranks))
+            chosen.append(
+                replace(case, dtype=dtype, op=op, lanes=lanes, root=case.root % case.ranks)
+            )
     return chosen
 
 
@@ -84,26 +94,49 @@ PIECES = replace(PACKETS, entry="ll_two_shot_all_reduce")
 RING = KernelCase("ring_all_reduce", ranks=6, count=2003, lanes=LANES, slot_bytes=64)
 
 LOAD, STORE = "ld.volatile.global.v2.u64 {%0, %1}, [%2]", "st.volatile.global.v2.u64 [%0], {%1, %2}"
-READ, SEND = "ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2]", "st.relaxed.sys.global.v2.u64 [%0], {%1, %2}"
+READ, SEND = (
+    "ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2]",
+    "st.relaxed.sys.global.v2.u64 [%0], {%1, %2}",
+)
 POST = "st.relaxed.sys.global.u64 [%0], %1;"
 TO_FLOAT = 'asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));'
 TO_HALF = 'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));'
 
 MUTANTS = {
-    "a vector's halves are swapped when it is loaded": (LOAD, LOAD.replace("{%0, %1}", "{%1, %0}"), MESH),
-    "a vector's halves are swapped when it is stored": (STORE, STORE.replace("{%1, %2}", "{%2, %1}"), MESH),
+    "a vector's halves are swapped when it is loaded": (
+        LOAD,
+        LOAD.replace("{%0, %1}", "{%1, %0}"),
+        MESH,
+    ),
+    "a vector's halves are swapped when it is stored": (
+        STORE,
+        STORE.replace("{%1, %2}", "{%2, %1}"),
+        MESH,
+    ),
     "packets are swapped when they are loaded": (
         READ,
         READ.replace("{%0, %1}", "{%1, %0}"),
         PACKETS,
     ),
     "packets are swapped when they are sent": (SEND, SEND.replace("{%1, %2}", "{%2, %1}"), PACKETS),
-    "the first packet of a pair is sent twice": (SEND, SEND.replace("{%1, %2}", "{%1, %1}"), PIECES),
+    "the first packet of a pair is sent twice": (
+        SEND,
+        SEND.replace("{%1, %2}", "{%1, %1}"),
+        PIECES,
+    ),
     "a pair is sent beside its place": (SEND, SEND.replace("[%0]", "[%0+16]"), PIECES),
     "a flag is posted beside its word": (POST, POST.replace("[%0]", "[%0+8]"), RING),
-    "the second flag of two is not posted": ("    store_relaxed(second, second_value);\n", "", RING),
+    "the second flag of two is not posted": (
+        "    store_relaxed(second, second_value);\n",
+        "",
+        RING,
+    ),
     "a half is taken for a bfloat16": (TO_FLOAT, "value = __uint_as_float(bits << 16);", HALVES),
-    "a float is cut to a bfloat16": (TO_HALF, "bits = (u16)(__float_as_uint(value) >> 16);", HALVES),
+    "a float is cut to a bfloat16": (
+        TO_HALF,
+        "bits = (u16)(__float_as_uint(value) >> 16);",
+        HALVES,
+    ),
 }
 """Mistakes in the GPU branch of system.cuh, which no host build sees: text, what it becomes, and the case."""
 
@@ -117,7 +150,9 @@ def test_a_mistake_that_only_compiled_code_has_is_found(name: str, tmp_path: Pat
     gpu, host = system.read_text(encoding="utf-8").split("#else  // the host", 1)
     assert text in gpu, "the text of the mutant is not there any more"
     system.write_text(f"{gpu.replace(text, becomes)}#else  // the host{host}", encoding="utf-8")
-    build = translated(case.kernel_file, case.dtype, "sum", 90, nvrtc(), tmp_path / "kernels", sources)
+    build = translated(
+        case.kernel_file, case.dtype, "sum", 90, nvrtc(), tmp_path / "kernels", sources
+    )
     assert not ends_well(case, build)
 
 
@@ -148,7 +183,8 @@ def ends_well(case: KernelCase, build: Build) -> bool:
 
 
 @pytest.mark.parametrize(
-    "line", ["vote.sync.any.pred %p1, %p2, -1;", "cvt.rz.f16.f32 %rs1, %f1;", "mov.u32 %r1, %laneid;"]
+    "line",
+    ["vote.sync.any.pred %p1, %p2, -1;", "cvt.rz.f16.f32 %rs1, %f1;", "mov.u32 %r1, %laneid;"],
 )
 def test_an_instruction_that_is_not_known_is_an_error(line: str) -> None:
     with pytest.raises(UnknownPtx):

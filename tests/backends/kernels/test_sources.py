@@ -24,7 +24,9 @@ from ccbench.schedules import algorithms_of
 from ccbench.units import parse_size
 
 KERNELS = kernel_folder()
-CODE = sorted(file for ending in ("*.cu", "*.cuh", "host/*.cpp", "host/*.h") for file in KERNELS.glob(ending))
+CODE = sorted(
+    file for ending in ("*.cu", "*.cuh", "host/*.cpp", "host/*.h") for file in KERNELS.glob(ending)
+)
 
 # Comments may speak of it; code may not.
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -34,16 +36,22 @@ def code_of(file: Path) -> str:
     return _COMMENT.sub("", file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("file", [f for f in CODE if f.name != "system.cuh"], ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", [f for f in CODE if f.name != "system.cuh"], ids=lambda file: file.name
+)
 def test_asm_is_in_one_file_only(file: Path) -> None:
     assert not re.search(r"\b(?:asm|__asm__|__asm)\b", code_of(file))
 
 
-@pytest.mark.parametrize("file", [*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh")], ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", [*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh")], ids=lambda file: file.name
+)
 def test_kernels_include_nothing_but_each_other(file: Path) -> None:
     included = re.findall(r'#include\s+["<]([^">]+)[">]', code_of(file))
     assert all((KERNELS / name).is_file() for name in included)
-    assert not re.search(r"__threadfence|__syncwarp|\batomic[A-Z]|cooperative_groups", code_of(file))
+    assert not re.search(
+        r"__threadfence|__syncwarp|\batomic[A-Z]|cooperative_groups", code_of(file)
+    )
 
 
 @pytest.mark.parametrize("file", CODE, ids=lambda file: file.name)
@@ -56,7 +64,10 @@ def test_entries_that_reduce_are_compiled_by_type_and_op_and_others_by_element_s
     entry: str, programs: int
 ) -> None:
     types, ops = ("float32", "int32", "float64"), ("sum", "min")
-    assert len({program(entries()[entry], dtype, op).options for dtype in types for op in ops}) == programs
+    assert (
+        len({program(entries()[entry], dtype, op).options for dtype in types for op in ops})
+        == programs
+    )
 
 
 def test_a_program_knows_when_anything_it_is_made_of_changes(tmp_path: Path) -> None:
@@ -108,7 +119,9 @@ def test_the_interpreter_offers_every_schedule(collective: str) -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, 8, 32 << 10, 1 << 20, 4 << 20, 1 << 30])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_default_is_a_kernel_that_there_is_wherever_there_is_one(collective: str, size_bytes: int) -> None:
+def test_default_is_a_kernel_that_there_is_wherever_there_is_one(
+    collective: str, size_bytes: int
+) -> None:
     case = replace(CASE, collective=collective, algorithm="default", size_bytes=size_bytes, root=0)
     assert choose(case).algorithm in kernel_algorithms(collective)
 
@@ -144,7 +157,10 @@ def test_a_parameter_reaches_the_schedule() -> None:
     ("changes", "words"),
     [
         ({"algorithm": "nothing"}, "no kernel runs all_reduce as 'nothing'; there are "),
-        ({"algorithm": "schedule:nothing"}, "no schedule 'nothing' of all_reduce; there are schedule:ring, "),
+        (
+            {"algorithm": "schedule:nothing"},
+            "no schedule 'nothing' of all_reduce; there are schedule:ring, ",
+        ),
         ({"algorithm": "schedule:ring:4"}, "ring has no parameter; write 'schedule:ring'"),
         ({"algorithm": "schedule:hierarchical:3"}, "do not divide 4 ranks"),
         ({"algorithm": "schedule:chain:x"}, "is not a name or name:number"),

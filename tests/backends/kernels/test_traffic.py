@@ -53,7 +53,9 @@ def test_packets_in_two_rounds_send_less_only_where_there_are_more_than_two_rank
     ranks: int, size_bytes: int
 ) -> None:
     one_round = traffic_of("ll", "all_reduce", ranks, size_bytes).sent_bytes
-    two_rounds = traffic_of("ll_two_shot", "all_reduce", ranks, size_bytes - size_bytes % ranks).sent_bytes
+    two_rounds = traffic_of(
+        "ll_two_shot", "all_reduce", ranks, size_bytes - size_bytes % ranks
+    ).sent_bytes
     assert two_rounds <= one_round
 
 
@@ -63,7 +65,9 @@ def test_default_is_expected_to_be_faster_than_a_published_run_of_nccl(size: str
     log = text_of({"file": "awkward_h100_8g_1n_all_reduce_batch.txt"})
     size_bytes = parse_size(size)
     (measured,) = re.findall(rf":\s+{size_bytes}\s+\d+\s+float\s+sum\s+-1\s+([\d.]+)", log)
-    case = Case("s", "cuda", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, 8)
+    case = Case(
+        "s", "cuda", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, 8
+    )
     algorithm = choose(case).algorithm
     assert algorithm in kernel_algorithms("all_reduce")
     assert expected_seconds(algorithm, "all_reduce", 8, size_bytes) * 1e6 < float(measured)

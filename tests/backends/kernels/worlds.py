@@ -45,7 +45,9 @@ class Prepared:
     output_elements: list[int]
 
 
-def prepare(world: HostWorld, trial: Trial, plan: Plan | None, channels: int | None = None) -> Prepared:
+def prepare(
+    world: HostWorld, trial: Trial, plan: Plan | None, channels: int | None = None
+) -> Prepared:
     """Buffers of every rank, inputs random, outputs poisoned with a margin on both sides."""
     row = collective(trial.collective)
     item, kind = TYPE_BYTES[trial.dtype], numpy_type(trial.dtype)
@@ -57,7 +59,9 @@ def prepare(world: HostWorld, trial: Trial, plan: Plan | None, channels: int | N
         numbers = values(trial.dtype, wanted, generator)
         source = _buffer(world, max(wanted, given), trial.misalignment, item)
         target = source if trial.in_place else _buffer(world, given, trial.misalignment, item)
-        if trial.in_place:  # as NCCL has it: the smaller buffer is the rank's block of the larger one
+        if (
+            trial.in_place
+        ):  # as NCCL has it: the smaller buffer is the rank's block of the larger one
             source += rank * trial.count * item if 0 < wanted < given else 0
             target += rank * trial.count * item if 0 < given < wanted else 0
         world.view(source, wanted * item)[:] = numbers.view(np.uint8)
@@ -95,7 +99,9 @@ def check(world: HostWorld, prepared: Prepared, reference: Reference) -> None:
         if elements == 0:
             continue
         seen = world.view(prepared.call.outputs[rank], elements * item).view(kind)
-        assert same(seen, expected[rank]), f"rank {rank} of {trial}: {seen} instead of {expected[rank]}"
+        assert same(seen, expected[rank]), (
+            f"rank {rank} of {trial}: {seen} instead of {expected[rank]}"
+        )
         if not trial.in_place:
             behind = world.view(prepared.call.outputs[rank] + elements * item, item)
             assert (behind == POISON).all(), f"rank {rank} of {trial}: written behind the output"

@@ -103,7 +103,9 @@ class HostMemoryRuntime:
         self.pending.clear()
 
     def owns(self, address: int, size: int) -> bool:
-        return any(at <= address and address + size <= at + len(held) for at, held in self.held.items())
+        return any(
+            at <= address and address + size <= at + len(held) for at, held in self.held.items()
+        )
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -126,7 +128,9 @@ def main(*options: str) -> None:
     from ccbench.backends.mpi.endpoint import MpiEndpoint
     from ccbench.runner.workers.agent import serve_one_team
 
-    settings: dict[str, Any] = {name: int(value) for name, value in (one.split("=") for one in options)}
+    settings: dict[str, Any] = {
+        name: int(value) for name, value in (one.split("=") for one in options)
+    }
     runtime = HostMemoryRuntime(**settings)
     vars(device)["open_cuda"] = lambda: Cuda(runtime, None)
     vars(endpoint)["why_not_cuda_aware"] = lambda mpi, variables: None

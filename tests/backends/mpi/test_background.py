@@ -59,7 +59,8 @@ def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode
 
 @pytest.mark.exhaustive
 @given(
-    st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=4, max_size=4), st.integers(0, 99)
+    st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=4, max_size=4),
+    st.integers(0, 99),
 )
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_traffic_arrives(four: WorkerTeam, matrix: list[list[int]], count: int) -> None:
@@ -102,7 +103,9 @@ def _is_beside(measurement: Measurement, parts: tuple[str, ...]) -> None:
 def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> None:
     measurement = ran(four, name, concurrent="all_reduce on rank % 2", groups="rank // 2")
     rows, columns = ("ranks 0-1", "ranks 2-3"), ("ranks 0, 2", "ranks 1, 3")
-    _is_beside(measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns)))
+    _is_beside(
+        measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns))
+    )
 
 
 @pytest.mark.thinned(2)
@@ -113,8 +116,12 @@ def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> No
 
 def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) -> None:
     alone = {"groups": "rank // 2", "active_group": 1}
-    measurement = ran(four, "all_reduce", concurrent="all_gather on rank % 2", in_place=True, **alone)
-    _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather"))
+    measurement = ran(
+        four, "all_reduce", concurrent="all_gather on rank % 2", in_place=True, **alone
+    )
+    _is_beside(
+        measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather")
+    )
     measurement = ran(four, "all_reduce", concurrent="broadcast", mode="isolated", **alone)
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 2-3 broadcast"))
 
@@ -128,7 +135,9 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
     measurement = ran(four, name, mode=OVERLAP, overlap_with="matmul")
     assert LOOKED_AFTER in measurement.detail
     assert measurement.group_names == OVERLAP_PARTS
-    assert all(len(part) == len(measurement.samples_seconds) for part in measurement.group_samples_seconds)
+    assert all(
+        len(part) == len(measurement.samples_seconds) for part in measurement.group_samples_seconds
+    )
 
 
 @pytest.mark.thinned(3)
@@ -159,7 +168,11 @@ BESIDE = {"concurrent": "all_gather"}
     ("name", "changes", "words"),
     [
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        ("all_reduce", {**BESIDE, "mode": "persistent"}, "concurrently with another in mode persistent"),
+        (
+            "all_reduce",
+            {**BESIDE, "mode": "persistent"},
+            "concurrently with another in mode persistent",
+        ),
         ("all_reduce", {**BESIDE, "mode": "nonblocking"}, "write mode: streaming"),
         ("all_reduce", {**BESIDE, "mode": OVERLAP}, "concurrently with another in mode overlap"),
         ("all_reduce", {**BESIDE, "memory": "device"}, "with memory: device"),
@@ -170,7 +183,11 @@ BESIDE = {"concurrent": "all_gather"}
         ),
         ("send_recv", {**BESIDE, "pair": "0>1"}, "concurrently with a pair"),
         ("send_recv", {**BESIDE, "in_place": True}, "no send_recv in place"),
-        ("all_gather", {"concurrent": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),
+        (
+            "all_gather",
+            {"concurrent": "all_reduce", "dtype": "bfloat16"},
+            "no arithmetic with bfloat16",
+        ),
         ("all_reduce", {"algorithm": "mpi:no_such"}, "has no algorithm mpi:no_such of all_reduce"),
         ("all_reduce", {"op": "avg"}, "no op avg; it has sum, prod, min, max"),
         ("all_reduce", {"mode": "graph"}, "no mode graph"),
@@ -180,7 +197,9 @@ BESIDE = {"concurrent": "all_gather"}
         ("all_reduce", {"registration": "local"}, "no registration local"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_cure(name: str, changes: dict[str, object], words: str) -> None:
+def test_what_cannot_be_is_refused_with_a_cure(
+    name: str, changes: dict[str, object], words: str
+) -> None:
     assert words in (BACKEND.unsupported(case_of(name, **changes)) or "")
 
 

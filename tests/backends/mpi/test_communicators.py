@@ -70,7 +70,9 @@ def test_every_rank_splits_as_often_and_each_group_has_its_own(
     assert splits == {len(set(wanted) - {(EVERYONE, 0)})}
 
 
-def test_the_one_not_asked_for_longest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_one_not_asked_for_longest_goes_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("ccbench.backends.mpi.endpoint.MOST_KEPT", 2)
     world = World(0)
     kept = Communicators(MPI, world)

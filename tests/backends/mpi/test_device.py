@@ -65,7 +65,9 @@ def pair() -> Iterator[WorkerTeam]:
 def test_every_collective_is_right_on_device_memory(
     pair: WorkerTeam, name: str, in_place: bool, mode: str
 ) -> None:
-    case = device_case(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
+    case = device_case(
+        name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1
+    )
     if BACKEND.unsupported(case):
         assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
         return
@@ -199,7 +201,11 @@ def test_a_library_is_asked_in_both_ways(
         ("CRAY MPICH version 8.1.28", {"MPICH_GPU_SUPPORT_ENABLED": "1"}, None),
         ("Intel(R) MPI Library 2021.18.1 for Linux", {"I_MPI_OFFLOAD": "0"}, "I_MPI_OFFLOAD=1"),
         ("Intel(R) MPI Library 2021.18.1 for Linux", {"I_MPI_OFFLOAD": "1"}, None),
-        ("Intel(R) MPI Library 2021.9 for Linux", {"I_MPI_OFFLOAD": "1"}, "from version 2021.13 on"),
+        (
+            "Intel(R) MPI Library 2021.9 for Linux",
+            {"I_MPI_OFFLOAD": "1"},
+            "from version 2021.13 on",
+        ),
     ],
 )
 def test_a_library_without_a_word_for_it_is_taken_by_its_setting_alone(
@@ -254,7 +260,9 @@ def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     """Which processors are near a GPU does not follow from the rank."""
     assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
     machine = load_machine("cpu-shared-memory")
-    launches = [BACKEND.launch(TeamRequest(2, machine, environment=one)) for one in (ON_DEVICES, ())]
+    launches = [
+        BACKEND.launch(TeamRequest(2, machine, environment=one)) for one in (ON_DEVICES, ())
+    ]
     assert [launch.pinned for launch in launches if launch] == [False, True]
     if usable_cores() < 2:
         return  # everybody keeps to the only processor
@@ -279,9 +287,7 @@ def test_a_variable_that_only_some_ranks_have_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:
     monkeypatch.setenv(MEMORY_VARIABLE, first)
-    seen = (
-        f"is '{first}' for rank 0 on host0 and '{second}' for rank 2 on host2; start all ranks with the same"
-    )
+    seen = f"is '{first}' for rank 0 on host0 and '{second}' for rank 2 on host2; start all ranks with the same"
     with pytest.raises(BackendUnavailable, match=seen):
         device.device_of_rank(exchange_of(first, first, second))
 

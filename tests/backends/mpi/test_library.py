@@ -45,7 +45,11 @@ def installed(name: str) -> Library:
         ("MPICH Version:      5.0.2\nMPICH Release date: Fri", "MPICH 5.0.2", MPICH),
         ("Intel(R) MPI Library 2021.18.1 for Linux* OS\n", "Intel MPI 2021.18.1", INTEL_MPI),
         ("MVAPICH Version:      3.0\nMVAPICH Release date: x", "MVAPICH 3.0", MPICH),
-        ("MPI VERSION    : CRAY MPICH version 8.1.28.15 (ANL base 3.4a2)", "Cray MPICH 8.1.28.15", MPICH),
+        (
+            "MPI VERSION    : CRAY MPICH version 8.1.28.15 (ANL base 3.4a2)",
+            "Cray MPICH 8.1.28.15",
+            MPICH,
+        ),
         ("Some New MPI of the year 2031, built by hand", "Some New MPI of the year", ""),
         ("", "an MPI without a name", ""),
     ],
@@ -81,7 +85,9 @@ def test_the_launcher_beside_the_library_is_taken_before_one_in_path(
     assert found == (own, "")
 
 
-def test_a_launcher_of_another_make_is_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_of_another_make_is_never_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would start n worlds of one rank each without a word."""
     other = fake(tmp_path / "path", "mpiexec", "HYDRA build details:")
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
@@ -99,7 +105,9 @@ def test_launchers_say_whose_they_are(tmp_path: Path) -> None:
         MPICH: "HYDRA build details:",
         "": "mpiexec of nobody",
     }
-    assert {launcher_vendor(fake(tmp_path, f"m{len(text)}", text)) for text in says.values()} == set(says)
+    assert {
+        launcher_vendor(fake(tmp_path, f"m{len(text)}", text)) for text in says.values()
+    } == set(says)
     assert launcher_vendor(str(tmp_path / "none")) == ""
 
 
@@ -135,12 +143,19 @@ binomial - Force binomial
 
 
 def test_every_library_lists_its_algorithms_its_own_way() -> None:
-    assert open_mpi_algorithms(OMPI_INFO) == {"allreduce": {"ring": "4"}, "bcast": {"pipeline": "3"}}
+    assert open_mpi_algorithms(OMPI_INFO) == {
+        "allreduce": {"ring": "4"},
+        "bcast": {"pipeline": "3"},
+    }
     assert mpich_algorithms(MPIVARS) == {
         "allreduce": {"recursive_doubling": "recursive_doubling"},
         "bcast": {"binomial": "binomial"},
     }
-    assert intel_presets("Arguments\n range: 0-3 \n") == {"preset_1": "1", "preset_2": "2", "preset_3": "3"}
+    assert intel_presets("Arguments\n range: 0-3 \n") == {
+        "preset_1": "1",
+        "preset_2": "2",
+        "preset_3": "3",
+    }
     assert intel_presets("nothing") == {}
 
 
@@ -159,12 +174,17 @@ def test_an_algorithm_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPat
     library.algorithms_of_library.cache_clear()
     ompi, mpich, intel = installed("Open MPI 5"), installed("MPICH 5"), installed("Intel MPI 2021")
     assert names_of(ompi, "all_reduce") == ("mpi:ring",)
-    assert dict(settings(ompi, "all_reduce", "mpi:ring"))["OMPI_MCA_coll_tuned_allreduce_algorithm"] == "4"
+    assert (
+        dict(settings(ompi, "all_reduce", "mpi:ring"))["OMPI_MCA_coll_tuned_allreduce_algorithm"]
+        == "4"
+    )
     assert settings(mpich, "broadcast", "mpi:binomial") == (
         ("MPIR_CVAR_DEVICE_COLLECTIVES", "none"),
         ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "binomial"),
     )
-    assert settings(intel, "reduce_scatter", "mpi:preset_2") == (("I_MPI_ADJUST_REDUCE_SCATTER_BLOCK", "2"),)
+    assert settings(intel, "reduce_scatter", "mpi:preset_2") == (
+        ("I_MPI_ADJUST_REDUCE_SCATTER_BLOCK", "2"),
+    )
     for of in (ompi, mpich, intel):
         assert settings(of, "all_reduce", "default") == ()
         assert settings(of, "all_reduce", "mpi:no_such") == ()
@@ -183,7 +203,10 @@ def test_ranks_of_this_host_are_started_by_the_library_s_own_launcher() -> None:
 
 
 def test_root_is_told_to_open_mpi_twice() -> None:
-    assert [name for name, _ in as_root(0)] == ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"]
+    assert [name for name, _ in as_root(0)] == [
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    ]
     assert as_root(1000) == ()
 
 
@@ -203,7 +226,9 @@ def test_the_user_s_own_launcher_is_read_as_a_shell_would(tmp_path: Path) -> Non
 # -- another library --------------------------------------------------------------------------------------
 
 
-def test_a_folder_stands_for_the_library_in_it_and_never_for_a_text_that_links_to_it(tmp_path: Path) -> None:
+def test_a_folder_stands_for_the_library_in_it_and_never_for_a_text_that_links_to_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libmpi.so").write_text("libmpi.so.40")
     real = tmp_path / "lib" / "libmpi.so.40"
@@ -219,7 +244,9 @@ def test_a_library_that_mpi4py_does_not_load_is_refused_with_the_cure(
 ) -> None:
     said = json.dumps(["Open MPI v4.1.4", "4.0.3", ["/usr/lib/libmpi.so.40"], [True, True]])
     done = subprocess.CompletedProcess([], 0, said, "")
-    monkeypatch.setattr("ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr(
+        "ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: object()
+    )
     monkeypatch.setattr("ccbench.backends.mpi.library.subprocess.run", lambda *_, **__: done)
     assert library.installed((("MPI4PY_LIBMPI", "/opt/other/libmpi.so"),)) == (
         "mpi4py 4.0.3 loads /usr/lib/libmpi.so.40, not /opt/other/libmpi.so; "

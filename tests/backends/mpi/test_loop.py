@@ -30,7 +30,8 @@ COUNTS = (1, 2, 3, 5, 6, 7, 8, 9, 10, 12)
 """Of arguments that MPI's functions have here."""
 
 needs_compiler = pytest.mark.skipif(
-    shutil.which("cc") is None or platform.machine() not in MACHINES, reason="no C compiler, or calls unknown"
+    shutil.which("cc") is None or platform.machine() not in MACHINES,
+    reason="no C compiler, or calls unknown",
 )
 
 
@@ -54,7 +55,12 @@ def test_every_argument_arrives_whole(count: int, data: st.DataObject) -> None:
         lambda *words: seen.append(words) or 0  # type: ignore[func-returns-value]  # append returns None
     )
     steps = steps_to(callback, arguments)
-    assert ctypes.CDLL(str(built_loop())).ccbench_launch(steps, ctypes.c_ssize_t(1), ctypes.c_ssize_t(3)) == 0
+    assert (
+        ctypes.CDLL(str(built_loop())).ccbench_launch(
+            steps, ctypes.c_ssize_t(1), ctypes.c_ssize_t(3)
+        )
+        == 0
+    )
     assert seen == [tuple(arguments)] * 3
 
 
@@ -78,7 +84,10 @@ def test_a_number_of_arguments_that_no_function_has_is_an_error() -> None:
     callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
     steps = steps_to(callback, [0] * (MOST_ARGUMENTS - 1))
     assert (
-        ctypes.CDLL(str(built_loop())).ccbench_launch(steps, ctypes.c_ssize_t(1), ctypes.c_ssize_t(1)) == -1
+        ctypes.CDLL(str(built_loop())).ccbench_launch(
+            steps, ctypes.c_ssize_t(1), ctypes.c_ssize_t(1)
+        )
+        == -1
     )
 
 

@@ -20,7 +20,9 @@ SUITE = {
 }
 
 
-@pytest.mark.skipif(BACKEND.unavailable() is not None, reason=f"no MPI here: {BACKEND.unavailable()}")
+@pytest.mark.skipif(
+    BACKEND.unavailable() is not None, reason=f"no MPI here: {BACKEND.unavailable()}"
+)
 def test_cases_on_one_host_have_predictions_and_bounds(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,4 +39,6 @@ def test_cases_on_one_host_have_predictions_and_bounds(
         assert "inside the host" in row["bottleneck"]
     (network,) = run.manifest.document["host_networks"]
     assert network["between"] is None
-    assert network["inside"]["sizes_bytes"] == [size for size in ONE_HOST_SIZES_BYTES if size <= 2048]
+    assert network["inside"]["sizes_bytes"] == [
+        size for size in ONE_HOST_SIZES_BYTES if size <= 2048
+    ]

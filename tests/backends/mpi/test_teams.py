@@ -30,10 +30,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHORT = Sampling(
-    rounds=1, budget_seconds=0.01, warmup_seconds=0.001, minimum_samples=4, minimum_sample_seconds=1e-4
+    rounds=1,
+    budget_seconds=0.01,
+    warmup_seconds=0.001,
+    minimum_samples=4,
+    minimum_sample_seconds=1e-4,
 )
 LONG = Sampling(
-    rounds=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.01
+    rounds=1,
+    budget_seconds=30.0,
+    minimum_samples=4000,
+    maximum_samples=4000,
+    minimum_sample_seconds=0.01,
 )
 
 
@@ -48,10 +56,18 @@ def case_of(name: str, **changes: object) -> Case:
     row = collective(name)
     count = row.count_for(2048, 2, 4)
     fields: dict[str, object] = {
-        "suite": "s", "backend": "mpi", "collective": name, "algorithm": "default", "dtype": "float32",
-        "op": "sum" if row.reduces else "none", "size_bytes": row.size_bytes(count, 2, 4), "count": count,
-        "ranks": 2, "root": 0 if row.rooted else -1, **changes,
-    }  # fmt: skip
+        "suite": "s",
+        "backend": "mpi",
+        "collective": name,
+        "algorithm": "default",
+        "dtype": "float32",
+        "op": "sum" if row.reduces else "none",
+        "size_bytes": row.size_bytes(count, 2, 4),
+        "count": count,
+        "ranks": 2,
+        "root": 0 if row.rooted else -1,
+        **changes,
+    }
     return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
 
 
@@ -96,7 +112,10 @@ def test_communicators_and_windows_are_made_checked_and_given_back(groups: str) 
     for name in SETUPS:
         case = case_of(name, groups=groups, ranks=3, count=4096, mode="isolated")
         measurement = opened.run(case, SHORT)
-        assert (measurement.status, measurement.detail) == (Status.OK, f"{FROM_PYTHON} ({NOT_IN_C})")
+        assert (measurement.status, measurement.detail) == (
+            Status.OK,
+            f"{FROM_PYTHON} ({NOT_IN_C})",
+        )
         assert measurement.wrong_elements == 0
     opened.close()
 
@@ -241,7 +260,11 @@ def test_a_killed_rank_is_named() -> None:
 def test_a_stopped_rank_is_named_and_ended() -> None:
     opened = team()
     limited = Sampling(
-        rounds=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, time_limit_seconds=2.0
+        rounds=1,
+        budget_seconds=30.0,
+        minimum_samples=4000,
+        maximum_samples=4000,
+        time_limit_seconds=2.0,
     )
     measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGSTOP), limited)
     assert measurement.status is Status.TIMED_OUT
@@ -258,9 +281,10 @@ def leader_of(opened: WorkerTeam) -> int:
 
 def launcher_of(opened: WorkerTeam) -> int:
     (found,) = (
-        pid for pid in traces.children(leader_of(opened))
+        pid
+        for pid in traces.children(leader_of(opened))
         if b"mpi" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-    )  # fmt: skip
+    )
     return found
 
 
@@ -290,7 +314,9 @@ def test_a_rank_that_dies_while_idle_makes_the_team_unusable() -> None:
 
 def test_the_key_is_in_no_command_line(pair: WorkerTeam) -> None:
     environ = Path(f"/proc/{pair.pids[0]}/environ").read_bytes().split(b"\0")
-    (key,) = (entry.rpartition(b"|")[2] for entry in environ if entry.startswith(b"CCBENCH_LEADER="))
+    (key,) = (
+        entry.rpartition(b"|")[2] for entry in environ if entry.startswith(b"CCBENCH_LEADER=")
+    )
     assert len(key) == 64
     for pid in traces.processes():
         with suppress(OSError):  # it has ended

@@ -18,9 +18,19 @@ from ccbench.dtypes import numpy_dtype
 from .devices import LAUNCH_FAILURE, DeviceFailure, Task, World, cost_seconds
 
 DTYPE_NAMES = (
-    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16",
-    "float8_e4m3", "float8_e5m2",
-)  # fmt: skip
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "float8_e4m3",
+    "float8_e5m2",
+)
 
 Array = NDArray[Any]
 
@@ -92,7 +102,9 @@ class Clique:
     arrived: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     rounds: dict[int, dict[int, Request]] = field(default_factory=lambda: defaultdict(dict))
     sends: dict[tuple[int, int], deque[Request]] = field(default_factory=lambda: defaultdict(deque))
-    receives: dict[tuple[int, int], deque[Request]] = field(default_factory=lambda: defaultdict(deque))
+    receives: dict[tuple[int, int], deque[Request]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
     parts: dict[int, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     made: dict[tuple[int, int], Clique] = field(default_factory=dict)
     windows: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
@@ -170,7 +182,9 @@ class Clique:
         return request.count * item_bytes(request) * (self.ranks if blocked else 1)
 
     def _combined(self, requests: list[Request], count: int) -> Array:
-        return reduced([self._read(one, count) for one in requests], [one.op or SUM for one in requests])
+        return reduced(
+            [self._read(one, count) for one in requests], [one.op or SUM for one in requests]
+        )
 
     def _together(self, requests: list[Request], count: int) -> Array:
         return np.concatenate([self._read(one, count) for one in requests])
@@ -183,7 +197,9 @@ class Clique:
         if name == "ncclScatter":
             return list(self._read(requests[root], count * ranks).reshape(ranks, count))
         if name == "ncclAlltoAll":
-            return list(self._together(requests, count * ranks).reshape(ranks, ranks, count).swapaxes(0, 1))
+            return list(
+                self._together(requests, count * ranks).reshape(ranks, ranks, count).swapaxes(0, 1)
+            )
         whole = {
             "ncclAllReduce": lambda: self._combined(requests, count),
             "ncclReduce": lambda: self._combined(requests, count),
@@ -220,7 +236,10 @@ def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
     name = ops[0].name
     with np.errstate(over="ignore", invalid="ignore"):
         if name == "premulsum":
-            values = [one * np.asarray(op.scalar).astype(wide) for one, op in zip(values, ops, strict=True)]
+            values = [
+                one * np.asarray(op.scalar).astype(wide)
+                for one, op in zip(values, ops, strict=True)
+            ]
         elif name == "avg" and not whole:
             share = np.asarray(1 / ranks).astype(dtype).astype(wide)
             values = [(one * share).astype(dtype).astype(wide) for one in values]

@@ -49,13 +49,30 @@ class FakeBlas:
         del self.handles[handle]
 
     # Names are those of CuPy's binding, which a test compares with what was recorded of it.
-    # fmt: off
+
     def gemmEx(  # noqa: N802
-        self, handle: int, transa: int, transb: int, m: int, n: int, k: int,
-        alpha: int, A: int, Atype: int, lda: int, B: int, Btype: int, ldb: int,  # noqa: N803
-        beta: int, C: int, Ctype: int, ldc: int, computeType: int, algo: int,  # noqa: N803
+        self,
+        handle: int,
+        transa: int,
+        transb: int,
+        m: int,
+        n: int,
+        k: int,
+        alpha: int,
+        A: int,  # noqa: N803
+        Atype: int,  # noqa: N803
+        lda: int,
+        B: int,  # noqa: N803
+        Btype: int,  # noqa: N803
+        ldb: int,
+        beta: int,
+        C: int,  # noqa: N803
+        Ctype: int,  # noqa: N803
+        ldc: int,
+        computeType: int,  # noqa: N803
+        algo: int,
     ) -> None:
-        # fmt: on
+
         assert (transa, transb, algo, computeType) == (0, 0, -1, 68)
         assert (Atype, Btype, Ctype) == (2, 2, 2)
         assert (lda, ldb, ldc) == (m, k, m)

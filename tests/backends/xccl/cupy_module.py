@@ -61,10 +61,14 @@ class NcclCommunicator:
         """Arguments are source, target, count, type, op or -1, root or peer or -1, stream."""
         source, target, count, dtype, op, peer, stream = arguments
         check_status(
-            self._state.collective(name, (source, target, count, dtype, op, peer), self._comm, stream)
+            self._state.collective(
+                name, (source, target, count, dtype, op, peer), self._comm, stream
+            )
         )
 
-    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
+    def allReduce(  # noqa: N802
+        self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int
+    ) -> None:
         self._call("ncclAllReduce", sendbuf, recvbuf, count, datatype, op, -1, stream)
 
     def reduce(
@@ -103,7 +107,9 @@ class NcclCommunicator:
 
 
 def holds_the_interpreter(devices: Any) -> list[Any]:
-    raise AssertionError("CuPy waits in ncclCommInitAll with the GIL held: no thread could end what hangs")
+    raise AssertionError(
+        "CuPy waits in ncclCommInitAll with the GIL held: no thread could end what hangs"
+    )
 
 
 class CupyModule:

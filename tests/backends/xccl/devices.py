@@ -123,7 +123,9 @@ class World:
     the time that the furthest stream has come to. stopped: devices that do not go on.
     """
 
-    def __init__(self, devices: int = 4, version: int = 22809, patience_seconds: float = 2.0) -> None:
+    def __init__(
+        self, devices: int = 4, version: int = 22809, patience_seconds: float = 2.0
+    ) -> None:
         self.devices = devices
         self.version = version
         self.patience_seconds = patience_seconds
@@ -148,9 +150,13 @@ class World:
         for start, (length, owner) in self.memory.items():
             if start <= address and address + size_bytes <= start + length:
                 if owner != device:
-                    raise DeviceFailure(ILLEGAL_ADDRESS, f"{address:#x} is on device {owner}, not {device}")
+                    raise DeviceFailure(
+                        ILLEGAL_ADDRESS, f"{address:#x} is on device {owner}, not {device}"
+                    )
                 return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
-        raise DeviceFailure(ILLEGAL_ADDRESS, f"{size_bytes} bytes at {address:#x} are not allocated")
+        raise DeviceFailure(
+            ILLEGAL_ADDRESS, f"{size_bytes} bytes at {address:#x} are not allocated"
+        )
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -216,7 +222,9 @@ class WorldRuntime(EmulatedRuntime):
 
     def malloc(self, size: int) -> int:
         with self.world.changed:
-            used = sum(length for length, owner in self.world.memory.values() if owner == self.device)
+            used = sum(
+                length for length, owner in self.world.memory.values() if owner == self.device
+            )
             if used + size > self.memory_bytes:
                 raise CudaError(2)
             address = super().malloc(size)
@@ -255,13 +263,16 @@ class WorldRuntime(EmulatedRuntime):
         address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]
         if self.modules[function] == BLOCKING:
             held = np.frombuffer(
-                ctypes.string_at(address or 0, blocking_kernel.ARGUMENTS.itemsize), blocking_kernel.ARGUMENTS
+                ctypes.string_at(address or 0, blocking_kernel.ARGUMENTS.itemsize),
+                blocking_kernel.ARGUMENTS,
             )
             assert self.kind_of(int(held["released"][0]), self.device, peers=False) == "pinned"
             self._add(stream, HeldBack(self.world, held.copy()))
             return
         if self.modules[function] == COMPARE:
-            given = np.frombuffer(ctypes.string_at(address or 0, abi.ARGUMENTS.itemsize), abi.ARGUMENTS)
+            given = np.frombuffer(
+                ctypes.string_at(address or 0, abi.ARGUMENTS.itemsize), abi.ARGUMENTS
+            )
             item = Item("kernel", self.device, (COMPARE, given.copy()), stream=stream)
             self._add(stream, Task(lambda: self.launch([item])))
             return
@@ -297,7 +308,8 @@ class WorldRuntime(EmulatedRuntime):
     def streamSynchronize(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
         mine = self.world.streams[stream]
         over = self.world.wait_until(
-            lambda: not mine.queue, f"streamSynchronize of device {mine.device}: nothing can run any more"
+            lambda: not mine.queue,
+            f"streamSynchronize of device {mine.device}: nothing can run any more",
         )
         if self.world.failure is not None:
             raise self.world.failure

@@ -22,7 +22,15 @@ from .devices import DeviceFailure, World, WorldRuntime
 from .functions import NativeLibrary
 from .process import Member, State
 
-__all__ = ["CupyModule", "DeviceFailure", "Member", "NativeLibrary", "Process", "World", "WorldRuntime"]
+__all__ = [
+    "CupyModule",
+    "DeviceFailure",
+    "Member",
+    "NativeLibrary",
+    "Process",
+    "World",
+    "WorldRuntime",
+]
 
 
 class Process(State):

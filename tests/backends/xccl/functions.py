@@ -40,7 +40,9 @@ class NativeLibrary:
         functions = Functions(process)
         for name, row in NCCL.functions.items():
             if process.world.version >= row.since:
-                kind = ctypes.CFUNCTYPE(ctypes.c_void_p if row.is_text else ctypes.c_int, *row.types)
+                kind = ctypes.CFUNCTYPE(
+                    ctypes.c_void_p if row.is_text else ctypes.c_int, *row.types
+                )
                 setattr(self, name, kind(guarded(process, getattr(functions, name))))
 
 
@@ -170,9 +172,13 @@ class Functions:
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
         known = [(*one.registered.values(), *one.in_graphs) for one in self.p.members.values()]
         if any(address in one for one in known):
-            self.p.exceptions.append(RuntimeError(f"{address:#x} is given back and still registered"))
+            self.p.exceptions.append(
+                RuntimeError(f"{address:#x} is given back and still registered")
+            )
         if self.p.nccl_memory.pop(address, None) is None:
-            return self.p.fail(INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc")
+            return self.p.fail(
+                INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc"
+            )
         self.p.runtime.free(address)
         return SUCCESS
 
@@ -194,7 +200,9 @@ class Functions:
 
     ncclCommWindowDeregister = ncclCommDeregister  # noqa: N815
 
-    def ncclCommWindowRegister(self, comm: int, address: int, size: int, held: Any, flags: int) -> int:  # noqa: N802
+    def ncclCommWindowRegister(  # noqa: N802
+        self, comm: int, address: int, size: int, held: Any, flags: int
+    ) -> int:
         member, result = self.p.ready(comm)
         if member is None:
             return result
@@ -213,7 +221,10 @@ class Functions:
         return self._later(lambda _: self._window(member, number, handle, where))
 
     def _window(self, member: Member, number: int, handle: int, where: int) -> int:
-        sizes, what = member.clique.windows[number], f"ncclCommWindowRegister of rank {member.rank} waits"
+        sizes, what = (
+            member.clique.windows[number],
+            f"ncclCommWindowRegister of rank {member.rank} waits",
+        )
         if not self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what):
             return self.p.fail(INTERNAL, f"deadlock: {what}")
         if len(set(sizes.values())) > 1:
@@ -263,7 +274,9 @@ class Functions:
         return self.p.group_end()[0]
 
     def ncclGroupSimulateEnd(self, info: Any) -> int:  # noqa: N802
-        if info.contents.magic != SIMULATION_MAGIC or info.contents.size != ctypes.sizeof(info.contents):
+        if info.contents.magic != SIMULATION_MAGIC or info.contents.size != ctypes.sizeof(
+            info.contents
+        ):
             return self.p.fail(INVALID_ARGUMENT, "ncclSimInfo_t argument not initialized")
         result, seconds = self.p.group_end(simulate=True)
         info.contents.estimated_time = seconds * 1e6 if seconds > 0 else -1.0

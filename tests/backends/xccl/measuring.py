@@ -17,7 +17,9 @@ from .double import Process, World
 
 def case_of(collective: str, ranks: int = 4, count: int = 777, **changes: Any) -> Case:
     """A case of ``count`` elements of float32, with ``changes``."""
-    return measuring.case_of("nccl", collective, changes.pop("algorithm", "default"), ranks, count, **changes)
+    return measuring.case_of(
+        "nccl", collective, changes.pop("algorithm", "default"), ranks, count, **changes
+    )
 
 
 def opened(
@@ -27,7 +29,9 @@ def opened(
     process = Process(World(devices=ranks, version=version), **facts)
     cuda = Cuda(process.runtime, process.runtime)
     devices = {rank: rank for rank in range(ranks)}
-    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, OneProcess(), blocked), process
+    return NcclRanks(
+        Control(1, 64), cuda, process.nccl, devices, ranks, OneProcess(), blocked
+    ), process
 
 
 def bindings(endpoint: NcclRanks) -> list[Binding]:
@@ -39,6 +43,11 @@ def bindings(endpoint: NcclRanks) -> list[Binding]:
 def close_clean(endpoint: NcclRanks, process: Process) -> None:
     """Close, and see that nothing is left and nothing went wrong behind the endpoint's back."""
     endpoint.close()
-    left = process.runtime.allocated, process.runtime.executables, process.nccl_memory, process.members
+    left = (
+        process.runtime.allocated,
+        process.runtime.executables,
+        process.nccl_memory,
+        process.members,
+    )
     assert not any(left)
     assert not any((process.exceptions, process.world.deadlocks))

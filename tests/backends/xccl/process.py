@@ -13,7 +13,9 @@ from tests.backends.cuda.emulated import CudaError
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
 from .devices import World, WorldRuntime, cost_seconds
 
-SUCCESS, UNHANDLED_CUDA, SYSTEM, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, IN_PROGRESS = range(8)
+SUCCESS, UNHANDLED_CUDA, SYSTEM, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, IN_PROGRESS = (
+    range(8)
+)
 
 MEANINGS = {
     0: "no error",
@@ -78,9 +80,18 @@ class Group:
 
 
 ALGORITHM_TAGS = (
-    "TREE_LL", "TREE_LL128", "TREE_SIMPLE", "RING_LL", "RING_LL128", "RING_SIMPLE", "COLLNET_DIRECT_SIMPLE",
-    "COLLNET_CHAIN_SIMPLE", "NVLS_SIMPLE", "NVLSTREE_SIMPLE", "PAT_SIMPLE",
-)  # fmt: skip
+    "TREE_LL",
+    "TREE_LL128",
+    "TREE_SIMPLE",
+    "RING_LL",
+    "RING_LL128",
+    "RING_SIMPLE",
+    "COLLNET_DIRECT_SIMPLE",
+    "COLLNET_CHAIN_SIMPLE",
+    "NVLS_SIMPLE",
+    "NVLSTREE_SIMPLE",
+    "PAT_SIMPLE",
+)
 """What ncclAlgParse of 2.32.3 compares the beginning of, in any case of letters."""
 
 
@@ -146,7 +157,9 @@ class State:
         if simulate:
             self.left_over += [call for call in group.calls if call[1].name in POINT_TO_POINT]
             return self._jobs(group), self._estimate(group)
-        group.calls = [call for member in self._asked(group) for call in self._in_turn(group, member)]
+        group.calls = [
+            call for member in self._asked(group) for call in self._in_turn(group, member)
+        ]
         result = self._finish(group)
         if result not in (SUCCESS, IN_PROGRESS):
             self._clean_up(group)
@@ -174,7 +187,9 @@ class State:
         mine = [call for call in group.calls if call[0] is member]
         new = [call for call in mine if call[1].name in POINT_TO_POINT]
         queue = [call for call in self.left_over if call[0] is member] + new
-        self.left_over = [call for call in self.left_over if call[0] is not member] + queue[len(new) :]
+        self.left_over = [call for call in self.left_over if call[0] is not member] + queue[
+            len(new) :
+        ]
         return [call for call in mine if call not in new] + queue[: len(new)]
 
     def _estimate(self, group: Group) -> float:
@@ -212,7 +227,9 @@ class State:
     def _all_come(self, group: Group) -> int:
         waiting = [member.clique for member in group.joins]
         what = f"ncclCommInitRank: {len(group.joins)} ranks wait for others to come"
-        if waiting and not self.world.wait_until(lambda: all(one.complete for one in waiting), what):
+        if waiting and not self.world.wait_until(
+            lambda: all(one.complete for one in waiting), what
+        ):
             return self.fail(INTERNAL, f"deadlock: {what}")
         return SUCCESS
 
@@ -231,7 +248,9 @@ class State:
             for (_, handle), (member, requests) in together.items():
                 queue = self.world.streams.get(handle)
                 if queue is None or queue.device != member.device:
-                    return self.fail(UNHANDLED_CUDA, f"stream {handle:#x} is not of device {member.device}")
+                    return self.fail(
+                        UNHANDLED_CUDA, f"stream {handle:#x} is not of device {member.device}"
+                    )
                 if queue.captured is not None and member.clique.ranks > 1:
                     member.in_graphs |= {
                         self._base(at) for one in requests for at in (one.source, one.target)
@@ -267,7 +286,11 @@ class State:
         for member, request, _ in group.calls:
             if request.name in ("ncclSend", "ncclRecv"):
                 continue
-            here = [one for one in self.members.values() if one.clique is member.clique and not one.aborted]
+            here = [
+                one
+                for one in self.members.values()
+                if one.clique is member.clique and not one.aborted
+            ]
             called = [one for one, request, _ in group.calls if one.clique is member.clique]
             missing = [one.rank for one in here if one not in called]
             if missing:
@@ -276,14 +299,18 @@ class State:
 
     # -- members -------------------------------------------------------------------------------------------
 
-    def join(self, clique: Clique, rank: int, device: int, group: Group | None = None) -> tuple[int, int]:
+    def join(
+        self, clique: Clique, rank: int, device: int, group: Group | None = None
+    ) -> tuple[int, int]:
         """(result, handle) of a new rank in ``clique``. group: that of a split, its devices were checked."""
         if not 0 <= rank < clique.ranks:
             return self.fail(INVALID_ARGUMENT, f"invalid rank {rank} of {clique.ranks}"), 0
         if rank in clique.joined:
             return self.fail(INVALID_USAGE, f"rank {rank} is there twice"), 0
         if device in clique.joined.values() and not group:
-            return self.fail(INVALID_USAGE, f"Duplicate GPU detected : rank {rank} on device {device}"), 0
+            return self.fail(
+                INVALID_USAGE, f"Duplicate GPU detected : rank {rank} on device {device}"
+            ), 0
         with self.world.changed:
             clique.joined[rank] = device
             self.world.changed.notify_all()
@@ -324,7 +351,9 @@ class State:
         captured = itertools.chain(*self.runtime.executables.values())
         here = [task for task in captured if isinstance(task, Launch)]
         if any((task.clique, task.rank) == (member.clique, member.rank) for task in here):
-            self.world.deadlocks.append(f"rank {member.rank}'s communicator waits for graphs that know it")
+            self.world.deadlocks.append(
+                f"rank {member.rank}'s communicator waits for graphs that know it"
+            )
 
     def member(self, handle: int | None) -> Member | None:
         found = self.members.get(handle or 0)
@@ -388,9 +417,16 @@ class State:
                 INVALID_ARGUMENT, f"{name} : invalid root or peer {peer} of {member.clique.ranks}"
             )
         multiplies = reduction is not None and reduction.name in ("avg", "premulsum")
-        if member.clique.ranks == 1 and count and multiplies and DTYPE_NAMES[dtype].startswith("float8"):
+        if (
+            member.clique.ranks == 1
+            and count
+            and multiplies
+            and DTYPE_NAMES[dtype].startswith("float8")
+        ):
             return self.fail(INVALID_ARGUMENT, "")  # ncclLaunchOneRank says nothing
-        request = Request(name, source or 0, target or 0, count, dtype, reduction, peer, member.device)
+        request = Request(
+            name, source or 0, target or 0, count, dtype, reduction, peer, member.device
+        )
         self.group.calls.append((member, request, stream))
         self.log.append(name)
         return SUCCESS

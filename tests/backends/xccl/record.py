@@ -26,14 +26,19 @@ RECORDED = Path(__file__).parent / "recorded"
 
 ENUMERATIONS = {"results": "ncclResult_t", "dtypes": "ncclDataType_t", "ops": "ncclRedOp_t"}
 CONSTANTS = (
-    "NCCL_UNIQUE_ID_BYTES", "NCCL_CONFIG_UNDEF_INT", "NCCL_SPLIT_NOCOLOR", "NCCL_WIN_COLL_SYMMETRIC",
+    "NCCL_UNIQUE_ID_BYTES",
+    "NCCL_CONFIG_UNDEF_INT",
+    "NCCL_SPLIT_NOCOLOR",
+    "NCCL_WIN_COLL_SYMMETRIC",
     "NCCL_UNDEF_FLOAT",
-)  # fmt: skip
+)
 
 
 def kind_of(declared: str) -> str:
     """How an argument or field is passed: pointer, size_t, uint, float, ncclUniqueId or int (enums too)."""
-    if "*" in declared or re.search(r"\b(ncclComm_t|cudaStream_t|cudaEvent_t|ncclWindow_t)\b", declared):
+    if "*" in declared or re.search(
+        r"\b(ncclComm_t|cudaStream_t|cudaEvent_t|ncclWindow_t)\b", declared
+    ):
         return "pointer"
     for name in ("size_t", "ncclUniqueId", "float"):
         if re.search(rf"\b{name}\b", declared.replace("uint64_t", "size_t")):
@@ -75,7 +80,10 @@ def constants_of(header: str) -> dict[str, str]:
         for name in CONSTANTS
         if (match := re.search(rf"#define {name} +(\S+)", header)) is not None
     }
-    for name, mark in (("NCCL_CONFIG_INITIALIZER", "config"), ("NCCL_SIM_INFO_INITIALIZER", "simulation")):
+    for name, mark in (
+        ("NCCL_CONFIG_INITIALIZER", "config"),
+        ("NCCL_SIM_INFO_INITIALIZER", "simulation"),
+    ):
         if match := re.search(rf"{name} \{{.*?,.*?\*/[ \\\n]*(\w+)", header, re.S):
             named = re.search(rf"#define {match.group(1)} +(\S+)", header)
             found[f"{mark} magic"] = named.group(1) if named else match.group(1)
@@ -86,7 +94,9 @@ def exported(image: bytes) -> list[str]:
     """Names of the functions that an ELF library of 64 bits exports and that begin with nccl."""
     (offset,) = struct.unpack_from("<Q", image, 0x28)
     size, count = struct.unpack_from("<HH", image, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", image, offset + size * one) for one in range(count)]
+    sections = [
+        struct.unpack_from("<IIQQQQIIQQ", image, offset + size * one) for one in range(count)
+    ]
     names = []
     for _, kind, _, _, start, length, link, _, _, entry in sections:
         if kind != 11:  # SHT_DYNSYM
@@ -104,7 +114,9 @@ def record_wheel(wheel: Path) -> Path:
     """Read header and library of an NCCL wheel; returns the file written."""
     with zipfile.ZipFile(wheel) as held:
         (header_name,) = [name for name in held.namelist() if name.endswith("include/nccl.h")]
-        (library_name,) = [name for name in held.namelist() if re.search(r"lib/libnccl\.so[.\d]*$", name)]
+        (library_name,) = [
+            name for name in held.namelist() if re.search(r"lib/libnccl\.so[.\d]*$", name)
+        ]
         header = held.read(header_name).decode()
         symbols = exported(held.read(library_name))
     (version,) = re.findall(r"#define NCCL_VERSION_CODE (\d+)", header)
@@ -133,7 +145,9 @@ def cupy_facts() -> dict[str, Any]:
     methods = {}
     for name in dir(nccl.NcclCommunicator) if available else ():
         text = (getattr(nccl.NcclCommunicator, name).__doc__ or "").strip()
-        if not name.startswith("_") and (match := re.match(rf"NcclCommunicator\.{name}\((.*?)\)", text)):
+        if not name.startswith("_") and (
+            match := re.match(rf"NcclCommunicator\.{name}\((.*?)\)", text)
+        ):
             given = [one.split("=")[0].split()[-1] for one in match.group(1).split(",")]
             methods[name] = [one for one in given if one != "self"]
     products: dict[str, list[str]] = {}

@@ -119,15 +119,21 @@ class Spoken:
                 comm_at[0] = handle = 1000 + len(self._members)
                 self._members[handle] = part, alike.index((key, rank))
 
-    def _moves(self, name: str, comm: int, count: int, dtype: int, stream: int, **given: int) -> int:
+    def _moves(
+        self, name: str, comm: int, count: int, dtype: int, stream: int, **given: int
+    ) -> int:
         meetings, rank = self._members[comm]
         types = {number: text for text, number in self.dialect.dtypes.items()}
         if dtype not in types:
             return self.dialect.refusals[0]
         kind = numpy_dtype(types[dtype])
         ranks, root = meetings.ranks, given.get("root", -1)
-        blocked = name in ("ncclReduceScatter", "ncclAlltoAll") or (name == "ncclScatter" and rank == root)
-        sends = given.get("send", given.get("buffer", 0)) if root in (-1, rank) or "op" in given else 0
+        blocked = name in ("ncclReduceScatter", "ncclAlltoAll") or (
+            name == "ncclScatter" and rank == root
+        )
+        sends = (
+            given.get("send", given.get("buffer", 0)) if root in (-1, rank) or "op" in given else 0
+        )
         size = count * kind.itemsize
         mine = ctypes.string_at(sends, size * (ranks if blocked else 1)) if sends else b""
         told = {one: np.frombuffer(raw, kind) for one, raw in meetings.all_of(rank, mine).items()}
@@ -137,13 +143,21 @@ class Spoken:
             result = told[0].copy()
             for one in range(1, ranks):
                 result = adding[ops[given["op"]]](result, told[one]).astype(kind)
-            result = result[rank * count : (rank + 1) * count] if name == "ncclReduceScatter" else result
+            result = (
+                result[rank * count : (rank + 1) * count] if name == "ncclReduceScatter" else result
+            )
         elif name == "ncclAllGather":
             result = np.concatenate([told[one] for one in range(ranks)])
         elif name == "ncclAlltoAll":
-            result = np.concatenate([told[one][rank * count : (rank + 1) * count] for one in range(ranks)])
+            result = np.concatenate(
+                [told[one][rank * count : (rank + 1) * count] for one in range(ranks)]
+            )
         else:
-            result = told[root] if name == "ncclBroadcast" else told[root][rank * count : (rank + 1) * count]
+            result = (
+                told[root]
+                if name == "ncclBroadcast"
+                else told[root][rank * count : (rank + 1) * count]
+            )
         if name != "ncclReduce" or rank == root:
             into = given.get("recv", given.get("buffer", 0))
             ctypes.memmove(into, result.tobytes(), result.nbytes)

@@ -25,7 +25,12 @@ from .computing import FakeBlas
 from .double import Process, World
 from .record import RECORDED
 
-KINDS = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_float: "float"}
+KINDS = {
+    ctypes.c_int: "int",
+    ctypes.c_size_t: "size_t",
+    ctypes.c_uint: "uint",
+    ctypes.c_float: "float",
+}
 
 
 def in_the_header(dtype: str) -> str:
@@ -37,7 +42,10 @@ def kind(declared: Any) -> str:
 
 
 def recorded(prefix: str) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.glob(f"{prefix}-*"))]
+    return [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(RECORDED.glob(f"{prefix}-*"))
+    ]
 
 
 HEADERS = sorted(recorded("nccl"), key=lambda facts: int(facts["version"]))
@@ -60,7 +68,9 @@ def test_old_and_new_releases_are_recorded() -> None:
 
 
 @each_header
-def test_a_release_exports_the_functions_of_its_time_and_no_later_ones(facts: dict[str, Any]) -> None:
+def test_a_release_exports_the_functions_of_its_time_and_no_later_ones(
+    facts: dict[str, Any],
+) -> None:
     expected = {name for name, row in NCCL_FUNCTIONS.items() if facts["version"] >= row.since}
     assert set(facts["exported"]) & set(NCCL_FUNCTIONS) == expected
 
@@ -108,7 +118,9 @@ def test_numbers_are_the_headers(facts: dict[str, Any]) -> None:
     constants = facts["constants"]
     assert int(constants["config magic"], 16) == calls.CONFIG_MAGIC
     assert calls.UNDEFINED_INT == -(2**31)
-    assert constants.get("NCCL_CONFIG_UNDEF_INT", "INT_MIN") == "INT_MIN"  # 2.16 had one field and no name
+    assert (
+        constants.get("NCCL_CONFIG_UNDEF_INT", "INT_MIN") == "INT_MIN"
+    )  # 2.16 had one field and no name
     if facts["version"] >= NCCL_FUNCTIONS["ncclCommSplit"].since:
         assert int(constants["NCCL_SPLIT_NOCOLOR"]) == calls.NO_COLOUR
     if facts["version"] >= NCCL_FUNCTIONS["ncclCommWindowRegister"].since:
@@ -126,7 +138,9 @@ def test_the_estimates_structure_is_the_headers(facts: dict[str, Any]) -> None:
     assert facts["constants"]["NCCL_UNDEF_FLOAT"] == f"{calls.UNDEFINED_FLOAT}f"
 
 
-@pytest.mark.parametrize(("version", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3")])
+@pytest.mark.parametrize(
+    ("version", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3")]
+)
 def test_versions_are_written_as_people_do(version: int, text: str) -> None:
     assert nccl_version_text(version) == text
 
@@ -166,7 +180,11 @@ def test_the_double_takes_what_cupy_takes(facts: dict[str, Any]) -> None:
 @each_cupy
 def test_the_doubles_runtime_has_only_what_cupys_has(facts: dict[str, Any]) -> None:
     kind_of_runtime = type(Process(World()).runtime)
-    own = [name for name, value in vars(kind_of_runtime).items() if callable(value) and name[0].islower()]
+    own = [
+        name
+        for name, value in vars(kind_of_runtime).items()
+        if callable(value) and name[0].islower()
+    ]
     assert "streamSynchronize" in own
     of_the_driver = {"moduleLoadData", "launchKernel"}
     assert set(own) - {"new_event"} - of_the_driver <= set(facts["runtime"])

@@ -141,8 +141,16 @@ NAMED = "node-0:42:99 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo {} proto {} ch
     [
         (NAMED.format("RING", "LL", 0, 1), "all_reduce", Choice("ring", "ll", 2)),
         (NAMED.format("Tree", "Simple", 2, 2), "barrier", Choice("tree", "simple", 1)),
-        (NAMED.format("NVLS_TREE", "SIMPLE", 0, 15), "all_reduce", Choice("nvlstree", "simple", 16)),
-        (NAMED.format("COLLNET_DIRECT", "SIMPLE", 0, 3), "all_reduce", Choice("collnetdirect", "simple", 4)),
+        (
+            NAMED.format("NVLS_TREE", "SIMPLE", 0, 15),
+            "all_reduce",
+            Choice("nvlstree", "simple", 16),
+        ),
+        (
+            NAMED.format("COLLNET_DIRECT", "SIMPLE", 0, 3),
+            "all_reduce",
+            Choice("collnetdirect", "simple", 4),
+        ),
         (
             "NCCL INFO AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008",
             "all_gather",

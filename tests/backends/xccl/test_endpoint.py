@@ -27,7 +27,13 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from tests.backends.cuda.emulated import FakeNvrtc
-from tests.backends.measuring import compares_on_the_device, launched, measured, spoilt, wrong_elements
+from tests.backends.measuring import (
+    compares_on_the_device,
+    launched,
+    measured,
+    spoilt,
+    wrong_elements,
+)
 from tests.backends.xccl.functions import Functions
 from tests.tiers import examples
 
@@ -37,7 +43,10 @@ from .measuring import bindings, case_of, close_clean, opened
 from .process import Group
 
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
-PLACES: dict[bool, list[dict[str, Any]]] = {False: [{}], True: [{"root": root} for root in range(4)]}
+PLACES: dict[bool, list[dict[str, Any]]] = {
+    False: [{}],
+    True: [{"root": root} for root in range(4)],
+}
 """Of collectives with and without a root."""
 
 CROSSED = ("all_gather on rank % 2", "reduce_scatter on [[0, 1]]", "all_to_all on all")
@@ -73,7 +82,9 @@ def test_any_ranks_types_and_counts_are_exact(
     close_clean(endpoint, process)
 
 
-@pytest.mark.parametrize(("version", "calls"), [(21903, {"ncclSend", "ncclRecv"}), (22809, {"ncclAlltoAll"})])
+@pytest.mark.parametrize(
+    ("version", "calls"), [(21903, {"ncclSend", "ncclRecv"}), (22809, {"ncclAlltoAll"})]
+)
 def test_all_to_all_is_native_where_there_is_a_call_and_sends_elsewhere(
     version: int, calls: set[str]
 ) -> None:
@@ -90,7 +101,9 @@ def test_every_dtype_and_op_is_exact_but_what_nccl_refuses_of_one_rank(
 ) -> None:
     endpoint, process = opened(ranks)
     for collective in ("all_reduce", "reduce_scatter"):
-        case = case_of(collective, ranks, 300, dtype=dtype, op=op, in_place=collective == "reduce_scatter")
+        case = case_of(
+            collective, ranks, 300, dtype=dtype, op=op, in_place=collective == "reduce_scatter"
+        )
         if ranks == 1 and dtype.startswith("float8") and op in OPS[4:]:
             with pytest.raises(CannotRun, match="NCCL refuses"):
                 endpoint.prepare(case)
@@ -136,7 +149,9 @@ def test_memory_that_nccl_knows_from_a_graph_goes_back_after_its_communicators()
 
 
 @pytest.mark.parametrize("registration", ["local", "symmetric"])
-def test_memory_that_nccl_does_not_register_is_not_measured_as_registered(registration: str) -> None:
+def test_memory_that_nccl_does_not_register_is_not_measured_as_registered(
+    registration: str,
+) -> None:
     endpoint, process = opened(2, registers=False)
     for _ in range(2):
         with pytest.raises(CannotRun, match=f"registration {registration}: NCCL does not register"):
@@ -163,7 +178,9 @@ def test_misaligned_buffers_start_where_they_are_told() -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_aggregated_collectives_have_buffers_of_their_own_and_share_the_time(in_place: bool) -> None:
+def test_aggregated_collectives_have_buffers_of_their_own_and_share_the_time(
+    in_place: bool,
+) -> None:
     endpoint, _ = opened(2)
     one, _ = measured(endpoint, case_of("all_reduce", 2, 4000, mode="isolated"))
     three, _ = measured(
@@ -184,7 +201,9 @@ def test_a_spoilt_copy_among_aggregated_ones_is_seen() -> None:
 
 
 @pytest.mark.thinned(5)
-@pytest.mark.parametrize("groups", ["rank // 2", "rank % 2", "[[0, 3], [2, 1]]", "[[1, 2]]", "rank % 4"])
+@pytest.mark.parametrize(
+    "groups", ["rank // 2", "rank % 2", "[[0, 3], [2, 1]]", "[[1, 2]]", "rank % 4"]
+)
 @pytest.mark.parametrize("version", [22809, 21704])
 def test_groups_run_at_once_and_each_has_its_own_time(groups: str, version: int) -> None:
     endpoint, process = opened(version=version)
@@ -209,7 +228,9 @@ def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
     assert (spoilt(endpoint) or (-1,))[0] == 0
 
 
-def test_what_runs_beside_starts_when_the_own_collective_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_beside_starts_when_the_own_collective_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process = opened(2)
     endpoint.prepare(case_of("reduce_scatter", 2, concurrent="all_gather"))
     waiting: list[int] = []
@@ -255,9 +276,13 @@ def test_the_library_estimates_without_moving_anything() -> None:
 
 
 @pytest.mark.thinned(5)
-@pytest.mark.parametrize("collective", ["send_recv", "all_to_all", "all_to_all_v", "gather", "scatter"])
+@pytest.mark.parametrize(
+    "collective", ["send_recv", "all_to_all", "all_to_all_v", "gather", "scatter"]
+)
 @pytest.mark.parametrize("version", [22203, 22809])
-def test_transfers_are_not_estimated_because_nccl_would_run_them_later(collective: str, version: int) -> None:
+def test_transfers_are_not_estimated_because_nccl_would_run_them_later(
+    collective: str, version: int
+) -> None:
     endpoint, _ = opened(2, version=version)
     for count in (10, 1000):
         result, facts = measured(endpoint, case_of(collective, 2, count))
@@ -288,7 +313,11 @@ def test_a_stream_is_let_go_after_the_first_launch_and_a_graph_after_the_last(
     endpoint.prepare(case_of("all_reduce", ranks, 10, mode=mode))
     opened_at: list[int] = []
     enqueued: list[int] = []
-    launches, enqueue, launch_graph = endpoint._launches, endpoint._launches.enqueue, RankContext.launch_graph
+    launches, enqueue, launch_graph = (
+        endpoint._launches,
+        endpoint._launches.enqueue,
+        RankContext.launch_graph,
+    )
 
     def noted_graph(context: RankContext, size: int) -> None:
         enqueued.extend([1] * size if context.rank == 0 else ())
@@ -309,10 +338,14 @@ def test_a_stream_is_let_go_after_the_first_launch_and_a_graph_after_the_last(
 
 
 @pytest.mark.parametrize(("collective", "behind"), [("all_reduce", 32), ("all_to_all", 16)])
-def test_behind_a_blocking_kernel_is_no_more_work_than_nccl_queues(collective: str, behind: int) -> None:
+def test_behind_a_blocking_kernel_is_no_more_work_than_nccl_queues(
+    collective: str, behind: int
+) -> None:
     endpoint, process = opened(4)
     blocking = endpoint._launches._blocking = MagicMock(shared=False)
-    endpoint.prepare(case_of(collective, 4, 10, aggregation=8, mode="overlap", overlap_with="memory"))
+    endpoint.prepare(
+        case_of(collective, 4, 10, aggregation=8, mode="overlap", overlap_with="memory")
+    )
     before, opened_at = len(process.log), list[int]()
     blocking.release.side_effect = lambda: opened_at.append(len(process.log) - before)
     endpoint.launch(40)
@@ -322,7 +355,11 @@ def test_behind_a_blocking_kernel_is_no_more_work_than_nccl_queues(collective: s
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CCBENCH_BLOCKING_KERNEL", "off"), ("CUDA_LAUNCH_BLOCKING", "1"), ("CUDA_LAUNCH_BLOCKING", "0")],
+    [
+        ("CCBENCH_BLOCKING_KERNEL", "off"),
+        ("CUDA_LAUNCH_BLOCKING", "1"),
+        ("CUDA_LAUNCH_BLOCKING", "0"),
+    ],
 )
 def test_there_is_no_blocking_kernel_where_launches_wait_for_their_end_and_the_detail_says_so(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -366,8 +403,12 @@ def test_samples_are_the_devices_time_and_the_hosts_is_told() -> None:
     assert isinstance(endpoint, DeviceTimed)
     assert not isinstance(endpoint, PerProcessEndpoint)
     result, _ = measured(endpoint, case_of("all_reduce", 2, 1000, mode="isolated"))
-    assert float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) == pytest.approx(10e-6 + 4000 / 100e9)
-    assert endpoint.remark().startswith("NCCL 2.28.9, device time (events); launch and wait take the host ")
+    assert float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) == pytest.approx(
+        10e-6 + 4000 / 100e9
+    )
+    assert endpoint.remark().startswith(
+        "NCCL 2.28.9, device time (events); launch and wait take the host "
+    )
 
 
 # -- what NCCL chose -----------------------------------------------------------------------------------------
@@ -410,16 +451,22 @@ def test_what_nccl_chose_comes_from_one_logged_launch_of_the_first_round(
     assert len(resets) == 2
 
 
-def test_another_algorithm_than_asked_for_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_algorithm_than_asked_for_is_no_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process = opened(2)
-    with_log(process, monkeypatch, "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}")
+    with_log(
+        process, monkeypatch, "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}"
+    )
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     with pytest.raises(CannotRun, match="asked for tree, NCCL ran ring ll"):
         endpoint.prepare(case_of("all_reduce", 2, algorithm="tree"))
     assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring", protocol="ll")) == "ring"
 
 
-def test_without_a_way_to_switch_the_log_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_way_to_switch_the_log_nothing_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     endpoint, _ = opened(2)
     assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring")) == "ring"
@@ -441,8 +488,13 @@ def test_a_users_own_log_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_nccl_refuses_is_unsupported_in_its_words_and_the_next_case_runs() -> None:
     endpoint, process = opened(2)
-    process.refuse["ncclReduceScatter"] = (5, "no algorithm/protocol available for function ReduceScatter")
-    with pytest.raises(CannotRun, match=r"NCCL refuses: ncclReduceScatter: ncclInvalidUsage.*no algorithm"):
+    process.refuse["ncclReduceScatter"] = (
+        5,
+        "no algorithm/protocol available for function ReduceScatter",
+    )
+    with pytest.raises(
+        CannotRun, match=r"NCCL refuses: ncclReduceScatter: ncclInvalidUsage.*no algorithm"
+    ):
         endpoint.prepare(case_of("reduce_scatter", 2))
     with pytest.raises(CannotRun, match="no algorithm"):
         endpoint.prepare(case_of("reduce_scatter", 2, mode="graph", registration="local"))
@@ -488,7 +540,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_that_never_ends_is_named_with_what_ras_says_and_the_communicator_aborted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hangs, "ras_report", lambda: "Errors\n======\n#0-0 rank 1 does not answer\n")
+    monkeypatch.setattr(
+        hangs, "ras_report", lambda: "Errors\n======\n#0-0 rank 1 does not answer\n"
+    )
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
     process.world.stopped.add(1)
@@ -532,7 +586,9 @@ def test_an_abort_that_hangs_does_not_keep_back_what_hung(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
     process.world.stopped.add(0)
@@ -557,14 +613,17 @@ def test_a_call_that_fails_at_once_is_no_hang_and_no_refusal() -> None:
     endpoint, process = opened(2)
     process.refuse["ncclAllReduce"] = (1, "Cuda failure 2 'out of memory'")
     with pytest.raises(
-        CollectiveHung, match=r"nccl failed \(warming up\); NCCL says: ncclAllReduce: .*out of memory"
+        CollectiveHung,
+        match=r"nccl failed \(warming up\); NCCL says: ncclAllReduce: .*out of memory",
     ):
         endpoint.prepare(case_of("all_reduce", 2))
     assert not process.members
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_call_that_does_not_return_is_ended_by_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_does_not_return_is_ended_by_the_watchdog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
     aborted = threading.Event()
@@ -581,7 +640,9 @@ def test_a_call_that_does_not_return_is_ended_by_the_watchdog(monkeypatch: pytes
 
     endpoint._watchdog._on_expiry = abort_and_tell
     monkeypatch.setattr(endpoint._launches, "enqueue", stuck)
-    with pytest.raises(CollectiveHung, match=r"did not end in .* NCCL says: .*the communicator was aborted"):
+    with pytest.raises(
+        CollectiveHung, match=r"did not end in .* NCCL says: .*the communicator was aborted"
+    ):
         endpoint.launch(1)
     assert endpoint._watchdog.expired
     endpoint._watchdog.close()
@@ -677,7 +738,9 @@ def test_a_call_names_its_algorithm_as_the_library_parses_it(
         wrong_elements(endpoint, case_of(collective, 2, algorithm=algorithm))
 
 
-def test_a_cta_policy_goes_with_each_call_unless_a_variable_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cta_policy_goes_with_each_call_unless_a_variable_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process = opened(2, version=23203)
     zero: dict[str, Any] = {"cta_policy": "zero", "registration": "symmetric"}
     for name in ("all_gather", "all_to_all", "gather", "scatter"):
@@ -685,7 +748,10 @@ def test_a_cta_policy_goes_with_each_call_unless_a_variable_decides(monkeypatch:
     few = case_of("reduce_scatter", 2, cta_policy="efficiency", registration="local")
     assert wrong_elements(endpoint, few) == 0
     calls = ("ncclAllGather", "ncclAlltoAll", "ncclGather", "ncclScatter")
-    assert set(process.selected) == {*((name, "", 2) for name in calls), ("ncclReduceScatter", "", 1)}
+    assert set(process.selected) == {
+        *((name, "", 2) for name in calls),
+        ("ncclReduceScatter", "", 1),
+    }
     process.selected.clear()
     monkeypatch.setenv("NCCL_CTA_POLICY", "2")
     assert wrong_elements(endpoint, case_of("all_gather", 2, **zero)) == 0
@@ -704,7 +770,9 @@ def test_the_value_in_effect_of_a_variable_is_told_where_the_library_tells_it(
     close_clean(endpoint, process)
 
 
-@pytest.mark.parametrize(("groups", "version"), [("", 23203), ("[[0, 4], [2, 3]]", 23203), ("", 22809)])
+@pytest.mark.parametrize(
+    ("groups", "version"), [("", 23203), ("[[0, 4], [2, 3]]", 23203), ("", 22809)]
+)
 def test_communicators_are_made_and_split_by_the_hosts_clock_and_given_back(
     groups: str, version: int
 ) -> None:
@@ -716,7 +784,9 @@ def test_communicators_are_made_and_split_by_the_hosts_clock_and_given_back(
         result, _ = measured(endpoint, case)
         assert result.mismatch is None
         assert "the host's time" in endpoint.remark()
-    assert len(process.members) == kept + 4 * bool(groups)  # the groups' own are kept for the next case
+    assert len(process.members) == kept + 4 * bool(
+        groups
+    )  # the groups' own are kept for the next case
     close_clean(endpoint, process)
 
 
@@ -741,7 +811,9 @@ def test_nothing_is_estimated_of_copy_engines_because_nccl_would_run_it_later() 
 
 def test_an_algorithm_that_nccl_does_not_have_here_is_refused_and_the_next_case_runs() -> None:
     endpoint, _ = opened(2, version=23203)
-    with pytest.raises(CannotRun, match=r'NCCL refuses: .*algSelection "NVLS_SIMPLE" cannot be honored'):
+    with pytest.raises(
+        CannotRun, match=r'NCCL refuses: .*algSelection "NVLS_SIMPLE" cannot be honored'
+    ):
         measured(endpoint, case_of("all_reduce", 2, algorithm="nvls"))
     assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
 
@@ -753,7 +825,9 @@ def test_what_nccl_refuses_of_one_size_costs_no_communicator_of_another(
     endpoint, process = opened(2, version=23203)
     join, joined = process.join, []
 
-    def counted(clique: Clique, rank: int, device: int, group: Group | None = None) -> tuple[int, int]:
+    def counted(
+        clique: Clique, rank: int, device: int, group: Group | None = None
+    ) -> tuple[int, int]:
         joined.append(rank)
         return join(clique, rank, device, group)
 

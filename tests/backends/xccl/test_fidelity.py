@@ -43,7 +43,9 @@ def test_without_a_gpu_it_ends_with_a_sentence(
     assert "NCCL needs an NVIDIA GPU" in capsys.readouterr().err
 
 
-def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     with pytest.raises(MissingDependency, match="nvcc is not on PATH"):
         built(tmp_path)
@@ -93,7 +95,9 @@ def test_the_loop_lets_its_gpus_go_before_a_stream_is_full(tmp_path: Path, mode:
     command = [compiler, "-std=c++17", "-I", str(tmp_path), "-x", "c++", str(nccl_fidelity.SOURCE)]
     subprocess.run([*command, "-o", str(program)], check=True)
     asked = f"8 {MOST_LAUNCHES} {mode}\n"
-    done = subprocess.run([program, "2", "8"], input=asked, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, "2", "8"], input=asked, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert float(done.stdout) == pytest.approx(1e-3 / MOST_LAUNCHES)
 
@@ -108,7 +112,9 @@ def test_a_loop_that_ended_is_said(tmp_path: Path) -> None:
     loop.close()
 
 
-@pytest.mark.parametrize(("seconds", "launches"), [(1.0, GRAPH_LAUNCHES), (1e-9, MOST_LAUNCHES), (1e-4, 192)])
+@pytest.mark.parametrize(
+    ("seconds", "launches"), [(1.0, GRAPH_LAUNCHES), (1e-9, MOST_LAUNCHES), (1e-4, 192)]
+)
 def test_samples_are_whole_graphs(seconds: float, launches: int) -> None:
     assert launches_for(seconds) == launches
 

@@ -74,10 +74,17 @@ def case_of(collective: str, **changes: Any) -> Case:
     row, dtype = COLLECTIVES[collective], str(changes.get("dtype", "float32"))
     ranks = changes.get("ranks", RANKS)
     plain = Case(
-        "test", "oneccl", collective, "default", dtype, "sum" if row.reduces else NO_OP,
-        row.size_bytes(37, ranks, item_bytes(dtype)), 37 if row.moves_data else 0, ranks,
+        "test",
+        "oneccl",
+        collective,
+        "default",
+        dtype,
+        "sum" if row.reduces else NO_OP,
+        row.size_bytes(37, ranks, item_bytes(dtype)),
+        37 if row.moves_data else 0,
+        ranks,
         root=1 if row.rooted else NO_ROOT,
-    )  # fmt: skip
+    )
     return replace(plain, **changes)
 
 
@@ -88,7 +95,9 @@ def on_ranks(dialect: Dialect, play: Play, native: Any = None, device: Any = Non
 
     def rank(number: int) -> Any:
         meeting = Meeting(number, ("host",) * RANKS, given, wait)
-        return play(LibraryRank(meeting, Library(dialect, native), device and device(number), SETTINGS))
+        return play(
+            LibraryRank(meeting, Library(dialect, native), device and device(number), SETTINGS)
+        )
 
     with ThreadPoolExecutor(RANKS) as pool:
         return list(pool.map(rank, range(RANKS), timeout=120))
@@ -112,7 +121,10 @@ def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     names += ["all_to_all"] if dialect is not FABLE and not in_place else []
     names += ["broadcast"] if dialect is ONECCL or in_place else []
     cases = [case_of(name, in_place=in_place and name != "barrier") for name in names]
-    cases += [case_of("all_reduce", dtype="int32", op="min"), case_of("all_reduce", count=0, size_bytes=0)]
+    cases += [
+        case_of("all_reduce", dtype="int32", op="min"),
+        case_of("all_reduce", count=0, size_bytes=0),
+    ]
     all_right(dialect, cases)
 
 
@@ -126,17 +138,23 @@ def test_what_the_library_was_set_to_is_recorded() -> None:
 
 @pytest.mark.parametrize("dialect", [ONECCL, FABLE], ids=["by a split", "by an id for each group"])
 def test_groups_have_communicators_of_their_own(dialect: Dialect) -> None:
-    all_right(dialect, [
-        case_of("all_reduce", groups="[[2, 0]]"),
-        case_of("all_gather", groups="[[0], [2], [1]]", active_group=1),
-        case_of("all_reduce"),
-    ])  # fmt: skip
+    all_right(
+        dialect,
+        [
+            case_of("all_reduce", groups="[[2, 0]]"),
+            case_of("all_gather", groups="[[0], [2], [1]]", active_group=1),
+            case_of("all_reduce"),
+        ],
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"collective": "reduce_scatter"}, r"^Fable 7\.1\.2 has no fableShare, which came with 7\.1\.3"),
+        (
+            {"collective": "reduce_scatter"},
+            r"^Fable 7\.1\.2 has no fableShare, which came with 7\.1\.3",
+        ),
         ({"collective": "all_to_all"}, "^Fable has no function such as ncclSend$"),
         ({"dtype": "float64"}, "^Fable has no float64; it has float32, int32$"),
         ({"op": "prod"}, "^Fable has no prod; it has sum, min$"),
@@ -195,7 +213,9 @@ def test_a_wheel_is_found_and_what_it_needs_is_loaded_first(
     def load(path: str, mode: int) -> Any:
         name = Path(path).name
         if name == "libccl.so.2" and "libneeded.so.1" not in loaded:
-            raise OSError("libneeded.so.1: cannot open shared object file: No such file or directory")
+            raise OSError(
+                "libneeded.so.1: cannot open shared object file: No such file or directory"
+            )
         loaded.append(name)
         return Spoken(ONECCL)
 
@@ -309,5 +329,7 @@ def test_rccl_runs_as_nccl_does_under_its_own_name(tmp_path: Path) -> None:
     assert "no /dev/kfd" in str(amd_missing(tmp_path))
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
-    assert str(amd_missing(tmp_path)).startswith("CuPy for ROCm is not installed; pip install '.[rocm7]'")
+    assert str(amd_missing(tmp_path)).startswith(
+        "CuPy for ROCm is not installed; pip install '.[rocm7]'"
+    )
     assert open_backend("rccl").version() == "RCCL of the system, CuPy unknown"

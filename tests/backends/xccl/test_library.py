@@ -57,7 +57,9 @@ class Bench:
 
     def read(self, address: int, dtype: str, count: int, device: int) -> NDArray[Any]:
         kind = numpy_dtype(dtype)
-        values: NDArray[Any] = self.world.view(address, count * kind.itemsize, device).copy().view(kind)
+        values: NDArray[Any] = (
+            self.world.view(address, count * kind.itemsize, device).copy().view(kind)
+        )
         return values
 
     def wait(self) -> None:
@@ -117,8 +119,14 @@ def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (Call("broadcast", 0, 0, 1, "int32", root=2), "ncclBroadcast: .*invalid root or peer 2 of 2"),
-        (Call("all_reduce", 0, 0, 1, "int32", 77), "ncclAllReduce: .*invalid reduction operation 77"),
+        (
+            Call("broadcast", 0, 0, 1, "int32", root=2),
+            "ncclBroadcast: .*invalid root or peer 2 of 2",
+        ),
+        (
+            Call("all_reduce", 0, 0, 1, "int32", 77),
+            "ncclAllReduce: .*invalid reduction operation 77",
+        ),
     ],
 )
 def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str) -> None:
@@ -128,7 +136,9 @@ def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str) -> N
     assert caught.value.refused
     assert caught.value.code == 4
     bench.close()
-    assert bench.process.group.depth == 0  # ncclCommDestroy of one that has failed would leave it open
+    assert (
+        bench.process.group.depth == 0
+    )  # ncclCommDestroy of one that has failed would leave it open
 
 
 def test_a_communicator_that_blocks_and_has_failed_is_aborted() -> None:
@@ -140,7 +150,9 @@ def test_a_communicator_that_blocks_and_has_failed_is_aborted() -> None:
 
 def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None:
     nccl = Bench(1, 22304).nccl
-    with pytest.raises(CannotRun, match=r"NCCL 2\.23\.4 has no float8_e4m3, which came with 2\.24\.3"):
+    with pytest.raises(
+        CannotRun, match=r"NCCL 2\.23\.4 has no float8_e4m3, which came with 2\.24\.3"
+    ):
         nccl.dtype_number("float8_e4m3")
     with pytest.raises(CannotRun, match=r"no ncclCommWindowRegister, which came with 2\.27\.3"):
         nccl.function("ncclCommWindowRegister")
@@ -200,10 +212,14 @@ def test_a_barrier_counts_the_ranks() -> None:
         for comm, word, stream in zip(bench.comms, words, bench.streams, strict=True):
             prepared(comm, Call("barrier", word, word, 1, "int32"), stream)()
     bench.wait()
-    assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [[4]] * 4
+    assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [
+        [4]
+    ] * 4
 
 
-@pytest.mark.parametrize("call", ["free", "malloc", "graphInstantiate", "streamSynchronize", "streamQuery"])
+@pytest.mark.parametrize(
+    "call", ["free", "malloc", "graphInstantiate", "streamSynchronize", "streamQuery"]
+)
 def test_the_double_spoils_every_capture_of_a_thread_that_does_what_may_wait(call: str) -> None:
     bench = Bench(2)
     runtime = bench.process.runtime
@@ -273,13 +289,19 @@ def test_nccl_is_opened_as_cupy_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path
         return process.native
 
     nccl = open_by_cupy(NCCL, load, Files(tmp_path))
-    assert (nccl.version_text, nccl.path, loaded) == ("2.28.9", "/opt/nccl/libnccl.so.2", [nccl.path])
+    assert (nccl.version_text, nccl.path, loaded) == (
+        "2.28.9",
+        "/opt/nccl/libnccl.so.2",
+        [nccl.path],
+    )
     maps.write_text("")
     assert open_by_cupy(NCCL, load, Files(tmp_path)).path == ""
     assert loaded[-1] == "libnccl.so.2"
 
 
-def test_without_cupy_or_nccl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cupy_or_nccl_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingDependency, match=r"CuPy's NCCL cannot be imported.*pip install"):
         open_by_cupy()

@@ -93,7 +93,9 @@ def test_data_are_right_after_a_launch_that_something_was_computed_beside(
     assert not process.world.deadlocks
 
 
-def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process, _ = computing_endpoint("memory", monkeypatch)
     endpoint.compute(1)
     for rank, one in endpoint._overlap._computations.items():
@@ -106,7 +108,9 @@ def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(monkeypatch: py
         assert size >= endpoint._contexts[rank].facts.l2_bytes
 
 
-def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_go_to_the_stream_of_computations_on_every_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, _, blas = computing_endpoint("matmul", monkeypatch)
     assert sorted(blas.handles.values()) == [0, 1]
     seen: list[int] = []
@@ -226,7 +230,9 @@ def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_takes(
 def _longest(process: Process, endpoint: NcclRanks) -> int:
     """Launches and repetitions on one device that have not run."""
     context = endpoint._contexts[0]
-    streams = [process.world.streams[context.on(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)]
+    streams = [
+        process.world.streams[context.on(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)
+    ]
     return sum(len(one.queue) for one in streams) - 2  # the event, and the wait for it
 
 
@@ -254,8 +260,13 @@ def test_launches_and_repetitions_are_enqueued_by_turns(monkeypatch: pytest.Monk
     monkeypatch.setattr(endpoint._overlap, "_enqueue", noted("compute", compute))
     endpoint.launch_while_computing(3, 7)
     assert [(name, len(list(run))) for name, run in itertools.groupby(order)] == [
-        ("launch", 1), ("compute", 2), ("launch", 1), ("compute", 2), ("launch", 1), ("compute", 3),
-    ]  # fmt: skip
+        ("launch", 1),
+        ("compute", 2),
+        ("launch", 1),
+        ("compute", 2),
+        ("launch", 1),
+        ("compute", 3),
+    ]
     assert not process.world.deadlocks
 
 
@@ -266,7 +277,13 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
     blas = with_blas(monkeypatch, process.runtime)
     endpoint.prepare(
         case_of(
-            "all_reduce", 4, COUNT, mode="overlap", overlap_with="matmul", groups="rank // 2", active_group=1
+            "all_reduce",
+            4,
+            COUNT,
+            mode="overlap",
+            overlap_with="matmul",
+            groups="rank // 2",
+            active_group=1,
         )
     )
     endpoint.prepare_computing("matmul")

@@ -49,7 +49,9 @@ class Driver:
         return int(handle.value)
 
 
-def test_instances_of_one_gpu_are_told_apart_by_their_uuids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_of_one_gpu_are_told_apart_by_their_uuids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cuda: Any = SimpleNamespace(facts=lambda device: SimpleNamespace(bus_id="0000:3b:00.0"))
     nccl: Any = SimpleNamespace(version=22809)
 

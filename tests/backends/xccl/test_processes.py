@@ -44,7 +44,9 @@ class Meeting:
 
     oversubscribed = False
 
-    def __init__(self, rank: int, hosts: Sequence[str], given: list[bytes], wait: threading.Barrier) -> None:
+    def __init__(
+        self, rank: int, hosts: Sequence[str], given: list[bytes], wait: threading.Barrier
+    ) -> None:
         self.rank, self.ranks, self.hosts = rank, len(hosts), tuple(hosts)
         self.one_clock = len(set(hosts)) == 1
         self.given, self.wait = given, wait
@@ -82,7 +84,9 @@ def launched(
     def endpoint(rank: int) -> LaunchedRank:
         process = Process(world, cupy=cupy)
         cuda = Cuda(process.runtime, process.runtime)
-        made = LaunchedRank(cuda, process.nccl, rank, Meeting(rank, hosts, *shared), blocked=blocked)
+        made = LaunchedRank(
+            cuda, process.nccl, rank, Meeting(rank, hosts, *shared), blocked=blocked
+        )
         made.connect()
         return made
 
@@ -163,7 +167,9 @@ def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int
     return found
 
 
-@pytest.mark.parametrize(("mode", "launches"), [("isolated", 1), ("streaming", 3), ("graph", 3), ("cold", 1)])
+@pytest.mark.parametrize(
+    ("mode", "launches"), [("isolated", 1), ("streaming", 3), ("graph", 3), ("cold", 1)]
+)
 def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launches: int) -> None:
     endpoint_of, world = launched(ONE_HOST, blocked=True)
     found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
@@ -185,7 +191,9 @@ def test_each_host_has_a_blocking_kernel_for_its_own_processes(hosts: list[str])
     assert together(play) == [(hosts.count(host) > 1, 1) for host in hosts]
 
 
-def test_a_file_of_another_process_is_not_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_of_another_process_is_not_shared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As in containers that have process numbers of their own."""
     (tmp_path / "other").write_bytes(b"x" * 65536)
     opened = os.open
@@ -220,7 +228,9 @@ def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     assert together(play) == [(0, 1)] * RANKS
 
 
-def test_processes_have_a_blocking_kernel_together_or_none_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_have_a_blocking_kernel_together_or_none_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     register = WorldRuntime.hostRegister
 
     def refused_on_one(runtime: WorldRuntime, address: int, size: int, flags: int) -> None:
@@ -235,7 +245,9 @@ def test_processes_have_a_blocking_kernel_together_or_none_has(monkeypatch: pyte
     assert {reasons[0], reasons[2]} == {"the process of another rank cannot have one"}
 
 
-def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_never_comes_voids_the_sample_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(SharedWords, "meet", lambda *_: False)
     endpoint_of, _ = launched(ONE_HOST, blocked=True)
 
@@ -255,7 +267,11 @@ def test_the_same_team_goes_from_case_to_case_with_either_cupys_unique_ids(cupy:
 
     def play(rank: int) -> list[Any]:
         endpoint = endpoint_of(rank)
-        cases = [case_of("reduce", RANKS, 10), case_of("reduce", RANKS, 5000), case_of("barrier", RANKS)]
+        cases = [
+            case_of("reduce", RANKS, 10),
+            case_of("reduce", RANKS, 5000),
+            case_of("barrier", RANKS),
+        ]
         return [measured(endpoint, case)[0].mismatch for case in cases]
 
     assert together(play) == [[None] * 3] * RANKS

@@ -71,7 +71,9 @@ def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_the
     assert "unset it, or take `processes: per_gpu`" in several.detail
 
 
-def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(with_gpus: None, tmp_path: Path) -> None:
+def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
+    with_gpus: None, tmp_path: Path
+) -> None:
     assert run(SUITE, tmp_path) == 0
     points = load_run(tmp_path / "run").points
     assert [(one.status, one.detail) for one in points if one.status != "ok"] == [
@@ -92,9 +94,15 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(with_gpus: No
     assert sorted(one.active_group for one in points if one.groups == "rank % 2") == [-1, 0, 1]
     (crossed,) = (one for one in points if one.concurrent == "all_gather on rank % 2")
     assert crossed.group_names == (
-        "all_reduce ranks 0-1", "all_reduce ranks 2-3", "all_gather ranks 0, 2", "all_gather ranks 1, 3",
-    )  # fmt: skip
-    assert {one.traffic for one in points if one.collective == "all_to_all_v"} == {"zipf:1.2", "hot:0.5"}
+        "all_reduce ranks 0-1",
+        "all_reduce ranks 2-3",
+        "all_gather ranks 0, 2",
+        "all_gather ranks 1, 3",
+    )
+    assert {one.traffic for one in points if one.collective == "all_to_all_v"} == {
+        "zipf:1.2",
+        "hot:0.5",
+    }
     overlap = [one for one in points if one.mode == "overlap"]
     assert [one.group_names for one in overlap] == [OVERLAP_PARTS] * 2
     # The double's streams do not contend: the shorter of the two is hidden altogether.
@@ -117,8 +125,11 @@ sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budg
     )
     points = {one.collective: one for one in load_run(tmp_path / "run").points}
     assert {name: one.status for name, one in points.items()} == {
-        "comm_init": "ok", "comm_split": "ok", "all_gather": "ok", "all_reduce": "unsupported",
-    }  # fmt: skip
+        "comm_init": "ok",
+        "comm_split": "ok",
+        "all_gather": "ok",
+        "all_reduce": "unsupported",
+    }
     for setup in (points["comm_init"], points["comm_split"]):
         assert setup.detail == "NCCL 2.28.9, the host's time; unique ids are told before it"
         assert setup.is_timed
@@ -139,7 +150,9 @@ def test_a_process_for_each_rank_measures_too(with_gpus: None, tmp_path: Path) -
     # The double's GPUs are of one process, so there can be one rank only.
     sweep = "{collective: [all_reduce, gather], size: 4 KiB, ranks: 1, processes: per_gpu}"
     assert run(f"backends: [nccl]\nsweep: {sweep}\n", tmp_path) == 0
-    assert {(one.status, one.wrong_elements) for one in load_run(tmp_path / "run").points} == {("ok", 0)}
+    assert {(one.status, one.wrong_elements) for one in load_run(tmp_path / "run").points} == {
+        ("ok", 0)
+    }
 
 
 def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
@@ -161,7 +174,9 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nccl, "driver_missing", lambda: "this machine has no NVIDIA driver; x")
-    code = run("sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", "nccl")
+    code = run(
+        "sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", "nccl"
+    )
     assert code == 2
     said = capsys.readouterr().err
     assert "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in said

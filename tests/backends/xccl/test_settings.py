@@ -38,7 +38,11 @@ def test_a_plain_case_needs_no_team_of_its_own() -> None:
         ("all_reduce", {"algorithm": "nvlstree"}, {"NCCL_ALGO": "NVLSTree"}),
         ("all_reduce", {"algorithm": "collnet"}, {"NCCL_ALGO": "CollnetDirect,CollnetChain"}),
         ("all_gather", {"algorithm": "collnet"}, {"NCCL_ALGO": "CollnetDirect"}),
-        ("barrier", {"algorithm": "tree", "protocol": "ll"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}),
+        (
+            "barrier",
+            {"algorithm": "tree", "protocol": "ll"},
+            {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"},
+        ),
         ("reduce", {"protocol": "ll128"}, {"NCCL_PROTO": "LL128"}),
         ("broadcast", {"transport": "host"}, OF_HOST),
         ("send_recv", {"transport": "network"}, {**OF_HOST, "NCCL_SHM_DISABLE": "1"}),
@@ -47,7 +51,11 @@ def test_a_plain_case_needs_no_team_of_its_own() -> None:
             {"channels": 4},
             {f"NCCL_{end}_{what}": "4" for end in ("MIN", "MAX") for what in ("CTAS", "NCHANNELS")},
         ),
-        ("all_to_all", {"channels": 2}, {"NCCL_MIN_P2P_NCHANNELS": "2", "NCCL_MAX_P2P_NCHANNELS": "2"}),
+        (
+            "all_to_all",
+            {"channels": 2},
+            {"NCCL_MIN_P2P_NCHANNELS": "2", "NCCL_MAX_P2P_NCHANNELS": "2"},
+        ),
     ],
 )
 def test_settings_are_the_variables_of_nccls_guide(
@@ -59,7 +67,11 @@ def test_settings_are_the_variables_of_nccls_guide(
 @pytest.mark.parametrize(
     ("collective", "changes", "words"),
     [
-        ("all_gather", {"algorithm": "tree"}, "NCCL has no tree all_gather; it has ring, collnet, nvls, pat"),
+        (
+            "all_gather",
+            {"algorithm": "tree"},
+            "NCCL has no tree all_gather; it has ring, collnet, nvls, pat",
+        ),
         ("all_reduce", {"algorithm": "pat"}, "NCCL has no pat all_reduce"),
         ("all_to_all", {"algorithm": "ring"}, "point-to-point transfers, which have no algorithm"),
         ("gather", {"protocol": "ll"}, "point-to-point transfers, which take no protocol"),
@@ -94,11 +106,17 @@ def test_all_stands_for_what_exists() -> None:
         ({"algorithm": "tree"}, Choice(), ""),
         ({"algorithm": "tree"}, Choice("ring", "ll", 1), "asked for tree, NCCL ran ring ll"),
         ({"algorithm": "collnet"}, Choice("collnetchain", "simple", 1), ""),
-        ({"protocol": "ll"}, Choice("ring", "simple", 1), "asked for protocol ll, NCCL ran ring simple"),
+        (
+            {"protocol": "ll"},
+            Choice("ring", "simple", 1),
+            "asked for protocol ll, NCCL ran ring simple",
+        ),
         ({"algorithm": "ring"}, Choice("symmetric", "agxll_r", 8), "NCCL ran symmetric agxll_r"),
     ],
 )
-def test_another_choice_than_asked_for_is_seen(asked: dict[str, Any], ran: Choice, words: str) -> None:
+def test_another_choice_than_asked_for_is_seen(
+    asked: dict[str, Any], ran: Choice, words: str
+) -> None:
     found = other_than_asked(case_of("all_reduce", **asked), ran)
     assert words in found
     assert bool(words) == bool(found)
@@ -108,7 +126,9 @@ def test_another_choice_than_asked_for_is_seen(asked: dict[str, Any], ran: Choic
 def test_from_2_31_on_cases_of_several_algorithms_share_a_team(version: tuple[int, ...]) -> None:
     for algorithm in algorithms_for("all_reduce"):
         assert environment_of(case_of("all_reduce", algorithm=algorithm), version) == ()
-    assert environment_of(case_of("all_reduce", algorithm="ring"), (2, 30, 7)) == (("NCCL_ALGO", "Ring"),)
+    assert environment_of(case_of("all_reduce", algorithm="ring"), (2, 30, 7)) == (
+        ("NCCL_ALGO", "Ring"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,9 +167,13 @@ def test_a_file_says_its_version_without_a_gpu_or_why_it_does_not(tmp_path: Path
     assert BACKEND.library_version(str(library)) == "NCCL 2.32.3"
     new = replace(case_of("all_reduce", algorithm="ring"), variant="new")
     new = replace(new, started_with=Variant("new", str(library)))
-    assert BACKEND.environment(new) == (("LD_PRELOAD", str(library)),)  # the algorithm goes with each call
+    assert BACKEND.environment(new) == (
+        ("LD_PRELOAD", str(library)),
+    )  # the algorithm goes with each call
     absent = replace(new, started_with=Variant("new", "/none.so"))
-    assert str(BACKEND.unsupported(absent)).startswith("variant new: /none.so is no NCCL that can be loaded")
+    assert str(BACKEND.unsupported(absent)).startswith(
+        "variant new: /none.so is no NCCL that can be loaded"
+    )
 
 
 def test_an_algorithm_that_a_variant_sets_is_refused_beside_one_that_the_case_asks_for() -> None:

@@ -30,7 +30,9 @@ HALVES = ("all_reduce ranks 0-1", "all_reduce ranks 2-3")
 
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("version", [22809, 21704])
-@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "all_to_all_v", "send_recv", "barrier"])
+@pytest.mark.parametrize(
+    "collective", ["all_reduce", "all_to_all", "all_to_all_v", "send_recv", "barrier"]
+)
 def test_one_group_runs_while_the_others_stand_by(collective: str, version: int) -> None:
     endpoint, process = opened(version=version)
     for alone in (0, 1):
@@ -64,7 +66,9 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
     endpoint, process = opened()
     for groups in ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]", "rank % 2"]:
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
-        assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
+        assert (
+            wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
+        )
         assert len(endpoint._communicators._made) <= 3  # with that of all ranks
     close_clean(endpoint, process)
 
@@ -100,8 +104,14 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
     groups: str, beside: str, parts: tuple[str, ...], version: int
 ) -> None:
     endpoint, process = opened(version=version)
-    for changes in ({}, {"registration": "symmetric"} if version > 22700 else {}, {"aggregation": 2}):
-        result, facts = measured(endpoint, case_of("all_reduce", groups=groups, concurrent=beside, **changes))
+    for changes in (
+        {},
+        {"registration": "symmetric"} if version > 22700 else {},
+        {"aggregation": 2},
+    ):
+        result, facts = measured(
+            endpoint, case_of("all_reduce", groups=groups, concurrent=beside, **changes)
+        )
         assert result.mismatch is None
         assert facts.parts == parts
         assert all(second > 0 for one in facts.group_samples_seconds for second in one)
@@ -164,7 +174,13 @@ def test_no_two_parts_have_the_same_data_or_communicators() -> None:
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     "traffic",
-    ["", "zipf:1.2", "hot:0.9", "hot:1", "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]"],
+    [
+        "",
+        "zipf:1.2",
+        "hot:0.9",
+        "hot:1",
+        "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]",
+    ],
 )
 @pytest.mark.parametrize("mode", ["streaming", "graph", "cold"])
 def test_uneven_blocks_come_where_they_belong(traffic: str, mode: str) -> None:
@@ -184,10 +200,20 @@ def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> 
 
 def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
     endpoint, process = opened()
-    for changes in ({"groups": "rank % 2"}, {"groups": "rank // 2", "active_group": 1}, {"aggregation": 3}):
-        assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes)) == 0
+    for changes in (
+        {"groups": "rank % 2"},
+        {"groups": "rank // 2", "active_group": 1},
+        {"aggregation": 3},
+    ):
+        assert (
+            wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes))
+            == 0
+        )
     assert (
-        wrong_elements(endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", concurrent=CROSSED)) == 0
+        wrong_elements(
+            endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", concurrent=CROSSED)
+        )
+        == 0
     )
     assert not process.exceptions
 
@@ -232,7 +258,10 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
             case_of("all_reduce", mode="overlap", overlap_with="memory", aggregation=2),
             "leave pair and",
         ),
-        (case_of("all_to_all_v", algorithm="ring"), "point-to-point transfers, which have no algorithm"),
+        (
+            case_of("all_to_all_v", algorithm="ring"),
+            "point-to-point transfers, which have no algorithm",
+        ),
         (
             case_of("all_gather", dtype="float8_e4m3", concurrent="all_reduce on all", ranks=64),
             "sum over 64 ranks cannot be checked",

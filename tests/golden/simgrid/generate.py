@@ -95,7 +95,9 @@ def routed(figure: Figure) -> str:
         for target, row in enumerate(fabric.route(source, range(fabric.ranks)).tolist()):
             if source != target:
                 links = "".join(f'<link_ctn id="l{link}"/>' for link in row if link >= 0)
-                lines.append(f'<route src="h{source}" dst="h{target}" symmetrical="NO">{links}</route>')
+                lines.append(
+                    f'<route src="h{source}" dst="h{target}" symmetrical="NO">{links}</route>'
+                )
     return "\n".join([*lines, "</zone>"])
 
 
@@ -107,13 +109,25 @@ def simulated_seconds(figure: Figure, program: Path, folder: Path) -> float:
     platform.write_text(f'{head}<platform version="4.1">\n{body}\n</platform>\n')
     hosts.write_text("".join(f"h{place}\n" for place in rank_order(figure)))
     settings = [*SETTINGS, SMPI_NAMES[figure.collective, figure.algorithm]]
-    command = ["smpirun", "-np", str(figure.hosts), "-platform", str(platform), "-hostfile", str(hosts)]
+    command = [
+        "smpirun",
+        "-np",
+        str(figure.hosts),
+        "-platform",
+        str(platform),
+        "-hostfile",
+        str(hosts),
+    ]
     command += [f"--cfg={setting}" for setting in settings if setting]
     command += [str(program), figure.collective, str(figure.size_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    ends = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("seconds ")]
+    ends = [
+        float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("seconds ")
+    ]
     if len(ends) != figure.hosts:
-        raise RuntimeError(f"{figure}: {len(ends)} of {figure.hosts} ranks finished\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{figure}: {len(ends)} of {figure.hosts} ranks finished\n{done.stderr[-2000:]}"
+        )
     return max(ends)
 
 
@@ -123,7 +137,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = folder / "collective"
-        subprocess.run(["smpicc", "-O1", "-o", str(program), str(HERE / "collective.c")], check=True)
+        subprocess.run(
+            ["smpicc", "-O1", "-o", str(program), str(HERE / "collective.c")], check=True
+        )
         for row in json.loads(FIGURES.read_text())["figures"]:
             figure = Figure(**{**row, "seconds": math.nan})
             seconds = simulated_seconds(figure, program, folder)

@@ -12,9 +12,15 @@ from ccbench.model.library.constants import constants_of
 STARTS = constants_of({})
 """The constants before anything was learned."""
 
-H100 = LibrarySystem("H100", Generation.HOPPER, 8, 1, Intra.NVSWITCH, 450e9, 18, True, None, Host.INTEL)
-A100 = LibrarySystem("A100", Generation.AMPERE, 8, 1, Intra.NVSWITCH, 300e9, 12, False, None, Host.AMD)
-B200 = LibrarySystem("B200", Generation.BLACKWELL, 8, 1, Intra.NVSWITCH, 900e9, 18, True, None, Host.INTEL)
+H100 = LibrarySystem(
+    "H100", Generation.HOPPER, 8, 1, Intra.NVSWITCH, 450e9, 18, True, None, Host.INTEL
+)
+A100 = LibrarySystem(
+    "A100", Generation.AMPERE, 8, 1, Intra.NVSWITCH, 300e9, 12, False, None, Host.AMD
+)
+B200 = LibrarySystem(
+    "B200", Generation.BLACKWELL, 8, 1, Intra.NVSWITCH, 900e9, 18, True, None, Host.INTEL
+)
 V100_CUBE = LibrarySystem("V100", Generation.VOLTA, 8, 1, Intra.CUBE_MESH, 150e9, 6)
 MI300X = LibrarySystem("MI300X", Generation.CDNA3, 8, 1, Intra.XGMI, 448e9, 7)
 HDR = NetworkPorts("ib-hdr", 25e9, 8)
@@ -58,6 +64,13 @@ def systems(draw: st.DrawFn) -> LibrarySystem:
 
 
 COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
     "send_recv",
-)  # fmt: skip
+)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import FADING, Observation, calibrate, floor_seconds, interpolated
+from ccbench.model.library.calibration import (
+    FADING,
+    Observation,
+    calibrate,
+    floor_seconds,
+    interpolated,
+)
 from ccbench.model.library.constants import scaled, shipped
 from ccbench.model.library.predictor import seconds_of
 from tests.model.library.systems import A100, COLLECTIVES, H100, HDR, clustered
@@ -38,7 +44,9 @@ def test_a_calibrated_time_is_never_below_the_links_nominal_rates(factors: list[
 def test_far_from_what_was_seen_the_correction_fades() -> None:
     usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", SIZES), shipped().table)
     factors = [1.0] * (len(SIZES) - 1) + [1.5]
-    one = Observation(CLUSTER, LibraryRequest("all_reduce", SIZES), tuple((usual * factors).tolist()))
+    one = Observation(
+        CLUSTER, LibraryRequest("all_reduce", SIZES), tuple((usual * factors).tolist())
+    )
     found = calibrate([one])
     request = LibraryRequest("all_reduce", (SIZES[-1], SIZES[-1] * 4, SIZES[-1] * 4**8))
     left = np.log(found.seconds(request) / seconds_of(CLUSTER, request, found.constants.table))
@@ -82,19 +90,26 @@ def test_one_large_size_moves_rates_and_hardly_latencies() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 40), st.floats(-2, 2)), min_size=1, max_size=8, unique_by=lambda at: at[0]
+        st.tuples(st.integers(0, 40), st.floats(-2, 2)),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda at: at[0],
     ),
     st.floats(-10, 50),
 )
 def test_corrections_are_kept_where_they_were_measured_and_fade_between_and_beyond(
     known: list[tuple[int, float]], asked: float
 ) -> None:
-    places, values = (np.array(column, dtype=np.float64) for column in zip(*sorted(known), strict=True))
+    places, values = (
+        np.array(column, dtype=np.float64) for column in zip(*sorted(known), strict=True)
+    )
     assert interpolated(places, places, values) == pytest.approx(values, abs=1e-9)
     (value,) = interpolated(np.array([asked]), places, values)
     assert abs(value) <= np.abs(values).max() + 1e-9
     # A single one halves for every factor of FADING, on both sides.
-    far = interpolated(places[:1] + np.log(FADING) * np.array([-1.0, 1.0, 2.0]), places[:1], values[:1])
+    far = interpolated(
+        places[:1] + np.log(FADING) * np.array([-1.0, 1.0, 2.0]), places[:1], values[:1]
+    )
     assert far == pytest.approx(values[0] * np.array([0.5, 0.5, 0.25]))
 
 

@@ -121,7 +121,9 @@ def test_what_does_not_fit_the_machine_says_why(arguments: dict[str, Any], reaso
 def test_links_that_are_down_carry_nothing() -> None:
     machine = load_catalog("mi300x")
     links = tuple(
-        replace(link, state=LinkState.DOWN) if {link.source, link.target} == {"gpu0", "gpu1"} else link
+        replace(link, state=LinkState.DOWN)
+        if {link.source, link.target} == {"gpu0", "gpu1"}
+        else link
         for link in machine.links
     )
     assert library_system(replace(machine, links=links)).links_per_gpu == 6
@@ -150,7 +152,10 @@ def test_gpus_without_a_model_are_known_by_their_capability() -> None:
         for device in machine.devices
     )
     facts = {name: value for name, value in machine.facts.items() if name != "gpu_model"}
-    assert library_system(replace(machine, devices=devices, facts=facts)).generation is Generation.HOPPER
+    assert (
+        library_system(replace(machine, devices=devices, facts=facts)).generation
+        is Generation.HOPPER
+    )
 
 
 def test_processors_that_the_source_names_count_more_than_what_boards_usually_have() -> None:
@@ -167,7 +172,11 @@ def test_gpus_that_nobody_saw_joined_are_refused() -> None:
         library_system(lost)
 
 
-@given(st.sampled_from(sorted(set(catalog_names()) - WITHOUT_GPUS)), st.integers(1, 64), st.integers(1, 8))
+@given(
+    st.sampled_from(sorted(set(catalog_names()) - WITHOUT_GPUS)),
+    st.integers(1, 64),
+    st.integers(1, 8),
+)
 def test_ranks_are_as_many_as_asked_for(name: str, ranks: int, nodes: int) -> None:
     network = parse_network("ib-ndr-400x8")
     try:
@@ -179,7 +188,9 @@ def test_ranks_are_as_many_as_asked_for(name: str, ranks: int, nodes: int) -> No
 
 
 @dumps.needs_dumps
-@pytest.mark.parametrize("entry", dumps.entries("nccl_xml"), ids=dumps.names(dumps.entries("nccl_xml")))
+@pytest.mark.parametrize(
+    "entry", dumps.entries("nccl_xml"), ids=dumps.names(dumps.entries("nccl_xml"))
+)
 def test_every_topology_file_of_nccl_is_a_system_or_says_why_not(entry: dict[str, Any]) -> None:
     assert dumps.DUMPS is not None
     try:
@@ -243,7 +254,13 @@ def test_in_a_mesh_with_gaps_a_ring_gets_what_leaves_the_narrowest_group() -> No
         ("V100 (DGX-2H, NVSwitch)", Generation.UNKNOWN, True, Host.INTEL, "DGX-2"),
         ("H100 SXM, not a p5", Generation.HOPPER, True, Host.INTEL, "assumed"),
         ("H100 SXM", Generation.HOPPER, True, Host.INTEL, "assumed"),  # a board without a name
-        ("RTX 2080 Ti", Generation.TURING, False, Host.UNKNOWN, "not stated"),  # cards go into any box
+        (
+            "RTX 2080 Ti",
+            Generation.TURING,
+            False,
+            Host.UNKNOWN,
+            "not stated",
+        ),  # cards go into any box
     ],
 )
 def test_boxes_that_are_named_have_known_processors_and_the_origin_says_what_is_assumed(
@@ -296,7 +313,13 @@ def test_any_words_give_an_answer(words: str) -> None:
 
 @given(st.integers(0, 200))
 def test_newer_capabilities_are_newer_generations(capability: int) -> None:
-    order = [Generation.UNKNOWN, Generation.PASCAL, Generation.VOLTA, Generation.TURING, Generation.AMPERE]
+    order = [
+        Generation.UNKNOWN,
+        Generation.PASCAL,
+        Generation.VOLTA,
+        Generation.TURING,
+        Generation.AMPERE,
+    ]
     order += [Generation.ADA, Generation.HOPPER, Generation.BLACKWELL]
     here, above = generation_of_capability(capability), generation_of_capability(capability + 1)
     assert order.index(here) <= order.index(above)

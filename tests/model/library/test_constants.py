@@ -64,7 +64,9 @@ def test_what_is_shipped_stays_near_the_published_figures() -> None:
         ((("base", float("inf")), *STARTS.values[1:]), "not a positive number"),
     ],
 )
-def test_constants_that_cannot_be_are_refused(values: tuple[tuple[str, float], ...], complaint: str) -> None:
+def test_constants_that_cannot_be_are_refused(
+    values: tuple[tuple[str, float], ...], complaint: str
+) -> None:
     with pytest.raises(MachineError, match=complaint):
         LibraryConstants(values)
 
@@ -78,7 +80,9 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     domain = Domain(((("network", "ib"), 4), (("network", "tcp"), 2)), (("nvswitch", 8),), 1 << 34)
     file = tmp_path / "constants.yaml"
     write_constants(
-        constants_of({"rate inside": 1.23456}, domain=domain), file, "3 logs of 2 systems, 40 points"
+        constants_of({"rate inside": 1.23456}, domain=domain),
+        file,
+        "3 logs of 2 systems, 40 points",
     )
     found = shipped(file)
     assert found.levels == (("rate inside", 1.235),)

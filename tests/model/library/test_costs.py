@@ -28,7 +28,11 @@ MICRO = 1e-6
 
 
 def priced(
-    system: LibrarySystem, algorithm: str, protocol: str, *sizes: float, collective: str = "all_reduce"
+    system: LibrarySystem,
+    algorithm: str,
+    protocol: str,
+    *sizes: float,
+    collective: str = "all_reduce",
 ) -> Cost:
     shape = {found.algorithm: found for found in shapes(collective, system)}[algorithm]
     return cost(shape, protocol, system, np.array(sizes, dtype=np.float64), TABLE)
@@ -67,7 +71,9 @@ def test_hops_across_the_network_are_counted_apart() -> None:
     inside = max(0.6 * TABLE["hop.ll"], TABLE["proxy"])
     assert found.network_hop_seconds == pytest.approx(across * MICRO)
     assert found.hop_seconds == pytest.approx(inside * MICRO)
-    assert found.latency_seconds == pytest.approx((6.6 * TABLE["base"] + 26 * inside + 4 * across) * MICRO)
+    assert found.latency_seconds == pytest.approx(
+        (6.6 * TABLE["base"] + 26 * inside + 4 * across) * MICRO
+    )
 
 
 def test_flags_of_the_proxy_thread_slow_hops_inside_nodes_of_a_cluster() -> None:
@@ -82,7 +88,9 @@ def test_flags_of_the_proxy_thread_slow_hops_inside_nodes_of_a_cluster() -> None
 def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:
     def extra(word: str) -> float:
         network = NetworkPorts(word, 25e9, 8)
-        return priced(clustered(A100, 2, network), "ring", "simple", 8.0).network_hop_seconds / MICRO
+        return (
+            priced(clustered(A100, 2, network), "ring", "simple", 8.0).network_hop_seconds / MICRO
+        )
 
     simple = 14.0 * TABLE["network_hop.simple"]
     assert extra("ib-hdr") == pytest.approx(simple + 2 * TABLE["latency.fabric_us"])
@@ -97,7 +105,9 @@ def test_efa_of_the_third_generation_has_a_lower_latency() -> None:
     assert hop(100, 32) - hop(200, 16) == pytest.approx(0.35 * TABLE["latency.efa_us"])
 
 
-@pytest.mark.parametrize(("protocol", "share"), [("ll128", TABLE["payload.ll128"]), ("simple", 1.0)])
+@pytest.mark.parametrize(
+    ("protocol", "share"), [("ll128", TABLE["payload.ll128"]), ("simple", 1.0)]
+)
 def test_protocols_leave_a_share_of_the_rate(protocol: str, share: float) -> None:
     found = priced(clustered(A100, 2, HDR), "ring", protocol, 8.0)
     assert found.inside_rate == pytest.approx(300e9 * TABLE["efficiency.nvlink"] * share)
@@ -133,13 +143,17 @@ def test_collnet_addresses_all_gpus_of_a_node_at_once() -> None:
 
 def test_nvlstree_keeps_eight_nics_busy() -> None:
     many = clustered(
-        replace(H100, ranks_per_node=72, generation=Generation.BLACKWELL), 2, replace(NDR, per_node=72)
+        replace(H100, ranks_per_node=72, generation=Generation.BLACKWELL),
+        2,
+        replace(NDR, per_node=72),
     )
     found = priced(many, "nvlstree", "simple", 8.0)
     assert found.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"])
 
 
-@pytest.mark.parametrize(("ranks_per_node", "microseconds"), [(5, 25.0), (8, 25.0), (16, 50.0), (72, 225.0)])
+@pytest.mark.parametrize(
+    ("ranks_per_node", "microseconds"), [(5, 25.0), (8, 25.0), (16, 50.0), (72, 225.0)]
+)
 def test_latency_of_nvls_grows_with_the_gpus_of_the_domain_beyond_eight(
     ranks_per_node: int, microseconds: float
 ) -> None:
@@ -171,7 +185,9 @@ def test_without_peer_access_every_gpu_has_its_own_port(collective: str) -> None
         (16, 400e9 * TABLE["efficiency.fabric"]),
     ],
 )
-def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(ranks_per_node: int, network: float) -> None:
+def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(
+    ranks_per_node: int, network: float
+) -> None:
     ports = replace(A100, ranks_per_node=ranks_per_node, gpu_port_bytes_per_second=31.5e9)
     found = priced(clustered(ports, 2), "ring", "simple", 8.0)
     assert found.network_rate == pytest.approx(network)
@@ -184,7 +200,9 @@ def test_a_gather_arrives_by_the_nic_of_its_root() -> None:
 
 def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
     fast = clustered(A100, 2, NetworkPorts("tcp", 25e9, 2))
-    assert priced(fast, "ring", "simple", 8.0).network_rate == pytest.approx(2 * TABLE["socket_gbytes"] * 1e9)
+    assert priced(fast, "ring", "simple", 8.0).network_rate == pytest.approx(
+        2 * TABLE["socket_gbytes"] * 1e9
+    )
     slow = clustered(A100, 2, NetworkPorts("tcp", 1.25e9, 2))
     assert priced(slow, "ring", "simple", 8.0).network_rate == pytest.approx(
         2 * 1.25e9 * TABLE["efficiency.tcp"]

@@ -27,7 +27,17 @@ from ccbench.model.library.intervals import (
     typicality,
     without,
 )
-from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, V100_CUBE, clustered, lone, systems
+from tests.model.library.systems import (
+    A100,
+    H100,
+    HDR,
+    MI300X,
+    NDR,
+    V100_CUBE,
+    clustered,
+    lone,
+    systems,
+)
 
 KIND = kind_of(H100)
 
@@ -65,7 +75,12 @@ def test_every_prediction_of_a_library_carries_an_interval_and_says_what_it_is_f
     for point in library_points(cluster, LibraryRequest("all_reduce", (8, 1 << 20, 1 << 30))):
         found = point.prediction.interval
         assert found is not None
-        assert found.low_95_seconds <= found.low_80_seconds <= found.high_80_seconds <= found.high_95_seconds
+        assert (
+            found.low_95_seconds
+            <= found.low_80_seconds
+            <= found.high_80_seconds
+            <= found.high_95_seconds
+        )
         assert "systems" in found.origin
         assert "RDMA, NVSwitch, Hopper" in found.origin
 
@@ -82,18 +97,28 @@ def test_edges_are_in_order_positive_and_never_below_the_bound(
 
 def test_where_transfers_rule_intervals_are_narrower() -> None:
     small, large = intervals(clustered(H100, 2), [prediction(share=0.0), prediction(share=1.0)])
-    assert large.high_95_seconds / large.low_95_seconds < small.high_95_seconds / small.low_95_seconds
+    assert (
+        large.high_95_seconds / large.low_95_seconds < small.high_95_seconds / small.low_95_seconds
+    )
 
 
-def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_of_all_gpus() -> None:
+def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_of_all_gpus() -> (
+    None
+):
     cluster = open_cluster("hgx-h100")
     asked = LibraryRequest("all_reduce", (8, 1 << 30))
     known, unknown, all_by_one = (
         [point.prediction for point in library_points(cluster, request)]
-        for request in (asked, replace(asked, launch_known=False), replace(asked, gpus_per_process=8))
+        for request in (
+            asked,
+            replace(asked, launch_known=False),
+            replace(asked, gpus_per_process=8),
+        )
     )
     assert [one.predicted_seconds for one in unknown] == [one.predicted_seconds for one in known]
-    for one, own, slow in zip(map(edges, unknown), map(edges, known), map(edges, all_by_one), strict=True):
+    for one, own, slow in zip(
+        map(edges, unknown), map(edges, known), map(edges, all_by_one), strict=True
+    ):
         assert one.low_80_seconds == own.low_80_seconds
         assert one.high_95_seconds == max(own.high_95_seconds, slow.high_95_seconds)
         assert "1 to 8 GPUs" in one.origin
@@ -123,7 +148,10 @@ def test_each_system_weighs_the_same_whatever_its_number_of_rows() -> None:
     ("system", "kind"),
     [
         (H100, ("one node", "no network", "NVSwitch", "Hopper", "up to 16 GPUs")),
-        (clustered(A100, 4, HDR), ("several nodes", "RDMA", "NVSwitch", "Ampere", "more than 16 GPUs")),
+        (
+            clustered(A100, 4, HDR),
+            ("several nodes", "RDMA", "NVSwitch", "Ampere", "more than 16 GPUs"),
+        ),
         (
             clustered(MI300X, 2, replace(NDR, word="efa")),
             ("several nodes", "EFA", "direct links", "CDNA3", "up to 16 GPUs"),
@@ -135,13 +163,21 @@ def test_each_system_weighs_the_same_whatever_its_number_of_rows() -> None:
         ),
     ],
 )
-def test_a_kind_names_what_systems_have_in_common(system: LibrarySystem, kind: tuple[str, ...]) -> None:
+def test_a_kind_names_what_systems_have_in_common(
+    system: LibrarySystem, kind: tuple[str, ...]
+) -> None:
     assert kind_of(system) == kind
 
 
 def test_regimes_end_where_the_bands_of_scores_do() -> None:
     sizes = (0, 32 << 10, (32 << 10) + 1, 32 << 20, (32 << 20) + 1)
-    assert [regime_of(size) for size in sizes] == ["latency", "latency", "middle", "middle", "large"]
+    assert [regime_of(size) for size in sizes] == [
+        "latency",
+        "latency",
+        "middle",
+        "middle",
+        "large",
+    ]
 
 
 def test_a_system_much_slower_than_all_is_slow_and_one_like_them_is_not() -> None:

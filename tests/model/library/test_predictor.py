@@ -25,7 +25,12 @@ from ccbench.model.library.constants import (
     shipped,
 )
 from ccbench.model.library.costs import protocols
-from ccbench.model.library.predictor import busy_seconds, launch_floor_seconds, predict_library, seconds_of
+from ccbench.model.library.predictor import (
+    busy_seconds,
+    launch_floor_seconds,
+    predict_library,
+    seconds_of,
+)
 from ccbench.model.library.shapes import MOST_RANKS, shapes, uneven_loads
 from tests.model.library.systems import (
     A100,
@@ -65,7 +70,9 @@ def cases(draw: st.DrawFn) -> tuple[LibrarySystem, LibraryRequest]:
 
 
 @given(cases())
-def test_latency_fill_and_bandwidth_make_up_the_time(case: tuple[LibrarySystem, LibraryRequest]) -> None:
+def test_latency_fill_and_bandwidth_make_up_the_time(
+    case: tuple[LibrarySystem, LibraryRequest],
+) -> None:
     for point in predict_library(*case):
         parts = point.latency_seconds + point.fill_seconds + point.bandwidth_seconds
         assert point.seconds == pytest.approx(parts, rel=1e-12)
@@ -86,8 +93,12 @@ def test_more_bandwidth_is_never_slower(
     network = system.network and replace(
         system.network, bytes_per_second=system.network.bytes_per_second * across
     )
-    faster = replace(system, intra_bytes_per_second=system.intra_bytes_per_second * inside, network=network)
-    assert np.all(seconds_of(faster, request, TABLE) <= seconds_of(system, request, TABLE) * (1 + 1e-12))
+    faster = replace(
+        system, intra_bytes_per_second=system.intra_bytes_per_second * inside, network=network
+    )
+    assert np.all(
+        seconds_of(faster, request, TABLE) <= seconds_of(system, request, TABLE) * (1 + 1e-12)
+    )
 
 
 @given(systems(), st.sampled_from(COLLECTIVES), st.integers(1, 10))
@@ -100,7 +111,9 @@ def test_rates_and_sizes_scale_together(system: LibrarySystem, collective: str, 
     network = system.network and replace(
         system.network, bytes_per_second=system.network.bytes_per_second * factor
     )
-    wider = replace(system, intra_bytes_per_second=system.intra_bytes_per_second * factor, network=network)
+    wider = replace(
+        system, intra_bytes_per_second=system.intra_bytes_per_second * factor, network=network
+    )
     larger = replace(request, size_bytes=tuple(size * factor for size in SWEEP))
     deeper = TABLE | {"pipeline_mebibytes": TABLE["pipeline_mebibytes"] * factor}
     np.testing.assert_allclose(
@@ -109,7 +122,9 @@ def test_rates_and_sizes_scale_together(system: LibrarySystem, collective: str, 
 
 
 @given(cases())
-def test_the_choice_is_the_least_of_what_is_taken_unasked(case: tuple[LibrarySystem, LibraryRequest]) -> None:
+def test_the_choice_is_the_least_of_what_is_taken_unasked(
+    case: tuple[LibrarySystem, LibraryRequest],
+) -> None:
     system, request = case
     points = predict_library(system, replace(request, algorithm="default", protocol="default"))
     every = [
@@ -118,18 +133,24 @@ def test_the_choice_is_the_least_of_what_is_taken_unasked(case: tuple[LibrarySys
         if shape.unasked
         for protocol in protocols(shape, system)
     ]
-    np.testing.assert_allclose([point.seconds for point in points], np.min(every, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        [point.seconds for point in points], np.min(every, axis=0), rtol=1e-12
+    )
 
 
 @given(
-    systems(), st.sampled_from(COLLECTIVES), st.dictionaries(st.sampled_from([*LEVELS]), st.floats(0.05, 20))
+    systems(),
+    st.sampled_from(COLLECTIVES),
+    st.dictionaries(st.sampled_from([*LEVELS]), st.floats(0.05, 20)),
 )
 def test_whatever_the_levels_no_prediction_is_below_the_floor_of_nominal_rates(
     system: LibrarySystem, collective: str, levels: dict[str, float]
 ) -> None:
     request = LibraryRequest(collective, SWEEP)
     for constants in (STARTS, shipped(), constants_of(levels)):
-        assert np.all(seconds_of(system, request, constants.table) >= floor_seconds(system, request))
+        assert np.all(
+            seconds_of(system, request, constants.table) >= floor_seconds(system, request)
+        )
 
 
 @pytest.mark.parametrize(
@@ -151,11 +172,15 @@ def test_protocols_are_those_that_links_and_networks_allow(
 
 def test_small_sizes_go_by_ll_and_large_ones_by_simple() -> None:
     points = predict_library(A100, LibraryRequest("all_reduce", (8, 1 << 34)))
-    assert [(point.algorithm, point.protocol) for point in points] == [("ring", "ll"), ("ring", "simple")]
+    assert [(point.algorithm, point.protocol) for point in points] == [
+        ("ring", "ll"),
+        ("ring", "simple"),
+    ]
 
 
 @pytest.mark.parametrize(
-    "request_", [{"floating_8_bit": True}, {"multicast_off": True}, {"version": (2, 16)}, {"protocol": "ll"}]
+    "request_",
+    [{"floating_8_bit": True}, {"multicast_off": True}, {"version": (2, 16)}, {"protocol": "ll"}],
 )
 def test_multicast_is_not_for_every_request(request_: dict[str, object]) -> None:
     request = replace(LibraryRequest("all_reduce", (1 << 34,)), **request_)  # type: ignore[arg-type]
@@ -167,7 +192,9 @@ def test_in_network_reduction_beats_rings_on_many_nodes() -> None:
     adding = clustered(H100, 32, replace(NDR, in_network_reduction=True))
     request = LibraryRequest("all_reduce", (1 << 20, 1 << 33))
     assert {point.algorithm for point in predict_library(adding, request)} == {"collnet"}
-    assert np.all(seconds_of(adding, request, TABLE) < seconds_of(clustered(H100, 32), request, TABLE))
+    assert np.all(
+        seconds_of(adding, request, TABLE) < seconds_of(clustered(H100, 32), request, TABLE)
+    )
 
 
 def test_pat_is_for_small_sizes_of_many_lone_gpus() -> None:
@@ -177,7 +204,9 @@ def test_pat_is_for_small_sizes_of_many_lone_gpus() -> None:
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_one_rank_sends_nothing(collective: str) -> None:
-    (point,) = predict_library(replace(A100, ranks_per_node=1), LibraryRequest(collective, (1 << 20,)))
+    (point,) = predict_library(
+        replace(A100, ranks_per_node=1), LibraryRequest(collective, (1 << 20,))
+    )
     assert point.bottleneck == "one rank: nothing is sent"
     assert point.bandwidth_seconds == 0
 
@@ -216,16 +245,24 @@ def test_grouped_sends_are_launched_peer_by_peer() -> None:
         (A100, LibraryRequest("all_reduce", (8,)), "latency: "),
         (A100, LibraryRequest("all_reduce", (1 << 31,)), "nvswitch: 9"),
         (clustered(A100, 4, HDR), LibraryRequest("all_reduce", (1 << 34,)), "network: 9"),
-        (clustered(B200, 64), LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"), "filling the"),
+        (
+            clustered(B200, 64),
+            LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"),
+            "filling the",
+        ),
     ],
 )
-def test_the_costliest_term_is_named(system: LibrarySystem, request_: LibraryRequest, beginning: str) -> None:
+def test_the_costliest_term_is_named(
+    system: LibrarySystem, request_: LibraryRequest, beginning: str
+) -> None:
     (point,) = predict_library(system, request_)
     assert point.bottleneck.startswith(beginning)
 
 
 def test_hops_are_counted_in_the_explanation() -> None:
-    (point,) = predict_library(clustered(A100, 2, HDR), LibraryRequest("all_reduce", (8,), algorithm="ring"))
+    (point,) = predict_library(
+        clustered(A100, 2, HDR), LibraryRequest("all_reduce", (8,), algorithm="ring")
+    )
     assert "26 x " in point.bottleneck
     assert "4 x " in point.bottleneck
 
@@ -234,9 +271,9 @@ def test_hops_are_counted_in_the_explanation() -> None:
 @pytest.mark.parametrize("system", [H100, replace(B200, ranks_per_node=72)])
 def test_switches_gather_only_when_told_to(collective: str, system: LibrarySystem) -> None:
     sizes = tuple(2**power for power in range(3, 35))
-    assert {point.algorithm for point in predict_library(system, LibraryRequest(collective, sizes))} == {
-        "ring"
-    }
+    assert {
+        point.algorithm for point in predict_library(system, LibraryRequest(collective, sizes))
+    } == {"ring"}
     forced = LibraryRequest(collective, sizes, algorithm="nvls")
     assert {point.algorithm for point in predict_library(system, forced)} == {"nvls"}
 
@@ -266,7 +303,9 @@ def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
         ),
     ],
 )
-def test_an_explanation_names_the_links_that_carry_the_bytes(system: LibrarySystem, said: str) -> None:
+def test_an_explanation_names_the_links_that_carry_the_bytes(
+    system: LibrarySystem, said: str
+) -> None:
     (point,) = predict_library(system, LibraryRequest("send_recv", (1 << 30,)))
     assert said in point.bottleneck
 
@@ -300,7 +339,9 @@ REQUEST = LibraryRequest("all_reduce", (1 << 20,))
 
 ALL_TO_ALL = LibraryRequest("all_to_all", (8,))
 TWO_NODES = (("collective across", "all_to_all on ib"), 2)
-SEEN_ON_TWO = constants_of({}, "a test", replace(DOMAIN, most_nodes=(*DOMAIN.most_nodes, TWO_NODES)))
+SEEN_ON_TWO = constants_of(
+    {}, "a test", replace(DOMAIN, most_nodes=(*DOMAIN.most_nodes, TWO_NODES))
+)
 ON_TCP = clustered(A100, 2, NetworkPorts("tcp", 3e9, 1))
 ON_TCPXO = clustered(H100, 3, NetworkPorts("tcpxo", 25e9, 8))
 ON_ROCE = clustered(MI300X, 2, NetworkPorts("roce", 50e9, 8))
@@ -325,13 +366,28 @@ XGMI = "no all_reduce on xgmi-mesh within one node was learned on"
         (H100, LibraryRequest("gather", (8,)), LEARNED, "no collective gather was learned on"),
         (clustered(H100, 17), REQUEST, LEARNED, "17 nodes on ib; learned on up to 16"),
         (replace(H100, ranks_per_node=72), REQUEST, LEARNED, "72 GPUs a node; learned on up to 8"),
-        (H100, LibraryRequest("all_reduce", (1 << 37,)), LEARNED, "no size above 16 GiB was learned on"),
+        (
+            H100,
+            LibraryRequest("all_reduce", (1 << 37,)),
+            LEARNED,
+            "no size above 16 GiB was learned on",
+        ),
         # Seen apart, not together; on several nodes only; on fewer nodes.
         (clustered(H100, 2), ALL_TO_ALL, LEARNED, "no all_to_all on ib was learned on"),
         (ON_TCP, ALL_TO_ALL, shipped(), "no all_to_all on tcp was learned on"),
         (MI300X, REQUEST, shipped(), XGMI),
-        (ON_TCPXO, LibraryRequest("all_gather", (8,)), shipped(), "3 nodes on tcpxo; learned on up to 2"),
-        (clustered(H100, 4), ALL_TO_ALL, SEEN_ON_TWO, "all_to_all on ib over 4 nodes; learned on up to 2"),
+        (
+            ON_TCPXO,
+            LibraryRequest("all_gather", (8,)),
+            shipped(),
+            "3 nodes on tcpxo; learned on up to 2",
+        ),
+        (
+            clustered(H100, 4),
+            ALL_TO_ALL,
+            SEEN_ON_TWO,
+            "all_to_all on ib over 4 nodes; learned on up to 2",
+        ),
     ],
 )
 def test_what_lies_outside_of_what_was_learned_on_says_in_which_way(
@@ -340,7 +396,9 @@ def test_what_lies_outside_of_what_was_learned_on_says_in_which_way(
     assert reasons(system, request_, learned)[0] == reason
 
 
-def test_several_reasons_are_all_given_and_where_nothing_was_learned_everything_is_extrapolated() -> None:
+def test_several_reasons_are_all_given_and_where_nothing_was_learned_everything_is_extrapolated() -> (
+    None
+):
     found = reasons(MI300X, REQUEST, LEARNED)[0]
     assert "no generation cdna3" in found
     assert "no intra xgmi-mesh" in found

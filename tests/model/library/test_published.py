@@ -27,7 +27,13 @@ def bus_gigabytes(system: LibrarySystem, request: LibraryRequest) -> float:
 @pytest.mark.parametrize(
     ("system", "collective_name", "gibibytes", "algorithm", "published"),
     [
-        (H100, "all_reduce", 16, "default", 482),  # awsome-distributed-training, NVIDIA/nccl-tests#212
+        (
+            H100,
+            "all_reduce",
+            16,
+            "default",
+            482,
+        ),  # awsome-distributed-training, NVIDIA/nccl-tests#212
         (H100, "all_reduce", 16, "ring", 367),  # ml-engineering, H200 with NCCL_NVLS_ENABLE=0
         (H100, "all_gather", 16, "default", 361),  # ml-engineering, H200
         (H100, "reduce_scatter", 16, "default", 363),  # ml-engineering, H200
@@ -38,7 +44,13 @@ def bus_gigabytes(system: LibrarySystem, request: LibraryRequest) -> float:
         (B200, "all_reduce", 16, "ring", 682),  # ml-engineering
         (B200, "all_reduce", 16, "default", 838),  # ml-engineering
         (MI300X, "all_reduce", 4, "default", 313),  # ml-engineering
-        (replace(MI300X, ranks_per_node=2, intra_bytes_per_second=64e9), "all_reduce", 4, "default", 47.7),
+        (
+            replace(MI300X, ranks_per_node=2, intra_bytes_per_second=64e9),
+            "all_reduce",
+            4,
+            "default",
+            47.7,
+        ),
         (
             clustered(H100, 2),
             "all_reduce",
@@ -48,8 +60,20 @@ def bus_gigabytes(system: LibrarySystem, request: LibraryRequest) -> float:
         ),  # 460-487, dstack and others
         (clustered(B200, 2), "all_reduce", 8, "default", 694),  # 684 and 703, dstack
         (clustered(A100, 2, HDR), "all_reduce", 4, "default", 189),  # NVIDIA/deepops
-        (clustered(A100, 4, HDR), "all_reduce", 4, "default", 192),  # NVIDIA/deepops, NVIDIA/nccl#812
-        (clustered(H100, 8, replace(NDR, in_network_reduction=True)), "all_reduce", 8, "default", 387),
+        (
+            clustered(A100, 4, HDR),
+            "all_reduce",
+            4,
+            "default",
+            192,
+        ),  # NVIDIA/deepops, NVIDIA/nccl#812
+        (
+            clustered(H100, 8, replace(NDR, in_network_reduction=True)),
+            "all_reduce",
+            8,
+            "default",
+            387,
+        ),
     ],
 )
 def test_large_sizes_are_as_fast_as_published(
@@ -62,8 +86,16 @@ def test_large_sizes_are_as_fast_as_published(
 @pytest.mark.parametrize(
     ("system", "request_", "microseconds"),
     [
-        (A100, LibraryRequest("all_reduce", (8,), gpus_per_process=8), 35),  # microsoft/superbenchmark
-        (A100, LibraryRequest("all_to_all", (1024,), gpus_per_process=8), 89),  # microsoft/superbenchmark
+        (
+            A100,
+            LibraryRequest("all_reduce", (8,), gpus_per_process=8),
+            35,
+        ),  # microsoft/superbenchmark
+        (
+            A100,
+            LibraryRequest("all_to_all", (1024,), gpus_per_process=8),
+            89,
+        ),  # microsoft/superbenchmark
         (clustered(A100, 2, HDR), LibraryRequest("all_reduce", (8,)), 39),  # NVIDIA/deepops
         (clustered(H100, 2), LibraryRequest("all_reduce", (8,)), 30),  # dstack
     ],

@@ -70,7 +70,9 @@ def longest_chains(collective: str, nodes: int, inside: int, rotated: int) -> se
         ):
             local, far = before[source][read]
             if source != target:
-                across = (source + rotated) % ranks // inside != (target + rotated) % ranks // inside
+                across = (source + rotated) % ranks // inside != (
+                    target + rotated
+                ) % ranks // inside
                 local, far = (local, far + 1) if across else (local + 1, far)
             # A sum waits for the later of its parts, which in a ring is the one that came further.
             there[target][written] = max(there[target][written], (local, far), key=sum)
@@ -85,7 +87,9 @@ def test_hops_of_a_ring_are_those_of_the_longest_chain_with_the_most_hops_across
 ) -> None:
     system = clustered(replace(A100, ranks_per_node=inside), nodes) if inside > 1 else lone(nodes)
     found = shape(collective, "ring", system)
-    chains = set().union(*(longest_chains(collective, nodes, inside, rotated) for rotated in range(inside)))
+    chains = set().union(
+        *(longest_chains(collective, nodes, inside, rotated) for rotated in range(inside))
+    )
     assert (found.inside_hops, found.network_hops) == max(chains, key=lambda chain: chain[1])
 
 
@@ -112,7 +116,9 @@ def test_a_cube_mesh_relays_three_of_seven() -> None:
 
 
 @pytest.mark.parametrize(("system", "links"), [(MI300X, 7), (V100_CUBE, 6), (A100, 1)])
-def test_one_neighbour_of_a_mesh_is_reached_over_one_link(system: LibrarySystem, links: int) -> None:
+def test_one_neighbour_of_a_mesh_is_reached_over_one_link(
+    system: LibrarySystem, links: int
+) -> None:
     found = shape("send_recv", "pairwise", system)
     assert found.port_bytes == 1.0
     assert links_share(found, system) == pytest.approx(1 / links)
@@ -144,7 +150,11 @@ def test_nvls_is_for_more_than_four_gpus_of_switches_that_multicast() -> None:
     ],
 )
 def test_older_libraries_have_fewer_algorithms(
-    collective: str, system: LibrarySystem, algorithm: str, before: tuple[int, ...], since: tuple[int, ...]
+    collective: str,
+    system: LibrarySystem,
+    algorithm: str,
+    before: tuple[int, ...],
+    since: tuple[int, ...],
 ) -> None:
     assert algorithm not in {found.algorithm for found in shapes(collective, system, before)}
     assert algorithm in {found.algorithm for found in shapes(collective, system, since)}
@@ -171,7 +181,10 @@ def test_pat_needs_one_gpu_a_node() -> None:
 
 
 def test_nvls_is_nvidias_alone() -> None:
-    names = {found.algorithm for found in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))}
+    names = {
+        found.algorithm
+        for found in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))
+    }
     assert names == {"ring", "tree"}
 
 
@@ -182,7 +195,9 @@ def test_a_collective_that_is_not_modelled_is_refused_with_the_list() -> None:
 
 @pytest.mark.parametrize(("nics", "busy"), [(8, 1.0), (16, 2.0), (4, 1.0), (1, 1.0)])
 @pytest.mark.parametrize("collective", ["gather", "send_recv"])
-def test_what_one_gpu_receives_passes_the_nics_beside_it(collective: str, nics: int, busy: float) -> None:
+def test_what_one_gpu_receives_passes_the_nics_beside_it(
+    collective: str, nics: int, busy: float
+) -> None:
     system = clustered(H100, 2, NetworkPorts("ib-ndr", 50e9, nics))
     assert busy_nics(shape(collective, "pairwise", system), system) == busy
 

@@ -43,9 +43,12 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call(
-            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0,
+            "Network.emulateNetworkConditions",
+            offline=True,
+            latency=0,
+            downloadThroughput=0,
             uploadThroughput=0,
-        )  # fmt: skip
+        )
 
     _session: str | None = None
 
@@ -84,25 +87,37 @@ class Browser:
             case "Runtime.consoleAPICalled" if told["type"] in ("error", "assert", "warning"):
                 self.complaints.append(json.dumps(told["args"])[:500])
             case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
-                self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}"[:500])
+                self.complaints.append(
+                    f"{told['entry']['text']} {told['entry'].get('url', '')}"[:500]
+                )
             case "Network.requestWillBeSent":
                 self.requests.append(told["request"]["url"][:200])
 
     def open(self, page: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Load a page from disk at a size of the window, and wait until it is there."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
             mobile=False,
-        )  # fmt: skip
+        )
         scheme = "dark" if dark else "light"
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.call("Page.navigate", url=page.resolve().as_uri())
         self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives; promises are waited for."""
         answer = self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True
+            "Runtime.evaluate",
+            expression=expression,
+            returnByValue=True,
+            awaitPromise=True,
+            userGesture=True,
         )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:800])
@@ -122,7 +137,9 @@ class Browser:
         code = {"Tab": 9, "Enter": 13, " ": 32}[key]
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra)
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra
+            )
 
 
 @contextmanager
@@ -135,11 +152,20 @@ def opened() -> Iterator[Browser]:
     answers, from_browser = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            "--no-first-run", "--disable-background-networking", "--disable-component-update",
-            "--disable-extensions", "--hide-scrollbars", "--remote-debugging-pipe",
-            f"--user-data-dir={profile}", "about:blank",
-        ]  # fmt: skip
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-extensions",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         # The browser wants the pipe at 3 and 4; whatever lies there in the new process may be overwritten.
         move = (
             "import os, sys; one, two = (os.dup(int(arg)) for arg in sys.argv[1:3]);"
@@ -148,9 +174,12 @@ def opened() -> Iterator[Browser]:
         )
         moved = [sys.executable, "-c", move, str(to_browser), str(from_browser), *command]
         process = subprocess.Popen(
-            moved, pass_fds=(to_browser, from_browser), stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            moved,
+            pass_fds=(to_browser, from_browser),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_browser)
         os.close(from_browser)
         try:

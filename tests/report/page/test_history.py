@@ -16,9 +16,19 @@ from tests.analysis.history.made import write_history
 HOSTILE = "</title></text><script>window.marker = 1</script><img src=x onerror=alert(1)>\"'&"
 
 
-def made(medians: list[float], text: str = "run", levels: tuple[Level, ...] | None = None) -> Series:
+def made(
+    medians: list[float], text: str = "run", levels: tuple[Level, ...] | None = None
+) -> Series:
     seen = tuple(
-        Seen(text, f"2026-01-{1 + n % 28:02d}T05:00:00", value, value * 0.9, value * 1.2, text, (text,))
+        Seen(
+            text,
+            f"2026-01-{1 + n % 28:02d}T05:00:00",
+            value,
+            value * 0.9,
+            value * 1.2,
+            text,
+            (text,),
+        )
         for n, value in enumerate(medians)
     )
     return Series(text, text, seen, levels or (Level(0, len(seen), medians[0]),), {})
@@ -37,7 +47,9 @@ def contents(monkeypatch: pytest.MonkeyPatch) -> list[PageContent]:
     return found
 
 
-def test_steps_marks_and_levels_are_in_the_figure(tmp_path: Path, contents: list[PageContent]) -> None:
+def test_steps_marks_and_levels_are_in_the_figure(
+    tmp_path: Path, contents: list[PageContent]
+) -> None:
     write_history(tmp_path, [1.0] * 7 + [1.25] * 4, {7: {"kernel": "6.8"}})
     history_page(history_of(run_folders([tmp_path])))
     (content,) = contents

@@ -24,9 +24,7 @@ from tests.report.synthetic import MANIFEST, case, failed, flagged, prediction, 
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive]
 
-HOSTILE = (
-    "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'\u2028`${window.hacked=1}"
-)
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'\u2028`${window.hacked=1}"
 
 
 def mixed_run(folder: Path) -> Run:
@@ -73,7 +71,9 @@ def column(browser: Browser, header: str) -> int:
 
 
 def traces_drawn(browser: Browser, figure: str) -> int:
-    found: int = browser.value(f"document.querySelectorAll('#{figure} .scatterlayer .trace').length")
+    found: int = browser.value(
+        f"document.querySelectorAll('#{figure} .scatterlayer .trace').length"
+    )
     return found
 
 
@@ -89,10 +89,14 @@ def test_every_figure_is_drawn_with_all_its_lines(page: Browser) -> None:
     assert len(plots) > 5
     for name, plot in plots.items():
         if "grid" in plot:
-            assert page.value(f"document.querySelectorAll('#{name} .heatmaplayer image').length") == 1, name
+            assert (
+                page.value(f"document.querySelectorAll('#{name} .heatmaplayer image').length") == 1
+            ), name
         else:
             assert traces_drawn(page, name) == len(plot["series"]), name
-        width = page.value(f"document.querySelector('#{name} .main-svg').getBoundingClientRect().width")
+        width = page.value(
+            f"document.querySelector('#{name} .main-svg').getBoundingClientRect().width"
+        )
         assert width > 300, name
 
 
@@ -157,13 +161,17 @@ def test_a_prediction_that_no_line_joins_never_looks_like_a_measured_point(
     assert browser.complaints == []
 
 
-def test_axes_name_whole_ranks_and_show_their_titles_in_full(browser: Browser, tmp_path: Path) -> None:
+def test_axes_name_whole_ranks_and_show_their_titles_in_full(
+    browser: Browser, tmp_path: Path
+) -> None:
     pairs = [case("send_recv", "default", 8, ranks=2, pair=pair) for pair in ("0>1", "1>0")]
     waits = {0: lambda one: replace(one, rank_waiting_seconds=((1e-6,), (2e-6,), (3e-6,), (0.0,)))}
     run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20), *pairs], waits)
     browser.open(write_page(tmp_path, run))
     browser.value("ccbench.drawAll(1000)")
-    ticks = browser.value("[...document.querySelectorAll('.map .xtick text')].map(one => one.textContent)")
+    ticks = browser.value(
+        "[...document.querySelectorAll('.map .xtick text')].map(one => one.textContent)"
+    )
     assert ticks
     assert all(tick.isdecimal() for tick in ticks), ticks
     cut = browser.value(
@@ -192,7 +200,9 @@ def test_hovering_shows_the_values_of_a_point(page: Browser) -> None:
 
 def test_the_filter_keeps_rows_with_all_words_and_without_the_unwanted(page: Browser) -> None:
     assert len(filtered(page, "")) == 36
-    assert {row[column(page, "collective")] for row in filtered(page, "all_gather")} == {"all_gather"}
+    assert {row[column(page, "collective")] for row in filtered(page, "all_gather")} == {
+        "all_gather"
+    }
     names = {row[column(page, "algorithm")] for row in filtered(page, "all_reduce -ring")}
     assert names == {"tree", "default"}
     assert filtered(page, "nothing-has-this-word") == []
@@ -228,7 +238,9 @@ def test_the_theme_follows_the_system_and_a_button_changes_it(
     paper = "document.querySelector('#figure-1 .plot').layout.paper_bgcolor"
     browser.wait("ccbench.drawn.has('figure-1')")
     own, other = (
-        ("rgb(20, 23, 26)", "rgb(255, 255, 255)") if dark else ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
+        ("rgb(20, 23, 26)", "rgb(255, 255, 255)")
+        if dark
+        else ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
     )
     assert browser.value(ground) == own
     assert browser.value(paper) == ("#14171a" if dark else "#ffffff")
@@ -273,7 +285,9 @@ def test_printing_draws_every_figure_on_white(browser: Browser, tmp_path: Path) 
     browser.open(write_page(tmp_path, mixed_run(tmp_path / "run")), dark=True)
     browser.value("window.dispatchEvent(new Event('beforeprint'))")
     assert browser.value("document.querySelectorAll('.figure').length === ccbench.drawn.size")
-    assert browser.value("document.querySelector('#figure-1 .plot').layout.paper_bgcolor") == "#ffffff"
+    assert (
+        browser.value("document.querySelector('#figure-1 .plot').layout.paper_bgcolor") == "#ffffff"
+    )
     assert len(browser.call("Page.printToPDF")["data"]) > 20_000
     browser.value("window.dispatchEvent(new Event('afterprint'))")
     assert browser.complaints == []
@@ -281,17 +295,27 @@ def test_printing_draws_every_figure_on_white(browser: Browser, tmp_path: Path) 
 
 def test_an_empty_run_and_one_where_all_failed_say_so(browser: Browser, tmp_path: Path) -> None:
     browser.open(write_page(tmp_path, write_run(tmp_path / "empty", [])))
-    assert "The run holds no case." in browser.value("document.getElementById('verdict').textContent")
+    assert "The run holds no case." in browser.value(
+        "document.getElementById('verdict').textContent"
+    )
     cases = sweep()
-    edits = dict.fromkeys(range(len(cases)), lambda one: failed(one, Status.FAILED, "no such device"))
+    edits = dict.fromkeys(
+        range(len(cases)), lambda one: failed(one, Status.FAILED, "no such device")
+    )
     browser.open(write_page(tmp_path, write_run(tmp_path / "failed", cases, edits)))
     assert "no such device" in browser.value("document.getElementById('findings').textContent")
     assert browser.complaints == []
 
 
-def test_simulated_times_are_told_from_measured_ones_at_a_glance(browser: Browser, tmp_path: Path) -> None:
+def test_simulated_times_are_told_from_measured_ones_at_a_glance(
+    browser: Browser, tmp_path: Path
+) -> None:
     browser.open(write_page(tmp_path, write_run(tmp_path / "run", sweep(), simulated=True)))
-    assert browser.value("document.querySelector('.banner').textContent").strip().startswith("SIMULATED")
+    assert (
+        browser.value("document.querySelector('.banner').textContent")
+        .strip()
+        .startswith("SIMULATED")
+    )
     assert "SIMULATED" in browser.value("document.title")
 
 
@@ -306,17 +330,33 @@ def hostile_run(folder: Path) -> Run:
         return failed(one, Status.FAILED, HOSTILE)
 
     cases = [
-        case("all_reduce", name, 2**power, suite=HOSTILE, protocol=HOSTILE, dtype=HOSTILE, backend=HOSTILE)
+        case(
+            "all_reduce",
+            name,
+            2**power,
+            suite=HOSTILE,
+            protocol=HOSTILE,
+            dtype=HOSTILE,
+            backend=HOSTILE,
+        )
         for name in (HOSTILE, "ring")
         for power in range(10, 22, 2)
     ]
-    finding = {"severity": "problem", "kind": HOSTILE, "devices": [HOSTILE], "evidence": HOSTILE,
-               "advice": HOSTILE}  # fmt: skip
+    finding = {
+        "severity": "problem",
+        "kind": HOSTILE,
+        "devices": [HOSTILE],
+        "evidence": HOSTILE,
+        "advice": HOSTILE,
+    }
     manifest: Mapping[str, Any] = {
         **MANIFEST,
         "suite": {"name": HOSTILE},
         "machine": {"name": HOSTILE},
-        "environment": {"host": {"name": HOSTILE, HOSTILE: HOSTILE}, "variables": {"NCCL_DEBUG": HOSTILE}},
+        "environment": {
+            "host": {"name": HOSTILE, HOSTILE: HOSTILE},
+            "variables": {"NCCL_DEBUG": HOSTILE},
+        },
         "versions": {HOSTILE: HOSTILE},
         "findings": [finding],
     }
@@ -325,7 +365,9 @@ def hostile_run(folder: Path) -> Run:
 
 
 @pytest.mark.parametrize("policy", ["kept", "removed"])
-def test_hostile_strings_are_shown_and_never_run(browser: Browser, tmp_path: Path, policy: str) -> None:
+def test_hostile_strings_are_shown_and_never_run(
+    browser: Browser, tmp_path: Path, policy: str
+) -> None:
     run, baseline = hostile_run(tmp_path / "run"), hostile_run(tmp_path / "baseline")
     page = write_page(tmp_path, run, baseline)
     if policy == "removed":  # the escaping must hold without its second line of defence
@@ -342,7 +384,9 @@ def test_hostile_strings_are_shown_and_never_run(browser: Browser, tmp_path: Pat
     assert browser.value("typeof window.hacked") == "undefined"
     assert browser.value("document.querySelectorAll('img:not(.topology)').length") == 0
     assert browser.value("document.querySelectorAll('script').length") == 4
-    assert "window.hacked=1</script>" in browser.value("document.getElementById('findings').textContent")
+    assert "window.hacked=1</script>" in browser.value(
+        "document.getElementById('findings').textContent"
+    )
     assert browser.complaints == []
 
 
@@ -353,7 +397,8 @@ def test_the_filter_of_ten_thousand_rows_answers_in_less_than_a_fifth_of_a_secon
     run = write_run(tmp_path / "run", sweep(last=26))
     own = points_of(run)
     many = [
-        replace(own[number % len(own)], root=number, in_place=bool(number % 2)) for number in range(10_000)
+        replace(own[number % len(own)], root=number, in_place=bool(number % 2))
+        for number in range(10_000)
     ]
     content = page_content([run], [own])
 

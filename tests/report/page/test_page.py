@@ -94,7 +94,9 @@ def test_the_table_has_every_case_and_its_numbers(run: Run) -> None:
     assert table["rows"] == len(points)
     assert columns["size"]["numbers"] == [point.size_bytes for point in points]
     words = columns["algorithm"]
-    assert [words["words"][place] for place in words["index"]] == [point.algorithm for point in points]
+    assert [words["words"][place] for place in words["index"]] == [
+        point.algorithm for point in points
+    ]
     assert "nodes" not in columns
 
 
@@ -115,7 +117,9 @@ def test_the_glossary_explains_the_flags_that_the_run_has(run: Run) -> None:
 
 def test_the_environment_is_flat_and_differences_leave_out_what_always_differs() -> None:
     variables = {"NCCL_ALGO": "Ring"}
-    here = Manifest({"environment": {"host": {"name": "a", "load_1_minute": 1.0}, "variables": variables}})
+    here = Manifest(
+        {"environment": {"host": {"name": "a", "load_1_minute": 1.0}, "variables": variables}}
+    )
     gpus = [{"model": "H100"}]
     there = Manifest({"environment": {"host": {"name": "a", "load_1_minute": 9.0}, "gpus": gpus}})
     assert ("environment.host.name", "a") in environment_rows(here)
@@ -138,7 +142,9 @@ def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not(run: Run
 
 
 @pytest.mark.parametrize(("processors", "drawn"), [(1, False), (2, True)])
-def test_a_processor_alone_with_its_nic_is_not_drawn(run: Run, processors: int, drawn: bool) -> None:
+def test_a_processor_alone_with_its_nic_is_not_drawn(
+    run: Run, processors: int, drawn: bool
+) -> None:
     devices = [Device(f"cpu{place}", DeviceKind.CPU) for place in range(processors)]
     topology = Topology("vm", (*devices, Device("nic0", DeviceKind.NIC)), ())
     of_it = replace(run, manifest=Manifest({"topology": to_plain(topology)}))
@@ -179,11 +185,15 @@ def test_who_is_to_blame_stands_first_on_screen_page_and_in_markdown(tmp_path: P
     assert part.findings[0].advice
 
 
-def test_the_page_says_how_a_run_stands_to_its_baseline_and_what_differs(tmp_path: Path, run: Run) -> None:
+def test_the_page_says_how_a_run_stands_to_its_baseline_and_what_differs(
+    tmp_path: Path, run: Run
+) -> None:
     other = write_run(
-        tmp_path / "earlier", sweep("all_reduce", ("ring", "tree")),
-        manifest={**MANIFEST, "versions": {"ccbench": "0.0.9"}}, slowdown=1.25,
-    )  # fmt: skip
+        tmp_path / "earlier",
+        sweep("all_reduce", ("ring", "tree")),
+        manifest={**MANIFEST, "versions": {"ccbench": "0.0.9"}},
+        slowdown=1.25,
+    )
     page = page_of(run, other)
     assert "1.25 times its speed" in page
     assert "<td>versions.ccbench</td><td>0.1.0</td><td>0.0.9</td>" in page

@@ -38,7 +38,9 @@ def entries() -> tuple[dict[str, Any], ...]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    listed: list[dict[str, Any]] = yaml.load((LOGS / "manifest.yaml").read_text(encoding="utf-8"), loader)
+    listed: list[dict[str, Any]] = yaml.load(
+        (LOGS / "manifest.yaml").read_text(encoding="utf-8"), loader
+    )
     return tuple(listed)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 _HEAD = "#       size         count      type   redop    root"
 TITLES = _HEAD + "     time   algbw   busbw #wrong" * 2
-UNITS = "#        (B)    (elements)                         " + "      (us)  (GB/s)  (GB/s)       " * 2
+UNITS = (
+    "#        (B)    (elements)                         " + "      (us)  (GB/s)  (GB/s)       " * 2
+)
 OLD_TITLES = "#       size         count    type   redop" + "     time   algbw   busbw  error" * 2
 
 
@@ -21,7 +23,9 @@ def figures(size: int, factor: float, time: float, wrong: str = "0") -> str:
     return f"  {microseconds(time):>7}  {algbw:>6.2f}  {algbw * factor:>6.2f}  {wrong:>5}"
 
 
-def row(size: int, factor: float = 1.75, time: float = 50.0, wrong: str = "0", words: str = "") -> str:
+def row(
+    size: int, factor: float = 1.75, time: float = 50.0, wrong: str = "0", words: str = ""
+) -> str:
     """One row: float, sum, no root, whole buffers, unless ``words`` says otherwise."""
     start = words or f"{size:>12}  {size // 4:>12}  {'float':>8}  {'sum':>6}  {'-1':>6}"
     return start + figures(size, factor, time, wrong) + figures(size, factor, time * 1.01, wrong)

@@ -106,16 +106,39 @@ def test_flipped_bytes_are_read_or_refused(form: str, data: st.DataObject) -> No
 
 
 @given(form=st.sampled_from(sorted(FORMS)), data=st.data())
-def test_lines_that_are_lost_doubled_or_swapped_are_read_or_refused(form: str, data: st.DataObject) -> None:
+def test_lines_that_are_lost_doubled_or_swapped_are_read_or_refused(
+    form: str, data: st.DataObject
+) -> None:
     lines = FORMS[form].split("\n")
     places = st.lists(st.integers(0, len(lines) - 1), max_size=2 * len(lines))
     read("\n".join(lines[place] for place in data.draw(places, label="lines")))
 
 
 WORDS = [
-    "size", "count", "time", "algbw", "busbw", "#wrong", "#", "8", "-1", "1e99", "sum", "float", "...", "|",
-    "\n", "9" * 25, "1.5", "N/A", "nan", "{", '"', "Rank 1", "minBytes 0 maxBytes 0 step: 0(factor)",
-]  # fmt: skip
+    "size",
+    "count",
+    "time",
+    "algbw",
+    "busbw",
+    "#wrong",
+    "#",
+    "8",
+    "-1",
+    "1e99",
+    "sum",
+    "float",
+    "...",
+    "|",
+    "\n",
+    "9" * 25,
+    "1.5",
+    "N/A",
+    "nan",
+    "{",
+    '"',
+    "Rank 1",
+    "minBytes 0 maxBytes 0 step: 0(factor)",
+]
 
 
 @given(st.text(max_size=400) | st.lists(st.sampled_from(WORDS), max_size=80).map(" ".join))
@@ -136,8 +159,18 @@ def megabyte(kind: str) -> str:
 
 
 PIECES = [
-    "\n", "1 ", "| ", "|---|---|\n", '{"algBw":', "x", "1\n", "8 2 float sum -1\n", "[,", "\x00\xff", "0: ",
-]  # fmt: skip
+    "\n",
+    "1 ",
+    "| ",
+    "|---|---|\n",
+    '{"algBw":',
+    "x",
+    "1\n",
+    "8 2 float sum -1\n",
+    "[,",
+    "\x00\xff",
+    "0: ",
+]
 
 
 @pytest.mark.thinned(3)
@@ -146,4 +179,9 @@ PIECES = [
 @pytest.mark.parametrize("form", ["", "OSU all-reduce", "Markdown"])
 def test_a_megabyte_of_garbage_ends(kind: str, form: str) -> None:
     log = read(FORMS.get(form, "") + megabyte(kind))
-    assert form or kind in ("bytes", "digits") or log is None or not any(table.rows for table in log.tables)
+    assert (
+        form
+        or kind in ("bytes", "digits")
+        or log is None
+        or not any(table.rows for table in log.tables)
+    )

@@ -131,33 +131,59 @@ def test_a_crash_after_the_table_is_told() -> None:
     ("ending", "outcome"),
     [
         ("Killed", Outcome.CRASHED),
-        ("./job.sh: line 7: 40112 Terminated              mpirun -np 4 osu_allreduce", Outcome.CRASHED),
+        (
+            "./job.sh: line 7: 40112 Terminated              mpirun -np 4 osu_allreduce",
+            Outcome.CRASHED,
+        ),
         ("srun: error: n1: task 1: Killed", Outcome.CRASHED),
         (
             "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some tasks were killed.",
             Outcome.CRASHED,
         ),
-        ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 ***", Outcome.CRASHED),
-        ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 10:00 DUE TO NODE FAILURE ***", Outcome.CRASHED),
-        ("slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED DUE TO TIME LIMIT ***\nKilled", Outcome.HUNG),
+        (
+            "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 ***",
+            Outcome.CRASHED,
+        ),
+        (
+            "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 10:00 DUE TO NODE FAILURE ***",
+            Outcome.CRASHED,
+        ),
+        (
+            "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED DUE TO TIME LIMIT ***\nKilled",
+            Outcome.HUNG,
+        ),
         ("timeout: sending signal TERM to command 'mpirun'\nTerminated", Outcome.HUNG),
         ("=>> PBS: job killed: walltime 3627 exceeded limit 3600", Outcome.HUNG),
         ("=>> PBS: job killed: mem 130gb exceeded limit 128gb", Outcome.CRASHED),
         ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", Outcome.HUNG),
         ("TERM_OWNER: job killed by owner.", Outcome.CRASHED),
-        ("Abort(15) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Allreduce: Other", Outcome.CRASHED),
-        ("MPICH ERROR [Rank 3] [job id 1.0] - Abort(1) (rank 3 in comm 0): internal", Outcome.CRASHED),
+        (
+            "Abort(15) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Allreduce: Other",
+            Outcome.CRASHED,
+        ),
+        (
+            "MPICH ERROR [Rank 3] [job id 1.0] - Abort(1) (rank 3 in comm 0): internal",
+            Outcome.CRASHED,
+        ),
         ("[mpiexec@n1] one of the processes terminated badly; aborting", Outcome.CRASHED),
         ("double free or corruption (!prev)", Outcome.CRASHED),
         ("munmap_chunk(): invalid pointer", Outcome.CRASHED),
-        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1", Outcome.CRASHED),
+        (
+            "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1",
+            Outcome.CRASHED,
+        ),
         ("# the run before was killed by hand and terminated without a table", Outcome.UNKNOWN),
     ],
 )
-def test_whoever_ends_a_program_without_a_closing_line_is_told(ending: str, outcome: Outcome) -> None:
+def test_whoever_ends_a_program_without_a_closing_line_is_told(
+    ending: str, outcome: Outcome
+) -> None:
     log = osu.read(f"{outputs.OSU_ALL_GATHER}{ending}\n")
     first = ending.splitlines()[0]
-    assert (log.outcome, log.detail) == (outcome, "" if outcome is Outcome.UNKNOWN else f"line 7: {first}")
+    assert (log.outcome, log.detail) == (
+        outcome,
+        "" if outcome is Outcome.UNKNOWN else f"line 7: {first}",
+    )
 
 
 imb = readers()["imb"]
@@ -180,7 +206,11 @@ def test_rows_keep_the_mean_over_ranks_the_buffer_s_bytes_and_what_was_given_up(
     assert reduced[1].seconds == pytest.approx(13.25e-6)
     assert reduced[1].extra["minimum_seconds"] == pytest.approx(12e-6)
     assert reduced[1].extra["maximum_seconds"] == pytest.approx(14.5e-6)
-    assert (reduced[1].dtype, reduced[1].op, reduced[1].extra["iterations"]) == ("float32", "sum", 1000)
+    assert (reduced[1].dtype, reduced[1].op, reduced[1].extra["iterations"]) == (
+        "float32",
+        "sum",
+        1000,
+    )
     # Printed are the bytes of a pair.
     assert (exchanged[0].size_bytes, exchanged[0].extra["printed_size_bytes"]) == (4096, 1024)
     assert (exchanged[0].dtype, exchanged[0].op) == ("uint8", "none")
@@ -205,9 +235,7 @@ def test_the_form_without_a_closing_line_was_cut() -> None:
 
 
 def test_an_excerpt_without_a_heading_has_no_name() -> None:
-    text = (
-        "   #bytes #repetitions      t[usec]   Mbytes/sec\n     1024         1000         2.38       430.25\n"
-    )
+    text = "   #bytes #repetitions      t[usec]   Mbytes/sec\n     1024         1000         2.38       430.25\n"
     log = imb.read(text)
     (table,) = log.tables
     assert (table.collective, log.outcome) == ("", Outcome.UNKNOWN)
@@ -215,7 +243,9 @@ def test_an_excerpt_without_a_heading_has_no_name() -> None:
     assert table.rows[0].seconds == pytest.approx(2.38e-6)
 
 
-@pytest.mark.parametrize(("name", "collective"), [("Iallreduce", "all_reduce"), ("Ibcast", "broadcast")])
+@pytest.mark.parametrize(
+    ("name", "collective"), [("Iallreduce", "all_reduce"), ("Ibcast", "broadcast")]
+)
 def test_non_blocking_benchmarks_give_the_time_without_overlap(name: str, collective: str) -> None:
     text = (
         f"# Benchmarking {name}\n# #processes = 2\n"
@@ -243,7 +273,9 @@ gloo_benchmark = readers()["gloo_benchmark"]
 
 
 def test_the_published_table_is_read() -> None:
-    (table,) = gloo_benchmark.read(text_of({"file": "awkward_cpu_gloo_allreduce_ring_chunked.txt"})).tables
+    (table,) = gloo_benchmark.read(
+        text_of({"file": "awkward_cpu_gloo_allreduce_ring_chunked.txt"})
+    ).tables
     assert (table.collective, table.algorithm, table.ranks) == ("all_reduce", "ring_chunked", 4)
     (row,) = table.rows
     assert (row.size_bytes, row.count, row.dtype) == (2**30, 268435456, "float32")
@@ -287,5 +319,7 @@ def test_a_size_column_gives_the_bytes_of_an_element() -> None:
 
 
 def test_an_unknown_algorithm_keeps_its_name() -> None:
-    (table,) = gloo_benchmark.read(outputs.GLOO.replace("allreduce_halving", "sparse_halving")).tables
+    (table,) = gloo_benchmark.read(
+        outputs.GLOO.replace("allreduce_halving", "sparse_halving")
+    ).tables
     assert (table.collective, table.algorithm) == ("sparse_halving_doubling", "default")

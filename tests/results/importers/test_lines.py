@@ -17,13 +17,17 @@ from ccbench.topology.text import Figure, figure
 
 
 @given(st.floats(min_value=0, max_value=1e12), st.integers(min_value=0, max_value=9))
-def test_a_printed_figure_is_within_half_a_unit_of_what_was_printed(value: float, decimals: int) -> None:
+def test_a_printed_figure_is_within_half_a_unit_of_what_was_printed(
+    value: float, decimals: int
+) -> None:
     found = figure(f"{value:.{decimals}f}")
     assert found is not None
     assert abs(found.value - value) <= found.half_unit * (1 + 1e-9) + value * 1e-15
 
 
-@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e400", "1.2.3", "0x10", "N/A", "٣", "1" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "nan", "inf", "1e400", "1.2.3", "0x10", "N/A", "٣", "1" * 40]
+)
 def test_what_is_no_figure_is_none(text: str) -> None:
     assert figure(text) is None
 
@@ -33,7 +37,11 @@ def test_what_is_no_size_is_none(text: str) -> None:
     assert whole(text) is None
 
 
-@given(st.integers(min_value=10**7, max_value=10**11), st.floats(min_value=1e-4, max_value=10), st.booleans())
+@given(
+    st.integers(min_value=10**7, max_value=10**11),
+    st.floats(min_value=1e-4, max_value=10),
+    st.booleans(),
+)
 def test_the_unit_of_rates_shows_in_the_rows(size_bytes: int, seconds: float, binary: bool) -> None:
     factor = GIBI if binary else 1.0
     printed = size_bytes / seconds / 1e9 / factor

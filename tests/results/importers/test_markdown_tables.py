@@ -20,11 +20,16 @@ from tests.results.importers.logs import text_of
 )
 def test_every_number_of_gpus_is_a_table_for_each_column_of_rates(name: str) -> None:
     text = text_of({"file": name})
-    printed = re.findall(r"^\| +(\d) \| (\w+) +\| ([\d.]+)GBps \| +([\d.]+)GBps", text, re.MULTILINE)
+    printed = re.findall(
+        r"^\| +(\d) \| (\w+) +\| ([\d.]+)GBps \| +([\d.]+)GBps", text, re.MULTILINE
+    )
     assert len(printed) == 5
     tables = markdown_tables.read(text).tables
     assert [(t.ranks, t.algorithm, t.facts.get("variant"), t.rows[0].busbw) for t in tables] == [
-        *((int(gpus), algorithm.lower(), None, float(busbw)) for gpus, algorithm, busbw, _ in printed),
+        *(
+            (int(gpus), algorithm.lower(), None, float(busbw))
+            for gpus, algorithm, busbw, _ in printed
+        ),
         *((int(gpus), "default", "NVLS off", float(off)) for gpus, _, _, off in printed),
     ]
     assert {row.flags for table in tables for row in table.rows} == {(Flag.SIZE_NOT_STATED,)}
@@ -37,14 +42,21 @@ def test_columns_of_nodes_are_tables_whose_kind_of_rate_is_not_made_up() -> None
     one, four = markdown_tables.read(text).tables
     assert (one.nodes, four.nodes) == (1, 4)
     for table, column in ((one, 1), (four, 2)):
-        assert [(r.size_bytes, r.extra["rate_gb_per_second"], r.busbw, r.flags) for r in table.rows] == [
-            (parse_size(cells[0]), float(cells[column]), None, (Flag.RATE_KIND_UNKNOWN,)) for cells in printed
+        assert [
+            (r.size_bytes, r.extra["rate_gb_per_second"], r.busbw, r.flags) for r in table.rows
+        ] == [
+            (parse_size(cells[0]), float(cells[column]), None, (Flag.RATE_KIND_UNKNOWN,))
+            for cells in printed
         ]
 
 
 def test_collectives_and_settings_in_cells_are_told_apart() -> None:
-    tables = markdown_tables.read(text_of({"file": "awkward_h200_8g_1n_collectives_16gib_md.txt"})).tables
-    assert [(t.collective, t.algorithm, t.facts.get("environment"), t.rows[0].busbw) for t in tables] == [
+    tables = markdown_tables.read(
+        text_of({"file": "awkward_h200_8g_1n_collectives_16gib_md.txt"})
+    ).tables
+    assert [
+        (t.collective, t.algorithm, t.facts.get("environment"), t.rows[0].busbw) for t in tables
+    ] == [
         ("all_reduce", "nvls", {"NCCL_NVLS_ENABLE": "1"}, 480.0),
         ("all_reduce", "ring", {"NCCL_NVLS_ENABLE": "0"}, 367.2),
         ("all_gather", "ring", None, 361.4),
@@ -63,7 +75,9 @@ def test_a_page_gives_its_tables_of_figures_and_no_others() -> None:
         ("broadcast", None, "default", 1),
     ]
     payloads = [row for table in tables[:4] for row in table.rows]
-    assert [(row.size_bytes, row.flags) for row in payloads] == [(8 * 2**30, ())] * 4  # from the text above
+    assert [(row.size_bytes, row.flags) for row in payloads] == [
+        (8 * 2**30, ())
+    ] * 4  # from the text above
     row = tables[4].rows[0]  # of units in the heading
     assert (row.size_bytes, row.algbw, row.busbw) == (2**20, 50.0, 43.75)
     assert row.seconds == pytest.approx(20.97e-6)
@@ -109,7 +123,8 @@ def test_the_text_above_may_say_which_rates_they_are(above: str, busbw: float | 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no table | here", "| a | b |\n|---|---|\n| 1 | 2 |\n", "| size | busbw |\n|---|---|\n"]
+    "text",
+    ["", "no table | here", "| a | b |\n|---|---|\n| 1 | 2 |\n", "| size | busbw |\n|---|---|\n"],
 )
 def test_text_without_figures_is_not_recognised(text: str) -> None:
     assert not markdown_tables.recognises(text)

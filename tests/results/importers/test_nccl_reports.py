@@ -22,15 +22,21 @@ def records(
             time = 40.123456789012 + size / 1e5 + in_place
             algbw = size / time / 1e3
             rates = {"time": time, "algBw": algbw, "busBw": algbw * factor, "wrong": "0"}
-            found.append({"numCycle": 0, "name": name, **ranks, "size": size, "type": "float", "redop": op})
+            found.append(
+                {"numCycle": 0, "name": name, **ranks, "size": size, "type": "float", "redop": op}
+            )
             found[-1] |= {"inPlace": in_place, **rates}
     return found
 
 
 def as_csv(found: list[dict[str, Any]]) -> str:
     titles = {"name": "collective", "wrong": "#wrong"}
-    header = ",".join(titles.get(key, key if key == "numCycle" else key.lower()) for key in found[0])
-    return "\n".join([header, *(",".join(str(value) for value in one.values()) for one in found), ""])
+    header = ",".join(
+        titles.get(key, key if key == "numCycle" else key.lower()) for key in found[0]
+    )
+    return "\n".join(
+        [header, *(",".join(str(value) for value in one.values()) for one in found), ""]
+    )
 
 
 def as_list(found: list[dict[str, Any]]) -> str:
@@ -71,7 +77,9 @@ def test_a_report_of_any_form_gives_the_same_rows(text: str) -> None:
         ({"nodes": 1, "ranks": 8, "ranksPerNode": 8, "gpusPerRank": 4}, 1.75, 8),
     ],
 )
-def test_ranks_are_gpus_as_the_rates_count_them(shape: dict[str, int], factor: float, ranks: int) -> None:
+def test_ranks_are_gpus_as_the_rates_count_them(
+    shape: dict[str, int], factor: float, ranks: int
+) -> None:
     log = checked(read(as_list(records(shape, factor))))
     assert log.tables[0].ranks == ranks
     assert not any(row.flags for row in log.tables[0].rows)
@@ -114,14 +122,23 @@ TIMES = [101.0, 99.0, 100.0]
 
 def body(size: int, time: float, factor: float = 1.75, wrong: float | None = 0.0) -> dict[str, Any]:
     algbw = size / time / 1e3
-    return {"time": time, "alg_bw": round(algbw, 6), "bus_bw": round(algbw * factor, 6), "nwrong": wrong}
+    return {
+        "time": time,
+        "alg_bw": round(algbw, 6),
+        "bus_bw": round(algbw * factor, 6),
+        "nwrong": wrong,
+    }
 
 
 def result(size: int, time: float) -> dict[str, Any]:
     per_iteration = {
-        "skipped_iterations": 0, "min_us": 99.0, "max_us": 101.0, "p99_us": 101.0, "cv_pct": "nan",
+        "skipped_iterations": 0,
+        "min_us": 99.0,
+        "max_us": 101.0,
+        "p99_us": 101.0,
+        "cv_pct": "nan",
         "times_us": TIMES,
-    }  # fmt: skip
+    }
     words = {"type": "float", "redop": "sum", "root": "    -1"}
     return {
         "size": size,
@@ -139,12 +156,23 @@ def document(**changed: Any) -> dict[str, Any]:
     """A document as version 3 writes it, with two sizes on eight ranks."""
     devices = [
         {
-            "rank": rank, "group": 0, "pid": 100 + rank, "hostname": f"box{rank // 4}", "device": rank % 4,
-            "device_hex": f"0000:{rank % 4 + 16:02x}:00", "device_info": "NVIDIA H100",
+            "rank": rank,
+            "group": 0,
+            "pid": 100 + rank,
+            "hostname": f"box{rank // 4}",
+            "device": rank % 4,
+            "device_hex": f"0000:{rank % 4 + 16:02x}:00",
+            "device_info": "NVIDIA H100",
         }
         for rank in range(8)
-    ]  # fmt: skip
-    config = {"nthreads": 1, "ngpus": 1, "minimum_bytes": 1 << 20, "maximum_bytes": 1 << 21, "step_factor": 2}
+    ]
+    config = {
+        "nthreads": 1,
+        "ngpus": 1,
+        "minimum_bytes": 1 << 20,
+        "maximum_bytes": 1 << 21,
+        "step_factor": 2,
+    }
     config |= {"iterations": 20, "graph": 0}
     return {
         "version": 3,
@@ -170,10 +198,18 @@ def test_a_whole_document_gives_everything_it_says() -> None:
     assert recognises(text)
     log = read(text)
     (table,) = log.tables
-    assert (log.tool, log.outcome, log.versions) == ("nccl-tests", Outcome.COMPLETE, {"NCCL": "2.30.7"})
+    assert (log.tool, log.outcome, log.versions) == (
+        "nccl-tests",
+        Outcome.COMPLETE,
+        {"NCCL": "2.30.7"},
+    )
     assert log.environment == {"NCCL_ALGO": "Ring"}
     assert (table.collective, table.ranks, table.nodes) == ("all_reduce", 8, 2)
-    assert (log.devices[5].host, log.devices[5].device, log.devices[5].model) == ("box1", 1, "NVIDIA H100")
+    assert (log.devices[5].host, log.devices[5].device, log.devices[5].model) == (
+        "box1",
+        1,
+        "NVIDIA H100",
+    )
     first, second = table.rows[:2]
     assert (first.size_bytes, first.count, first.dtype) == (1 << 20, 1 << 18, "float32")
     assert (first.op, first.root) == ("sum", -1)
@@ -214,7 +250,9 @@ def test_processes_list_only_their_first_device() -> None:
 
 def test_without_a_name_the_figures_name_the_collective() -> None:
     nameless = [{**one, "experiment_name": ""} for one in document()["results"]]
-    assert read(document_text(args=["a.out"], results=nameless)).tables[0].collective == "all_reduce"
+    assert (
+        read(document_text(args=["a.out"], results=nameless)).tables[0].collective == "all_reduce"
+    )
     assert read(document_text(args=["a.out"])).tables[0].collective == "all_reduce"
 
 

@@ -41,9 +41,18 @@ def test_a_whole_output_gives_everything_it_says() -> None:
     assert (log.tool, log.library, log.outcome) == ("nccl-tests", "NCCL", Outcome.COMPLETE)
     nccl = {"NCCL": "2.28.9", "NCCL headers": "2.28.9"}
     assert log.versions == {"nccl-tests": "2.17.1", "CUDA": "13.0", **nccl}
-    assert (table.collective, table.ranks, table.nodes, table.mode) == ("all_reduce", 8, 1, "streaming")
+    assert (table.collective, table.ranks, table.nodes, table.mode) == (
+        "all_reduce",
+        8,
+        1,
+        "streaming",
+    )
     assert len(log.devices) == 8
-    assert (log.devices[3].host, log.devices[3].device, log.devices[3].bus_id) == ("box0", 3, "0000:13:00")
+    assert (log.devices[3].host, log.devices[3].device, log.devices[3].bus_id) == (
+        "box0",
+        3,
+        "0000:13:00",
+    )
     assert log.devices[3].model == "NVIDIA H100 80GB HBM3"
     assert table.facts["iterations"] == 20
     assert table.facts["warmup_iterations"] == 1
@@ -68,7 +77,13 @@ def test_a_row_keeps_its_figures_and_the_room_of_its_digits() -> None:
 
 @pytest.mark.parametrize(
     "prefix",
-    ["[1,0]<stdout>:", "(head, rank=0, pid=4711) [1,0]<stdout>:", "box-1: ", "worker-1  | ", "[0] "],
+    [
+        "[1,0]<stdout>:",
+        "(head, rank=0, pid=4711) [1,0]<stdout>:",
+        "box-1: ",
+        "worker-1  | ",
+        "[0] ",
+    ],
 )
 def test_what_a_launcher_puts_before_each_line_is_not_read(prefix: str) -> None:
     marked = "\n".join(prefix + line for line in output().rstrip("\n").split("\n"))
@@ -104,7 +119,9 @@ def test_a_rank_in_brackets_is_a_tag_and_no_message() -> None:
 
 
 def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:
-    line = f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "2e-07") * 2
+    line = (
+        f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "2e-07") * 2
+    )
     for text in ("\n".join([OLD_TITLES, line]), line + "\n"):
         rows = table_of(text).rows
         assert [one.wrong_elements for one in rows] == [None, None]
@@ -114,26 +131,46 @@ def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:
 
 def test_the_words_of_the_first_versions_mean_the_same() -> None:
     titles = "#     bytes             N    type      op" + "     time  algbw  busbw      res" * 2
-    line = f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "1e-06") * 2
+    line = (
+        f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "1e-06") * 2
+    )
     (first, _) = table_of("\n".join([titles, line])).rows
-    assert (first.size_bytes, first.count, first.op, first.seconds) == (1 << 20, 1 << 18, "sum", 50e-6)
+    assert (first.size_bytes, first.count, first.op, first.seconds) == (
+        1 << 20,
+        1 << 18,
+        "sum",
+        50e-6,
+    )
 
 
 def test_per_iteration_columns_and_time_stamps_are_kept_beside_the_figures() -> None:
     placement = "     time   algbw   busbw  #wrong    i_min    i_max    i_p99    i_cv%"
-    titles = "#       size         count      type   redop    root" + placement * 2 + "           timestamp"
+    titles = (
+        "#       size         count      type   redop    root"
+        + placement * 2
+        + "           timestamp"
+    )
     extra = "    40.10    70.20    69.90     3.25"
     line = f"{1 << 20:>12}  {1 << 18:>12}     float     sum      -1"
     line += (figures(1 << 20, 1.75, 50.0) + extra) * 2 + "  2026-06-01 10:11:12"
     first, second = table_of("\n".join([titles, UNITS, line])).rows
-    assert [first.extra[name] for name in ("i_min", "i_max", "i_p99", "i_cv%")] == [40.1, 70.2, 69.9, 3.25]
+    assert [first.extra[name] for name in ("i_min", "i_max", "i_p99", "i_cv%")] == [
+        40.1,
+        70.2,
+        69.9,
+        3.25,
+    ]
     assert first.extra["timestamp"] == "2026-06-01 10:11:12"
     assert (second.in_place, second.busbw, second.flags) == (True, 36.7, ())
 
 
 def test_a_placement_that_was_left_blank_is_the_first() -> None:
     size = 1 << 20
-    blank = f"{size:>12}  {size // 4:>12}     float     sum      -1" + " " * 32 + figures(size, 1.75, 50.0)
+    blank = (
+        f"{size:>12}  {size // 4:>12}     float     sum      -1"
+        + " " * 32
+        + figures(size, 1.75, 50.0)
+    )
     (only,) = table_of("\n".join([TITLES, UNITS, blank])).rows
     assert (only.in_place, only.seconds, only.flags) == (True, 50e-6, ())
 
@@ -157,7 +194,9 @@ def test_a_header_of_one_placement_says_above_which_one_it_is() -> None:
         ("graph: 0", "graph: 10", "graph"),
     ],
 )
-def test_waiting_after_each_launch_and_graphs_are_other_modes(said: str, instead: str, mode: str) -> None:
+def test_waiting_after_each_launch_and_graphs_are_other_modes(
+    said: str, instead: str, mode: str
+) -> None:
     assert table_of(WHOLE.replace(said, instead)).mode == mode
 
 
@@ -183,7 +222,12 @@ def test_words_for_no_figure_are_none_and_one_placement_is_enough() -> None:
     assert (only.in_place, only.seconds) == (False, 50e-6)
     both = line.replace(figures(size, 1.75, 50.0), "      N/A     N/A     N/A    N/A")
     (empty,) = table_of("\n".join([TITLES, both])).rows
-    assert (empty.seconds, empty.algbw, empty.busbw, empty.wrong_elements) == (None, None, None, None)
+    assert (empty.seconds, empty.algbw, empty.busbw, empty.wrong_elements) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_wrong_elements_are_counted_also_in_powers_of_ten() -> None:
@@ -240,20 +284,32 @@ def test_ranks_that_no_line_lists_come_from_the_rates() -> None:
 
 @pytest.mark.parametrize(
     ("listed", "ranks", "nodes"),
-    [(range(16), 16, 2), ((0, 7, 8, 15), 16, 2), ((1439,), 1440, 180), ((0,), 1, 1), ((0, 10), 11, None)],
+    [
+        (range(16), 16, 2),
+        ((0, 7, 8, 15), 16, 2),
+        ((1439,), 1440, 180),
+        ((0,), 1, 1),
+        ((0, 10), 11, None),
+    ],
 )
-def test_ranks_and_nodes_of_a_list_with_gaps(listed: tuple[int, ...], ranks: int, nodes: int | None) -> None:
+def test_ranks_and_nodes_of_a_list_with_gaps(
+    listed: tuple[int, ...], ranks: int, nodes: int | None
+) -> None:
     table = table_of("\n".join([*devices(listed), TITLES, row(64, 1.9)]))
     assert (table.ranks, table.nodes) == (ranks, nodes)
 
 
 def test_processes_that_all_say_rank_zero_measured_by_themselves() -> None:
-    twice = [line.replace("Pid    100", f"Pid    {pid}") for pid in (100, 101) for line in devices([0])]
+    twice = [
+        line.replace("Pid    100", f"Pid    {pid}") for pid in (100, 101) for line in devices([0])
+    ]
     assert table_of("\n".join([*twice, TITLES, row(64, 0.0)])).ranks is None
 
 
 def test_a_split_run_has_the_ranks_of_a_group() -> None:
-    lines = [line.replace("Group  0", f"Group {i % 2:>2}") for i, line in enumerate(devices(range(8)))]
+    lines = [
+        line.replace("Group  0", f"Group {i % 2:>2}") for i, line in enumerate(devices(range(8)))
+    ]
     assert table_of("\n".join([*lines, TITLES, row(1 << 24, 1.5)])).ranks == 4
 
 
@@ -311,7 +367,10 @@ def test_communicators_tell_ranks_and_nodes() -> None:
         (BEGUN + "[box0:1] *** Process received signal ***\n", Outcome.CRASHED),
         (BEGUN + "box0: Test timeout (30s) common.cu:500\n", Outcome.HUNG),
         (BEGUN + "slurmstepd: error: *** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n", Outcome.HUNG),
-        ("x [0] NCCL INFO connect returned Connection timed out, retrying\n" + WHOLE, Outcome.COMPLETE),
+        (
+            "x [0] NCCL INFO connect returned Connection timed out, retrying\n" + WHOLE,
+            Outcome.COMPLETE,
+        ),
         ("nothing of it\n", Outcome.UNKNOWN),
     ],
 )
@@ -328,13 +387,20 @@ def test_an_average_that_the_rows_do_not_have_is_a_contradiction() -> None:
 
 
 def test_an_average_without_rows_and_a_header_without_rows_are_tables_without_rows() -> None:
-    for text in ("# Avg bus bandwidth    : 9.5\n", "\n".join([TITLES, UNITS]), WHOLE.split(TITLES)[0]):
+    for text in (
+        "# Avg bus bandwidth    : 9.5\n",
+        "\n".join([TITLES, UNITS]),
+        WHOLE.split(TITLES)[0],
+    ):
         assert table_of(text).rows == ()
 
 
 def test_a_row_that_ends_early_keeps_its_whole_placement_and_says_so() -> None:
     cut = ROWS[0][:95]
-    for rows in (table_of("\n".join([TITLES, cut])).rows, table_of("\n".join([TITLES, cut, ROWS[1]])).rows):
+    for rows in (
+        table_of("\n".join([TITLES, cut])).rows,
+        table_of("\n".join([TITLES, cut, ROWS[1]])).rows,
+    ):
         assert (rows[0].in_place, rows[0].flags) == (False, (Flag.INCOMPLETE,))
         assert rows[0].seconds == pytest.approx(30.49e-6)
     long = table_of("\n".join([TITLES, ROWS[0] + "   7.77"])).rows
@@ -349,10 +415,24 @@ def test_the_rest_of_a_row_is_no_row() -> None:
 
 
 def test_sizes_of_nothing_and_twelve_types_stay_in_one_table() -> None:
-    types = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16"]
+    types = [
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+    ]
     types += ["f8e4m3", "f8e5m2"]
     zero = f"{0:>12}  {0:>12}     float     sum      -1" + "     6.28    0.00    0.00      0" * 2
-    lines = [row(1 << 20, words=f"{1 << 20:>12}  {1 << 18:>12}  {kind:>8}     sum      -1") for kind in types]
+    lines = [
+        row(1 << 20, words=f"{1 << 20:>12}  {1 << 18:>12}  {kind:>8}     sum      -1")
+        for kind in types
+    ]
     rows = table_of("\n".join([TITLES, zero, zero, *lines])).rows
     assert len(rows) == 2 * (2 + 12)
     ours = [*types[:6], "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"]

@@ -75,7 +75,8 @@ def test_figures_stand_in_their_line_in_order(entry: dict[str, Any]) -> None:
             assert algbw is not None
             assert busbw is not None
             words = [
-                float(word) for word in re.findall(r"(?<!\S)[\d.]+(?:e[-+]\d+)?(?!\S)", line.replace("_", ""))
+                float(word)
+                for word in re.findall(r"(?<!\S)[\d.]+(?:e[-+]\d+)?(?!\S)", line.replace("_", ""))
             ]
             windows = [words[i : i + 3] for i in range(len(words) - 2)]
             assert [pytest.approx(seconds * 1e6), algbw, busbw] in windows
@@ -100,7 +101,9 @@ def test_the_collective_is_named_rightly_or_not_at_all(entry: dict[str, Any]) ->
         assert table.collective in ("", expected)
 
 
-SHAPED = [one for one in OURS if isinstance(one["nodes"], int) and isinstance(one["gpus_per_node"], int)]
+SHAPED = [
+    one for one in OURS if isinstance(one["nodes"], int) and isinstance(one["gpus_per_node"], int)
+]
 
 
 @pytest.mark.parametrize("entry", SHAPED, ids=name_of)
@@ -116,8 +119,12 @@ def test_ranks_are_those_of_the_manifest_or_those_of_the_figures(entry: dict[str
         assert Flag.BUSBW_CONTRADICTS_ALGBW not in largest.flags
 
 
-@pytest.mark.parametrize("entry", [entry for entry in OURS if entry["complete"] is True], ids=name_of)
-def test_a_log_that_the_manifest_calls_complete_is_complete_or_says_why_not(entry: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "entry", [entry for entry in OURS if entry["complete"] is True], ids=name_of
+)
+def test_a_log_that_the_manifest_calls_complete_is_complete_or_says_why_not(
+    entry: dict[str, Any],
+) -> None:
     log = log_of(entry)
     assert log.outcome is Outcome.COMPLETE or log.detail
 

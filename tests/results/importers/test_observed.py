@@ -18,7 +18,9 @@ from tests.score.corpora import all_reduce_text, entry, log, row
 from tests.score.library_runs import SIZES, flagged, measurement, sweep, write_run
 
 
-def points(folder: Path, cases: list[Measurement], manifest: dict[str, Any] | None = None) -> RunPoints:
+def points(
+    folder: Path, cases: list[Measurement], manifest: dict[str, Any] | None = None
+) -> RunPoints:
     return run_points(load_run(write_run(folder / "run", cases, manifest)))
 
 
@@ -32,7 +34,8 @@ def test_points_are_grouped_by_what_was_asked(tmp_path: Path) -> None:
     found = points(tmp_path, cases)
     assert (found.ranks, found.nodes, found.library) == (8, 1, "NCCL 2.20.5")
     assert {
-        (one.in_place, one.item_bytes, one.algorithm, one.protocol, one.version) for one, _ in found.requests
+        (one.in_place, one.item_bytes, one.algorithm, one.protocol, one.version)
+        for one, _ in found.requests
     } == {
         (False, 4, "default", "default", (2, 20, 5)),
         (True, 4, "default", "default", (2, 20, 5)),
@@ -58,14 +61,24 @@ def test_what_cannot_be_trusted_or_modelled_is_left_out_and_counted(tmp_path: Pa
     found = points(tmp_path, cases)
     assert sum(len(seconds) for _, seconds in found.requests) == len(SIZES)
     told = "\n".join(found.left_out)
-    for said in ("throttled", "status failed", "size 0", "gloo", "two_shot", "one rank", "simulated"):
+    for said in (
+        "throttled",
+        "status failed",
+        "size 0",
+        "gloo",
+        "two_shot",
+        "one rank",
+        "simulated",
+    ):
         assert said in told
     assert all(line.startswith("1 row: ") for line in found.left_out)
 
 
 def test_variables_of_the_run_say_what_was_forced(tmp_path: Path) -> None:
     manifest = {
-        "environment": {"variables": {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "0"}}
+        "environment": {
+            "variables": {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "0"}
+        }
     }
     ((request, _),) = points(tmp_path, sweep(), manifest).requests
     assert (request.algorithm, request.protocol, request.multicast_off) == ("ring", "ll", True)
@@ -85,9 +98,13 @@ def test_an_imported_log_says_how_it_was_launched(tmp_path: Path) -> None:
 
 def test_one_of_several_systems_must_be_chosen(tmp_path: Path) -> None:
     run = load_run(
-        write_run(tmp_path / "run", [*sweep(), *sweep(ranks=16, nodes=2), *sweep(ranks=16, nodes=4)])
+        write_run(
+            tmp_path / "run", [*sweep(), *sweep(ranks=16, nodes=2), *sweep(ranks=16, nodes=4)]
+        )
     )
-    with pytest.raises(UsageError, match="holds runs on 8, 16 ranks; choose one, such as --ranks 16"):
+    with pytest.raises(
+        UsageError, match="holds runs on 8, 16 ranks; choose one, such as --ranks 16"
+    ):
         run_points(run)
     with pytest.raises(UsageError, match="holds runs on 2, 4 nodes; choose one, such as --nodes 4"):
         run_points(run, ranks=16)
@@ -99,7 +116,9 @@ def test_one_of_several_systems_must_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cases", [[], [measurement(64, 1e-5, backend="mpi")]])
-def test_a_run_without_a_library_is_refused_with_the_reason(tmp_path: Path, cases: list[Measurement]) -> None:
+def test_a_run_without_a_library_is_refused_with_the_reason(
+    tmp_path: Path, cases: list[Measurement]
+) -> None:
     with pytest.raises(UsageError, match=r"nothing to calibrate with .*(no rows|mpi)"):
         points(tmp_path, cases)
 
@@ -177,11 +196,17 @@ def test_what_was_forced_is_asked_for(
     forced: str, algorithm: str, protocol: str, multicast_off: bool
 ) -> None:
     found = asked(entry(forced=forced))
-    assert (found.algorithm, found.protocol, found.multicast_off) == (algorithm, protocol, multicast_off)
+    assert (found.algorithm, found.protocol, found.multicast_off) == (
+        algorithm,
+        protocol,
+        multicast_off,
+    )
 
 
 def test_the_log_counts_more_than_the_manifest() -> None:
-    found = asked(entry(forced="NCCL_PROTO=LL"), environment={"NCCL_PROTO": "Simple"}, algorithm="ring")
+    found = asked(
+        entry(forced="NCCL_PROTO=LL"), environment={"NCCL_PROTO": "Simple"}, algorithm="ring"
+    )
     assert (found.algorithm, found.protocol) == ("ring", "simple")
 
 
@@ -195,7 +220,9 @@ def test_the_collective_comes_from_the_manifest_where_the_log_names_none() -> No
 
 
 def test_gpus_of_a_process_and_versions_come_from_the_log_or_the_manifest() -> None:
-    found = asked(entry(nccl_version="unknown"), facts={"gpus_per_thread": 8}, versions={"NCCL": "2.26.2"})
+    found = asked(
+        entry(nccl_version="unknown"), facts={"gpus_per_thread": 8}, versions={"NCCL": "2.26.2"}
+    )
     assert (found.gpus_per_process, found.launch_known, found.version) == (8, True, (2, 26, 2))
 
 
@@ -219,7 +246,11 @@ def test_a_launch_that_nobody_tells_is_priced_as_of_one_gpu_and_known_to_be_a_gu
         ({}, {"collective": "barrier"}, "collective"),
         # A variable that is not understood is named with its value.
         ({}, {"environment": {"NCCL_ALGO": "Foo"}}, f"NCCL_ALGO=Foo{NOTHING}"),
-        ({"forced": "NCCL_ALGO=Foo NCCL_PROTO=LL256"}, {}, f"NCCL_ALGO=Foo and NCCL_PROTO=LL256{NOTHING}"),
+        (
+            {"forced": "NCCL_ALGO=Foo NCCL_PROTO=LL256"},
+            {},
+            f"NCCL_ALGO=Foo and NCCL_PROTO=LL256{NOTHING}",
+        ),
         ({}, {"algorithm": "msccl"}, f"msccl{NOTHING}"),
     ],
 )

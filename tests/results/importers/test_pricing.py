@@ -113,7 +113,9 @@ def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> No
     other = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
     assert {point.nodes for point in other.points} == {2}
     assert predictions(other) == predictions(shown)
-    (note,) = [note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note]
+    (note,) = [
+        note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note
+    ]
     assert "table 1 is of 2 nodes, as the output shows; --nodes 4 is not used" in note
 
 
@@ -141,7 +143,9 @@ def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path:
 
 
 def test_launches_are_those_of_the_case_s_own_table() -> None:
-    tables = tuple(ImportedTable("all_reduce", (), facts={"gpus_per_thread": gpus}) for gpus in (8, 1))
+    tables = tuple(
+        ImportedTable("all_reduce", (), facts={"gpus_per_thread": gpus}) for gpus in (8, 1)
+    )
     log = ImportedLog("nccl-tests", tables=(*tables, ImportedTable("all_reduce", ())), facts={})
     assert [gpus_per_process(log, table) for table in log.tables] == [8, 1, None]
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
@@ -152,8 +156,12 @@ def test_launches_are_those_of_the_case_s_own_table() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(tmp_path: Path, shared: bool) -> None:
-    text = "".join(line for line in output([row(8)]).splitlines(keepends=True) if "nThread" not in line)
+def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(
+    tmp_path: Path, shared: bool
+) -> None:
+    text = "".join(
+        line for line in output([row(8)]).splitlines(keepends=True) if "nThread" not in line
+    )
     # Ranks of as many processes have one GPU each; of one process, one thread may have launched on all.
     text = re.sub(r"Pid +\d+", "Pid 100", text) if shared else text
     files = import_logs([(tmp_path / "log.txt", log_of_text(text, "log.txt"))], BOARD)
@@ -161,13 +169,16 @@ def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(tmp_path: Pa
     pricer = Pricer()
     run = load_run(write_import(tmp_path / "run", files, BOARD, "log", pricer))
     assert (
-        any("does not say how many GPUs one thread launches on" in line for line in pricer.remarks) is shared
+        any("does not say how many GPUs one thread launches on" in line for line in pricer.remarks)
+        is shared
     )
     assert min(predictions(run)) == min(predictions(priced(tmp_path / "known", BOARD)[1]))
 
 
 MODELS = tuple(
-    str(load_catalog(name).gpus[0].attributes["model"]) for name in catalog_names() if load_catalog(name).gpus
+    str(load_catalog(name).gpus[0].attributes["model"])
+    for name in catalog_names()
+    if load_catalog(name).gpus
 )
 
 
@@ -198,7 +209,9 @@ def test_different_models_are_told_apart_and_what_may_be_the_same_is_not(
 @example(MODELS[0], "NVIDIA_")
 @example(MODELS[0], "40 nvidia gb")
 @given(st.sampled_from(MODELS), st.text(max_size=30))
-def test_a_model_never_differs_from_itself_and_order_does_not_matter(model: str, words: str) -> None:
+def test_a_model_never_differs_from_itself_and_order_does_not_matter(
+    model: str, words: str
+) -> None:
     assert not is_other_model(model, model)
     assert is_other_model(model, words) is is_other_model(words, model)
     assert bare_model(bare_model(words)) == bare_model(words)
@@ -208,7 +221,9 @@ def test_a_board_is_not_the_machine_of_cards_and_the_cure_names_one_that_is() ->
     found = difference(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
     assert found is not None
     assert not found.same_links
-    assert str(found) == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
+    assert (
+        str(found) == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
+    )
     assert cure(found.listed) == "name --machine l40s"
     assert "a file that describes it" in cure("NVIDIA GeForce RTX 5090")
 
@@ -228,7 +243,8 @@ def test_cards_on_the_same_kind_of_slot_have_the_same_links(model: str, alike: b
 
 
 @pytest.mark.parametrize(
-    ("model", "machine"), [("NVIDIA H20", "hgx-h20"), ("NVIDIA B300", "hgx-b300"), ("NVIDIA L40S", "l40s")]
+    ("model", "machine"),
+    [("NVIDIA H20", "hgx-h20"), ("NVIDIA B300", "hgx-b300"), ("NVIDIA L40S", "l40s")],
 )
 def test_the_catalog_has_machines_for_models_that_people_measure(model: str, machine: str) -> None:
     assert machines_with(model) == (machine,)
@@ -282,8 +298,12 @@ def shown(text: str, given: Given = Given()) -> tuple[Given, str]:  # noqa: B008
 
 def of_model(model: str, ranks: int, per_host: int) -> str:
     """An output that lists GPUs of ``model``, so many on each host."""
-    listed = [line.replace("NVIDIA H100 80GB HBM3", model) for line in devices(range(ranks), per_host)]
-    return output([row(8)], range(0)).replace("# Using devices", "\n".join(["# Using devices", *listed]))
+    listed = [
+        line.replace("NVIDIA H100 80GB HBM3", model) for line in devices(range(ranks), per_host)
+    ]
+    return output([row(8)], range(0)).replace(
+        "# Using devices", "\n".join(["# Using devices", *listed])
+    )
 
 
 def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_path: Path) -> None:
@@ -337,13 +357,17 @@ def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
         ("NVIDIA GB200", 4, ""),  # racks of 72, or boards of four
     ],
 )
-def test_what_the_devices_leave_open_is_asked_and_not_guessed(model: str, each: int, machine: str) -> None:
+def test_what_the_devices_leave_open_is_asked_and_not_guessed(
+    model: str, each: int, machine: str
+) -> None:
     found, told = shown(of_model(model, 2 * each, each))
     assert found.machine == found.source == machine
     assert bool(machine) or "no predictions: lines 6 to" in told
 
 
-@pytest.mark.parametrize(("way", "machine"), [("SHM/direct/direct", "rtx-pcie"), ("P2P/IPC", "rtx-pcie-p2p")])
+@pytest.mark.parametrize(
+    ("way", "machine"), [("SHM/direct/direct", "rtx-pcie"), ("P2P/IPC", "rtx-pcie-p2p")]
+)
 def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: str) -> None:
     line = f"box0:100:200 [0] NCCL INFO Channel 00/0 : 0[1000] -> 1[2000] via {way}\n"
     text = of_model("NVIDIA GeForce RTX 4090", 4, 4)
@@ -402,12 +426,32 @@ def port(number: int, speed: int, link: str = "IB") -> str:
         ),
         ([IB, USED.format("IB")], "", "type --network, such as ib-ndr-400x8"),
         ([IB, *(port(n, 100_000 * (1 + n % 2)) for n in range(8))], "", "not one rate of all"),
-        ([IB, *(port(n, 400_000) for n in range(8)), USED.format("Socket")], "", "such as tcp-25x1"),
-        ([IB.replace("3:1/IB", "3:1/RoCE"), *(port(n, 400_000) for n in range(8))], "", "IB and RoCE"),
-        ([IB.replace(" [7]mlx5_7:1/IB", ""), *(port(n, 400_000) for n in range(8))], "", "shows 7 ports"),
-        (["x:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)"], "", "line 1 names efa"),
+        (
+            [IB, *(port(n, 400_000) for n in range(8)), USED.format("Socket")],
+            "",
+            "such as tcp-25x1",
+        ),
+        (
+            [IB.replace("3:1/IB", "3:1/RoCE"), *(port(n, 400_000) for n in range(8))],
+            "",
+            "IB and RoCE",
+        ),
+        (
+            [IB.replace(" [7]mlx5_7:1/IB", ""), *(port(n, 400_000) for n in range(8))],
+            "",
+            "shows 7 ports",
+        ),
+        (
+            ["x:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)"],
+            "",
+            "line 1 names efa",
+        ),
         (["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml"], "ib-ndr-400x8", "ndv5-topo.xml"),
-        (["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml", USED.format("Socket")], "", "names Socket"),
+        (
+            ["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml", USED.format("Socket")],
+            "",
+            "names Socket",
+        ),
         (["# NCCL_TOPO_FILE=/home/me/mine-topo.xml"], "", ""),
         # Fewer ports than the instance has: some were left out.
         (["# NCCL_TOPO_FILE=/ndv5-topo.xml", IB.partition(" [4]")[0]], "", "shows 4 ports"),
@@ -429,8 +473,13 @@ def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
 
 
 def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -> None:
-    texts = {"a.txt": of_model("NVIDIA H100 80GB HBM3", 8, 8), "b.txt": of_model("NVIDIA B200", 8, 8)}
-    files = import_logs([(Path(name), log_of_text(text, name)) for name, text in texts.items()], Given())
+    texts = {
+        "a.txt": of_model("NVIDIA H100 80GB HBM3", 8, 8),
+        "b.txt": of_model("NVIDIA B200", 8, 8),
+    }
+    files = import_logs(
+        [(Path(name), log_of_text(text, name)) for name, text in texts.items()], Given()
+    )
     assert [file.given.machine for file in files] == ["hgx-h100", "hgx-b200"]
     run = load_run(write_import(tmp_path / "run", files, Given(), "2 files"))
     assert run.manifest.machine == ""
@@ -446,7 +495,9 @@ def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:
     log = log_of_text(of_model("NVIDIA GB200", 72, 4), "log.txt")
     assert log.tables[0].nodes == 18
     rack = Given("gb200-nvl72", 72, None, "", "gb200-nvl72")
-    case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 1 << 30, 1 << 28, 72, nodes=18)
+    case = Case(
+        "s", "nccl", "all_reduce", "default", "float32", "sum", 1 << 30, 1 << 28, 72, nodes=18
+    )
     priced = Pricer().price(Measurement(case, Status.OK), log, rack)
     assert priced is not None
     assert "nvswitch" in priced.bottleneck

@@ -32,11 +32,19 @@ def _table(ranks: int, busbw: float = 200.0, **changes: object) -> ImportedTable
     factor = COLLECTIVES["all_reduce"].bus_factor(ranks)
     rows = tuple(
         ImportedRow(
-            size, size // 4, "float32", "sum", -1, False, 1e-3, round(rate / factor, 2), round(rate, 2),
+            size,
+            size // 4,
+            "float32",
+            "sum",
+            -1,
+            False,
+            1e-3,
+            round(rate / factor, 2),
+            round(rate, 2),
             half_units=(5e-9, 0.005, 0.005),
         )
         for size, rate in ((1 << 20, busbw / 2), (1 << 24, busbw))
-    )  # fmt: skip
+    )
     plain: dict[str, object] = {"collective": "all_reduce", "rows": rows}
     return ImportedTable(**{**plain, **changes})  # type: ignore[arg-type]  # fields by name
 
@@ -85,16 +93,29 @@ def test_more_ranks_than_the_given_machines_have_need_more_nodes() -> None:
 
 
 ROW = ImportedRow(
-    1 << 20, 1 << 18, "float32", "sum", -1, False, 1e-4, 10.49, 18.35, half_units=(5e-8, 0.005, 0.005)
+    1 << 20,
+    1 << 18,
+    "float32",
+    "sum",
+    -1,
+    False,
+    1e-4,
+    10.49,
+    18.35,
+    half_units=(5e-8, 0.005, 0.005),
 )
 MOVING = sorted(name for name, row in COLLECTIVES.items() if row.moves_data)
 
 
-def log_of(*rows: ImportedRow, collective: str = "all_reduce", ranks: int | None = 8) -> ImportedLog:
+def log_of(
+    *rows: ImportedRow, collective: str = "all_reduce", ranks: int | None = 8
+) -> ImportedLog:
     return ImportedLog("nccl-tests", tables=(ImportedTable(collective, rows, ranks),))
 
 
-def flags_of(row: ImportedRow, collective: str = "all_reduce", ranks: int | None = 8) -> tuple[str, ...]:
+def flags_of(
+    row: ImportedRow, collective: str = "all_reduce", ranks: int | None = 8
+) -> tuple[str, ...]:
     return checked(log_of(row, collective=collective, ranks=ranks)).tables[0].rows[0].flags
 
 
@@ -124,7 +145,9 @@ def test_what_the_output_does_not_say_is_not_checked() -> None:
     wrong = replace(ROW, busbw=1.0)
     assert flags_of(wrong, collective="") == ()
     assert flags_of(wrong, ranks=None) == ()
-    assert flags_of(replace(ROW, size_bytes=0, flags=(Flag.SIZE_NOT_STATED,))) == (Flag.SIZE_NOT_STATED,)
+    assert flags_of(replace(ROW, size_bytes=0, flags=(Flag.SIZE_NOT_STATED,))) == (
+        Flag.SIZE_NOT_STATED,
+    )
 
 
 def test_rates_of_one_ranks_bytes_are_checked_as_such() -> None:
@@ -154,9 +177,13 @@ def test_figures_that_a_tool_rounds_are_never_flagged(
     printed = (round(value, decimals) for value in (seconds * 1e6, algbw, algbw * factor))
     microseconds, algbw, busbw = printed
     row = replace(
-        ROW, size_bytes=size, seconds=microseconds / 1e6, algbw=algbw, busbw=busbw,
+        ROW,
+        size_bytes=size,
+        seconds=microseconds / 1e6,
+        algbw=algbw,
+        busbw=busbw,
         half_units=(half / 1e6, half, half),
-    )  # fmt: skip
+    )
     assert flags_of(row, collective, ranks) == ()
 
 
@@ -173,9 +200,15 @@ def test_a_rate_that_is_off_by_more_than_its_digits_is_flagged(
     assert Flag.BUSBW_CONTRADICTS_ALGBW in flags_of(row, collective, ranks)
 
 
-@given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 1), st.sampled_from([*MOVING, "", "barrier"]))
-def test_checking_twice_is_checking_once(algbw: float, busbw: float, seconds: float, collective: str) -> None:
-    once = checked(log_of(replace(ROW, algbw=algbw, busbw=busbw, seconds=seconds), collective=collective))
+@given(
+    st.floats(0, 100), st.floats(0, 100), st.floats(0, 1), st.sampled_from([*MOVING, "", "barrier"])
+)
+def test_checking_twice_is_checking_once(
+    algbw: float, busbw: float, seconds: float, collective: str
+) -> None:
+    once = checked(
+        log_of(replace(ROW, algbw=algbw, busbw=busbw, seconds=seconds), collective=collective)
+    )
     assert checked(once) == once
     assert set(once.tables[0].rows[0].flags) <= {*Flag}
 
@@ -185,7 +218,9 @@ def test_a_block_becomes_the_buffer_once_the_ranks_are_known() -> None:
     (known,) = osu.read(outputs.OSU_ALL_GATHER).tables
     assert with_whole_sizes(unknown) == unknown
     whole = with_whole_sizes(replace(unknown, ranks=4))
-    assert [(r.size_bytes, r.flags) for r in whole.rows] == [(r.size_bytes, r.flags) for r in known.rows]
+    assert [(r.size_bytes, r.flags) for r in whole.rows] == [
+        (r.size_bytes, r.flags) for r in known.rows
+    ]
     assert with_whole_sizes(whole) == whole
 
 

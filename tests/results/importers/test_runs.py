@@ -13,7 +13,14 @@ from ccbench.cases import Status
 from ccbench.machine.files import REDACTED
 from ccbench.machine.flags import Flag
 from ccbench.results import load_run
-from ccbench.results.importers.log import DeviceLine, Given, ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.log import (
+    DeviceLine,
+    Given,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    Outcome,
+)
 from ccbench.results.importers.runs import (
     described,
     each_once,
@@ -30,24 +37,43 @@ MIB = 1 << 20
 def row(size: int = MIB, in_place: bool = False, **changes: Any) -> ImportedRow:
     """A row of an all-reduce on eight ranks at 100 GB/s algbw."""
     plain = ImportedRow(
-        size, size // 4, "float32", "sum", -1, in_place, size / 100e9, 100.0, 175.0, 0, line=7,
+        size,
+        size // 4,
+        "float32",
+        "sum",
+        -1,
+        in_place,
+        size / 100e9,
+        100.0,
+        175.0,
+        0,
+        line=7,
         half_units=(size / 100e9 * 1e-3, 0.005, 0.005),
-    )  # fmt: skip
+    )
     return replace(plain, **changes)
 
 
 def empty(size: int = MIB, **changes: Any) -> ImportedRow:
-    nothing: dict[str, Any] = {"seconds": None, "algbw": None, "busbw": None, "wrong_elements": None}
+    nothing: dict[str, Any] = {
+        "seconds": None,
+        "algbw": None,
+        "busbw": None,
+        "wrong_elements": None,
+    }
     return row(size, **nothing, **changes)
 
 
 def log(*rows: ImportedRow, table: dict[str, Any] | None = None, **changes: Any) -> ImportedLog:
     whole = ImportedTable("all_reduce", rows, ranks=8, nodes=1, outcome=Outcome.COMPLETE, line=3)
     plain = ImportedLog(
-        "nccl-tests", "a.txt", "NCCL", (replace(whole, **(table or {})),), outcome=Outcome.COMPLETE,
+        "nccl-tests",
+        "a.txt",
+        "NCCL",
+        (replace(whole, **(table or {})),),
+        outcome=Outcome.COMPLETE,
         versions={"NCCL": "2.21.5", "nccl-tests": "2.13.8"},
         devices=(DeviceLine(0, host="n0", model="NVIDIA H100 80GB HBM3"),),
-    )  # fmt: skip
+    )
     return replace(plain, **changes)
 
 
@@ -70,8 +96,16 @@ def test_a_row_keeps_its_figures_and_says_where_they_are_from(tmp_path: Path) ->
     assert (one["tool"], one["tool_version"]) == ("nccl-tests", "2.13.8")
     assert (one["source"], one["source_table"], one["source_line"]) == ("a.txt", 1, 7)
     assert (one["device_model"], one["outcome"]) == ("NVIDIA H100 80GB HBM3", "complete")
-    assert (one["algbw_GB_s"], one["busbw_GB_s"], one["median_seconds"]) == (100.0, 175.0, MIB / 100e9)
-    assert (one["printed_algbw_GB_s"], one["status"], one["time_statistic"]) == (100.0, "ok", "mean")
+    assert (one["algbw_GB_s"], one["busbw_GB_s"], one["median_seconds"]) == (
+        100.0,
+        175.0,
+        MIB / 100e9,
+    )
+    assert (one["printed_algbw_GB_s"], one["status"], one["time_statistic"]) == (
+        100.0,
+        "ok",
+        "mean",
+    )
     assert one["samples_seconds"] is None
 
 
@@ -245,15 +279,21 @@ def test_every_row_becomes_a_case_or_is_named_or_counted(
         for index, _ in enumerate(one.tables, 1)
         if any(f" table {index} (" in line for line in found.refused)
     ]
-    rows = sum(len(table.rows) for index, table in enumerate(one.tables, 1) if index not in refused_tables)
+    rows = sum(
+        len(table.rows) for index, table in enumerate(one.tables, 1) if index not in refused_tables
+    )
     damaged = sum("row left out" in line for line in found.refused)
-    empty_rows = sum(int(line.split(": ")[2].split()[0]) for line in found.notes if "print no figure" in line)
+    empty_rows = sum(
+        int(line.split(": ")[2].split()[0]) for line in found.notes if "print no figure" in line
+    )
     # One row more at most: the one in flight when the run crashed or hung.
     assert rows <= len(found.cases) + damaged + empty_rows <= rows + 1
     json.dumps(described(found), allow_nan=False)
     run = written(tmp_path_factory.mktemp("any") / "run", one)
     assert len(run.points) == len(found.cases)
-    assert all((point.median_seconds or 0.0) > 0 for point in run.points if point.status is Status.OK)
+    assert all(
+        (point.median_seconds or 0.0) > 0 for point in run.points if point.status is Status.OK
+    )
 
 
 def test_a_file_that_is_given_again_is_read_once(tmp_path: Path) -> None:

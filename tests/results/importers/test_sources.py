@@ -53,14 +53,17 @@ def test_every_published_log_has_a_reader(entry: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_encodings_and_line_ends_make_no_difference(encoding: str, newline: str, tmp_path: Path) -> None:
+def test_encodings_and_line_ends_make_no_difference(
+    encoding: str, newline: str, tmp_path: Path
+) -> None:
     path = tmp_path / "osu.txt"
     path.write_bytes(outputs.OSU_ALL_REDUCE.replace("\n", newline).encode(encoding))
     assert read_log(path).tables == log_of_text(outputs.OSU_ALL_REDUCE, "here").tables
 
 
 @pytest.mark.parametrize(
-    ("content", "seen"), [(b"", "nothing"), (b" \n\n", "nothing"), (b"hello\nworld", r"'hello\nworld'")]
+    ("content", "seen"),
+    [(b"", "nothing"), (b" \n\n", "nothing"), (b"hello\nworld", r"'hello\nworld'")],
 )
 def test_what_is_no_benchmark_output_is_told_with_what_is_known(
     content: bytes, seen: str, tmp_path: Path
@@ -70,7 +73,9 @@ def test_what_is_no_benchmark_output_is_told_with_what_is_known(
     with pytest.raises(UsageError) as error:
         read_log(path)
     message = str(error.value)
-    assert message.startswith(f"{path}: no benchmark output that ccbench knows: {seen}; known are nccl-tests")
+    assert message.startswith(
+        f"{path}: no benchmark output that ccbench knows: {seen}; known are nccl-tests"
+    )
     assert "\n" not in message
 
 
@@ -83,7 +88,9 @@ def test_a_missing_file_and_a_folder_are_told_in_one_line(tmp_path: Path) -> Non
         read_log("a\0b")
 
 
-def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_above_the_limit_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "large"
     path.write_text(outputs.OSU_ALL_REDUCE)
     monkeypatch.setattr(importers, "LARGEST_LOG_BYTES", path.stat().st_size - 1)
@@ -102,7 +109,9 @@ def test_an_error_of_a_reader_names_the_file(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("form", "rows"), [("PARAM, old", 1), ("hccl_test", 3), ("nccom-test", 2)])
-def test_a_comment_above_a_table_names_the_collective_without_a_command_line(form: str, rows: int) -> None:
+def test_a_comment_above_a_table_names_the_collective_without_a_command_line(
+    form: str, rows: int
+) -> None:
     without_command = outputs.EVERY_OUTPUT[form].partition("\n")[2]
     (table,) = log_of_text(f"# broadcast_perf\n{without_command}", "here").tables
     assert (table.collective, len(table.rows)) == ("broadcast", rows)

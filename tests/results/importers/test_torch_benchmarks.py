@@ -85,7 +85,9 @@ def test_the_sweep_takes_its_ranks_from_the_heading() -> None:
 
 def test_every_payload_of_a_published_sweep_is_read() -> None:
     text = text_of({"file": "awkward_h200_8g_1n_all_reduce_torch_md.txt"})
-    printed = re.findall(r"^\| +(\d+[KMG]iB) \| +([\d.]+)GBps \| +([\d.]+)GBps \|$", text, re.MULTILINE)
+    printed = re.findall(
+        r"^\| +(\d+[KMG]iB) \| +([\d.]+)GBps \| +([\d.]+)GBps \|$", text, re.MULTILINE
+    )
     (table,) = torch_bench.read(text).tables
     assert [(row.size_bytes, row.busbw, row.algbw) for row in table.rows] == [
         (parse_size(size), float(busbw), float(algbw)) for size, busbw, algbw in printed
@@ -104,7 +106,10 @@ def test_trials_of_one_payload_take_it_from_the_heading() -> None:
     )
     (table,) = torch_bench.read(text).tables
     assert table.ranks == 8
-    assert [(row.size_bytes, row.busbw) for row in table.rows] == [(4 * 2**30, 472.1), (4 * 2**30, 471.9)]
+    assert [(row.size_bytes, row.busbw) for row in table.rows] == [
+        (4 * 2**30, 472.1),
+        (4 * 2**30, 471.9),
+    ]
 
 
 param = readers()["param"]

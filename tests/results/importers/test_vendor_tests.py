@@ -22,7 +22,9 @@ def test_rows_and_command_line_are_read() -> None:
     assert [row.seconds for row in table.rows] == pytest.approx([12.5e-6, 13e-6, 2630.2e-6])
     assert {row.dtype for row in table.rows} == {"float32"}
     rates = [row.size_bytes / (row.seconds or 0.0) / 1e9 for row in table.rows]
-    assert [row.algbw for row in table.rows] == pytest.approx(rates, abs=2e-5)  # of the whole buffer
+    assert [row.algbw for row in table.rows] == pytest.approx(
+        rates, abs=2e-5
+    )  # of the whole buffer
     assert [row.wrong_elements for row in table.rows] == [0, 1, None]
     assert [row.extra["check_result"] for row in table.rows] == ["success", "failed", "NULL"]
     assert (table.facts["minimum_bytes"], table.facts["maximum_bytes"]) == ("8192", "67108864")
@@ -60,7 +62,9 @@ def test_every_published_line_is_a_row(name: str, count: int) -> None:
         (p["size"], p["time"] / 1e6, p["algBw"], p["busBw"]) for p in printed
     ]
     assert len(rows) == count
-    for table in log.tables:  # sizes are those that the bus bandwidth stands on, which was rounded by hand
+    for (
+        table
+    ) in log.tables:  # sizes are those that the bus bandwidth stands on, which was rounded by hand
         factor = COLLECTIVES[table.collective].bus_factor(table.ranks or 0)
         rates = [row.size_bytes / (row.seconds or 0.0) / 1e9 * factor for row in table.rows]
         assert rates == pytest.approx([row.busbw for row in table.rows], rel=0.05)
@@ -152,5 +156,7 @@ def test_columns_of_other_options_are_kept_beside_the_row() -> None:
 
 
 def test_nccl_tests_own_header_is_not_taken() -> None:
-    header = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    header = (
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    )
     assert not nccom.recognises(header)

@@ -23,9 +23,12 @@ def call(
 ) -> Communication:
     """Return one record; input and output are ``size_bytes`` unless told otherwise."""
     given: dict[str, Any] = {
-        "name": f"nccl:{collective}", "group": WORLD, "dtype": "float32",
-        "input_bytes": size_bytes, "output_bytes": size_bytes,
-    }  # fmt: skip
+        "name": f"nccl:{collective}",
+        "group": WORLD,
+        "dtype": "float32",
+        "input_bytes": size_bytes,
+        "output_bytes": size_bytes,
+    }
     return Communication(rank, collective, **{**given, **told})
 
 
@@ -39,7 +42,11 @@ def trace(records: Sequence[Communication], **told: Any) -> Trace:
 def expanded(text: str, backend: str = "nccl") -> list[Case]:
     """Return the cases of the suite ``text``."""
     context = ExpansionContext(
-        (backend,), (backend,), None, 2, lambda name, collective: open_backend(name).algorithms(collective)
+        (backend,),
+        (backend,),
+        None,
+        2,
+        lambda name, collective: open_backend(name).algorithms(collective),
     )
     return list(expand(read_suite(text), context))
 
@@ -68,7 +75,13 @@ def job(
             end = begin + step_seconds
             start = begin + busy
             records.append(
-                call(rank, line=number, start_seconds=start, duration_seconds=end - start, stream="20")
+                call(
+                    rank,
+                    line=number,
+                    start_seconds=start,
+                    duration_seconds=end - start,
+                    stream="20",
+                )
             )
         own = [(begin, begin + busy) for begin in begins]
         own += [(begin + step_seconds - hidden_seconds, begin + step_seconds) for begin in begins]
@@ -85,7 +98,12 @@ def kineto_files(folder: Path, made: Trace) -> list[Path]:
 
 def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
     def event(name: str, category: str, start: float, end: float, **args: Any) -> dict[str, Any]:
-        place = {"pid": 0, "tid": args.get("stream", 7), "ts": start * 1e6, "dur": (end - start) * 1e6}
+        place = {
+            "pid": 0,
+            "tid": args.get("stream", 7),
+            "ts": start * 1e6,
+            "dur": (end - start) * 1e6,
+        }
         return {"ph": "X", "cat": category, "name": name, "args": args, **place}
 
     events = [
@@ -96,12 +114,19 @@ def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
     for one in (one for one in made.communications if one.rank == rank):
         start, elements = one.start_seconds or 0.0, (one.input_bytes or 0) // 4
         told = {
-            "Collective name": "allreduce", "dtype": "Float", "In msg nelems": elements,
-            "Out msg nelems": elements, "Group size": 4, "Process Group Name": "0",
-            "Process Group Ranks": "[0, 1, 2, 3]", "stream": 20,
-        }  # fmt: skip
+            "Collective name": "allreduce",
+            "dtype": "Float",
+            "In msg nelems": elements,
+            "Out msg nelems": elements,
+            "Group size": 4,
+            "Process Group Name": "0",
+            "Process Group Ranks": "[0, 1, 2, 3]",
+            "stream": 20,
+        }
         end = start + (one.duration_seconds or 0.0)
-        events.append(event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "kernel", start, end, **told))
+        events.append(
+            event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "kernel", start, end, **told)
+        )
     who = {"backend": "nccl", "rank": rank, "world_size": 4}
     path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": who, "traceEvents": events}))
     return path

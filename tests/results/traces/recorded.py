@@ -36,7 +36,9 @@ def _manifest() -> dict[str, dict[str, Any]]:
     """File -> what is expected of it. Only these lines are YAML: descriptions have colons in them."""
     found: dict[str, dict[str, Any]] = {}
     name = ""
-    for line in (TRACES / "manifest.yaml").read_text(encoding="utf-8").splitlines() if TRACES else ():
+    for line in (
+        (TRACES / "manifest.yaml").read_text(encoding="utf-8").splitlines() if TRACES else ()
+    ):
         key, _, value = line.strip(" -").partition(": ")
         if key == "file":
             name = value

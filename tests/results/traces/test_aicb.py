@@ -12,13 +12,15 @@ from ccbench.results.traces.events import Trace
 from ccbench.results.traces.reading import TraceFile, read_traces
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
-COLUMNS = (
-    "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"
-)
+COLUMNS = "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"
 
 
 def row(
-    word: str = "all_gather", size: object = 64, elapsed: object = 0.5, ranks: object = 4, more: str = ""
+    word: str = "all_gather",
+    size: object = 64,
+    elapsed: object = 0.5,
+    ranks: object = 4,
+    more: str = "",
 ) -> str:
     return f"CommType.{word},CommGroup.tp_group,{ranks},{size},forward,None,None,{more},{elapsed},0.0,0.0,1"
 
@@ -31,9 +33,19 @@ def trace_of(*lines: str) -> Trace:
 
 def test_a_row_is_a_call_with_its_time_and_both_buffers() -> None:
     (one,) = trace_of(COLUMNS, row()).communications
-    assert (one.collective, one.group.name, one.group.size, one.line) == ("all_gather", "tp_group", 4, 2)
+    assert (one.collective, one.group.name, one.group.size, one.line) == (
+        "all_gather",
+        "tp_group",
+        4,
+        2,
+    )
     # The size is the larger buffer, as that of nccl-tests.
-    assert (one.input_bytes, one.output_bytes, one.duration_seconds, one.rank) == (16, 64, 0.0005, None)
+    assert (one.input_bytes, one.output_bytes, one.duration_seconds, one.rank) == (
+        16,
+        64,
+        0.0005,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,8 +88,12 @@ def test_a_workload_names_its_ranks_first_and_older_ones_no_size_of_groups() -> 
 
 
 def test_epochs_and_computing_send_nothing() -> None:
-    computing = "CommType.computation,CommGroup.all,None,((16 16) (16 16)),forward,None,None,,5,0,0,1"
-    trace = trace_of(COLUMNS, row("epoch_end", 0, 2000), computing, row("epoch_end", 0, 4000), row())
+    computing = (
+        "CommType.computation,CommGroup.all,None,((16 16) (16 16)),forward,None,None,,5,0,0,1"
+    )
+    trace = trace_of(
+        COLUMNS, row("epoch_end", 0, 2000), computing, row("epoch_end", 0, 4000), row()
+    )
     assert len(trace.communications) == 1
     assert trace.not_taken == {aicb.NOT_A_COLLECTIVE: 1}
     assert trace.facts == {"epochs": "2, median 3 s"}
@@ -88,7 +104,9 @@ def test_damaged_rows_are_told_and_left_out() -> None:
         COLUMNS, row(size="many"), "CommType.all_gather,CommGroup.tp_group", "", row(), row(size=-1)
     )
     assert len(trace.communications) == 1
-    assert [(one.kind, one.line) for one in trace.warnings] == [("damaged_line", i) for i in (2, 3, 4, 6)]
+    assert [(one.kind, one.line) for one in trace.warnings] == [
+        ("damaged_line", i) for i in (2, 3, 4, 6)
+    ]
 
 
 @needs_traces

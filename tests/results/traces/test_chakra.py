@@ -25,7 +25,9 @@ def tensor(elements: int, each: int = 4) -> list[Any]:
 def node(
     name: str, values: list[Any], number: int, types: list[str] | None = None, **more: Any
 ) -> dict[str, Any]:
-    attributes = [{"name": key, "type": "", "value": value} for key, value in more.pop("attrs", {}).items()]
+    attributes = [
+        {"name": key, "type": "", "value": value} for key, value in more.pop("attrs", {}).items()
+    ]
     return {
         "id": number,
         "name": name,
@@ -40,10 +42,22 @@ def groups(*told: dict[str, Any]) -> dict[str, Any]:
     return node("## process_group:init ##", [json.dumps(told)], 3, ["String"])
 
 
-def record(name: str, number: int, rank: int, elements: int, group: str = "0", **more: Any) -> dict[str, Any]:
+def record(
+    name: str, number: int, rank: int, elements: int, group: str = "0", **more: Any
+) -> dict[str, Any]:
     """A record_param_comms as schema 1.1.0 writes it, of a group of 4."""
     splits = more.pop("splits", ([], []))
-    values = [[tensor(elements)], more.pop("sequence", number), [group, ""], rank, name, *splits, 0, 1, 4]
+    values = [
+        [tensor(elements)],
+        more.pop("sequence", number),
+        [group, ""],
+        rank,
+        name,
+        *splits,
+        0,
+        1,
+        4,
+    ]
     outputs = [[tensor(more.pop("received", elements))]]
     return node("record_param_comms", values, number, outputs=outputs, **more)
 
@@ -107,13 +121,17 @@ def test_named_attributes_come_before_positions() -> None:
 
 
 def test_elements_of_an_unknown_type_are_counted_by_their_tensors() -> None:
-    one = only(trace_of(record("allreduce", 9, 2, 1000, attrs={"dtype": "QInt", "in_msg_nelems": 7})))
+    one = only(
+        trace_of(record("allreduce", 9, 2, 1000, attrs={"dtype": "QInt", "in_msg_nelems": 7}))
+    )
     assert (one.dtype, one.input_bytes) == ("QInt", 4000)
 
 
 def test_a_rank_is_its_place_in_a_group_of_listed_ranks() -> None:
     dp = {"pg_name": "3", "pg_desc": "dp", "ranks": [1, 5, 9, 13], "group_size": 4}
-    trace = trace_of(groups(WORLD | {"group_size": 16}, dp), record("allreduce", 9, 2, 10, group="3"))
+    trace = trace_of(
+        groups(WORLD | {"group_size": 16}, dp), record("allreduce", 9, 2, 10, group="3")
+    )
     assert (trace.ranks, trace.world_size, only(trace).group.description) == ((9,), 16, "dp")
 
 
@@ -144,7 +162,9 @@ def test_uneven_splits_are_bytes_and_even_ones_none() -> None:
 def test_places_in_groups_of_no_listed_ranks_are_taken_for_ranks_and_told() -> None:
     values = [[tensor(8)], 5, 93891384002768, 2, "all_to_allv", [2, 2, 2, 2], [2, 2, 2, 2]]
     plain = [[tensor(3)], 6, 93891384002768, 2, "allreduce", [], []]
-    trace = trace_of(*(node("record_param_comms", one, i) for i, one in enumerate((values, plain), start=5)))
+    trace = trace_of(
+        *(node("record_param_comms", one, i) for i, one in enumerate((values, plain), start=5))
+    )
     assert trace.ranks == (2,)
     assert [warning.kind for warning in trace.warnings] == ["assumed"]
     # What one record tells of the group holds for all of the same address, which is no name.
@@ -162,7 +182,9 @@ def test_a_trace_that_says_to_be_of_two_ranks_is_told() -> None:
 
 
 def test_waits_are_counted_and_not_taken() -> None:
-    trace = trace_of(record("wait", 5, 0, 0), record("init", 6, 0, 0), record("frobnicate", 7, 0, 1))
+    trace = trace_of(
+        record("wait", 5, 0, 0), record("init", 6, 0, 0), record("frobnicate", 7, 0, 1)
+    )
     assert trace.communications == ()
     assert trace.not_taken == {chakra.SENDS_NOTHING: 2, chakra.UNKNOWN: 1}
 
@@ -177,7 +199,9 @@ def test_a_record_is_the_call_of_its_operator_which_says_whether_it_was_asynchro
 
 
 def test_an_operator_without_a_record_is_read_by_its_signature() -> None:
-    called = operator("c10d::_reduce_scatter_base_", [tensor(10), tensor(40), "<Object>", False, -1], 8)
+    called = operator(
+        "c10d::_reduce_scatter_base_", [tensor(10), tensor(40), "<Object>", False, -1], 8
+    )
     one = only(trace_of(called))
     assert (one.collective, one.input_bytes, one.output_bytes, one.group.size) == (
         "reduce_scatter",
@@ -190,7 +214,9 @@ def test_an_operator_without_a_record_is_read_by_its_signature() -> None:
 
 def test_the_only_group_that_an_operator_can_mean_is_taken_and_told() -> None:
     half = {"pg_name": "1", "pg_desc": "tp", "ranks": [2, 3], "group_size": 2}
-    called = operator("c10d::_reduce_scatter_base_", [tensor(10), tensor(40), "<Object>", False, -1], 8)
+    called = operator(
+        "c10d::_reduce_scatter_base_", [tensor(10), tensor(40), "<Object>", False, -1], 8
+    )
     open_ = operator("c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 9)
     trace = trace_of(groups(WORLD, half), called, open_, place="rank2.json")
     assert [one.group.name for one in trace.communications] == ["0", ""]
@@ -225,7 +251,9 @@ def test_splits_of_rows_are_bytes() -> None:
 
 
 def test_operators_without_their_signature_are_counted() -> None:
-    assert trace_of(node("c10d::allreduce_", [[tensor(8)]], 8)).not_taken == {chakra.NO_SIGNATURE: 1}
+    assert trace_of(node("c10d::allreduce_", [[tensor(8)]], 8)).not_taken == {
+        chakra.NO_SIGNATURE: 1
+    }
 
 
 # -- real traces --------------------------------------------------------------------------------------------
@@ -239,9 +267,14 @@ def test_each_record_of_a_real_trace_of_nccl_is_a_collective_or_a_wait() -> None
     assert trace.versions == {"chakra": expected(name)["schema"]}
     assert (trace.backend, trace.world_size, trace.ranks) == ("nccl", 2, (1,))
     assert len(trace.communications) + waits == expected(name)["record_param_comms"]
-    cases = {(one.collective, one.dtype, one.input_bytes, one.group) for one in trace.communications}
+    cases = {
+        (one.collective, one.dtype, one.input_bytes, one.group) for one in trace.communications
+    }
     assert len(cases) + 1 == expected(name)["distinct_cases"]  # the waits are one more
-    assert Counter(one.collective for one in trace.communications) == {"broadcast": 6, "all_reduce": 15}
+    assert Counter(one.collective for one in trace.communications) == {
+        "broadcast": 6,
+        "all_reduce": 15,
+    }
     assert {one.group.ranks for one in trace.communications} == {(0, 1)}
     assert [one.kind for one in trace.warnings] == ["not_visible"]  # rank 0's file
 
@@ -251,15 +284,25 @@ def test_each_record_of_a_real_trace_of_nccl_is_a_collective_or_a_wait() -> None
 def test_gloo_leaves_operators_and_its_groups_say_whose_trace_it_is(rank: int) -> None:
     name = "chakra/gloo_4ranks_rank{0,1,2,3}.json.gz"
     trace = read_traces([path_of(f"chakra/gloo_4ranks_rank{rank}.json.gz")])
-    assert (trace.ranks, trace.world_size, trace.backend) == ((rank,), expected(name)["ranks"], "gloo")
+    assert (trace.ranks, trace.world_size, trace.backend) == (
+        (rank,),
+        expected(name)["ranks"],
+        "gloo",
+    )
     assert trace.versions == {"chakra": expected(name)["schema"]}
     partner = {0: ["send"], 1: ["recv"]}.get(rank, [])
     collectives = (
-        ["broadcast"] * 3 + ["all_reduce"] * 3 + ["all_gather", "all_to_all", "reduce_scatter", "barrier"]
+        ["broadcast"] * 3
+        + ["all_reduce"] * 3
+        + ["all_gather", "all_to_all", "reduce_scatter", "barrier"]
     )
     assert Counter(one.collective for one in trace.communications) == Counter(collectives + partner)
     gathered = next(one for one in trace.communications if one.collective == "all_gather")
-    assert (gathered.input_bytes, gathered.output_bytes, gathered.group.ranks) == (4000, 16000, (0, 1, 2, 3))
+    assert (gathered.input_bytes, gathered.output_bytes, gathered.group.ranks) == (
+        4000,
+        16000,
+        (0, 1, 2, 3),
+    )
 
 
 @needs_traces
@@ -267,5 +310,9 @@ def test_four_ranks_are_one_job() -> None:
     trace = read_traces([path_of(f"chakra/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)])
     assert (trace.ranks, trace.world_size) == ((0, 1, 2, 3), 4)
     assert {group.name: group.ranks for group in trace.groups} == {
-        "0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)
-    }  # fmt: skip
+        "0": (0, 1, 2, 3),
+        "1": (0, 1),
+        "2": (2, 3),
+        "3": (0, 2),
+        "4": (1, 3),
+    }

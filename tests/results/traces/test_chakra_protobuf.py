@@ -37,7 +37,9 @@ def attribute(name: str, value: int | str, number: int = 9) -> bytes:
     return field(1, name) + field(29 if isinstance(value, str) else number, value)
 
 
-def node(kind: int, start: int = 0, duration: int = 0, inputs: bytes = b"", **attributes: int | str) -> bytes:
+def node(
+    kind: int, start: int = 0, duration: int = 0, inputs: bytes = b"", **attributes: int | str
+) -> bytes:
     listed = b"".join(field(10, attribute(name, value)) for name, value in attributes.items())
     times = field(6, start) * bool(start) + field(7, duration) * bool(duration)
     return field(1, 1) + field(2, "a node") + field(3, kind) + times + field(8, inputs) + listed
@@ -108,14 +110,18 @@ def test_computing_is_what_nodes_with_times_cover() -> None:
 
 def test_the_type_is_that_of_the_tensors() -> None:
     def typed(types: str) -> str:
-        return only(trace_of(node(et.COLLECTIVE, inputs=field(3, types), comm_type=0, comm_size=8))).dtype
+        return only(
+            trace_of(node(et.COLLECTIVE, inputs=field(3, types), comm_type=0, comm_size=8))
+        ).dtype
 
     assert typed("['GenericList[Tensor(float),Tensor(float)]']") == "float32"
     assert typed("['Tensor(c10::BFloat16)', 'Int']") == "bfloat16"
     assert typed("['Tensor(float)', 'Tensor(int)']") == ""
 
 
-@pytest.mark.parametrize(("number", "coded"), [(7, 6), (9, 6), (11, 6), (13, 6), (15, 12), (17, 12)])
+@pytest.mark.parametrize(
+    ("number", "coded"), [(7, 6), (9, 6), (11, 6), (13, 6), (15, 12), (17, 12)]
+)
 def test_every_kind_of_whole_number_is_read(number: int, coded: int) -> None:
     listed = field(10, attribute("comm_type", coded, number)) + field(10, attribute("comm_size", 8))
     assert only(trace_of(field(3, et.COLLECTIVE) + listed)).collective == "all_to_all"
@@ -144,7 +150,9 @@ def test_a_file_of_an_older_schema_is_refused() -> None:
 
 def test_a_damaged_message_is_left_out_and_the_next_is_read() -> None:
     good = node(et.COLLECTIVE, comm_type=0, comm_size=8)
-    trace = trace_of(b"\x0f\x01", field(3, b"text") + field(2, 7), good, field(3, 7) + b"\x52\x7f", good)
+    trace = trace_of(
+        b"\x0f\x01", field(3, b"text") + field(2, 7), good, field(3, 7) + b"\x52\x7f", good
+    )
     assert [one.line for one in trace.communications] == [4, 6]
     damaged = [one for one in trace.warnings if one.kind == "damaged_line"]
     assert [one.line for one in damaged] == [2, 3, 5]
@@ -194,7 +202,9 @@ def test_any_messages_are_read_to_their_end(messages: list[bytes], rest: bytes) 
 
 
 def test_fixed_fields_and_unknown_ones_are_passed_over() -> None:
-    strange = varint(90 << 3 | 1) + struct.pack("<d", 1.5) + varint(91 << 3 | 5) + struct.pack("<f", 1.5)
+    strange = (
+        varint(90 << 3 | 1) + struct.pack("<d", 1.5) + varint(91 << 3 | 5) + struct.pack("<f", 1.5)
+    )
     assert only(trace_of(strange + node(et.COLLECTIVE, comm_type=0, comm_size=8))).input_bytes == 8
 
 

@@ -134,7 +134,9 @@ def cut(name: str, tmp_path: Path, ends: Iterable[int]) -> None:
         assert trace is None or complete is not None
         counts.append(found(trace))
         told = trace is None or any(one.kind == "truncated" for one in trace.warnings)
-        assert told or len(data) - end < 2 or name.endswith((".csv", ".et"))  # cut between rows or messages
+        assert (
+            told or len(data) - end < 2 or name.endswith((".csv", ".et"))
+        )  # cut between rows or messages
     assert counts == sorted(counts)
     assert counts[-1] <= found(complete)
 
@@ -209,14 +211,40 @@ def test_any_part_of_a_small_trace_may_be_anything(
     text = SMALL[form]
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
-    read_all(text[:start] + data.draw(st.binary(max_size=30)) + text[end:], tmp_path_factory.getbasetemp())
+    read_all(
+        text[:start] + data.draw(st.binary(max_size=30)) + text[end:],
+        tmp_path_factory.getbasetemp(),
+    )
 
 
 HOSTILE: tuple[Any, ...] = (
-    None, True, -1, 0, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.5, "",
-    "1e308", "-1", "NaN", "x" * 9000, "\x1b[31m\n<script>", "../../passwd",
-    [], [[]], [[[[[[[[1]]]]]]]], {}, {"a": {"b": 1}}, [None] * 1000, ["x"] * 10, "[0, 1", "9" * 5000,
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    2**63,
+    10**400,
+    1e308,
+    float("nan"),
+    float("inf"),
+    -0.5,
+    "",
+    "1e308",
+    "-1",
+    "NaN",
+    "x" * 9000,
+    "\x1b[31m\n<script>",
+    "../../passwd",
+    [],
+    [[]],
+    [[[[[[[[1]]]]]]]],
+    {},
+    {"a": {"b": 1}},
+    [None] * 1000,
+    ["x"] * 10,
+    "[0, 1",
+    "9" * 5000,
+)
 
 
 def mutants(value: Any, build: Callable[[Any], Any]) -> list[Any]:
@@ -337,7 +365,9 @@ def test_links_and_devices_in_an_archive_are_passed_over(tmp_path: Path) -> None
         tarfile.DIRTYPE,
     )
     odd = [(f"odd{place}_rank0.json", kind, b"") for place, kind in enumerate(kinds)]
-    trace = read_all(archive(*odd, ("../../rank1.json", tarfile.REGTYPE, SMALL["flight-recorder"])), tmp_path)
+    trace = read_all(
+        archive(*odd, ("../../rank1.json", tarfile.REGTYPE, SMALL["flight-recorder"])), tmp_path
+    )
     assert trace is not None
     assert trace.sources == (f"{tmp_path / 'a_rank3'}: ../../rank1.json",)
     assert list(tmp_path.iterdir()) == [tmp_path / "a_rank3"]
@@ -351,12 +381,15 @@ def test_an_archive_of_links_alone_is_refused(tmp_path: Path) -> None:
 def test_names_in_an_archive_are_shown_in_one_line(name: str, tmp_path: Path) -> None:
     assert read_all(archive((name, tarfile.REGTYPE, SMALL["aicb"])), tmp_path) is not None
     read_all(
-        archive((name, tarfile.REGTYPE, b"nothing"), ("rank0.csv", tarfile.REGTYPE, SMALL["aicb"])), tmp_path
+        archive((name, tarfile.REGTYPE, b"nothing"), ("rank0.csv", tarfile.REGTYPE, SMALL["aicb"])),
+        tmp_path,
     )
 
 
 @pytest.mark.parametrize("protocol", [0, *range(2, pickle.HIGHEST_PROTOCOL + 1)])
-def test_every_pickle_is_refused_with_the_command_that_writes_json(protocol: int, tmp_path: Path) -> None:
+def test_every_pickle_is_refused_with_the_command_that_writes_json(
+    protocol: int, tmp_path: Path
+) -> None:
     (tmp_path / "dump_0").write_bytes(pickle.dumps({"version": "2.10", "entries": []}, protocol))
     with pytest.raises(UsageError, match=r"_dump_nccl_trace_json\(\)"):
         read_traces([tmp_path / "dump_0"])

@@ -54,7 +54,12 @@ def test_a_call_has_its_bytes_group_and_number() -> None:
     trace = trace_of(entry(duration_ms=1.5))
     (one,) = trace.communications
     assert (one.collective, one.name, one.dtype) == ("all_reduce", "nccl:all_reduce", "bfloat16")
-    assert (one.input_bytes, one.output_bytes, one.sequence, one.state) == (2000, 2000, 1, "completed")
+    assert (one.input_bytes, one.output_bytes, one.sequence, one.state) == (
+        2000,
+        2000,
+        1,
+        "completed",
+    )
     assert (one.group.name, one.group.size, one.group.ranks) == ("0", 4, (0, 1, 2, 3))
     assert (one.start_seconds, one.duration_seconds) == (5.0, 0.0015)
     assert (trace.backend, trace.world_size, trace.ranks) == ("nccl", 4, (2,))
@@ -68,7 +73,10 @@ def test_no_duration_is_none_whatever_was_polled(duration: object) -> None:
 
 
 def test_tensors_of_several_types_and_sizes_are_added_up() -> None:
-    sizes: dict[str, Any] = {"input_sizes": [[3], [], [2, 2]], "input_dtypes": ["Float", "Long", "Half"]}
+    sizes: dict[str, Any] = {
+        "input_sizes": [[3], [], [2, 2]],
+        "input_dtypes": ["Float", "Long", "Half"],
+    }
     assert trace_of(entry(**sizes)).communications[0].input_bytes == 3 * 4 + 8 + 4 * 2
     unknown: dict[str, Any] = {"input_sizes": [[3], [4]], "input_dtypes": ["Float", "QInt"]}
     assert trace_of(entry(**unknown)).communications[0].input_bytes is None
@@ -156,15 +164,23 @@ def test_each_entry_of_gloo_is_a_call_and_its_gaps_are_told(rank: int) -> None:
     assert "process groups are listed without their names" in told
     assert "its rank is taken from the file's name" in told
     # The size of a group that gathers is known, of others not; the one list without a name is no group's.
-    assert {(one.description, one.size) for one in trace.groups} == {("dp", 2), ("tp", 0), ("default_pg", 4)}
+    assert {(one.description, one.size) for one in trace.groups} == {
+        ("dp", 2),
+        ("tp", 0),
+        ("default_pg", 4),
+    }
 
 
 @needs_traces
 def test_with_the_dumps_of_all_ranks_the_users_of_a_group_are_its_ranks() -> None:
     trace = read_traces([path_of("flight_recorder")])
     assert {group.name: group.ranks for group in trace.groups} == {
-        "0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)
-    }  # fmt: skip
+        "0": (0, 1, 2, 3),
+        "1": (0, 1),
+        "2": (2, 3),
+        "3": (0, 2),
+        "4": (1, 3),
+    }
     assert {one.group.size for one in trace.communications} == {2, 4}
     assert any("are not listed: those that use it" in one.text for one in trace.warnings)
     assert Counter(one.enqueued for one in trace.progress) == {10: 4, 8: 4, 2: 4}

@@ -70,7 +70,9 @@ def test_sizes_are_nccl_tests_own(
         ((0, 1, 4), 8, "[[0, 1, 4]]"),
     ],
 )
-def test_groups_are_spelled_as_suites_have_them(ranks: Sequence[int], world: int, groups: str) -> None:
+def test_groups_are_spelled_as_suites_have_them(
+    ranks: Sequence[int], world: int, groups: str
+) -> None:
     group = ProcessGroup("g", len(ranks), tuple(ranks))
     one = only_case(call(ranks[0], group=group), world_size=world)
     assert one.case.groups == groups
@@ -105,7 +107,11 @@ def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known() -> None:
 
 
 def test_messages_fold_by_their_distance() -> None:
-    records = [call(0, "send", 64, peer=1), call(2, "send", 64, peer=3), call(3, "send", 64, peer=2)]
+    records = [
+        call(0, "send", 64, peer=1),
+        call(2, "send", 64, peer=3),
+        call(3, "send", 64, peer=2),
+    ]
     found = {one.case.pair: one.count for one in fold(trace(records)).cases}
     assert found == {"0>1": 2, "1>0": 1}
 
@@ -155,7 +161,9 @@ def test_the_suite_asks_for_exactly_these_cases(asked: list[Any]) -> None:
         whole = size * 8 * len(ranks)
         records.append(call(ranks[0], collective, whole, dtype=dtype, group=group))
     cases = fold(trace(records, world_size=8)).cases
-    assert {of(one) for one in expanded(suite_text(cases, "a job"))} == {of(one.case) for one in cases}
+    assert {of(one) for one in expanded(suite_text(cases, "a job"))} == {
+        of(one.case) for one in cases
+    }
 
 
 def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line() -> None:
@@ -172,9 +180,13 @@ def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line() -> None:
 
 
 @given(
-    st.integers(2, 16), SHAPES, st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
+    st.integers(2, 16),
+    SHAPES,
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"]),
 )
-def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks: int, shape: Any, collective: str) -> None:
+def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(
+    ranks: int, shape: Any, collective: str
+) -> None:
     group = ProcessGroup("g", len(shape[0]), shape[0])
     case = only_case(call(shape[0][0], collective, 2**20, group=group), world_size=16).case
     found, remark = on_fewer(case, ranks)
@@ -186,7 +198,9 @@ def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks: int, shape: Any,
 
 
 def test_uneven_traffic_of_more_ranks_is_refused() -> None:
-    case = Case("job", "nccl", "all_to_all_v", "default", "float32", "none", 16, 1, 4, traffic="[[1]]")
+    case = Case(
+        "job", "nccl", "all_to_all_v", "default", "float32", "none", 16, 1, 4, traffic="[[1]]"
+    )
     with pytest.raises(UsageError, match="uneven traffic of 4 ranks; there are 2"):
         on_fewer(case, 2)
 

@@ -21,7 +21,8 @@ def test_a_list_that_is_cut_off_is_rebuilt_from_start_and_stride() -> None:
 
 
 @pytest.mark.parametrize(
-    "listed", ["[0, 1, ...]", "[0, 0]", "[0, -1]", "[0, 1.5]", "[true, 1]", "[[0], 1]", "[", "[" * 9999, "x"]
+    "listed",
+    ["[0, 1, ...]", "[0, 0]", "[0, -1]", "[0, 1.5]", "[true, 1]", "[[0], 1]", "[", "[" * 9999, "x"],
 )
 def test_what_is_no_list_of_ranks_leaves_the_size(listed: str) -> None:
     assert Groups().of("1", 2, listed).ranks == ()

@@ -15,7 +15,11 @@ from tests.results.traces.jobs import WORLD, call, trace
 def test_the_nth_collective_of_every_rank_is_one() -> None:
     records = [call(rank, size_bytes=size) for rank in range(4) for size in (8, 16, 8)]
     found, warnings = instances(trace(records))
-    assert [[one.input_bytes for one in each.records] for each in found] == [[8] * 4, [16] * 4, [8] * 4]
+    assert [[one.input_bytes for one in each.records] for each in found] == [
+        [8] * 4,
+        [16] * 4,
+        [8] * 4,
+    ]
     assert [[one.rank for one in each.records] for each in found] == [[0, 1, 2, 3]] * 3
     assert warnings == ()
 
@@ -23,7 +27,12 @@ def test_the_nth_collective_of_every_rank_is_one() -> None:
 @given(st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=4))
 def test_clocks_have_no_part_in_it(shifts: list[float]) -> None:
     records = [
-        call(rank, size_bytes=8 * (place + 1), start_seconds=place + shifts[rank], duration_seconds=0.5)
+        call(
+            rank,
+            size_bytes=8 * (place + 1),
+            start_seconds=place + shifts[rank],
+            duration_seconds=0.5,
+        )
         for rank in range(4)
         for place in range(3)
     ]
@@ -78,7 +87,11 @@ def test_a_message_is_joined_by_its_two_ranks() -> None:
     records += [call(1, "recv", 8, peer=2), call(1, "recv", 8, peer=0), call(1, "recv", 16, peer=0)]
     found, warnings = instances(trace(records))
     ends = sorted(sorted((one.rank, one.collective) for one in each.records) for each in found)
-    assert ends == [[(0, "send"), (1, "recv")], [(0, "send"), (1, "recv")], [(1, "recv"), (2, "send")]]
+    assert ends == [
+        [(0, "send"), (1, "recv")],
+        [(0, "send"), (1, "recv")],
+        [(1, "recv"), (2, "send")],
+    ]
     assert warnings == ()
 
 

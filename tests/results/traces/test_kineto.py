@@ -19,8 +19,20 @@ INFO = {
     "world_size": 4,
     "pg_count": 2,
     "pg_config": [
-        {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 4, "ranks": []},
-        {"pg_name": "1", "pg_desc": "tp", "backend_config": "cuda:nccl", "pg_size": 2, "ranks": [0, 1]},
+        {
+            "pg_name": "0",
+            "pg_desc": "default_pg",
+            "backend_config": "cuda:nccl",
+            "pg_size": 4,
+            "ranks": [],
+        },
+        {
+            "pg_name": "1",
+            "pg_desc": "tp",
+            "backend_config": "cuda:nccl",
+            "pg_size": 2,
+            "ranks": [0, 1],
+        },
     ],
     "nccl_version": "2.27.5",
 }
@@ -62,12 +74,20 @@ def launched(
         for place, (name, told) in enumerate(calls)
     ]
     begun = event(*launch, start - 20, 5, correlation=correlation)
-    ran = event("kernel", kernel, start, duration, 20, correlation=correlation, device=1, stream=20, **args)
+    ran = event(
+        "kernel", kernel, start, duration, 20, correlation=correlation, device=1, stream=20, **args
+    )
     return [*around, begun, ran]
 
 
-def trace_of(tmp_path: Path, events: list[Any], info: Any = INFO, name: str = "trace.json") -> Trace:
-    document = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "distributedInfo": info}
+def trace_of(
+    tmp_path: Path, events: list[Any], info: Any = INFO, name: str = "trace.json"
+) -> Trace:
+    document = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "GPU"}],
+        "distributedInfo": info,
+    }
     (tmp_path / name).write_text(json.dumps({**document, "traceEvents": events}))
     return read_traces([tmp_path / name])
 
@@ -122,7 +142,12 @@ def test_sends_and_receives_that_one_kernel_ran_are_one_of_both_ways(tmp_path: P
     ]
     kernel = launched([], "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)")
     one = only(trace_of(tmp_path, calls + kernel))
-    assert (one.collective, one.peer, one.input_bytes, one.output_bytes) == ("send_recv", 3, 2000, 2000)
+    assert (one.collective, one.peer, one.input_bytes, one.output_bytes) == (
+        "send_recv",
+        3,
+        2000,
+        2000,
+    )
 
 
 def test_uneven_splits_are_bytes_and_those_that_are_cut_are_told(tmp_path: Path) -> None:
@@ -142,10 +167,14 @@ def test_a_list_of_ranks_that_is_cut_is_continued_where_its_last_rank_fits(tmp_p
         "Group size": 64,
         "Process Group Ranks": "[0, 8, 16, ..., 504]",
     }
-    trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)], {"rank": 0, "world_size": 512})
+    trace = trace_of(
+        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)], {"rank": 0, "world_size": 512}
+    )
     assert only(trace).group.ranks == tuple(range(0, 512, 8))
     told["Process Group Ranks"] = "[0, 8, 16, ..., 505]"
-    trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)], {"rank": 0, "world_size": 512})
+    trace = trace_of(
+        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)], {"rank": 0, "world_size": 512}
+    )
     assert (only(trace).group.ranks, only(trace).group.size) == ((), 64)
 
 
@@ -158,7 +187,8 @@ def test_what_was_asked_for_without_a_kernel_is_counted(tmp_path: Path) -> None:
 
 def test_computing_is_that_of_other_kernels_and_steps_are_marked(tmp_path: Path) -> None:
     kernels = [
-        event("kernel", name, start, 10) for name, start in (("gemm", 0), ("small_reduce", 5), ("b", 40))
+        event("kernel", name, start, 10)
+        for name, start in (("gemm", 0), ("small_reduce", 5), ("b", 40))
     ]
     step = event("user_annotation", "ProfilerStep#3", 0, 60)
     trace = trace_of(tmp_path, [*kernels, step])
@@ -168,7 +198,10 @@ def test_computing_is_that_of_other_kernels_and_steps_are_marked(tmp_path: Path)
 
 # -- other versions, devices and libraries ------------------------------------------------------------------
 
-SHAPES = {"Input Dims": [[[256, 4]], [], [], [], [], []], "Input type": ["TensorList", "", "", "", "", ""]}
+SHAPES = {
+    "Input Dims": [[[256, 4]], [], [], [], [], []],
+    "Input type": ["TensorList", "", "", "", "", ""],
+}
 
 
 def test_operators_tell_by_their_shapes_what_no_record_says(tmp_path: Path) -> None:
@@ -178,26 +211,64 @@ def test_operators_tell_by_their_shapes_what_no_record_says(tmp_path: Path) -> N
         "Input Dims": [[256, 4], [], [], [], [], []],
     }
     calls = [("c10d::allreduce_", SHAPES), ("record_param_comms", {}), ("nccl:all_reduce", typed)]
-    one = only(trace_of(tmp_path, launched(calls, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)")))
+    one = only(
+        trace_of(tmp_path, launched(calls, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"))
+    )
     assert summary(one)[:4] == ("all_reduce", "float32", 4096, 4096)
 
 
 def test_a_trace_of_torch_1_has_other_categories_and_no_record(tmp_path: Path) -> None:
     events = [
-        {"ph": "X", "cat": "Operator", "name": "nccl:all_reduce", "pid": 5, "tid": "9", "ts": 50, "dur": 60,
-         "args": {"Device": 5, "External id": 12, "Input Dims": [[1024]], "Input type": ["float"]}},
-        {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": "9", "ts": 60, "dur": 5,
-         "args": {"cbid": 211, "correlation": 3, "external id": 12, "external ts": 50}},
-        {"ph": "X", "cat": "Kernel", "name": "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "pid": 0,
-         "tid": "stream 21", "ts": 70, "dur": 30, "args": {"device": 0, "stream": 21, "correlation": 3}},
-    ]  # fmt: skip
+        {
+            "ph": "X",
+            "cat": "Operator",
+            "name": "nccl:all_reduce",
+            "pid": 5,
+            "tid": "9",
+            "ts": 50,
+            "dur": 60,
+            "args": {
+                "Device": 5,
+                "External id": 12,
+                "Input Dims": [[1024]],
+                "Input type": ["float"],
+            },
+        },
+        {
+            "ph": "X",
+            "cat": "Runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 5,
+            "tid": "9",
+            "ts": 60,
+            "dur": 5,
+            "args": {"cbid": 211, "correlation": 3, "external id": 12, "external ts": 50},
+        },
+        {
+            "ph": "X",
+            "cat": "Kernel",
+            "name": "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+            "pid": 0,
+            "tid": "stream 21",
+            "ts": 70,
+            "dur": 30,
+            "args": {"device": 0, "stream": 21, "correlation": 3},
+        },
+    ]
     one = only(trace_of(tmp_path, events, None, "rank2.json"))
-    assert (one.collective, one.dtype, one.input_bytes, one.rank) == ("all_reduce", "float32", 4096, 2)
+    assert (one.collective, one.dtype, one.input_bytes, one.rank) == (
+        "all_reduce",
+        "float32",
+        4096,
+        2,
+    )
 
 
 def test_kernels_of_rccl_are_launched_by_hip(tmp_path: Path) -> None:
     kernel = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
-    events = launched([("record_param_comms", GIVEN)], kernel, launch=("cuda_runtime", "hipExtLaunchKernel"))
+    events = launched(
+        [("record_param_comms", GIVEN)], kernel, launch=("cuda_runtime", "hipExtLaunchKernel")
+    )
     assert summary(only(trace_of(tmp_path, events))) == ("all_reduce", "bfloat16", 2000, 2000, 4)
 
 
@@ -205,7 +276,9 @@ def test_kernels_of_oneccl_are_launched_by_the_runtime_of_xpu(tmp_path: Path) ->
     kernel = "oneccl_allreduce_kernel<sycl::half>"
     calls = [("c10d::allreduce_", {}), ("record_param_comms", GIVEN)]
     info = {**INFO, "backend": "xccl"}
-    trace = trace_of(tmp_path, launched(calls, kernel, launch=("xpu_runtime", "urEnqueueKernelLaunch")), info)
+    trace = trace_of(
+        tmp_path, launched(calls, kernel, launch=("xpu_runtime", "urEnqueueKernelLaunch")), info
+    )
     assert (only(trace).collective, trace.backend) == ("all_reduce", "xccl")
 
 
@@ -220,16 +293,24 @@ def test_kernels_of_oneccl_are_launched_by_the_runtime_of_xpu(tmp_path: Path) ->
             "sgl_kernel::all_reduce",
             "void sglang::cross_device_reduce_2stage<half, 8>(RankData*, RankSignals)",
         ),
-        ("trtllm::allreduce", "void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 8>(Params)"),
+        (
+            "trtllm::allreduce",
+            "void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 8>(Params)",
+        ),
         (
             "trtllm::allreduce",
             "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<X>",
         ),
         ("symm_mem::multimem_all_reduce_", "multimem_all_reduce_kernel"),
-        ("symm_mem::two_shot_all_reduce_", "void two_shot_all_reduce_kernel<c10::BFloat16, 16, 8>()"),
+        (
+            "symm_mem::two_shot_all_reduce_",
+            "void two_shot_all_reduce_kernel<c10::BFloat16, 16, 8>()",
+        ),
     ],
 )
-def test_all_reduces_of_inference_engines_are_known(tmp_path: Path, operator: str, kernel: str) -> None:
+def test_all_reduces_of_inference_engines_are_known(
+    tmp_path: Path, operator: str, kernel: str
+) -> None:
     shapes = {"Input Dims": [[16, 8192], []], "Input type": ["c10::BFloat16", ""]}
     one = only(trace_of(tmp_path, launched([(operator, shapes)], kernel)))
     assert (one.collective, one.dtype, one.input_bytes) == ("all_reduce", "bfloat16", 16 * 8192 * 2)
@@ -290,7 +371,10 @@ def test_other_encodings_are_refused_by_name(tmp_path: Path, encoding: str) -> N
             "0": {"pg_desc": "default_pg", "pg_size": 4, "ranks": [0, 1, 2, 3]},
             "1": {"pg_size": 2, "ranks": "[0, 1]"},
         },
-        [{"pg_name": 0, "pg_size": "4", "ranks": []}, {"pg_name": 1, "pg_size": "2", "ranks": [0, 1]}],
+        [
+            {"pg_name": 0, "pg_size": "4", "ranks": []},
+            {"pg_name": 1, "pg_size": "2", "ranks": [0, 1]},
+        ],
     ],
 )
 def test_process_groups_are_listed_in_rows_or_by_name(tmp_path: Path, config: Any) -> None:
@@ -321,7 +405,9 @@ def test_a_real_trace_of_nccl_has_its_kernels_with_their_records() -> None:
     )
     seconds = sum(one.duration_seconds or 0.0 for one in trace.communications)
     assert round(seconds * 1e3, 2) == told["kernel_milliseconds"]
-    cases = Counter((one.collective, one.dtype, one.input_bytes, one.group) for one in trace.communications)
+    cases = Counter(
+        (one.collective, one.dtype, one.input_bytes, one.group) for one in trace.communications
+    )
     assert len(cases) == told["distinct_cases"]
 
 
@@ -342,5 +428,9 @@ def test_a_real_trace_without_kernels_has_its_groups() -> None:
 def test_a_real_trace_of_gloo_says_whose_it_is(rank: int) -> None:
     trace = read_traces([path_of(f"kineto/gloo_4ranks_rank{rank}.json.gz")])
     told = expected("kineto/gloo_4ranks_rank{0,1,2,3}.json.gz")
-    assert (trace.ranks, trace.world_size, trace.backend) == ((rank,), told["ranks"], told["backend"])
+    assert (trace.ranks, trace.world_size, trace.backend) == (
+        (rank,),
+        told["ranks"],
+        told["backend"],
+    )
     assert all(one.duration_seconds for one in trace.communications)

@@ -13,11 +13,15 @@ from ccbench.topology.graph import Finding
 GROUP = ProcessGroup("1", 4, (0, 1, 2, 3), "tp")
 
 
-def progress(rank: int, enqueued: int | None, completed: int | None = None, **more: str) -> Progress:
+def progress(
+    rank: int, enqueued: int | None, completed: int | None = None, **more: str
+) -> Progress:
     return Progress(rank, GROUP, "", enqueued, enqueued if completed is None else completed, **more)
 
 
-def call(rank: int, sequence: int, collective: str = "all_reduce", size: int = 2**20) -> Communication:
+def call(
+    rank: int, sequence: int, collective: str = "all_reduce", size: int = 2**20
+) -> Communication:
     return Communication(rank, collective, collective, GROUP, "", size, size, sequence=sequence)
 
 
@@ -63,9 +67,14 @@ def test_a_rank_without_a_dump_is_not_said_to_be_behind() -> None:
 def test_a_call_that_all_made_and_some_did_not_complete() -> None:
     rows = [progress(rank, 42, 41 if rank in (1, 2) else 42) for rank in range(4)]
     (found,) = job(*rows, calls=(call(0, 42, "all_gather"),))
-    assert (found.severity, found.kind, found.devices) == ("doubt", "not_completed", ("rank 1", "rank 2"))
+    assert (found.severity, found.kind, found.devices) == (
+        "doubt",
+        "not_completed",
+        ("rank 1", "rank 2"),
+    )
     assert (
-        found.subject == "All ranks of process group '1' (tp) made call 42, and ranks 1-2 did not complete it"
+        found.subject
+        == "All ranks of process group '1' (tp) made call 42, and ranks 1-2 did not complete it"
     )
     assert found.evidence == "call 42 is all_gather of 1 MiB"
 
@@ -104,7 +113,9 @@ def test_what_a_trace_says_is_wrong_with_a_rank_is_told() -> None:
     assert (found.severity, found.evidence) == ("problem", "node7, process 9")
 
 
-@given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6))
+@given(
+    st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6)
+)
 def test_exactly_the_ranks_with_fewer_calls_are_behind(came: dict[int, tuple[int, int]]) -> None:
     group = ProcessGroup("1", len(came), tuple(came))
     rows = [Progress(rank, group, "", *both) for rank, both in came.items()]

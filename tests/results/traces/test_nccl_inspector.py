@@ -50,7 +50,9 @@ def trace_of(*records: dict[str, Any], end: str = "\n") -> Trace:
         ("Reduce", "reduce", 1024, 1024),
     ],
 )
-def test_bytes_of_a_rank_from_the_count_of_the_call(coll: str, name: str, given: int, got: int) -> None:
+def test_bytes_of_a_rank_from_the_count_of_the_call(
+    coll: str, name: str, given: int, got: int
+) -> None:
     (one,) = trace_of(record(coll)).communications
     assert (one.collective, one.input_bytes, one.output_bytes) == (name, given, got)
 
@@ -66,7 +68,9 @@ def test_the_busbw_of_the_record_is_that_of_these_bytes() -> None:
 
 def test_a_record_has_a_number_and_no_start_unless_it_is_verbose() -> None:
     events = {"kernel_events": [{"kernel_start_ts": 3_000_000}, {"kernel_start_ts": 2_000_000}, {}]}
-    trace = trace_of(record(), record(coll_sn=8, event_trace_ts=events, coll_algo="RING", coll_proto="LL"))
+    trace = trace_of(
+        record(), record(coll_sn=8, event_trace_ts=events, coll_algo="RING", coll_proto="LL")
+    )
     bare, verbose = trace.communications
     assert (bare.sequence, bare.start_seconds, bare.duration_seconds) == (7, None, 5e-05)
     assert (verbose.start_seconds, verbose.algorithm, verbose.protocol) == (2.0, "ring", "ll")
@@ -96,10 +100,22 @@ def test_two_communicators_of_all_ranks_leave_ranks_open() -> None:
 
 
 def test_sends_have_their_partner() -> None:
-    sent = {"p2p": "Send", "p2p_sn": 3, "p2p_peer": 5, "p2p_msg_size_bytes": 64, "p2p_exec_time_us": 9}
+    sent = {
+        "p2p": "Send",
+        "p2p_sn": 3,
+        "p2p_peer": 5,
+        "p2p_msg_size_bytes": 64,
+        "p2p_exec_time_us": 9,
+    }
     message = {"header": record()["header"], "metadata": record()["metadata"], "p2p_perf": sent}
     (one,) = trace_of(message).communications
-    assert (one.collective, one.rank, one.peer, one.input_bytes, one.sequence) == ("send", 2, 5, 64, 3)
+    assert (one.collective, one.rank, one.peer, one.input_bytes, one.sequence) == (
+        "send",
+        2,
+        5,
+        64,
+        3,
+    )
 
 
 def test_times_that_the_host_took_are_told() -> None:
@@ -109,7 +125,10 @@ def test_times_that_the_host_took_are_told() -> None:
 
 def test_collectives_of_several_ranks_are_joined_though_each_kind_counts_by_itself() -> None:
     def of(rank: int, order: tuple[str, str]) -> Trace:
-        made = [record(coll, header={"rank": rank, "n_ranks": 2}, metadata={"pid": rank}) for coll in order]
+        made = [
+            record(coll, header={"rank": rank, "n_ranks": 2}, metadata={"pid": rank})
+            for coll in order
+        ]
         return trace_of(*made)
 
     found, warnings = instances(
@@ -123,7 +142,9 @@ def test_collectives_of_several_ranks_are_joined_though_each_kind_counts_by_itse
 
 
 def test_other_and_damaged_records_are_told() -> None:
-    trace = trace_of(record(), record("Invalid"), record(coll_msg_size_bytes="?"), end='\n{"header":\n\n{"he')
+    trace = trace_of(
+        record(), record("Invalid"), record(coll_msg_size_bytes="?"), end='\n{"header":\n\n{"he'
+    )
     assert len(trace.communications) == 1
     assert trace.not_taken == {nccl_inspector.NOT_A_COLLECTIVE: 2}
     assert [(one.kind, one.line) for one in trace.warnings if one.line] == [

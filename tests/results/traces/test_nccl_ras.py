@@ -38,7 +38,12 @@ def rank(number: int, reduced: int = 6650, **status: Any) -> dict[str, Any]:
 def trace_of(*ranks: dict[str, Any], missing: tuple[dict[str, Any], ...] = ()) -> Trace:
     communicator = {"hash": "0xae94", "size": 4, "ranks": ranks, "missing_ranks": missing}
     data = json.dumps(
-        {"nccl_version": "2.29.1", "communicators_count": 1, "communicators": [communicator], "ras": {}}
+        {
+            "nccl_version": "2.29.1",
+            "communicators_count": 1,
+            "communicators": [communicator],
+            "ras": {},
+        }
     ).encode()
     assert nccl_ras.recognises(data)
     return nccl_ras.read(TraceFile("ras.json", data, io.BytesIO(data)))
@@ -47,7 +52,11 @@ def trace_of(*ranks: dict[str, Any], missing: tuple[dict[str, Any], ...] = ()) -
 def test_ranks_that_made_as_many_calls_are_no_finding() -> None:
     trace = trace_of(*map(rank, range(4)))
     assert lag(trace) == ()
-    assert (trace.versions, len(trace.progress), trace.communications) == ({"nccl": "2.29.1"}, 8, ())
+    assert (trace.versions, len(trace.progress), trace.communications) == (
+        {"nccl": "2.29.1"},
+        8,
+        (),
+    )
     assert lag(one_job([trace])) == ()
 
 

@@ -14,7 +14,11 @@ from tests.results.traces.jobs import job
 
 
 def test_a_warning_about_several_files_is_told_once(tmp_path: Path) -> None:
-    entry = {"profiling_name": "gloo:barrier", "process_group": ["0", "default_pg"], "collective_seq_id": 1}
+    entry = {
+        "profiling_name": "gloo:barrier",
+        "process_group": ["0", "default_pg"],
+        "collective_seq_id": 1,
+    }
     for rank in range(3):
         dump = {"version": "2.10", "pg_config": {}, "entries": [entry]}
         (tmp_path / f"flight_{rank}.json").write_text(json.dumps(dump))
@@ -28,12 +32,15 @@ def test_steps_that_some_ranks_do_not_mark_are_not_taken() -> None:
     made = job(steps=2)
     ranks = [
         replace(
-            made, ranks=(rank,), sources=(f"rank{rank}",), computing={},
+            made,
+            ranks=(rank,),
+            sources=(f"rank{rank}",),
+            computing={},
             communications=tuple(one for one in made.communications if one.rank == rank),
             steps={rank: made.steps[rank] if rank else np.empty((0, 2))},
         )
         for rank in range(4)
-    ]  # fmt: skip
+    ]
     whole = one_job(ranks)
     assert not whole.steps
     assert any(one.text.startswith("no steps are marked on ranks 0;") for one in whole.warnings)

@@ -22,7 +22,9 @@ CALLS_OF_A_STEP = 10
 
 def traces(*kinds: str) -> Trace:
     names = {"kineto": "{}.json.gz", "chakra": "{}.json.gz", "flight_recorder": "{}.json"}
-    files = [f"{kind}/gloo_4ranks_rank{names[kind].format(rank)}" for kind in kinds for rank in range(4)]
+    files = [
+        f"{kind}/gloo_4ranks_rank{names[kind].format(rank)}" for kind in kinds for rank in range(4)
+    ]
     return read_traces(map(path_of, files))
 
 
@@ -43,7 +45,10 @@ def test_the_profiler_and_the_execution_trace_have_the_same_calls() -> None:
     # Gloo's operators hold their group as an object: a group is known where buffers tell its size alone.
     sizes = {(one.collective, one.group.size) for one in observed.communications}
     assert {collective for collective, size in sizes if size} == {"all_gather", "reduce_scatter"}
-    assert {one.group.size for one in [*observed.communications, *profiled.communications]} == {0, 4}
+    assert {one.group.size for one in [*observed.communications, *profiled.communications]} == {
+        0,
+        4,
+    }
 
 
 def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_which_gloo_is_the_reason() -> (
@@ -69,7 +74,9 @@ def test_with_flight_recorder_every_collective_has_its_group(kind: str) -> None:
     dump = Counter((row(one), one.group.ranks) for one in second_step(traces("flight_recorder")))
     found = Counter((row(one), one.group.ranks) for one in both.communications)
     messages = {(0, "send", 400), (1, "recv", 400)}
-    assert {key for key, _ in found - dump} == messages | {(r, "reduce_scatter", 16000) for r in range(4)}
+    assert {key for key, _ in found - dump} == messages | {
+        (r, "reduce_scatter", 16000) for r in range(4)
+    }
     assert {key for key, _ in dump - found} == {(r, "all_reduce", 16000) for r in range(4)}
     sizes = {one.group.size for one in both.communications if row(one) not in messages}
     assert sizes == {2, 4}

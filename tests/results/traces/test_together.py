@@ -24,7 +24,9 @@ def beside(start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: 
         )
         other = call(rank, "all_gather", size_bytes, group=TP[rank // 2], stream=stream)
         records.append(
-            replace(other, input_bytes=size_bytes // 2, start_seconds=start, duration_seconds=seconds)
+            replace(
+                other, input_bytes=size_bytes // 2, start_seconds=start, duration_seconds=seconds
+            )
         )
     return fold(trace(records, groups=(WORLD, *TP)))
 
@@ -39,7 +41,9 @@ def test_an_all_gather_beside_an_all_reduce_is_a_case_of_both_and_a_suite_asks_f
     assert (case.groups, case.concurrent) == ("rank // 2", "all_reduce on all")
     both = [JobCase(case, found.overlaps[0].instances)]
     text = suite_text([*found.cases, *both], "job")
-    assert {one.label for one in expanded(text)} == {one.case.label for one in (*found.cases, *both)}
+    assert {one.label for one in expanded(text)} == {
+        one.case.label for one in (*found.cases, *both)
+    }
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,10 @@ HELLO = Hello(this_place(), 3, 4)
 def peer_with(listener: Listener, key: bytes, hello: bytes = HELLO.as_json()) -> Connection:
     """What a peer with ``key`` does, step by step."""
     host, _, port = listener.addresses[0].rpartition(":")
-    with socket.create_connection((host, int(port))) as line, Connection(os.dup(line.fileno())) as connection:
+    with (
+        socket.create_connection((host, int(port))) as line,
+        Connection(os.dup(line.fileno())) as connection,
+    ):
         session = session_with_listener(connection, key, endpoint(line.getpeername()))
     session.send_bytes(greeting())
     session.recv_bytes()
@@ -197,7 +200,9 @@ def _drip(stranger: socket.socket, listener: Listener, deadline: float) -> None:
         stranger.sendall(b"\0")
 
 
-def test_addresses_that_lead_nowhere_are_tried_beside_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_lead_nowhere_are_tried_beside_the_right_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(channel, "LISTENER_SECONDS", 60)
     strangers = [socket.create_server((LOOPBACK, 0)) for _ in range(4)]
     with Listener() as listener:
@@ -210,7 +215,9 @@ def test_addresses_that_lead_nowhere_are_tried_beside_the_right_one(monkeypatch:
 
 def test_a_leader_that_is_reached_twice_sees_one_rank() -> None:
     with Listener() as listener:
-        theirs, ours = joined(listener, f"{listener.addresses[0]} {listener.addresses[0]} {listener.address}")
+        theirs, ours = joined(
+            listener, f"{listener.addresses[0]} {listener.addresses[0]} {listener.address}"
+        )
         assert let_in(listener, 1, seconds=0.5) == []
         assert_open(theirs, ours)
 
@@ -239,7 +246,9 @@ def relayed(rank: Connection, real: Connection, trap: bytes) -> None:
     with suppress(EOFError, OSError):
         while True:
             said = rank.recv_bytes()
-            real.send_bytes(trap if socket.gethostname().encode() in said and b"pid_" in said else said)
+            real.send_bytes(
+                trap if socket.gethostname().encode() in said and b"pid_" in said else said
+            )
     hang_up(real)
     back.join(10)
     rank.close()
@@ -291,7 +300,10 @@ def test_who_relays_a_rank_gets_nothing_in(
         assert not coming.is_alive()
         assert isinstance(failures[0], EOFError if same_address else Unreachable)
         if not same_address:
-            assert f"dialled {place.replace(':', ' port ')} but came in at 127.0.0.1" in listener.strangers()
+            assert (
+                f"dialled {place.replace(':', ' port ')} but came in at 127.0.0.1"
+                in listener.strangers()
+            )
     assert not (tmp_path / "unpickled").exists()
 
 
@@ -317,7 +329,10 @@ def test_a_pickle_in_the_place_of_a_proof_is_not_read(tmp_path: Path) -> None:
             with suppress(OSError):
                 stranger.send(Trap(tmp_path / "unpickled"))
         assert let_in(listener, 1, seconds=0.5) == []
-        assert listener.strangers() == "turned away: 1 connection that did not prove in time to know the key"
+        assert (
+            listener.strangers()
+            == "turned away: 1 connection that did not prove in time to know the key"
+        )
     assert not (tmp_path / "unpickled").exists()
 
 
@@ -389,12 +404,16 @@ def test_bridges_inside_a_host_are_no_way_to_it_and_those_on_a_card_are(tmp_path
     def word(address: str) -> str:
         return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}"
 
-    rows = [route.format(name, word(to), "00000000", word(mask)) for name, (to, mask) in words.items()]
+    rows = [
+        route.format(name, word(to), "00000000", word(mask)) for name, (to, mask) in words.items()
+    ]
     rows.append(route.format("vmbr0", "00000000", word("10.0.0.1"), "00000000"))
     (tmp_path / "proc/net/route").write_text("Iface\tDestination\n" + "".join(rows))
     trie = "  |-- 172.17.0.1\n     /32 host LOCAL\n"
     (tmp_path / "proc/net/fib_trie").write_text(trie)
-    assert own_addresses(Files(tmp_path)) == ["172.17.0.1"]  # containers of this host find nothing else
+    assert own_addresses(Files(tmp_path)) == [
+        "172.17.0.1"
+    ]  # containers of this host find nothing else
     (tmp_path / "proc/net/fib_trie").write_text(trie + "  |-- 10.0.0.7\n     /32 host LOCAL\n")
     assert own_addresses(Files(tmp_path)) == ["10.0.0.7"]
 
@@ -453,7 +472,9 @@ class _Unreadable:
         return getattr, ("text", "no_such_attribute")
 
 
-def test_a_rank_that_cannot_read_its_leader_says_so_and_hangs_up(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_cannot_read_its_leader_says_so_and_hangs_up(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with Listener() as listener:
         theirs, ours = joined(listener)
     broken = threading.Event()

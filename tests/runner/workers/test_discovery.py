@@ -26,14 +26,18 @@ def test_everyone_is_counted_and_their_host_described() -> None:
     assert facts.cores is None or facts.cores >= 1
 
 
-def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_each_believe_to_be_alone_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("LYING_SRUN", "alone")
     with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):
         discover_ranks(Launch((FAKE_SRUN, "-n", "2")))
 
 
 def test_a_launcher_that_starts_nothing_is_quoted() -> None:
-    with pytest.raises(UsageError, match="sh exited with 3: no process had come; it said: no hosts"):
+    with pytest.raises(
+        UsageError, match="sh exited with 3: no process had come; it said: no hosts"
+    ):
         discover_ranks(Launch(("sh", "-c", "echo no hosts; exit 3")))
 
 
@@ -47,7 +51,13 @@ def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.Monkey
 
 
 def test_two_machines_of_one_name_are_not_taken_for_one() -> None:
-    here, there, other = Place("a", 1, "a boot1", ""), Place("a", 1, "a boot2", ""), Place("b", 1, "b x", "")
+    here, there, other = (
+        Place("a", 1, "a boot1", ""),
+        Place("a", 1, "a boot2", ""),
+        Place("b", 1, "b x", ""),
+    )
     refuse_duplicate_names([here, other, here])
-    with pytest.raises(UsageError, match="ranks 0 and 2 are on different machines that are both called 'a'"):
+    with pytest.raises(
+        UsageError, match="ranks 0 and 2 are on different machines that are both called 'a'"
+    ):
         refuse_duplicate_names([here, other, there])

@@ -21,12 +21,22 @@ from ccbench.runner.workers.agent import LOST_EXIT_CODE, LaunchedProcessAgent
 from ccbench.runner.workers.channel import connect, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.hub import AgentHub, hub_of, join_run
-from ccbench.runner.workers.messages import AGENTS_VARIABLE, Ended, Hello, Kill, Spawn, Stop, this_place
+from ccbench.runner.workers.messages import (
+    AGENTS_VARIABLE,
+    Ended,
+    Hello,
+    Kill,
+    Spawn,
+    Stop,
+    this_place,
+)
 from ccbench.runner.workers.rendezvous import LaunchedProcess, Store
 from ccbench.runner.workers.session import received_over
 
 
-def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
@@ -155,7 +165,9 @@ def test_an_agent_hears_the_runner_and_then_of_its_end_from_the_first_process(
     assert heard == [Kill(1), Kill(2), Stop(0)]
 
 
-def test_the_first_process_says_how_many_came_in_time(store: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_process_says_how_many_came_in_time(
+    store: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in ("hub", "launcher"):
         monkeypatch.setattr(f"ccbench.runner.workers.{module}.START_LIMIT_SECONDS", 1.0)
     with pytest.raises(
@@ -173,7 +185,9 @@ def come_as_another_version(text: str) -> None:
         "try: channel.connect(sys.argv[1], None)\n"
         "except UsageError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, text], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", script, text], capture_output=True, text=True, timeout=30
+    )
     assert "has ccbench" in done.stdout
 
 
@@ -186,7 +200,10 @@ def test_an_agent_whose_run_is_lost_says_so(
     monkeypatch.setattr("ccbench.runner.workers.hub.connect_to_first", lambda *_: ours)
     theirs.close()
     assert join_run(LaunchedProcess("srun", 1, 2), []) == LOST_EXIT_CODE
-    assert "srun: the run's first process has left without a word to process 1" in capfd.readouterr().err
+    assert (
+        "srun: the run's first process has left without a word to process 1"
+        in capfd.readouterr().err
+    )
 
 
 def test_the_hub_hands_on_what_leaders_ask_and_agents_tell_until_an_agent_is_gone(

@@ -54,7 +54,9 @@ TORCHRUN_SETS = {
         (TORCHRUN_SETS, LaunchedProcess(TORCHRUN, 1, 2, 2, "none-0-a-29500")),
     ],
 )
-def test_a_launchers_processes_know_their_ranks(variables: dict[str, str], process: LaunchedProcess) -> None:
+def test_a_launchers_processes_know_their_ranks(
+    variables: dict[str, str], process: LaunchedProcess
+) -> None:
     assert launched_process(variables) == process
 
 
@@ -68,7 +70,14 @@ def test_a_launchers_processes_know_their_ranks(variables: dict[str, str], proce
         {"RANK": "0", "WORLD_SIZE": "2"},
         {"PMI_RANK": "2", "PMI_SIZE": "2"},
     ],
-    ids=["nobody", "active_group", "batch script", "batch step", "half of torchrun", "beyond the last"],
+    ids=[
+        "nobody",
+        "active_group",
+        "batch script",
+        "batch step",
+        "half of torchrun",
+        "beyond the last",
+    ],
 )
 def test_other_processes_have_none(variables: dict[str, str]) -> None:
     assert launched_process(variables) is None
@@ -114,5 +123,7 @@ def test_what_a_user_tells_open_mpi_stays() -> None:
         ({}, (-1, -1)),
     ],
 )
-def test_every_launcher_tells_ranks_its_own_way(variables: dict[str, str], told: tuple[int, int]) -> None:
+def test_every_launcher_tells_ranks_its_own_way(
+    variables: dict[str, str], told: tuple[int, int]
+) -> None:
     assert rank_and_size(variables) == told

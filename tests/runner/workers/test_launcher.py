@@ -55,9 +55,21 @@ def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(hosts:
 @pytest.mark.parametrize(
     ("hellos", "ranks", "words"),
     [
-        ([hello("a", 0, 1), hello("a", 0, 1)], 2, r"mpi: 2 processes came, and each believes it is alone"),
-        ([hello("a", 0, 2), hello("a", 1, 2)], 3, r"started 2 processes, but 3 ranks are asked for; start 3"),
-        ([hello("a", 0, 2), hello("a", 1, 3)], None, r"told that they are 2, others 3: they belong to sev"),
+        (
+            [hello("a", 0, 1), hello("a", 0, 1)],
+            2,
+            r"mpi: 2 processes came, and each believes it is alone",
+        ),
+        (
+            [hello("a", 0, 2), hello("a", 1, 2)],
+            3,
+            r"started 2 processes, but 3 ranks are asked for; start 3",
+        ),
+        (
+            [hello("a", 0, 2), hello("a", 1, 3)],
+            None,
+            r"told that they are 2, others 3: they belong to sev",
+        ),
         ([hello("a", 0), hello("a", 0)], 2, r"processes are numbered 0, 0, expected 0 to 1"),
     ],
 )
@@ -83,7 +95,9 @@ def visit(listener: Listener) -> None:
 
 def test_strangers_are_counted_where_ranks_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccbench.runner.workers.launcher.START_LIMIT_SECONDS", 0.5)
-    expected = "mpi: 0 of 2 came; turned away: 1 connection that did not prove in time to know the key"
+    expected = (
+        "mpi: 0 of 2 came; turned away: 1 connection that did not prove in time to know the key"
+    )
     with Listener() as listener:
         visit(listener)
         with pytest.raises(UsageError, match=expected):
@@ -97,11 +111,16 @@ def test_strangers_are_noted_where_all_ranks_come(capsys: pytest.CaptureFixture[
         while not listener.strangers():
             time.sleep(0.01)
         sessions: list[Session] = []
-        rank = threading.Thread(target=lambda: sessions.append(connect(listener.address, hello("a", 0, 1))))
+        rank = threading.Thread(
+            target=lambda: sessions.append(connect(listener.address, hello("a", 0, 1)))
+        )
         rank.start()
         (peer,) = gather(listener, "mpi", 1, lambda *_: "none came", [])
         rank.join(10)
-    assert "ccbench: note: mpi: turned away: 1 connection that did not prove" in capsys.readouterr().err
+    assert (
+        "ccbench: note: mpi: turned away: 1 connection that did not prove"
+        in capsys.readouterr().err
+    )
     peer.connection.close()
     sessions[0].close()
 
@@ -129,7 +148,9 @@ def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
     made.kill()
 
 
-def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_how_it_ended() -> None:
+def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_how_it_ended() -> (
+    None
+):
     made = launcher("import time; print('not enough slots', flush=True); time.sleep(60)")
     said(made, "slots")
     came = Peer(hello("a", 0, 2), Pipe()[0])
@@ -140,7 +161,9 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     made.kill()
     made = launcher("raise SystemExit(3)")
     made.wait(10)
-    assert made.why_so_few([], 2) == f"{made.name} exited with 3: no process had come; it said nothing"
+    assert (
+        made.why_so_few([], 2) == f"{made.name} exited with 3: no process had come; it said nothing"
+    )
 
 
 @pytest.mark.parametrize("by_command", [False, True])
@@ -231,7 +254,9 @@ def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
 
 
 def test_a_launcher_that_does_not_exist_is_told() -> None:
-    with pytest.raises(BackendUnavailable, match="--launch: no/such/mpirun could not be started: No such"):
+    with pytest.raises(
+        BackendUnavailable, match="--launch: no/such/mpirun could not be started: No such"
+    ):
         CommandLauncher(Launch(("no/such/mpirun",), several_hosts=True), 2, ("true",), {})
 
 
@@ -254,7 +279,9 @@ def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_the
     for name in ("CCBENCH_FAULT", "CCBENCH_RUNNER", "OTHER"):
         monkeypatch.setenv(name, "x")
     agents, hub = Pipe()
-    made = AgentLauncher(Launch(launched_by="srun"), 2, {"CCBENCH_LEADER": "here"}, hub, in_process=True)
+    made = AgentLauncher(
+        Launch(launched_by="srun"), 2, {"CCBENCH_LEADER": "here"}, hub, in_process=True
+    )
     spawn = agents.recv()
     assert spawn.in_process
     assert spawn.variables["CCBENCH_FAULT"] == "x"

@@ -76,7 +76,9 @@ def test_a_rank_that_stays_stopped_is_not_waited_for_until_a_distant_limit(
     with subprocess.Popen(["sleep", "600"]) as rank:
         os.kill(rank.pid, signal.SIGSTOP)
         places = [replace(this_place(), pid=process) for process in (os.getpid(), rank.pid)]
-        leader.members = [Peer(Hello(place), end[0]) for place, end in zip(places, ends, strict=True)]
+        leader.members = [
+            Peer(Hello(place), end[0]) for place, end in zip(places, ends, strict=True)
+        ]
         try:
             measurement, usable = leader.run(CASE, Sampling(time_limit_seconds=10_000.0), runner[0])
         finally:
@@ -106,8 +108,13 @@ BARRIER = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 @pytest.mark.parametrize("status", [Status.OK, Status.WRONG])
 def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -> None:
     """Ranks end together, so which report is read first is chance."""
-    told = {0: report(0, said="how samples were taken"), 1: report(1, status, "rank 1 has wrong data")}
-    composed = Leader(GroupRequest("cpu", 2, None)).composed(BARRIER, {rank: told[rank] for rank in order})
+    told = {
+        0: report(0, said="how samples were taken"),
+        1: report(1, status, "rank 1 has wrong data"),
+    }
+    composed = Leader(GroupRequest("cpu", 2, None)).composed(
+        BARRIER, {rank: told[rank] for rank in order}
+    )
     assert len(composed.samples_seconds) == 3
     assert composed.status is status
     assert composed.detail.endswith("rank 1 has wrong data")
@@ -123,7 +130,12 @@ def test_hosts_with_different_libraries_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("each", "processors", "quota", "is_crowded"),
     [
-        (8, 8, None, False),  # more ranks than the leader's host has processors, but none too many anywhere
+        (
+            8,
+            8,
+            None,
+            False,
+        ),  # more ranks than the leader's host has processors, but none too many anywhere
         (9, 8, None, True),
         (8, 16, 4.0, True),
         (8, 16, 8.5, False),
@@ -150,7 +162,10 @@ def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
 
     told = {
         rank: report(
-            rank, conditions=Conditions(other_cpu_share=0.5 * rank, steal_share=0.0, watched_cpu_seconds=5.0)
+            rank,
+            conditions=Conditions(
+                other_cpu_share=0.5 * rank, steal_share=0.0, watched_cpu_seconds=5.0
+            ),
         )
         for rank in (0, 1)
     }

@@ -53,7 +53,9 @@ def test_a_first_process_that_never_comes_is_named_with_the_cure(
         FileStore(tmp_path, "a").get()
 
 
-def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(tmp_path: Path) -> None:
+def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(
+    tmp_path: Path,
+) -> None:
     FileStore(tmp_path, "a").set(f"127.0.0.1:9|{bytes(32).hex()}")
     with Listener() as listener:
         came_in: list[Connection] = []
@@ -73,7 +75,9 @@ def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(t
         connection.close()
 
 
-def test_an_address_that_nothing_replaces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_nothing_replaces_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rendezvous, "SUCCESSOR_SECONDS", 0.2)
     FileStore(tmp_path, "a").set(f"127.0.0.1:9|{bytes(32).hex()}")
     with pytest.raises(UsageError, match=r"at none of 127\.0\.0\.1:9"):
@@ -122,7 +126,9 @@ def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(tmp_pat
     young = f".ccbench-{'1b' * 10}"
     (tmp_path / young).write_text("key")
     FileStore(tmp_path, "new").set("text")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*users, made, young, ".ccbench-new"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*users, made, young, ".ccbench-new"]
+    )
 
 
 def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_path: Path) -> None:
@@ -134,7 +140,9 @@ def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_pa
         assert isinstance(store_for(process, {FOLDER_VARIABLE: str(tmp_path)}), FileStore)
     assert isinstance(store_for(LaunchedProcess(HYDRA, 0, 2, 2), {}), FileStore)
     # Its store answers everybody who can connect, and the text holds a key.
-    assert isinstance(store_for(LaunchedProcess(TORCHRUN, 0, 2, 2, "none-0-127.0.0.1-29500"), {}), FileStore)
+    assert isinstance(
+        store_for(LaunchedProcess(TORCHRUN, 0, 2, 2, "none-0-127.0.0.1-29500"), {}), FileStore
+    )
 
 
 def test_processes_of_one_start_meet_and_those_of_another_do_not(tmp_path: Path) -> None:
@@ -145,14 +153,20 @@ def test_processes_of_one_start_meet_and_those_of_another_do_not(tmp_path: Path)
     assert store_for(LaunchedProcess(OPEN_MPI, 1, 2, 2, "job 2"), folder).get() == "second"
 
 
-def test_several_hosts_without_anything_in_common_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_hosts_without_anything_in_common_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rendezvous, "mpi_works", lambda: False)
     with pytest.raises(UsageError, match=f"no way to find each other: set {FOLDER_VARIABLE}"):
         store_for(LaunchedProcess(HYDRA, 0, 4, 2), {})
 
 
 def test_the_launchers_process_is_found_above_a_script(tmp_path: Path) -> None:
-    for number, name, parent in ((os.getppid(), "sh", 70), (70, "mpi rank (sh)", 60), (60, "orted", 1)):
+    for number, name, parent in (
+        (os.getppid(), "sh", 70),
+        (70, "mpi rank (sh)", 60),
+        (60, "orted", 1),
+    ):
         folder = tmp_path / "proc" / str(number)
         folder.mkdir(parents=True)
         middle = " ".join(["0"] * 17)

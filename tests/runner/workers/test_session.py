@@ -129,5 +129,9 @@ def test_a_session_that_is_handed_over_goes_on_there_and_is_ended_from_here() ->
 
 
 def test_both_ends_name_an_address_alike() -> None:
-    assert endpoint(("10.0.0.7", 4000)) == endpoint(("::ffff:10.0.0.7", 4000, 0, 0)) == "10.0.0.7 port 4000"
+    assert (
+        endpoint(("10.0.0.7", 4000))
+        == endpoint(("::ffff:10.0.0.7", 4000, 0, 0))
+        == "10.0.0.7 port 4000"
+    )
     assert endpoint(("2001:db8:0::7", 1, 0, 0)) == "2001:db8::7 port 1"

@@ -22,7 +22,9 @@ from tests.faults import traces
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 
-SAMPLING = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
+SAMPLING = Sampling(
+    rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002
+)
 GATHER = Case("s", "cpu", "all_gather", "default", "int32", "none", 4096, 512, 2)
 
 
@@ -54,7 +56,9 @@ def test_a_measurement_is_whole(team: WorkerTeam) -> None:
     assert all(seconds > 0 for seconds in measurement.samples_seconds)
     assert all(
         max(ranks) <= whole * 1.000001
-        for whole, *ranks in zip(measurement.samples_seconds, *measurement.rank_samples_seconds, strict=True)
+        for whole, *ranks in zip(
+            measurement.samples_seconds, *measurement.rank_samples_seconds, strict=True
+        )
     )
     assert (measurement.wrong_elements, measurement.detail) == (0, "")
     assert measurement.stop_reason in ("interval", "budget", "maximum of samples")
@@ -63,7 +67,9 @@ def test_a_measurement_is_whole(team: WorkerTeam) -> None:
 
 
 def test_a_case_that_has_no_schedule_fails_with_the_reason(team: WorkerTeam) -> None:
-    measurement = team.run(Case("s", "cpu", "all_reduce", "ring:3", "int8", "sum", 8, 8, 2), SAMPLING)
+    measurement = team.run(
+        Case("s", "cpu", "all_reduce", "ring:3", "int8", "sum", 8, 8, 2), SAMPLING
+    )
     assert measurement.status is Status.FAILED
     assert measurement.detail.startswith("rank ")
     assert "ring" in measurement.detail
@@ -125,10 +131,14 @@ def test_large_buffers_are_given_back_after_the_case(
 ) -> None:
     size = 300 << 20  # with input and output on two ranks more than the team keeps
     large = Case("s", "cpu", "broadcast", "default", "float64", "none", size, size // 8, 2, root=0)
-    short = Sampling(rounds=1, budget_seconds=0.01, warmup_seconds=0.0, minimum_samples=1, maximum_samples=1)
+    short = Sampling(
+        rounds=1, budget_seconds=0.01, warmup_seconds=0.0, minimum_samples=1, maximum_samples=1
+    )
     assert team.run(large, short).status is Status.OK
     for pid in team.pids:
-        files = [f for f in Path("/proc", str(pid), "fd").iterdir() if "memfd:ccbench" in os.readlink(f)]
+        files = [
+            f for f in Path("/proc", str(pid), "fd").iterdir() if "memfd:ccbench" in os.readlink(f)
+        ]
         assert len(files) == 2
         assert sum(os.stat(file).st_size for file in files) == 0
     assert team.run(GATHER, SAMPLING).status is Status.OK

@@ -64,7 +64,9 @@ def test_every_fact_of_every_dump_is_found(capsys: pytest.CaptureFixture[str]) -
             assert candidates is None or entry["expected"]["topology_class"] in candidates
     met = checked.total() - missed.total()
     with capsys.disabled():
-        print(f"\n  {len(ENTRIES)} dumps: {met} of {checked.total()} facts ({met / checked.total():.2%})")
+        print(
+            f"\n  {len(ENTRIES)} dumps: {met} of {checked.total()} facts ({met / checked.total():.2%})"
+        )
     assert files == set(OPEN)
 
 
@@ -90,7 +92,11 @@ def test_a_dump_cut_anywhere_claims_no_more_than_the_whole(entry: dict[str, Any]
     for length in range(0, len(text.rstrip()) - len("</system>"), 64):
         part = read_or_refused(read_text, text[:length])
         # The last word of other tools' cut text may be half an id or half a label.
-        if part is None or part.source != whole.source or not entry["file"].startswith(("nccl_xml/", "smi_")):
+        if (
+            part is None
+            or part.source != whole.source
+            or not entry["file"].startswith(("nccl_xml/", "smi_"))
+        ):
             continue
         assert len(part.gpus) <= max(len(whole.gpus), 1)
         assert all(whole.matrix.get(pair, label) == label for pair, label in part.matrix.items())
@@ -106,7 +112,9 @@ def test_a_dump_cut_anywhere_claims_no_more_than_the_whole(entry: dict[str, Any]
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
 @settings(max_examples=20)
-@given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12)
+)
 def test_a_dump_with_changed_characters_is_read_or_refused(
     entry: dict[str, Any], changes: list[tuple[int, str]]
 ) -> None:

@@ -25,8 +25,12 @@ from tests.topology.readers import (
 
 xml = test_nccl_xml
 TEXTS = {
-    "nccl_xml": xml.system(xml.cpu(xml.gpu(xml.A, xml.nvlink(xml.B, 4)), xml.gpu(xml.B, xml.nvlink(xml.A)))),
-    "nccl_graph_xml": test_nccl_graph_xml.graph('pattern="4" nchannels="1"', test_nccl_graph_xml.ring(0, 1)),
+    "nccl_xml": xml.system(
+        xml.cpu(xml.gpu(xml.A, xml.nvlink(xml.B, 4)), xml.gpu(xml.B, xml.nvlink(xml.A)))
+    ),
+    "nccl_graph_xml": test_nccl_graph_xml.graph(
+        'pattern="4" nchannels="1"', test_nccl_graph_xml.ring(0, 1)
+    ),
     "hwloc": test_hwloc.TWO,
     "hwloc text": test_lstopo_text.TEXT,
     "nccl_log": test_nccl_log.prefixed(test_nccl_log.BOX, "host0:1:1 [0] NCCL INFO ")
@@ -85,13 +89,32 @@ def test_any_words_of_nvidia_smi_are_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", " \n", "hello", "hello\n+ world\n", "{", "{}", '{"a": 1}', "[" * 100_000, '{"a":' * 100_000),
+        *(
+            "",
+            " \n",
+            "hello",
+            "hello\n+ world\n",
+            "{",
+            "{}",
+            '{"a": 1}',
+            "[" * 100_000,
+            '{"a":' * 100_000,
+        ),
         *("<html></html>", "<systems/>", "<graph/>", "ring <0> of <graphs>"),
-        *("\x00\x01\x02" * 100, "\ufffd" * 50, "NPU0", "hello NPU", "Package arrived\n", "nvidia-smi"),
+        *(
+            "\x00\x01\x02" * 100,
+            "\ufffd" * 50,
+            "NPU0",
+            "hello NPU",
+            "Package arrived\n",
+            "nvidia-smi",
+        ),
     ],
     ids=lambda text: repr(text[:20]),
 )
-def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(name: str, text: str) -> None:
+def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(
+    name: str, text: str
+) -> None:
     assert not reader(name).recognises(text)
     with pytest.raises(MachineError) as caught:
         reader(name).read(text)
@@ -103,7 +126,11 @@ def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(name
     [
         ("nccl_xml", "\n<graphs/>", "line 2: <graphs> was found, <system> was expected"),
         ("nccl_xml", "GPU0 X <0> <system>", "no XML element"),
-        ("nccl_graph_xml", "<!-- <graphs> --><system/>", "<system> was found, <graphs> was expected"),
+        (
+            "nccl_graph_xml",
+            "<!-- <graphs> --><system/>",
+            "<system> was found, <graphs> was expected",
+        ),
         ("hwloc", "<system/>", "<topology>"),
         ("hwloc", "hello\n", "lstopo"),
         ("nccl_log", "hello\n", "NCCL_DEBUG=INFO"),
@@ -113,7 +140,9 @@ def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(name
         ("smi_nvlink", "", "nvlink -s"),
     ],
 )
-def test_text_of_another_tool_is_refused_with_what_to_give(name: str, text: str, complaint: str) -> None:
+def test_text_of_another_tool_is_refused_with_what_to_give(
+    name: str, text: str, complaint: str
+) -> None:
     assert not reader(name).recognises(text)
     with pytest.raises(MachineError, match=complaint):
         reader(name).read(text)
@@ -126,18 +155,32 @@ def test_what_is_no_machine_is_refused_with_name_and_advice(text: str) -> None:
 
 
 MEGABYTE = 2**20
-GPU_IN_XML = '<cpu><pci busid="0" class="0x03"><gpu><nvlink target="0" count="1"/></gpu></pci></cpu>'
+GPU_IN_XML = (
+    '<cpu><pci busid="0" class="0x03"><gpu><nvlink target="0" count="1"/></gpu></pci></cpu>'
+)
 LARGE = [
     *(
         ("smi_topo", test_smi_topo.PAIR, line, "")
         for line in (
-            *("GPU0 " * 5, "GPU0\tX\tNV1\t0-1\n", "0-1,2-3,", "GPU0GPU1GPU2", "GPU1 NV4 X 1,2,3,5-9 0\n"),
+            *(
+                "GPU0 " * 5,
+                "GPU0\tX\tNV1\t0-1\n",
+                "0-1,2-3,",
+                "GPU0GPU1GPU2",
+                "GPU1 NV4 X 1,2,3,5-9 0\n",
+            ),
             *("NVNV", "\x1b[4"),
         )
     ),
     *(
         ("smi_nvlink", "GPU 0: A100\n\t Link 0: 25 GB/s\n", line, "")
-        for line in ("Link 1: 25 GB/s\n", "GPU 1: " + "(" * 80 + "\n", "Link 1: ", " \t" * 40, "GPU 0: a")
+        for line in (
+            "Link 1: 25 GB/s\n",
+            "GPU 1: " + "(" * 80 + "\n",
+            "Link 1: ",
+            " \t" * 40,
+            "GPU 0: a",
+        )
     ),
     *(
         ("nccl_log", "NCCL INFO start\n", line, "")

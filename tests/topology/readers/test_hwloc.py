@@ -75,14 +75,22 @@ TWO = document(gpu(0) + gpu(1), matrix([[1000000, 50000], [50000, 1000000]], "OS
 def test_ports_of_one_switch_are_one_device_and_root_ports_belong_to_the_cpu() -> None:
     topology = read(TWO)
     assert [device.name for device in topology.of_kind(DeviceKind.PCIE_SWITCH)] == ["pcie0"]
-    assert the_link(topology, "pcie0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(7.876923e9)
-    assert the_link(topology, "gpu1", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(15.753846e9)
+    assert the_link(topology, "pcie0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(
+        7.876923e9
+    )
+    assert the_link(topology, "gpu1", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(
+        15.753846e9
+    )
 
 
 def test_a_link_is_as_fast_as_its_slower_end() -> None:
     topology = read(document(gpu(0, port_speed="3.9")))
-    assert the_link(topology, "gpu0", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(3.9e9)
-    assert the_link(topology, "nic0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(1.0e9)
+    assert the_link(topology, "gpu0", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(
+        3.9e9
+    )
+    assert the_link(topology, "nic0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(
+        1.0e9
+    )
 
 
 def test_the_console_chip_is_no_gpu_and_gpu_memory_is_no_cpu() -> None:
@@ -110,7 +118,9 @@ def test_a_network_card_is_called_by_its_verbs_name() -> None:
         ("NVIDIA Unheard-of", 50000, None),
     ],
 )
-def test_links_are_counted_from_the_models_rate_of_one(model: str, megabytes: int, links: int | None) -> None:
+def test_links_are_counted_from_the_models_rate_of_one(
+    model: str, megabytes: int, links: int | None
+) -> None:
     rows = [[1000000, megabytes], [megabytes, 1000000]]
     text = document(gpu(0, model=model) + gpu(1, model=model), matrix(rows, "OSDev:20 OSDev:21"))
     topology = read(text)
@@ -143,7 +153,9 @@ def test_version_1_files_have_numa_nodes_around_their_sockets() -> None:
       <object type="NUMANode" os_index="1" cpuset="0x2" nodeset="0x2"/></object></topology>"""
     topology = read(text)
     assert [device.numa_node for device in topology.gpus] == [0]
-    assert the_link(topology, "gpu0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(15.75e9)
+    assert the_link(topology, "gpu0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(
+        15.75e9
+    )
 
 
 def test_entities_are_refused() -> None:
@@ -153,7 +165,9 @@ def test_entities_are_refused() -> None:
 
 
 def test_of_thousands_of_numa_nodes_some_are_left_out_with_a_warning() -> None:
-    nodes = "".join(f'<object type="NUMANode" os_index="{index}" cpuset="0x1"/>' for index in range(5000))
+    nodes = "".join(
+        f'<object type="NUMANode" os_index="{index}" cpuset="0x1"/>' for index in range(5000)
+    )
     topology = read(f'<topology><object type="Machine">{nodes}</object></topology>')
     assert "unsupported" in {warning.kind for warning in topology.warnings}
 

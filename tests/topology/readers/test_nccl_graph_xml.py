@@ -60,7 +60,12 @@ RINGS = [ring(0, 1, 2, 3), ring(0, 1, 3, 2), ring(0, 2, 1, 3)]
             False,
         ),
         # The same orders, but the search was for one order: a switch gives that too.
-        ('pattern="4" nchannels="3" typeintra="NVL" samechannels="1"', RINGS, TopologyClass.UNKNOWN, None),
+        (
+            'pattern="4" nchannels="3" typeintra="NVL" samechannels="1"',
+            RINGS,
+            TopologyClass.UNKNOWN,
+            None,
+        ),
         # Not all pairs follow each other: a mesh and a cube mesh look alike.
         (
             'pattern="4" nchannels="2" typeintra="NVL" samechannels="0"',

@@ -83,7 +83,9 @@ def test_5000_is_no_rate_but_nccls_word_for_no_limit() -> None:
 def test_a_gpu_below_its_dev_node_is_one_device() -> None:
     newer = (
         BOX.replace("+ PCI[24.0] - GPU/83000 (1)", "+ PCI[24.0] - DEV/83000 (10de)")
-        .replace("              + NVL[80.0] - GPU/3000", "              + LOC[5000.0] - GPU/83000 (1)")
+        .replace(
+            "              + NVL[80.0] - GPU/3000", "              + LOC[5000.0] - GPU/83000 (1)"
+        )
         .replace("NVL[80.0] - GPU/83000", "NVL[80.0] - DEV/83000")
     )
     topology = read(newer)
@@ -113,8 +115,12 @@ def test_a_tree_without_nvlinks_is_pcie_only_when_it_is_whole() -> None:
 
 
 def test_a_link_to_itself_and_a_broken_line_are_named_with_their_line() -> None:
-    damaged = BOX.replace("+ NVL[80.0] - GPU/83000", "+ NVL[80.0] - GPU/3000").replace("NIC/4000", "N?C/4000")
-    warnings = {warning.kind: warning.line for warning in read(prefixed(damaged, "NCCL INFO ")).warnings}
+    damaged = BOX.replace("+ NVL[80.0] - GPU/83000", "+ NVL[80.0] - GPU/3000").replace(
+        "NIC/4000", "N?C/4000"
+    )
+    warnings = {
+        warning.kind: warning.line for warning in read(prefixed(damaged, "NCCL INFO ")).warnings
+    }
     assert warnings["self_link"] == 6
     assert warnings["damaged_line"] == 7
 
@@ -172,7 +178,12 @@ def test_ranks_own_lines_that_make_two_loops_close_no_ring() -> None:
     ("first", "second", "fact", "found"),
     [
         ("Channel 00/01 : 0 1 2", "Channel 00/01 : 0 2 1", "rings", {"00": [0, 1, 2]}),
-        ("Tree 0 : -1 -> 0 -> 1/8/-1", "Tree 0 : 1 -> 0 -> 2/-1/-1", "tree_edges_known", FIRST_TREE),
+        (
+            "Tree 0 : -1 -> 0 -> 1/8/-1",
+            "Tree 0 : 1 -> 0 -> 2/-1/-1",
+            "tree_edges_known",
+            FIRST_TREE,
+        ),
     ],
 )
 def test_lines_of_a_second_communicator_do_not_replace_the_firsts(
@@ -210,7 +221,9 @@ def test_old_patterns_with_speed_are_read_like_new_ones() -> None:
 def tree_log(channels: int, ranks: int = 4) -> str:
     return "".join(
         f"[{rank}] NCCL INFO Trees "
-        + " ".join(f"[{channel}] {rank + 1}/-1/-1->{rank}->{rank - 1}" for channel in range(channels))
+        + " ".join(
+            f"[{channel}] {rank + 1}/-1/-1->{rank}->{rank - 1}" for channel in range(channels)
+        )
         + "\n"
         for rank in range(1, ranks + 1)
     )
@@ -218,7 +231,11 @@ def tree_log(channels: int, ranks: int = 4) -> str:
 
 @pytest.mark.parametrize(
     ("channels", "ranks", "expected"),
-    [(12, 4, TopologyClass.NVSWITCH), (2, 4, TopologyClass.UNKNOWN), (24, 2, TopologyClass.UNKNOWN)],
+    [
+        (12, 4, TopologyClass.NVSWITCH),
+        (2, 4, TopologyClass.UNKNOWN),
+        (24, 2, TopologyClass.UNKNOWN),
+    ],
 )
 def test_only_many_equal_chains_of_three_and_more_prove_a_switch(
     channels: int, ranks: int, expected: TopologyClass

@@ -47,7 +47,9 @@ def noticed(topology: Topology) -> list[tuple[str, int | None]]:
 
 def is_two_way(topology: Topology) -> bool:
     ends = Counter((li.source, li.target, li.kind, li.count) for li in topology.links)
-    return ends == Counter((target, source, kind, count) for source, target, kind, count in ends.elements())
+    return ends == Counter(
+        (target, source, kind, count) for source, target, kind, count in ends.elements()
+    )
 
 
 # Real files
@@ -63,10 +65,16 @@ def test_a_real_file_gives_a_sound_graph(entry: dict[str, Any]) -> None:
     assert all(link.source != link.target for link in topology.links)
     assert is_two_way(topology)
     assert all(link.origin for link in topology.links)
-    assert all(link.bytes_per_second is None or link.bytes_per_second > 0 for link in topology.links)
+    assert all(
+        link.bytes_per_second is None or link.bytes_per_second > 0 for link in topology.links
+    )
     attached = {link.source for link in topology.links}
     assert all(gpu.name in attached for gpu in topology.gpus)
-    assert all(warning.line for warning in topology.warnings if "the file does not tell" not in warning.text)
+    assert all(
+        warning.line
+        for warning in topology.warnings
+        if "the file does not tell" not in warning.text
+    )
 
 
 # The tree
@@ -79,7 +87,12 @@ def test_gpus_and_nics_hang_below_switches_with_the_rates_the_file_states() -> N
                 "0000:01:00.0",
                 "0x060400",
                 gpu("0000:02:00.0"),
-                pci("0000:03:00.0", "0x020700", '<nic><net name="mlx5_0" speed="200000"/></nic>', width="8"),
+                pci(
+                    "0000:03:00.0",
+                    "0x020700",
+                    '<nic><net name="mlx5_0" speed="200000"/></nic>',
+                    width="8",
+                ),
                 speed="32.0 GT/s PCIe",
             ),
             more='affinity="0000000f,000000ff" arch="x86_64"',
@@ -107,7 +120,10 @@ def test_gpus_and_nics_hang_below_switches_with_the_rates_the_file_states() -> N
 def test_a_gpu_has_the_name_of_its_pci_ids_and_none_where_they_are_not_listed() -> None:
     ids = 'class="0x030200" vendor="0x10DE" device="{}"'
     text = system(
-        *(cpu(f'<pci busid="{bus}" {ids.format(device)}/>') for bus, device in ((A, "0x2330"), (B, "0x0")))
+        *(
+            cpu(f'<pci busid="{bus}" {ids.format(device)}/>')
+            for bus, device in ((A, "0x2330"), (B, "0x0"))
+        )
     )
     first, second = read(text).gpus
     assert first.attributes["model"] == "H100 80GB SXM5"
@@ -175,7 +191,15 @@ def test_a_hop_above_a_gpu_that_is_hard_to_believe_is_kept_and_noticed(
     speed: str, width: str, below: str
 ) -> None:
     text = system(
-        cpu(pci("0000:01:00.0", "0x060400", gpu("0000:02:00.0", speed=below), speed=speed, width=width))
+        cpu(
+            pci(
+                "0000:01:00.0",
+                "0x060400",
+                gpu("0000:02:00.0", speed=below),
+                speed=speed,
+                width=width,
+            )
+        )
     )
     topology = read(text)
     assert ("contradiction", 3) in noticed(topology)
@@ -193,7 +217,11 @@ def test_a_hop_above_a_gpu_that_is_hard_to_believe_is_kept_and_noticed(
         (system(cpu("<tpu/>")), "unsupported", 3),
         (system('<pci busid="0000:01:00.0"/>\n'), "damaged_line", 2),
         (system(cpu(pci("a", "0x02", '<nic><net name="x" speed="-1"/></nic>'))), "not_visible", 4),
-        (system(cpu(pci("a", "0x02", '<nic><net name="x" speed="99999999"/></nic>'))), "contradiction", 4),
+        (
+            system(cpu(pci("a", "0x02", '<nic><net name="x" speed="99999999"/></nic>'))),
+            "contradiction",
+            4,
+        ),
         (system(cpu(gpu("0000:01:00.0", width="0"))), "not_visible", 3),
     ],
 )
@@ -221,7 +249,10 @@ def test_nvlinks_between_gpus_have_the_rate_of_their_generation_times_their_coun
 def test_switches_are_devices_shared_by_the_gpus_that_name_them() -> None:
     first, second = (nvlink(bus, 6, "0x068000") for bus in ("0000:c4:00.0", "0000:c5:00.0"))
     topology = read(system(cpu(gpu(A, first, second), gpu(B, second, first))))
-    assert [device.name for device in topology.of_kind(DeviceKind.NVSWITCH)] == ["nvswitch0", "nvswitch1"]
+    assert [device.name for device in topology.of_kind(DeviceKind.NVSWITCH)] == [
+        "nvswitch0",
+        "nvswitch1",
+    ]
     assert the_link(topology, "gpu1", "nvswitch1", LinkKind.NVLINK).count == 6
     assert is_two_way(topology)
     assert topology.topology_class is TopologyClass.NVSWITCH
@@ -239,7 +270,9 @@ def test_a_switch_that_is_not_shown_has_no_number_and_a_warning() -> None:
 
 def test_nvlinks_to_the_processor_end_at_the_gpus_own_cpu_and_are_no_links_between_gpus() -> None:
     bridge = nvlink("0004:00:01.0", 3, "0x068001")
-    topology = read(system(cpu(gpu(A, bridge, nvlink(B, 3)), gpu(B, bridge, nvlink(A, 3)), numa="8")))
+    topology = read(
+        system(cpu(gpu(A, bridge, nvlink(B, 3)), gpu(B, bridge, nvlink(A, 3)), numa="8"))
+    )
     assert the_link(topology, "gpu1", "cpu8", LinkKind.NVLINK).count == 3
     assert topology.facts["nvlinks_per_gpu"] == [3, 3]
     assert is_two_way(topology)
@@ -304,7 +337,8 @@ def test_gpus_without_links_are_a_pcie_machine_only_where_the_file_is_a_dump() -
 def test_hosts_of_one_file_share_the_hidden_switch_and_nothing_else() -> None:
     switch = nvlink("fffffff:ff:ff.0", 18, "0x068000")
     hosts = [
-        cpu(gpu(A, switch), gpu(B, switch, dev=1), more=f'host_hash="{host}"') for host in ("0xb", "0xa")
+        cpu(gpu(A, switch), gpu(B, switch, dev=1), more=f'host_hash="{host}"')
+        for host in ("0xb", "0xa")
     ]
     topology = read(system(*hosts))
     gpus = [("n0.gpu0", 0, A), ("n0.gpu1", 0, B), ("n1.gpu0", 1, A), ("n1.gpu1", 1, B)]
@@ -354,7 +388,9 @@ def test_elements_of_one_card_are_one_physical_nic_and_virtual_ones_none() -> No
     net = '<nic><net name="mlx5_{0}" speed="100000"/><net name="mlx5_{0}" speed="100000"/></nic>'
     cards = [pci(f"0000:03:00.{port}", "0x020000", net.format(port)) for port in (0, 1)]
     topology = read(system(cpu(*cards, '<nic><net name="docker0"/><net name="bond0"/></nic>')))
-    counts = {key: topology.facts[key] for key in ("nic_count", "nic_physical_count", "net_elements")}
+    counts = {
+        key: topology.facts[key] for key in ("nic_count", "nic_physical_count", "net_elements")
+    }
     assert counts == {"nic_count": 2, "nic_physical_count": 1, "net_elements": 6}
 
 

@@ -23,7 +23,9 @@ Legend:
 def test_every_hccs_cell_is_a_link_without_a_rate() -> None:
     topology = read(TEXT)
     assert len(topology.links) == 6
-    assert {(link.kind, link.bytes_per_second) for link in topology.links} == {(LinkKind.HCCS, None)}
+    assert {(link.kind, link.bytes_per_second) for link in topology.links} == {
+        (LinkKind.HCCS, None)
+    }
     assert topology.topology_class is TopologyClass.HCCS_FULL_MESH
     assert topology.facts["hccs_links_per_npu"] == [2, 2, 2]
 
@@ -47,19 +49,25 @@ def test_the_class_follows_from_all_labels(label: str, expected: TopologyClass) 
 
 def test_hccs_inside_groups_only_is_no_full_mesh() -> None:
     topology = read(
-        TEXT.replace("NPU0       X          HCCS       HCCS", "NPU0       X          HCCS       SYS ")
+        TEXT.replace(
+            "NPU0       X          HCCS       HCCS", "NPU0       X          HCCS       SYS "
+        )
     )
     assert topology.topology_class is TopologyClass.UNKNOWN
     assert "contradiction" in {warning.kind for warning in topology.warnings}
 
 
 def test_a_shifted_row_is_noticed() -> None:
-    topology = read(TEXT.replace("NPU1       HCCS       X          HCCS", "NPU1       X          HCCS"))
+    topology = read(
+        TEXT.replace("NPU1       HCCS       X          HCCS", "NPU1       X          HCCS")
+    )
     assert "contradiction" in {warning.kind for warning in topology.warnings}
 
 
 def test_a_missing_row_leaves_the_class_open() -> None:
-    topology = read("".join(line for line in TEXT.splitlines(keepends=True) if not line.startswith("NPU2")))
+    topology = read(
+        "".join(line for line in TEXT.splitlines(keepends=True) if not line.startswith("NPU2"))
+    )
     assert topology.topology_class is TopologyClass.UNKNOWN
     assert "truncated" in {warning.kind for warning in topology.warnings}
     assert topology.facts["gpu_count"] == 3

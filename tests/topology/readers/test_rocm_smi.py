@@ -78,7 +78,9 @@ def test_json_says_the_same_as_text() -> None:
         system[f"(Topology) Weight between DRM devices {left} and {right}"] = str(weight)
         system[f"(Topology) Hops between DRM devices {left} and {right}"] = str(hops)
         system[f"(Topology) Link type between DRM devices {left} and {right}"] = kind
-    cards = {f"card{index}": {"(Topology) Numa Node": str(node)} for index, node in enumerate((0, 1, -1))}
+    cards = {
+        f"card{index}": {"(Topology) Numa Node": str(node)} for index, node in enumerate((0, 1, -1))
+    }
     text = json.dumps({"system": system, **cards})
     assert recognises(text)
     found, wanted = read(text), read(TEXT)

@@ -96,7 +96,9 @@ def test_far_ends_that_are_the_listed_gpus_are_linked_directly() -> None:
     topology = read(remote(ends))
     assert topology.topology_class is TopologyClass.NVLINK_MESH
     pairs = {(link.source, link.target) for link in topology.links}
-    assert pairs == {(f"gpu{one}", f"gpu{other}") for one in range(4) for other in range(4) if one != other}
+    assert pairs == {
+        (f"gpu{one}", f"gpu{other}") for one in range(4) for other in range(4) if one != other
+    }
 
 
 def test_switches_that_are_hidden_are_one_nvswitch() -> None:
@@ -111,14 +113,18 @@ def test_rates_and_far_ends_of_two_commands_are_put_together() -> None:
     """Two H100 PCIe cards under three bridges: -R counts 12 links, -s counts 18 with 6 inactive."""
     active = [0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15]
     rates = ["26.562 GB/s" if number in active else "<inactive>" for number in range(18)]
-    ends = [[(address, link) for link in active] for address in ("00000000:D5:00.0", "00000000:C2:00.0")]
+    ends = [
+        [(address, link) for link in active] for address in ("00000000:D5:00.0", "00000000:C2:00.0")
+    ]
     for text in (
         status("NVIDIA H100 PCIe", [rates] * 2) + remote(ends, "NVIDIA H100 PCIe"),
         remote(ends, "NVIDIA H100 PCIe") + status("NVIDIA H100 PCIe", [rates] * 2),
     ):
         topology = read(text)
         assert (topology.topology_class, kinds(topology)) == (TopologyClass.NVLINK_BRIDGE, set())
-        assert [(link.source, link.target, link.attributes["links"]) for link in topology.links] == [
+        assert [
+            (link.source, link.target, link.attributes["links"]) for link in topology.links
+        ] == [
             ("gpu0", "gpu1", active),
             ("gpu1", "gpu0", active),
         ]

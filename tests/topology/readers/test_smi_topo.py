@@ -38,10 +38,16 @@ def matrix_text(count: int, label: str, heading: str = "CPU Affinity\tNUMA Affin
 
 def counted(counts: dict[tuple[int, int], int], gpus: int) -> str:
     """A matrix with NV# for the pairs given and SYS elsewhere."""
-    rows = ["\t" + "\t".join(f"GPU{index}" for index in range(gpus)) + "\tCPU Affinity\tNUMA Affinity"]
+    rows = [
+        "\t" + "\t".join(f"GPU{index}" for index in range(gpus)) + "\tCPU Affinity\tNUMA Affinity"
+    ]
     for one in range(gpus):
         cells = [
-            " X " if one == other else f"NV{links}" if (links := both(counts, one, other)) else "SYS"
+            " X "
+            if one == other
+            else f"NV{links}"
+            if (links := both(counts, one, other))
+            else "SYS"
             for other in range(gpus)
         ]
         rows.append("\t".join([f"GPU{one}", *cells, "0-15", "0"]))
@@ -77,7 +83,9 @@ def test_devices_links_and_attributes_of_a_small_machine() -> None:
         ("gpu0", "gpu1", 4),
         ("gpu1", "gpu0", 4),
     ]
-    assert all(link.bytes_per_second is None for link in topology.links), "the matrix prints no rates"
+    assert all(link.bytes_per_second is None for link in topology.links), (
+        "the matrix prints no rates"
+    )
     ends = {(link.source, link.target) for link in topology.links}
     assert {("nic0", "cpu0"), ("cpu0", "nic0"), ("gpu1", "cpu1"), ("cpu0", "cpu1")} <= ends
 
@@ -126,13 +134,17 @@ def test_the_class_follows_from_counting_links(count: int, label: str, wanted: s
     ("count", "label", "wanted"),
     [(4, "NV6", "nvswitch"), (2, "NV2", "nvlink-bridge"), (2, "NV4", "nvlink-mesh")],
 )
-def test_the_heading_of_old_drivers_leaves_fewer_machines(count: int, label: str, wanted: str) -> None:
+def test_the_heading_of_old_drivers_leaves_fewer_machines(
+    count: int, label: str, wanted: str
+) -> None:
     assert read(matrix_text(count, label, "CPU Affinity")).topology_class.value == wanted
 
 
 @given(st.permutations(range(8)))
 def test_a_cube_mesh_is_one_in_any_order_of_its_gpus(order: list[int]) -> None:
-    quads = [(a, b) for base in (0, 4) for a in range(base, base + 4) for b in range(a + 1, base + 4)]
+    quads = [
+        (a, b) for base in (0, 4) for a in range(base, base + 4) for b in range(a + 1, base + 4)
+    ]
     across = [(gpu, gpu + 4) for gpu in range(4)]
     counts = {(order[one], order[other]): 1 for one, other in quads + across}
     assert read(counted(counts, 8)).topology_class is TopologyClass.NVLINK_CUBE_MESH
@@ -207,7 +219,11 @@ def test_a_heading_shorter_than_its_rows_is_made_from_them() -> None:
     text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
     text += "GPU0 X NODE SYS 0-11 0\nGPU1 NODE X SYS 0-11 0\nGPU2 SYS SYS X 12-23 1\n"
     topology = read(text)
-    assert topology.facts["gpu_matrix"] == [["X", "NODE", "SYS"], ["NODE", "X", "SYS"], ["SYS", "SYS", "X"]]
+    assert topology.facts["gpu_matrix"] == [
+        ["X", "NODE", "SYS"],
+        ["NODE", "X", "SYS"],
+        ["SYS", "SYS", "X"],
+    ]
     assert topology.facts["cpu_affinity"] == {"GPU0": "0-11", "GPU1": "0-11", "GPU2": "12-23"}
     assert kinds(topology) == {"damaged_line"}
 
@@ -229,11 +245,16 @@ def test_what_cannot_be_taken_as_it_stands_is_noted(text: str, noted: set[str]) 
 
 
 def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them() -> None:
-    legend = "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
+    legend = (
+        "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
+    )
     hidden = read(matrix_text(2, "NODE") + legend)
     assert hidden.topology_class is TopologyClass.PCIE
     assert any("-mp" in warning.text for warning in hidden.warnings)
-    assert kinds(read(matrix_text(2, "NODE") + legend + "  NV#  = a bonded set of # NVLinks\n")) == set()
+    assert (
+        kinds(read(matrix_text(2, "NODE") + legend + "  NV#  = a bonded set of # NVLinks\n"))
+        == set()
+    )
 
 
 def test_cpu_queries_are_answers_by_cpu() -> None:
@@ -255,8 +276,11 @@ def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> 
     if not tables:  # a table of peer statuses, or an answer by CPU: no path is made up for it
         assert not topology.matrix
         return
-    named = {str(one.attributes.get("column") or one.attributes["name"]): one.name for one in topology.devices
-             if one.kind in (DeviceKind.GPU, DeviceKind.NIC)}  # fmt: skip
+    named = {
+        str(one.attributes.get("column") or one.attributes["name"]): one.name
+        for one in topology.devices
+        if one.kind in (DeviceKind.GPU, DeviceKind.NIC)
+    }
     labels = path_labels(topology)
     printed = {
         (named[row.name], named[column]): cell
@@ -267,6 +291,8 @@ def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> 
     assert printed or len(topology.gpus) == 1
     assert {pair: labels[pair] for pair in printed} == printed
     unseen = (
-        {pair for pair in labels if pair[0] != pair[1]} - printed.keys() - {pair[::-1] for pair in printed}
+        {pair for pair in labels if pair[0] != pair[1]}
+        - printed.keys()
+        - {pair[::-1] for pair in printed}
     )
     assert {labels[pair] for pair in unseen} <= {"?"}

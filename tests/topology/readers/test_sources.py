@@ -52,9 +52,13 @@ def test_stdin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [MATRIX.encode("utf-16"), MATRIX.encode() + b"\0\xff\xfe\x1b[4m"], ids=["UTF-16", "damaged"]
+    "content",
+    [MATRIX.encode("utf-16"), MATRIX.encode() + b"\0\xff\xfe\x1b[4m"],
+    ids=["UTF-16", "damaged"],
 )
-def test_text_of_windows_editors_and_with_damaged_bytes_is_read(content: bytes, tmp_path: Path) -> None:
+def test_text_of_windows_editors_and_with_damaged_bytes_is_read(
+    content: bytes, tmp_path: Path
+) -> None:
     (tmp_path / "dump").write_bytes(content)
     assert len(load_topology(str(tmp_path / "dump")).gpus) == 2
 
@@ -117,11 +121,16 @@ def test_what_can_be_no_source_is_refused_in_one_line(source: str, complaint: st
         (bytes(range(256)) * 8, "is no text but binary data"),
         (b"\x7fELF" + b"\0" * 900, "is no text but binary data"),
         ("GPU0".encode("utf-16-le"), "is no text but binary data"),
-        (b'{"a": 1}', "the key ccbench_topology is missing.*this release reads 'ccbench_topology: 1'"),
+        (
+            b'{"a": 1}',
+            "the key ccbench_topology is missing.*this release reads 'ccbench_topology: 1'",
+        ),
     ],
     ids=["bytes", "program", "UTF-16 without mark", "JSON of nobody"],
 )
-def test_a_file_that_no_tool_wrote_is_refused(content: bytes, complaint: str, tmp_path: Path) -> None:
+def test_a_file_that_no_tool_wrote_is_refused(
+    content: bytes, complaint: str, tmp_path: Path
+) -> None:
     (tmp_path / "data").write_bytes(content)
     with pytest.raises(MachineError, match=complaint):
         load_topology(str(tmp_path / "data"))
@@ -164,7 +173,9 @@ def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
 
 
 @pytest.mark.thinned(4)
-@pytest.mark.parametrize(("name", "network"), [("gb200-nvl72", "ib-xdr-800x72"), ("l40s", "tcp-25x256")])
+@pytest.mark.parametrize(
+    ("name", "network"), [("gb200-nvl72", "ib-xdr-800x72"), ("l40s", "tcp-25x256")]
+)
 @pytest.mark.parametrize("nodes", [5, 11, 12, 13, 15, 16, 17, 30, 38])
 def test_a_cluster_of_any_size_with_many_nics_is_built(name: str, network: str, nodes: int) -> None:
     found = load_cluster(name, nodes, network)
@@ -184,7 +195,11 @@ def test_a_printed_matrix_made_a_cluster_is_refused_by_the_links_it_has_no_rates
     with pytest.raises(MachineError) as caught:
         load_cluster(path, 2, "ib-ndr-400x2")
     said = str(caught.value)
-    assert "links have no rate" in said or "shows no link that joins" in said or not load_topology(path).links
+    assert (
+        "links have no rate" in said
+        or "shows no link that joins" in said
+        or not load_topology(path).links
+    )
     assert "ccbench topo SOURCE --yaml" in said
     assert "\n" not in said
     assert len(load_cluster(path, 1, "ib-ndr-400x2").of_kind(DeviceKind.NIC)) == 2
@@ -195,7 +210,9 @@ def test_a_machine_written_with_its_rates_becomes_a_cluster(tmp_path: Path) -> N
     written = topology_yaml(load_topology(str(tmp_path / "dump")))
     origin = "  origin: nvidia-smi topo -m\n"
     assert written.count(origin) == 6
-    (tmp_path / "machine.yaml").write_text(written.replace(origin, "  bytes_per_second: 50000000000\n"))
+    (tmp_path / "machine.yaml").write_text(
+        written.replace(origin, "  bytes_per_second: 50000000000\n")
+    )
     found = load_cluster(str(tmp_path / "machine.yaml"), 2, "ib-ndr-400x2")
     assert (len(found.gpus), device_count(found, DeviceKind.NIC)) == (4, 4)
     labels = path_labels(found)

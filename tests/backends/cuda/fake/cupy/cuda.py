@@ -11,7 +11,9 @@ from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import found_compiler
 from tests.backends.cuda.emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
 
-vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
+vars(modules).update(
+    compile_program=compiled_to_text, nvrtc=FakeNvrtc
+)  # what runs is known by its text
 if (
     "DOUBLES_CXX" in os.environ
 ):  # the machine that is stood in for may have no compiler, the emulation needs one

@@ -15,7 +15,9 @@ from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 from tests.backends.xccl.computing import FakeBlas
 from tests.backends.xccl.double import Process, World
 
-vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
+vars(modules).update(
+    compile_program=compiled_to_text, nvrtc=FakeNvrtc
+)  # what runs is known by its text
 telemetry.LEAST_SECONDS = 0.0
 overlap.MATRIX_EDGE, overlap.STREAM_BYTES = 64, 1 << 16
 

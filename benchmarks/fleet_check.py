@@ -102,7 +102,7 @@ def trial(nodes: int, bad: int, links: int, loss: float, seed: int, noise: float
     verdict, met = judge(nodes, planted, draw)
     excluded = set(verdict.excluded)
     alone = {pair for pair in planted.links if not set(pair) & set(planted.nodes)}
-    found = {one.nodes for one in verdict.causes if one.kind == "slow_link"}
+    found = {cause.nodes for cause in verdict.causes if cause.kind == "slow_link"}
     return Trial(
         bad=len(planted.nodes),
         found=len(excluded & set(planted.nodes)),

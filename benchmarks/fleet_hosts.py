@@ -39,7 +39,7 @@ def launch(folder: str, hosts: str, *_command: str) -> int:
         lines.append(line)
     while lines:  # ranks end with this process: their hosts see the lines close
         for ended in wait(lines):
-            line = next(one for one in lines if one is ended)
+            line = next(line for line in lines if line is ended)
             status = int.from_bytes(line.recv(1) or b"\1", "big")
             if status:
                 return status

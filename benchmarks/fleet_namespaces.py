@@ -146,15 +146,15 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
     ]
     try:
         while not all((folder / (name + READY)).exists() for name in network.names):
-            if any(one.poll() is not None for one in servers):
+            if any(server.poll() is not None for server in servers):
                 raise OSError("a host has ended before it was ready")
             time.sleep(0.1)
         launcher = ["-m", "benchmarks.fleet_hosts", "launch", str(folder), ",".join(network.names)]
         yield shlex.join([sys.executable, *launcher])
     finally:
-        for one in servers:
-            one.kill()
-            one.wait()
+        for server in servers:
+            server.kill()
+            server.wait()
 
 
 def trial(

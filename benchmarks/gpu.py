@@ -103,7 +103,7 @@ def parse(arguments: Sequence[str]) -> Options:
     try:
         ranks = tuple(sorted({int(word) for word in given.ranks.split(",")}))
         sizes = tuple(
-            sorted({one for word in given.sizes.split(",") for one in parse_sizes(word.strip())})
+            sorted({size for word in given.sizes.split(",") for size in parse_sizes(word.strip())})
         )
     except (ValueError, CcbenchError) as error:
         parser.error(f"--ranks or --sizes: {error}")
@@ -189,7 +189,9 @@ def document_of(
     found = [] if options.emulated else figures.verdicts(timed, ceiling, options.ranks)
     return {
         "backend": options.backend,
-        "backend_version": sorted({one.backend_version for one in points if one.backend_version}),
+        "backend_version": sorted(
+            {point.backend_version for point in points if point.backend_version}
+        ),
         "emulated": options.emulated,
         "loopback": True,
         "copy": {
@@ -201,9 +203,14 @@ def document_of(
         "points": figures.points_document(timed, ceiling, options.emulated),
         "verdicts": [asdict(one) for one in found],
         "without_figures": [
-            {"case": one.label, "mode": one.mode, "status": one.status.value, "detail": one.detail}
-            for one in points
-            if one.status is not Status.OK
+            {
+                "case": point.label,
+                "mode": point.mode,
+                "status": point.status.value,
+                "detail": point.detail,
+            }
+            for point in points
+            if point.status is not Status.OK
         ],
     }
 
@@ -223,7 +230,7 @@ def show(options: Options, points: Sequence[Point], ceiling: figures.Ceiling) ->
         )
     for line in figures.table_lines(timed, ceiling, options.emulated):
         print(line)
-    odd = [one for one in points if one.status is not Status.OK]
+    odd = [point for point in points if point.status is not Status.OK]
     for one in odd:
         print(f"{one.status.value}: {one.label}, {one.mode}: {one.detail}")
     if any(one.status is Status.WRONG for one in odd):

@@ -143,8 +143,8 @@ def sanitized(tool: str) -> Step:
 
 
 SETTLING = (
-    *(with_settings("small", one) for one in SMALL_SETTINGS),
-    *(with_settings("large", one) for one in LARGE_SETTINGS),
+    *(with_settings("small", setting) for setting in SMALL_SETTINGS),
+    *(with_settings("large", setting) for setting in LARGE_SETTINGS),
 )
 
 # Limits are above what the table in docs/kernels-tests.md has seen: what hangs must not take the call.

@@ -127,21 +127,21 @@ def timed_of(points: Iterable[Point]) -> tuple[Timed, ...]:
     """Cases that have a speed, as this page sees them."""
     return tuple(
         Timed(
-            one.algorithm,
-            one.ranks,
-            one.size_bytes,
-            one.mode,
+            point.algorithm,
+            point.ranks,
+            point.size_bytes,
+            point.mode,
             Interval(
-                one.low_seconds,
-                one.median_seconds,
-                one.high_seconds,
-                one.interval_confidence or 0.0,
+                point.low_seconds,
+                point.median_seconds,
+                point.high_seconds,
+                point.interval_confidence or 0.0,
             ),
-            len(one.samples_seconds),
-            one.flags,
+            len(point.samples_seconds),
+            point.flags,
         )
-        for one in points
-        if one.median_seconds and one.low_seconds is not None and one.high_seconds is not None
+        for point in points
+        if point.median_seconds and point.low_seconds is not None and point.high_seconds is not None
     )
 
 

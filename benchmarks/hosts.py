@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     each = ", ".join(
-        f"{name} {median_error([one for one in points if one.collective == name]):.0%}"
+        f"{name} {median_error([point for point in points if point.collective == name]):.0%}"
         for name in JUDGED
     )
     whole = median_error(points)

@@ -54,7 +54,9 @@ def main() -> int:
     """Print both times; 1 where one misses its target."""
     begin = time.perf_counter()
     points = sum(
-        len(predict_library(one, request)) for one in systems() for request in requests(one)
+        len(predict_library(system, request))
+        for system in systems()
+        for request in requests(system)
     )
     planning = time.perf_counter() - begin
     largest = list(systems())[-1]

@@ -70,7 +70,7 @@ class Comparison:
 def library_folders() -> tuple[list[Path], list[Path]]:
     """(include, library) folders of the NCCL wheel; none where NCCL is the system's."""
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
-    roots = [Path(one) for one in spec.submodule_search_locations or ()] if spec else []
+    roots = [Path(location) for location in spec.submodule_search_locations or ()] if spec else []
     found = [root for root in roots if (root / "include/nccl.h").is_file()]
     return [root / "include" for root in found], [root / "lib" for root in found]
 
@@ -184,12 +184,13 @@ def compared(
 def table(comparisons: Sequence[Comparison]) -> str:
     """One line for each point."""
     lines = ["size       mode   C++ loop     ccbench      ratio"]
-    for one in comparisons:
-        mark = "" if one.kept else f"  outside of 1.00 to {HIGHEST_RATIO:.2f}"
-        mark = mark if one.counts else "  the host's launches count here, no promise"
+    for comparison in comparisons:
+        mark = "" if comparison.kept else f"  outside of 1.00 to {HIGHEST_RATIO:.2f}"
+        mark = mark if comparison.counts else "  the host's launches count here, no promise"
         lines.append(
-            f"{format_size(one.size_bytes):10} {one.mode:6} {format_seconds(one.plain_loop_seconds):12} "
-            f"{format_seconds(one.ccbench_seconds):12} {one.ratio:.3f}{mark}"
+            f"{format_size(comparison.size_bytes):10} {comparison.mode:6} "
+            f"{format_seconds(comparison.plain_loop_seconds):12} "
+            f"{format_seconds(comparison.ccbench_seconds):12} {comparison.ratio:.3f}{mark}"
         )
     return "\n".join(lines)
 
@@ -232,7 +233,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"benchmarks/nccl_fidelity.py: {error}", file=sys.stderr)
         return error.exit_code
     print(table(comparisons))
-    return 0 if all(one.kept for one in comparisons) else 1
+    return 0 if all(comparison.kept for comparison in comparisons) else 1
 
 
 if __name__ == "__main__":

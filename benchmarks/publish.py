@@ -126,7 +126,8 @@ def _with_collective(log: ImportedLog, word: str) -> ImportedLog:
     if name not in COLLECTIVES:
         return log
     return replace(
-        log, tables=tuple(replace(one, collective=one.collective or name) for one in log.tables)
+        log,
+        tables=tuple(replace(table, collective=table.collective or name) for table in log.tables),
     )
 
 
@@ -195,7 +196,7 @@ def _entries(manifest: Path) -> Sequence[Mapping[str, Any]]:
             f"{manifest}: cannot be read ({' '.join(str(error).split())[:200]})"
         ) from None
     entries = plain.get("entries", plain.get("logs")) if isinstance(plain, Mapping) else plain
-    if not isinstance(entries, list) or not all(isinstance(one, Mapping) for one in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise CcbenchError(
             f"{manifest}: not a list of logs; write one mapping per log with file and source"
         )

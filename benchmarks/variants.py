@@ -84,12 +84,12 @@ def expected(variant: str, size_bytes: int) -> str | None:
 
 def count(compared: Compared, tallies: Mapping[str, Tally]) -> None:
     """Add the points of one run."""
-    for one in compared.points:
-        kind = expected(one.point.variant, one.point.size_bytes)
+    for point in compared.points:
+        kind = expected(point.point.variant, point.point.size_bytes)
         if kind is not None:
             called = (Verdict.SLOWER, Verdict.FASTER) if kind == FALSE_ALARMS else (Verdict.SLOWER,)
             tallies[kind].points += 1
-            tallies[kind].called += one.verdict in called
+            tallies[kind].called += point.verdict in called
 
 
 def missed(tallies: Mapping[str, Tally]) -> list[str]:

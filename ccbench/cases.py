@@ -223,7 +223,7 @@ DECLARED: dict[str, Capabilities] = {}
 
 def declare(*backends: Capabilities) -> None:
     """Make backends known."""
-    DECLARED.update((one.name, one) for one in backends)
+    DECLARED.update((backend.name, backend) for backend in backends)
 
 
 def capabilities_of(name: str) -> Capabilities:
@@ -744,8 +744,8 @@ WORK = tuple(axis for axis in SETTINGS if not axis.choice)
 def setting_labels(values: Mapping[str, Any], varying: Collection[str] = ()) -> list[str]:
     """Return labels of the settings of ``values`` that are not at their default, or are among ``varying``."""
     labels = (
-        one.label_of(values[one.name]) or one.default_label * (one.name in varying)
-        for one in SETTINGS
+        setting.label_of(values[setting.name]) or setting.default_label * (setting.name in varying)
+        for setting in SETTINGS
     )
     return [label for label in labels if label]
 
@@ -768,7 +768,7 @@ def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str])
     same = len({*dtypes} - {""}) < 2
     row = COLLECTIVES.get(collective)
     native = all(
-        capabilities_of(one).adds_natively for one in backends
+        capabilities_of(backend).adds_natively for backend in backends
     ) and "float8" not in "".join(dtypes)
     return same or (row is not None and (native or not row.reduces))
 

@@ -344,7 +344,9 @@ def read_traffic(text: str) -> str:
         rows = lists_of(text, LONGEST_MATRIX)
         numbers = [one for row in rows for one in row]
         square = all(len(row) == len(rows) for row in rows)
-        if not square or not all(type(one) in (int, float) and 0 <= one < 1e12 for one in numbers):
+        if not square or not all(
+            type(number) in (int, float) and 0 <= number < 1e12 for number in numbers
+        ):
             numbers = []
         # Shares of what the busiest source sends need one that sends something.
         if not any(numbers):

@@ -183,7 +183,11 @@ def full_order(order: str) -> str:
     named = order.split("-") if order else []
     for place, axis in reversed(list(enumerate(LAYOUT_AXES))):
         if axis not in named:
-            later = [named.index(other) for other in LAYOUT_AXES[place + 1 :] if other in named]
+            later = [
+                named.index(layout_ax)
+                for layout_ax in LAYOUT_AXES[place + 1 :]
+                if layout_ax in named
+            ]
             named.insert(later[0] if later else len(named), axis)
     return "-".join(named)
 
@@ -196,7 +200,7 @@ def parse_layout(text: str) -> Layout:
             f"layout: {text[:80]!r} is no layout; write axes with sizes, such as tp2-dp4-pp2"
         )
     pairs = [re.fullmatch(r"([a-z]+)([0-9]+)", part) for part in text.split("-")]
-    sizes = [(found.group(1), int(found.group(2))) for found in pairs if found]
+    sizes = [(pair.group(1), int(pair.group(2))) for pair in pairs if pair]
     names = [name for name, _ in sizes]
     if len(set(names)) < len(names):
         raise UsageError(f"layout: {text!r} names an axis twice")

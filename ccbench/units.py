@@ -152,9 +152,7 @@ def parse_size(text: str | int) -> int:
         raise ValueError(f"{shown(text)} is not a size; write a number and a unit, such as '1 MiB'")
     number, unit = match.groups()
     if unit and unit not in SIZE_UNITS:
-        by_folded = {
-            known.casefold(): known for known in SIZE_UNITS if len(known) > 1 or known == "B"
-        }
+        by_folded = {unit.casefold(): unit for unit in SIZE_UNITS if len(unit) > 1 or unit == "B"}
         near = difflib.get_close_matches(unit.casefold(), by_folded, n=1, cutoff=0.5)
         likely = by_folded[near[0]] if near else "MiB"
         raise ValueError(f"{shown(text)} is not a size; write '{number} {likely}'")

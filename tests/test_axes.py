@@ -208,7 +208,7 @@ def test_points_that_differ_in_a_new_axis_are_not_compared_and_make_series_of_th
     ended: dict[str, Ended],
 ) -> None:
     points = json.loads(ended["compare"].out)["points"]
-    causes = {(one["flavour"], one["cause"]) for one in points}
+    causes = {(point["flavour"], point["cause"]) for point in points}
     assert causes == {("plain", None), ("sweet", "missing in base"), ("sour", "missing in base")}
     series = json.loads(ended["history"].out)["series"]
     assert sum("flavour sweet" in one["label"] for one in series) == 4
@@ -219,11 +219,11 @@ def test_exports_and_advice_say_a_new_axis(ended: dict[str, Ended]) -> None:
     assert 'flavour="sweet"' in ended["export"].out
     assert 'flavour="plain"' not in ended["export"].out
     curves = json.loads(ended["export as JSON"].out)["curves"]
-    assert {one["flavour"] for one in curves} == {"plain", "sweet", "sour"}
+    assert {curve["flavour"] for curve in curves} == {"plain", "sweet", "sour"}
     advice = json.loads(ended["tune"].out)["situations"]
     assert {one["work"] for one in advice} == {"", "flavour sweet", "flavour sour"}
     rivals = [band["instead_of"] for situation in advice for band in situation["bands"]]
-    assert any("texture" in one for one in rivals if one)
+    assert any("texture" in rival for rival in rivals if rival)
 
 
 def test_a_new_backend_is_listed_measured_reported_and_refuses_what_its_row_does_not_have(
@@ -258,7 +258,7 @@ def test_every_axis_but_the_count_tells_points_apart_and_is_said(axis: Axis) -> 
 
 @pytest.mark.parametrize("axis", SETTINGS, ids=lambda axis: axis.name)
 def test_the_default_of_a_setting_has_words_where_others_stand_beside_it(axis: Axis) -> None:
-    values = {one.name: one.default for one in SETTINGS}
+    values = {setting.name: setting.default for setting in SETTINGS}
     assert setting_labels(values) == []
     assert setting_labels(values, {axis.name}) == [axis.default_label]
 

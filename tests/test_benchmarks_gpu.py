@@ -293,11 +293,11 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     assert document["emulated"]
     assert document["verdicts"] == document["without_figures"] == []
     points = document["points"]
-    assert {(one["algorithm"], one["size_bytes"]) for one in points} == {
+    assert {(point["algorithm"], point["size_bytes"]) for point in points} == {
         (name, 260) for name in gpu.ALGORITHMS
     }
-    assert all(one["samples"] > 0 and "emulation" in one["flags"] for one in points)
-    assert not any("floor_share" in one for one in points)
+    assert all(point["samples"] > 0 and "emulation" in point["flags"] for point in points)
+    assert not any("floor_share" in point for point in points)
     run = load_run(tmp_path / "out/run")
     assert {point.status for point in run.points} == {"ok"}
     assert (tmp_path / "out/run/report/report.md").read_text().startswith("# EMULATION")

@@ -56,7 +56,7 @@ def day(out: Path, minutes: float = 5.0) -> Day:
 
 
 def ended(out: Path, *phases: Phase) -> dict[str, Ending]:
-    return {one.step: one for one in gpu_day.endings(out, phases)}
+    return {ending.step: ending for ending in gpu_day.endings(out, phases)}
 
 
 # -- steps ------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(tmp_pa
     assert process.returncode == 143, said
     assert said.splitlines()[-2] == "1 passed, 1 stopped, 1 not reached"
     assert "second/long: stopped" in said
-    states = [one["state"] for one in json.loads((out / "figures.json").read_text())["steps"]]
+    states = [load["state"] for load in json.loads((out / "figures.json").read_text())["steps"]]
     assert states == [PASSED, STOPPED, NOT_REACHED]
     assert "| second | long | stopped |" in (out / "summary.md").read_text()
     with tarfile.open(out / "gpu-day.tar.gz") as tar:
@@ -202,7 +202,7 @@ def test_resume_begins_with_what_was_never_begun_and_comes_last_to_what_was_cut_
     day(tmp_path).run((first,), resume=False)
     (tmp_path / "second").mkdir()
     (tmp_path / "second" / "killed.log").write_text("begun\n")  # the machine was taken away
-    states = [one.state for one in gpu_day.endings(tmp_path, (first, second))]
+    states = [ending.state for ending in gpu_day.endings(tmp_path, (first, second))]
     assert states == [PASSED, OVER, STOPPED, NOT_REACHED]
     capsys.readouterr()
     day(tmp_path).run((first, second), resume=True)

@@ -114,11 +114,13 @@ def test_a_little_noise_hides_nothing_and_much_noise_is_no_alarm(
 @pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI}")
 def test_the_suite_has_each_variant_with_the_library_that_is_named(tmp_path: Path) -> None:
     found = read_suite(suite(tmp_path, "", 4))
-    assert [one.name for one in found.variants] == [BASE, SAME, LATE, SLOWER]
-    assert [bool(one.environment) for one in found.variants] == [False, False, True, True]
-    assert all(Path(dict(one.environment)["LD_PRELOAD"]).exists() for one in found.variants[2:])
+    assert [variant.name for variant in found.variants] == [BASE, SAME, LATE, SLOWER]
+    assert [bool(variant.environment) for variant in found.variants] == [False, False, True, True]
+    assert all(
+        Path(dict(variant.environment)["LD_PRELOAD"]).exists() for variant in found.variants[2:]
+    )
     small, large = (read_suite(suite(tmp_path, "", 4, [size])) for size in (8, SLOW_FROM_BYTES))
-    assert [[one.name for one in each.variants] for each in (small, large)] == [
+    assert [[variant.name for variant in each.variants] for each in (small, large)] == [
         [BASE, SAME, LATE],
         [BASE, SAME, SLOWER],
     ]

@@ -37,7 +37,7 @@ def test_a_row_has_workers_for_each_process_model_that_cases_may_ask_for(name: s
     assert (
         asked == set(able.workers) - {ONE_PROCESS} or able.launched
     )  # which starts a process for each rank
-    assert all(callable(load_entry_point(one)) for one in able.workers.values())
+    assert all(callable(load_entry_point(worker)) for worker in able.workers.values())
     for axis, value in able.lacks:
         assert able.has(axis, value)
     assert all(able.values[axis] for axes in able.lacks.values() for axis in axes)

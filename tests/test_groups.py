@@ -147,4 +147,4 @@ def test_pairs_need_two_whole_nodes() -> None:
 
 def test_pairs_of_a_thousand_nodes_of_eight_ranks() -> None:
     groups = parse_groups("matching 2 seed 7 per 8 ranks", 8192)
-    assert (len(groups), {len(one) for one in groups}) == (512, {16})
+    assert (len(groups), {len(group) for group in groups}) == (512, {16})

@@ -123,11 +123,11 @@ def _files(logs: Iterable[LogScore]) -> list[str]:
 def _tested(systems: Sequence[SystemErrors]) -> Plain:
     learned = residuals_of(systems)
     one_by_one = [
-        {"system": one.system.name, "files": list(one.files), **_score(one.errors.score)}
-        for one in systems
+        {"system": system.system.name, "files": list(system.files), **_score(system.errors.score)}
+        for system in systems
     ]
     return {
-        "total": _score(sum((one.errors for one in systems), Errors()).score),
+        "total": _score(sum((system.errors for system in systems), Errors()).score),
         "by_system": figures(systems),
         **coverage(systems, learned),
         "systems": one_by_one,

@@ -81,9 +81,9 @@ def _groups(
     observations: dict[Hashable, list[Observation]] = defaultdict(list)
     files: dict[Hashable, dict[str, None]] = defaultdict(dict)
     for log in logs:
-        for one in log.observations if log.entry.healthy else ():
-            group = key(log, one)
-            observations[group].append(one)
+        for observation in log.observations if log.entry.healthy else ():
+            group = key(log, observation)
+            observations[group].append(observation)
             files[group][log.entry.file] = None
     return tuple(
         _Group(found[0].system.name, tuple(files[group]), tuple(found))
@@ -93,8 +93,10 @@ def _groups(
 
 def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
     same = group.observations[0].system  # the others' names and origins may be worded otherwise
-    observations = [replace(one, system=same) for one in group.observations]
-    sizes = sorted({size for one in observations for size in one.request.size_bytes})
+    observations = [replace(observation, system=same) for observation in group.observations]
+    sizes = sorted(
+        {size for observation in observations for size in observation.request.size_bytes}
+    )
     if len(sizes) < FEWEST_SIZES:
         reason = f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
         return HeldOut(group.name, group.files, Errors().score, reason), Errors()
@@ -109,8 +111,10 @@ def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
 def at_sizes(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
     """``observations`` at those of their sizes that are among ``sizes``; without those that have none."""
     found = []
-    for one in observations:
-        places = [place for place, size in enumerate(one.request.size_bytes) if size in sizes]
+    for observation in observations:
+        places = [
+            place for place, size in enumerate(observation.request.size_bytes) if size in sizes
+        ]
         if places:
-            found.append(one.taking(places))
+            found.append(observation.taking(places))
     return found

@@ -60,12 +60,12 @@ def fit(
     published = constants_of({}).table
     spread = np.array([level.learned_spread for level in FREE])
     rows: dict[Hashable, int] = defaultdict(int)
-    for one in observations:
-        rows[system_key(one.system)] += len(one.seconds)
+    for observation in observations:
+        rows[system_key(observation.system)] += len(observation.seconds)
     weights = np.concatenate(
         [
-            np.full(len(one.seconds), 1 / np.sqrt(rows[system_key(one.system)]))
-            for one in observations
+            np.full(len(observation.seconds), 1 / np.sqrt(rows[system_key(observation.system)]))
+            for observation in observations
         ]
     )
 
@@ -101,9 +101,9 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
     )
 
     healthy = [log for log in logs if log.entry.healthy and log.observations]
-    observations = [one for log in healthy for one in log.observations]
-    systems = len({system_key(one.system) for one in observations})
-    points = sum(len(one.seconds) for one in observations)
+    observations = [observation for log in healthy for observation in log.observations]
+    systems = len({system_key(observation.system) for observation in observations})
+    points = sum(len(observation.seconds) for observation in observations)
     learned_on = (
         f"{len(healthy)} published logs of healthy machines, {systems} systems, {points} points, in and "
         f"out of place, {date.today().isoformat()}"
@@ -160,11 +160,13 @@ def domain_of(observations: Sequence[Observation]) -> Domain:
     """What ``observations`` are of: kinds of machine, numbers of nodes, sizes."""
     nodes: dict[tuple[str, str], int] = {}
     inside: dict[str, int] = {}
-    for one in observations:
-        system = one.system
-        for key in kinds_of(system, one.request):
+    for observation in observations:
+        system = observation.system
+        for key in kinds_of(system, observation.request):
             nodes[key] = max(nodes.get(key, 0), system.nodes)
         intra = system.intra.value
         inside[intra] = max(inside.get(intra, 0), system.ranks_per_node)
-    largest = max((size for one in observations for size in one.request.size_bytes), default=0)
+    largest = max(
+        (size for observation in observations for size in observation.request.size_bytes), default=0
+    )
     return Domain(tuple(sorted(nodes.items())), tuple(sorted(inside.items())), largest)

@@ -53,7 +53,7 @@ class LogPoints:
     @property
     def systems(self) -> tuple[LibrarySystem, ...]:
         """Those of its observations, each once."""
-        return tuple(dict.fromkeys(one.system for one in self.observations))
+        return tuple(dict.fromkeys(observation.system for observation in self.observations))
 
 
 def points_of(

@@ -34,7 +34,10 @@ def notices(logs: Sequence[LogPoints], seen: Sequence[str]) -> tuple[str, ...]:
             "library's model alone; predict and import also price links that several GPUs share, for which "
             "they have a graph"
         )
-    unsaid = sum(any(not one.request.launch_known for one in log.observations) for log in logs)
+    unsaid = sum(
+        any(not observation.request.launch_known for observation in log.observations)
+        for log in logs
+    )
     if unsaid:
         found.append(
             f"{unsaid} logs do not say how many GPUs one thread launched on (nccl-tests -g); they are priced "
@@ -70,9 +73,9 @@ def _published() -> Iterator[_Figure]:
 
 def _is_seen(log: LogPoints, published: frozenset[_Figure]) -> bool:
     figures = [
-        (one.request.collective, size, _digits(seconds))
-        for one in log.observations
-        for size, seconds in zip(one.request.size_bytes, one.seconds, strict=True)
+        (observation.request.collective, size, _digits(seconds))
+        for observation in log.observations
+        for size, seconds in zip(observation.request.size_bytes, observation.seconds, strict=True)
     ]
     return sum(figure in published for figure in figures) >= max(
         FEWEST_SEEN, SEEN_SHARE * len(figures)
@@ -85,8 +88,9 @@ def _digits(seconds: float) -> str:
 
 def _without_shared_links(logs: Sequence[LogPoints]) -> int:
     return sum(
-        len(one.seconds)
+        len(observation.seconds)
         for log in logs
-        for one in log.observations
-        if one.request.collective in PAIRWISE_SCHEDULES and one.system.intra is not Intra.NVSWITCH
+        for observation in log.observations
+        if observation.request.collective in PAIRWISE_SCHEDULES
+        and observation.system.intra is not Intra.NVSWITCH
     )

@@ -70,14 +70,16 @@ def errors_of(
 ) -> tuple[Errors, tuple[str, ...]]:
     """The errors of ``predict``, and the reasons for what it could not answer, each once."""
     found, reasons = Errors(), dict[str, None]()
-    for one in observations:
-        measured = np.asarray(one.seconds, dtype=np.float64)
+    for observation in observations:
+        measured = np.asarray(observation.seconds, dtype=np.float64)
         try:
-            predicted = np.asarray(predict(one.system, one.request), dtype=np.float64)
+            predicted = np.asarray(
+                predict(observation.system, observation.request), dtype=np.float64
+            )
         except CcbenchError as error:
             reasons[str(error)] = None
             predicted = np.full(len(measured), np.nan)
-        found += Errors(one.request.size_bytes, tuple((predicted / measured - 1).tolist()))
+        found += Errors(observation.request.size_bytes, tuple((predicted / measured - 1).tolist()))
     return found, tuple(reasons)
 
 

@@ -119,7 +119,9 @@ class Validation:
 
 def shipped_by_system(logs: Sequence[LogPoints]) -> tuple[SystemErrors, ...]:
     """Every healthy system as the shipped constants predict it."""
-    pairs = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
+    pairs = [
+        (log, observation) for log in logs if log.entry.healthy for observation in log.observations
+    ]
     return systems_with(pairs, shipped())
 
 
@@ -134,7 +136,9 @@ def folds(
     learn: Learn,
 ) -> tuple[Fold, ...]:
     """The healthy observations of each key, and what those of other keys taught."""
-    healthy = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
+    healthy = [
+        (log, observation) for log in logs if log.entry.healthy for observation in log.observations
+    ]
     groups = dict.fromkeys(key(one.system) for _, one in healthy)
     found = []
     for number, group in enumerate(groups, start=1):
@@ -239,11 +243,11 @@ def _joined(rows: Sequence[SystemErrors]) -> SystemErrors:
     """All ``rows``, which are of one system, as one."""
     return replace(
         rows[0],
-        files=tuple(dict.fromkeys(file for one in rows for file in one.files)),
-        size_bytes=np.concatenate([one.size_bytes for one in rows]),
-        log_ratios=np.concatenate([one.log_ratios for one in rows]),
-        transfer_shares=np.concatenate([one.transfer_shares for one in rows]),
-        octaves=np.concatenate([one.octaves for one in rows]),
+        files=tuple(dict.fromkeys(file for row in rows for file in row.files)),
+        size_bytes=np.concatenate([row.size_bytes for row in rows]),
+        log_ratios=np.concatenate([row.log_ratios for row in rows]),
+        transfer_shares=np.concatenate([row.transfer_shares for row in rows]),
+        octaves=np.concatenate([row.octaves for row in rows]),
     )
 
 
@@ -432,13 +436,13 @@ def plain_residuals(learned: Residuals, learned_on: str) -> Plain:
         "tail_95": learned.tail_95,
         "systems": [
             {
-                "name": one.name,
-                "kind": list(one.kind),
-                "medians": dict(one.medians),
-                "transfer_shares": list(one.transfer_shares),
-                "log_ratios": list(one.log_ratios),
-                **({"octaves": list(one.octaves)} if one.octaves else {}),
+                "name": system.name,
+                "kind": list(system.kind),
+                "medians": dict(system.medians),
+                "transfer_shares": list(system.transfer_shares),
+                "log_ratios": list(system.log_ratios),
+                **({"octaves": list(system.octaves)} if system.octaves else {}),
             }
-            for one in learned.systems
+            for system in learned.systems
         ],
     }

@@ -29,7 +29,7 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
     """The gravest word on one collective of ``system``, all its ``sweeps`` together."""
     known = without(system.name, residuals())
     points: list[Point] = []
-    for one in sweeps:
+    for sweep in sweeps:
         made = [
             Prediction(
                 0.0,
@@ -38,10 +38,10 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
                 at.bandwidth_seconds,
                 at.bottleneck,
             )
-            for at in predict_library(system, one.request)
+            for at in predict_library(system, sweep.request)
         ]
         likely = intervals(system, made, known)
-        rows = zip(one.request.size_bytes, one.seconds, made, likely, strict=True)
+        rows = zip(sweep.request.size_bytes, sweep.seconds, made, likely, strict=True)
         for size, seconds, prediction, edges in rows:
             points.append(
                 Point(
@@ -64,9 +64,9 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
             )
     typical = typicality(
         system,
-        [one.size_bytes for one in points],
-        [one.predicted_seconds or 0.0 for one in points],
-        [one.median_seconds or 0.0 for one in points],
+        [point.size_bytes for point in points],
+        [point.predicted_seconds or 0.0 for point in points],
+        [point.median_seconds or 0.0 for point in points],
         known,
     )
     regimes = defaultdict[str, list[Point]](list)
@@ -90,8 +90,8 @@ def verdicts(manifest: Path) -> None:
             HEALTH[log.entry.healthy],
             defaultdict[tuple[LibrarySystem, str], list[Observation]](list),
         )
-        for one in log.observations:
-            sweeps[one.system, one.request.collective].append(one)
+        for observation in log.observations:
+            sweeps[observation.system, observation.request.collective].append(observation)
         for (system, collective), members in sweeps.items():
             try:
                 word = words_of(system, collective, members)

@@ -240,7 +240,9 @@ def notes_on(base: Run, new: Run) -> Iterator[str]:
             if point.backend_version:
                 found[point.backend].add(point.backend_version)
     for backend in sorted(versions[0].keys() & versions[1].keys()):
-        yield from _differences(backend, *(", ".join(sorted(found[backend])) for found in versions))
+        yield from _differences(
+            backend, *(", ".join(sorted(version[backend])) for version in versions)
+        )
     for words, path in _TOLD.items():
         yield from _differences(
             words, *(run.manifest.at("environment", *path) for run in (base, new))
@@ -415,7 +417,7 @@ def compare_by(
         for one in (str(axis.default), *run.manifest.mapping("suite", axis.key), *sides)
         if one in sides
     )
-    new = [one for one in sides if one != first]
+    new = [side for side in sides if side != first]
     faces = [face for value in new for face in facing(sides[first], sides[value])]
     settings = settings or Settings()
     in_turn = axis.name == VARIANT

@@ -75,18 +75,23 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
         )
     # Only whom the verdict of health blames: wrong data and unstable times have rules of their own here.
     verdict = machine_verdict(run)
-    found += [one for one in (verdict.findings if verdict else ()) if one.kind in BLAMES]
+    found += [
+        finding for finding in (verdict.findings if verdict else ()) if finding.kind in BLAMES
+    ]
     verdicts = speed_verdicts(run)
     # What a verdict calls slow or fast as a whole is not said of its cases again, nor is it called fast where
     # cases beat their bound, which says more.
     judged = (
-        one for verdict in verdicts for one in verdict.regimes if one.word in (Word.SLOW, Word.FAST)
+        regime
+        for verdict in verdicts
+        for regime in verdict.regimes
+        if regime.word in (Word.SLOW, Word.FAST)
     )
     told = frozenset(case_id for one in judged for case_id in one.case_ids)
     of_cases = findings_of(points, told)
     beaten = any(one.kind == "beats_bound" for one in of_cases)
     of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
-    spoken = (one.finding for one in verdicts if not (beaten and one.word is Word.FAST))
+    spoken = (verdict.finding for verdict in verdicts if not (beaten and verdict.word is Word.FAST))
     found += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"
@@ -124,7 +129,7 @@ def machine_findings(manifest: Manifest) -> Iterator[Finding]:
     for entry in manifest.mappings("findings"):
         devices = entry.get("devices")
         named = (
-            ", ".join(plain(one) for one in devices[:8])
+            ", ".join(plain(device) for device in devices[:8])
             if isinstance(devices, (list, tuple))
             else ""
         )
@@ -266,7 +271,9 @@ def _most(texts: Sequence[str]) -> str:
 def beats_bound(points: Points) -> Iterator[Finding]:
     """Cases faster than their bound (``Point.beats_bound``); one rank has none, emulation no time."""
     beating = [
-        one for one in points if one.status == Status.OK and one.beats_bound and not one.emulated
+        point
+        for point in points
+        if point.status == Status.OK and point.beats_bound and not point.emulated
     ]
     if not beating:
         return
@@ -296,13 +303,18 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
     Far is what 95 % of healthy systems are not, where that is known.
     """
     ratios = [
-        (one.median_seconds / one.predicted_seconds, one)
-        for one in points
-        if one.status == Status.OK
-        and one.median_seconds
-        and one.predicted_seconds
-        and one.group_ranks > 1
-        if not (one.beats_bound or one.simulated or one.emulated or UNJUDGED_FLAGS & {*one.flags})
+        (point.median_seconds / point.predicted_seconds, point)
+        for point in points
+        if point.status == Status.OK
+        and point.median_seconds
+        and point.predicted_seconds
+        and point.group_ranks > 1
+        if not (
+            point.beats_bound
+            or point.simulated
+            or point.emulated
+            or UNJUDGED_FLAGS & {*point.flags}
+        )
     ]
 
     def beyond(far: Sequence[tuple[float, Point]]) -> str:
@@ -461,10 +473,12 @@ def _judged(points: Points) -> list[Point]:
     A time that a flag puts in doubt is the basis of no advice.
     """
     return [
-        one
-        for one in points
-        if one.median_seconds and one.size_bytes > 0 and one.group_ranks > 1
-        if not (one.emulated or one.baseline or one.mode == OVERLAP or DOUBTING & {*one.flags})
+        point
+        for point in points
+        if point.median_seconds and point.size_bytes > 0 and point.group_ranks > 1
+        if not (
+            point.emulated or point.baseline or point.mode == OVERLAP or DOUBTING & {*point.flags}
+        )
     ]
 
 

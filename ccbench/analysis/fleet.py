@@ -162,7 +162,7 @@ class FleetVerdict(HealthVerdict):
     @property
     def excluded(self) -> tuple[int, ...]:
         """Nodes that jobs should not get: bad ones, lost ones, and those with a bad network or rail."""
-        bad = [one.nodes[0] for one in self.causes if len(one.nodes) == 1]
+        bad = [cause.nodes[0] for cause in self.causes if len(cause.nodes) == 1]
         return tuple(sorted({*bad, *self.lost}))
 
     @property
@@ -177,7 +177,9 @@ class FleetVerdict(HealthVerdict):
     @property
     def links(self) -> tuple[tuple[int, ...], ...]:
         """Pairs of nodes whose path is bad."""
-        return tuple(one.nodes for one in self.causes if one.kind in ("slow_link", "lost_link"))
+        return tuple(
+            cause.nodes for cause in self.causes if cause.kind in ("slow_link", "lost_link")
+        )
 
     @property
     def document(self) -> dict[str, object]:
@@ -189,10 +191,12 @@ class FleetVerdict(HealthVerdict):
             "links": [[self.names[node] for node in link] for link in self.links],
             "suspects": [self.names[node] for node in self.suspects],
             "exclude": self.exclude.partition("=")[2],
-            "causes": [{"kind": one.kind, "name": one.named(self.names)} for one in self.causes],
+            "causes": [
+                {"kind": cause.kind, "name": cause.named(self.names)} for cause in self.causes
+            ],
             "lost": [self.names[node] for node in self.lost],
             "doubt": self.doubt,
-            "reasons": [str(one) for one in self.findings],
+            "reasons": [str(finding) for finding in self.findings],
             "evidence": list(self.evidence),
         }
 
@@ -210,7 +214,7 @@ class FleetVerdict(HealthVerdict):
         """Return what was found about ``node`` and no other."""
         named = {one.named(self.names) for one in self.possible if one.nodes == (node,)}
         named |= {self.names[node]} if node in self.lost else set()
-        return [one for one in self.findings if named & {*one.devices}]
+        return [finding for finding in self.findings if named & {*finding.devices}]
 
     @property
     def suspects(self) -> tuple[int, ...]:
@@ -225,7 +229,9 @@ def verdict_of(run: Run) -> FleetVerdict:
     """The verdict on the nodes of ``run``, by their host names where it has them."""
     observations = observations_of(run)
     hosts = [str(host.get("name")) for host in run.manifest.mappings("hosts")]
-    nodes = max((node for one in observations for node in one.nodes), default=-1) + 1
+    nodes = (
+        max((node for observation in observations for node in observation.nodes), default=-1) + 1
+    )
     verdict = fleet_of(observations, hosts or [f"node {number}" for number in range(nodes)])
     blank = [point for point in run.points if not point.is_timed and not lost_groups(point)]
     unsaid = [point for point in blank if point.status in (*LOST, Status.OUT_OF_MEMORY)]
@@ -298,7 +304,7 @@ def lost_groups(point: Point) -> Groups:
     named = _ranks_named(point)
     if point.stop_reason == NO_TEAM:
         return tuple((rank,) for rank in sorted(named) if rank < point.ranks)
-    return tuple(one for one in point.members if named & set(one))
+    return tuple(member for member in point.members if named & set(member))
 
 
 def _ranks_named(point: Point) -> set[int]:
@@ -309,9 +315,9 @@ def _ranks_named(point: Point) -> set[int]:
 def lost_partners(observations: Sequence[Observation]) -> dict[int, set[tuple[int, ...]]]:
     """Return of each node of a lost group the groups that were lost with it."""
     found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
-    for one in observations:
-        for node in one.nodes if one.seconds is None else ():
-            found[node].add(one.nodes)
+    for observation in observations:
+        for node in observation.nodes if observation.seconds is None else ():
+            found[node].add(observation.nodes)
     return found
 
 
@@ -405,9 +411,11 @@ def usual_of(seconds: Sequence[float]) -> tuple[float, float]:
 def _kinds(observations: Sequence[Observation]) -> list[_Kind]:
     """Compare each time with its kind, and join repetitions."""
     kinds: dict[str, dict[tuple[tuple[int, ...], int], list[Observation]]] = defaultdict(dict)
-    for one in observations:
-        if one.seconds is not None:
-            kinds[one.kind].setdefault((one.nodes, one.rail), []).append(one)
+    for observation in observations:
+        if observation.seconds is not None:
+            kinds[observation.kind].setdefault((observation.nodes, observation.rail), []).append(
+                observation
+            )
     found = []
     for name, repeated in kinds.items():
         times = [one.seconds or 0.0 for same in repeated.values() for one in same]
@@ -433,23 +441,23 @@ def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> Fleet
     judged = [one for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for one in kind.judged]
     # Alone a node says nothing of its network.
     pairs = [one for one in judged if len(one.seen.nodes) > 1]
-    paired = pairs or any(len(one.nodes) > 1 for one in observations)
+    paired = pairs or any(len(observation.nodes) > 1 for observation in observations)
     cleared = {
-        node for one in (pairs if paired else judged) if not one.slow for node in one.seen.nodes
+        node for pair in (pairs if paired else judged) if not pair.slow for node in pair.seen.nodes
     }
     lost, lost_links, either = _lost(observations)
     said = {
-        node: one.detail
-        for one in reversed(observations)
-        if one.seconds is None
-        for node in one.nodes
+        node: observation.detail
+        for observation in reversed(observations)
+        if observation.seconds is None
+        for node in observation.nodes
     }
     causes, unknown = _causes([one for one in judged if not set(one.seen.nodes) & set(lost)])
     slow = [one for one in judged if one.slow]
     once = tuple(
-        one for one in causes if sum(row.times for row in slow if one.touches(row.seen)) == 1
+        cause for cause in causes if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
-    causes = tuple(one for one in causes if one not in once) + lost_links
+    causes = tuple(cause for cause in causes if cause not in once) + lost_links
     findings = [
         _finding(
             "lost",
@@ -481,7 +489,7 @@ def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> Fleet
         *(kind.evidence for kind in kinds),
         f"{len(cleared)} of {plural(len(names), 'node')} seen to be fast",
     ]
-    if kinds and not any(one.limit_seconds for one in observations):
+    if kinds and not any(observation.limit_seconds for observation in observations):
         evidence.append(
             "no interval of the model (of pairs that needs --network): all may be slow alike"
         )
@@ -510,13 +518,13 @@ def _lost(
     others is not to blame; where both did, their path is.
     """
     partners = lost_partners(observations)
-    surely = {node for one in observations for node in one.proven}
+    surely = {node for observation in observations for node in observation.proven}
     surely |= {node for node, groups in partners.items() if len(groups) > 1 or (node,) in groups}
     ended = {
         node
-        for one in observations
-        if one.seconds is not None and len(one.nodes) > 1
-        for node in one.nodes
+        for observation in observations
+        if observation.seconds is not None and len(observation.nodes) > 1
+        for node in observation.nodes
     }
     lost, paths, either = set(surely), list[Cause](), list[tuple[Cause, ...]]()
     for nodes in sorted(
@@ -541,9 +549,9 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
 def _beyond_the_model(observations: Sequence[Observation]) -> Iterator[Finding]:
     """Find kinds whose usual time is longer than the model expects at most: then all are slow alike."""
     kinds: dict[str, list[float]] = defaultdict(list)
-    for one in observations:
-        if one.seconds is not None and one.limit_seconds:
-            kinds[one.kind].append(one.seconds / one.limit_seconds)
+    for observation in observations:
+        if observation.seconds is not None and observation.limit_seconds:
+            kinds[observation.kind].append(observation.seconds / observation.limit_seconds)
     for kind, ratios in kinds.items():
         if median(ratios) > 1:
             text = f"the usual time is {format_ratio(median(ratios))} of the longest that the model expects"
@@ -592,7 +600,7 @@ def smallest_causes(
     certain: list[Cause] = []
     unknown: list[tuple[Cause, ...]] = []
     for causes in _components(touched):
-        every = {row for one in causes for row in touched[one]}
+        every = {row for cause in causes for row in touched[cause]}
         best = _cover(causes, touched, every) or []
         # What no other set of that size can do without is certain.
         shared = []
@@ -604,7 +612,11 @@ def smallest_causes(
         left = every - {row for one in shared for row in touched[one]}
         if left:
             unknown.append(
-                tuple(sorted(one for one in causes if touched[one] & left and one not in shared))
+                tuple(
+                    sorted(
+                        cause for cause in causes if touched[cause] & left and cause not in shared
+                    )
+                )
             )
     return tuple(sorted(certain)), tuple(unknown)
 
@@ -623,9 +635,9 @@ def _possible(judged: Sequence[_Judged]) -> Iterator[Cause]:
     kinds = ("slow_node", "slow_network", "slow_inside")
     wanted = [Cause(kind, (node,)) for node in nodes for kind in kinds]
     rails = [seen for seen in slow if seen.rail >= 0]
-    wanted += [Cause("slow_rail", (node,), seen.rail) for seen in rails for node in seen.nodes]
+    wanted += [Cause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes]
     wanted += [Cause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
-    wanted += [Cause("slow_link", seen.nodes, seen.rail) for seen in rails]
+    wanted += [Cause("slow_link", rail.nodes, rail.rail) for rail in rails]
     for cause in dict.fromkeys(wanted):
         if not any(cause.touches(seen) for node in cause.nodes for seen in fast_of[node]):
             yield cause

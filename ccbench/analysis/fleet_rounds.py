@@ -62,7 +62,9 @@ def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
     ahead: list[Case | None] = []
     for point in (point for point in points if lost_groups(point)):
         kind = _kind_of(point)
-        rest = [one for one in point.members if one not in lost and (kind, one) not in timed]
+        rest = [
+            member for member in point.members if member not in lost and (kind, member) not in timed
+        ]
         ahead.append(_with(kind, rest))
     for case in left:
         # In a second look are nodes that hung before: only a group that did is left out there.
@@ -145,9 +147,9 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
     looked = {node_numbers(one)[rank] for one in again for rank in one.communicating_ranks}
     observations, verdict = observations_of(run), verdict_of(run)
     partners = lost_partners(observations)
-    met = {one.nodes for one in observations}
+    met = {observation.nodes for observation in observations}
     free = [node for node in sorted(verdict.cleared) if node not in partners]
-    proven = {node for one in observations for node in one.proven}
+    proven = {node for observation in observations for node in observation.proven}
     for node, groups in sorted(partners.items()):
         told = any(
             len(partners[other]) > 1 or other in proven for group in groups for other in group

@@ -89,7 +89,7 @@ class HealthVerdict:
     @property
     def word(self) -> str:
         """``NOT HEALTHY``, ``NO VERDICT`` or ``HEALTHY``."""
-        if any(one.kind != "unstable" for one in self.findings):
+        if any(finding.kind != "unstable" for finding in self.findings):
             return "NOT HEALTHY"
         return "NO VERDICT" if self.doubt or self.findings else "HEALTHY"
 
@@ -234,7 +234,7 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
     ranks: dict[int, str] = {}
     missed: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     members: dict[str, set[int]] = {}
-    for matrix in (one for one in matrices if not (one.simulated or one.emulated)):
+    for matrix in (matrix for matrix in matrices if not (matrix.simulated or matrix.emulated)):
         cells = list(matrix.pairs())
         sound = [(source, target) for source, target in cells if not matrix.doubts[source][target]]
         doubted = len(cells) - len(sound) > DOUBTED_CASES * len(cells)

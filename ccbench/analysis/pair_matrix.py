@@ -250,7 +250,7 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
         place = (first.backend, first.ranks, first.nodes)
         if place not in joined:
             joint, ranks = joined_by(run, first), range(first.ranks)
-            classes = tuple(tuple(joint.word(one, other) for other in ranks) for one in ranks)
+            classes = tuple(tuple(joint.word(rank, rank) for rank in ranks) for rank in ranks)
             joined[place] = classes, _link_rates(run, first)
         found.append(_matrix(pairs, *joined[place]))
     return tuple(found)

@@ -56,7 +56,7 @@ class SelfCheck:
             return None
         counts = self.direct.counts
         judged = len(self.direct.points) - sum(
-            one.verdict is Verdict.NONE and one.ratio is None for one in self.direct.points
+            point.verdict is Verdict.NONE and point.ratio is None for point in self.direct.points
         )
         return (counts["faster"] + counts["slower"]) / judged if judged else None
 
@@ -112,7 +112,11 @@ def check_self(
     false_alarms, alarmed, found = _share_out(
         round_medians(tables), kept, settings, splits, replacing=len(loaded) == 1
     )
-    every = {(one.collective, one.backend, one.size_bytes) for run in loaded for one in run.points}
+    every = {
+        (point.collective, point.backend, point.size_bytes)
+        for run in loaded
+        for point in run.points
+    }
     return SelfCheck(
         runs=tuple(str(one.path) for one in loaded),
         settings=settings,
@@ -135,7 +139,9 @@ def _share_out(
         return 0.0, 0.0, 0.0
     random = np.random.default_rng(settings.seed)
     rules = settings.thresholds
-    threshold = np.array([rules.of(one.collective, one.backend, one.size_bytes) for one in points])
+    threshold = np.array(
+        [rules.of(point.collective, point.backend, point.size_bytes) for point in points]
+    )
     counts = rounds_of(medians)[:, None]
     ordered = np.sort(medians, axis=1)  # NaN last
     places = np.arange(medians.shape[1])

@@ -168,7 +168,7 @@ class SpeedVerdict:
     @property
     def broken(self) -> bool:
         """True if the gap of a regime is one that nothing healthy shows."""
-        return any(one.broken for one in self.regimes)
+        return any(regime.broken for regime in self.regimes)
 
     @property
     def sentence(self) -> str:
@@ -177,7 +177,7 @@ class SpeedVerdict:
             return f"{self.word.value}: {self.subject}: {self.reason}"
         parts = []
         for word in Word:
-            texts = "; ".join(one.text for one in self.regimes if one.word is word)
+            texts = "; ".join(regime.text for regime in self.regimes if regime.word is word)
             # The line begins with the gravest word, so only the others are said where they begin.
             other = f"{word.value.lower()}: " if word is not self.word else ""
             parts += [other + texts] * bool(texts)
@@ -187,7 +187,7 @@ class SpeedVerdict:
     @property
     def finding(self) -> Finding | None:
         """Causes of times that are slow or fast, and what to do; None where they are neither."""
-        worst = next((one for one in self.regimes if one.word is self.word), None)
+        worst = next((regime for regime in self.regimes if regime.word is self.word), None)
         if worst is None or self.word not in (Word.SLOW, Word.FAST):
             return None
         subject = f"{self.subject}: {self.word.value.lower()} {WORDS[worst.regime]}"
@@ -212,7 +212,7 @@ class SpeedVerdict:
         if not self.causes:
             parts.append("no cause that is known gives these times")
         seen = "; ".join(parts)
-        checks = dict.fromkeys(one.rule.check for one in self.causes)
+        checks = dict.fromkeys(cause.rule.check for cause in self.causes)
         cure = (
             "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
         )
@@ -229,19 +229,19 @@ class SpeedVerdict:
             "left_out": self.left_out or None,
             "regimes": [
                 {
-                    "regime": one.regime,
-                    "verdict": one.word.value,
-                    "reason": one.reason or None,
-                    "size_bytes": one.point.size_bytes,
-                    "seconds": one.point.median_seconds,
-                    "expected_seconds": list(one.usual_seconds or ()) or None,
-                    "over_predicted": one.factor,
+                    "regime": regime.regime,
+                    "verdict": regime.word.value,
+                    "reason": regime.reason or None,
+                    "size_bytes": regime.point.size_bytes,
+                    "seconds": regime.point.median_seconds,
+                    "expected_seconds": list(regime.usual_seconds or ()) or None,
+                    "over_predicted": regime.factor,
                     **{
-                        name: getattr(one.typical, name, None)
+                        name: getattr(regime.typical, name, None)
                         for name in ("p_slow", "p_fast", "systems")
                     },
                 }
-                for one in self.regimes
+                for regime in self.regimes
             ],
             "causes": [
                 {"cause": cause.rule.name, "check": cause.rule.check, "sign": cause.sign or None}
@@ -427,7 +427,9 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
     if system.generation is Generation.ASCEND:
         return f"no times of {able.library or first.backend} on healthy systems are known", None
     judged = [
-        one for one in points if one.predicted_seconds and one.predicted_low_80_seconds is not None
+        point
+        for point in points
+        if point.predicted_seconds and point.predicted_low_80_seconds is not None
     ]
     if not judged:
         told = run.manifest.at("unpriced")
@@ -490,7 +492,10 @@ def regime_verdict(
     """The verdict on ``points``, which are of one regime and have predictions with intervals."""
     ordered = sorted(points, key=_factor)
     shown = ordered[(len(ordered) - 1) // 2]
-    ratios, ids = (_factor(shown), _factor(ordered[0])), frozenset(one.case_id for one in points)
+    ratios, ids = (
+        (_factor(shown), _factor(ordered[0])),
+        frozenset(point.case_id for point in points),
+    )
     said = RegimeVerdict(regime, Word.NORMAL, shown, *ratios, ids, typical)
     # A gap as wide as that needs no statistics.
     if said.broken:
@@ -522,25 +527,30 @@ def _causes(
     regimes: Sequence[RegimeVerdict],
 ) -> tuple[Cause, ...]:
     """Causes of slow regimes, by the rates at the largest sizes, which are told at the size that is shown."""
-    if all(one.word is not Word.SLOW for one in regimes):
+    if all(regime.word is not Word.SLOW for regime in regimes):
         return ()
     largest, *smaller = regimes
     # The last size is the one that a cause's rate is told at.
     members = [
-        one for one in points if one.case_id in largest.case_ids and one is not largest.point
+        point
+        for point in points
+        if point.case_id in largest.case_ids and point is not largest.point
     ]
     members.append(largest.point)
     file = run.manifest.imported(largest.point.source)
     settings = {**run.manifest.mapping("environment", "variables"), **file.mapping("environment")}
     signs = [f"{name}={value}" for name, value in settings.items()]
     signs += map(str, hints if isinstance(hints := file.at("hints"), list) else ())
-    signs += dict.fromkeys(flag for one in points for flag in one.flags)
+    signs += dict.fromkeys(flag for point in points for flag in point.flags)
     return causes_of(
         system,
         sized(
-            request, (one.size_bytes for one in members), members[-1].dtype, members[-1].in_place
+            request,
+            (member.size_bytes for member in members),
+            members[-1].dtype,
+            members[-1].in_place,
         ),
-        [one.median_seconds or 0.0 for one in members],
+        [member.median_seconds or 0.0 for member in members],
         any(one.word is Word.SLOW for one in smaller) if smaller else None,
         "\n".join(signs),
         only_small=largest.word is not Word.SLOW,
@@ -554,8 +564,8 @@ def _causes(
 
 def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
     """Return what expectations stand on, and how often they are wrong; "" where there are none."""
-    regimes = [one for verdict in verdicts for one in verdict.regimes]
-    known = [one.typical for one in regimes if one.typical is not None]
+    regimes = [regime for verdict in verdicts for regime in verdict.regimes]
+    known = [regime.typical for regime in regimes if regime.typical is not None]
     if not known:
         return ""
     # Fewer systems were measured at small sizes: what is said is of the regime that most are known of.

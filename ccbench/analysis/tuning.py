@@ -325,35 +325,37 @@ def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, 
         situations[timing.situation].append(timing)
     for situation, members in sorted(situations.items()):
         speeds = _speeds(members, rules)
-        flags = sorted({flag for one in members for flag in one.flags})
-        simulated = any(one.simulated for one in members)
+        flags = sorted({flag for member in members for flag in member.flags})
+        simulated = any(member.simulated for member in members)
         yield Advice(situation, _bands(speeds, rules), tuple(flags), simulated), speeds
 
 
 def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _Speed]]:
     """Speeds by size and choice, sizes ascending."""
     grouped: dict[int, dict[Choice, list[Timing]]] = defaultdict(lambda: defaultdict(list))
-    for one in members:
-        grouped[one.size_bytes][one.choice].append(one)
+    for member in members:
+        grouped[member.size_bytes][member.choice].append(member)
     found: dict[int, dict[Choice, _Speed]] = {}
     for size, choices in sorted(grouped.items()):
         confidence = 1 - (1 - rules.confidence) / len(choices)
         found[size] = {}
         for choice, timings in choices.items():
             # The same choice measured several times (in several runs): rounds count as those of one.
-            seconds, interval = float(median(one.median_seconds for one in timings)), None
-            if all(one.samples_seconds for one in timings):
-                samples = [sample for one in timings for sample in one.samples_seconds]
+            seconds, interval = float(median(timing.median_seconds for timing in timings)), None
+            if all(timing.samples_seconds for timing in timings):
+                samples = [sample for timing in timings for sample in timing.samples_seconds]
                 rounds = [
-                    n for one in timings for n in (one.round_samples or (len(one.samples_seconds),))
+                    n
+                    for timing in timings
+                    for n in (timing.round_samples or (len(timing.samples_seconds),))
                 ]
                 among = rounds_interval(samples, rounds, confidence)
                 interval = among if among.confidence >= confidence else None
                 # The run's own median may be that of the rounds; the interval must hold it.
                 if len(timings) > 1 or (interval and not interval.low <= seconds <= interval.high):
                     seconds = among.median
-            channels = _common((one.channels_used for one in timings), 0)
-            ran = _common((one.ran for one in timings), ("", ""))
+            channels = _common((timing.channels_used for timing in timings), 0)
+            ran = _common((timing.ran for timing in timings), ("", ""))
             found[size][choice] = _Speed(seconds, interval, channels, ran)
     return found
 

@@ -291,40 +291,40 @@ class Compared:
 
     def of(self, verdict: Verdict) -> tuple[Comparison, ...]:
         """Points with that verdict."""
-        return tuple(one for one in self.points if one.verdict is verdict)
+        return tuple(point for point in self.points if point.verdict is verdict)
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of points by verdict, all four."""
-        found = Counter(one.verdict for one in self.points)
+        found = Counter(point.verdict for point in self.points)
         return {verdict.value: found[verdict] for verdict in Verdict}
 
     @property
     def causes(self) -> dict[str, int]:
         """Number of points without a verdict, by cause, the most frequent first."""
-        found = Counter(one.cause for one in self.points if one.cause is not None)
+        found = Counter(point.cause for point in self.points if point.cause is not None)
         return {cause.value: count for cause, count in found.most_common()}
 
     @property
     def unused_rules(self) -> tuple[str, ...]:
         """Lines about rules for thresholds that are in force nowhere, for want of points that they fit."""
-        points = [one.point for one in self.points]
+        points = [point.point for point in self.points]
         return self.settings.thresholds.unused(
-            {(one.collective, one.backend, one.size_bytes) for one in points}
+            {(point.collective, point.backend, point.size_bytes) for point in points}
         )
 
     @property
     def exit_code(self) -> int:
         """1 where anything is slower or wrong; else 3 where anything was not decided; else 0."""
         # What was found outranks what was not looked at.
-        if any(one.verdict is Verdict.SLOWER or one.wrong for one in self.points):
+        if any(point.verdict is Verdict.SLOWER or point.wrong for point in self.points):
             return REGRESSION
         # Nothing at all is not decided, nor is a run of which a file could not be read.
         if self.unread:
             return NO_VERDICT
         # Of the points whose interval is too wide, the share that the settings name is let pass.
         open_points = self.of(Verdict.NONE)
-        wide = sum(one.cause is Cause.TOO_WIDE for one in open_points)
+        wide = sum(point.cause is Cause.TOO_WIDE for point in open_points)
         decided = len(self.points) - len(open_points)
         tolerated = wide <= self.settings.undecided * len(self.points)
         return FINE if decided and wide == len(open_points) and tolerated else NO_VERDICT
@@ -336,7 +336,7 @@ class Compared:
         words = {FINE: "no regression", REGRESSION: "REGRESSION", NO_VERDICT: "NO VERDICT"}[
             self.exit_code
         ]
-        wrong = sum(one.wrong for one in self.points)
+        wrong = sum(point.wrong for point in self.points)
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
         parts += [f"{wrong} with wrong results"] * bool(wrong)
         unread = f"; {plural(self.unread, 'file')} could not be read" if self.unread else ""

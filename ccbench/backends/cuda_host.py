@@ -89,10 +89,10 @@ class EmulatedEndpoint(SingleProcessEndpoint):
                 choice,
                 seen,
                 world,
-                world.communicator(one.members) if case.groups else None,
+                world.communicator(group.members) if case.groups else None,
                 layout,
             )
-            for one in groups
+            for group in groups
         ]
         self._seed = 0
         return choice.algorithm
@@ -172,7 +172,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         self._seed += 1
         for _, fault in self._faults:
             fault.before_launches(times)
-        calls = [one if times == 1 else replace(one, iterations=times) for one in self._calls]
+        calls = [call if times == 1 else replace(call, iterations=times) for call in self._calls]
         self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
 
     def check(self, seed: int, launches: int) -> Mismatch | None:

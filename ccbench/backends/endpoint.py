@@ -334,7 +334,7 @@ class SingleProcessEndpoint(TeamEndpoint):
         if found == NONE_DIFFERS and self._compared_before:
             return None
         read = output.read()
-        for _, fault in [one for one in self._faults if one[0] == rank]:
+        for _, fault in [fault for fault in self._faults if fault[0] == rank]:
             fault.spoil(read)
         wrong = check(case, group_rank, read, seed, launches)
         if found is not None:

@@ -124,7 +124,11 @@ def _fit(
     driver = run.manifest.mapping("environment", "accelerators").get("driver")
     at = now.isoformat(timespec="seconds")
     # An import's environment is that of the host that imported it.
-    told = driver if isinstance(driver, str) and not any(one.imported for one in run.points) else ""
+    told = (
+        driver
+        if isinstance(driver, str) and not any(point.imported for point in run.points)
+        else ""
+    )
     provenance = Provenance(name, run_name, points.library, at, told)
     found = calibrate_cluster(base, measured, provenance)
     save_calibrated(found, output)

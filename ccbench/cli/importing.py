@@ -79,27 +79,38 @@ def import_files(
     imported = None if folder is None else load_run(folder, details=False)
     verdicts = (*unmeasured(found), *(speed_verdicts(imported) if imported else ()))
     if as_json:
-        run, speeds = None if folder is None else str(folder), [one.document for one in verdicts]
+        run, speeds = (
+            None if folder is None else str(folder),
+            [verdict.document for verdict in verdicts],
+        )
         print_json({"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds})
     else:
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
-        shown = [one.finding for one in verdicts if one.finding is not None]
+        shown = [verdict.finding for verdict in verdicts if verdict.finding is not None]
         more = more_findings(imported, shown) if imported else []
         for line in (*speed_lines(verdicts), *shown, *more):
             click.echo(line)
-        for one in summaries:
-            words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
-            words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
-            words += [
-                f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"
+        for summary in summaries:
+            words = [
+                summary["tool"],
+                plural(summary["tables"], "table"),
+                plural(summary["rows"], "row"),
             ]
-            words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
-            click.echo(f"{one['file']}: {', '.join(words)}, {one['outcome']}")
+            words += [f"{summary['flagged']} flagged"] * bool(summary["flagged"])
+            words += [
+                f"{count} {status}"
+                for status, count in summary["statuses"].items()
+                if status != "ok"
+            ]
+            words += [f"{plural(len(summary['left_out']), 'part')} left out"] * bool(
+                summary["left_out"]
+            )
+            click.echo(f"{summary['file']}: {', '.join(words)}, {summary['outcome']}")
         if folder is not None:
             click.echo(f"wrote {folder}")
     repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in found for note in file.notes)
-    told = tuple(one.reason for one in verdicts if one.reason)
+    told = tuple(verdict.reason for verdict in verdicts if verdict.reason)
     for line in (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out):
         if not line.endswith(told):
             say(f"note: {line}")

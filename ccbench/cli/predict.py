@@ -342,12 +342,12 @@ def _cluster_points(cluster: Cluster, asked: Asked, model: str | None) -> tuple[
         by = "RCCL" if cluster.system.is_amd else "NCCL"
         if cluster.system.intra is Intra.HCCS:
             by = "a collective library"  # of Ascend's own, with the algorithms of NCCL
-        return by, [_library_point(one) for one in library_points(cluster, request)]
+        return by, [_library_point(point) for point in library_points(cluster, request)]
     whole = tuple(asked.counts(cluster.ranks))
     return "ccbench's own schedules", [
-        _point(asked.collective, name, "default", one.ranks, one.size_bytes, one.prediction)
+        _point(asked.collective, name, "default", point.ranks, point.size_bytes, point.prediction)
         for name in asked.schedules(cluster.ranks)
-        for one in schedule_points(cluster, asked.collective, name, whole)
+        for point in schedule_points(cluster, asked.collective, name, whole)
     ]
 
 
@@ -366,15 +366,15 @@ def _calibrated_points(machine: CalibratedCluster, asked: Asked) -> list[Point]:
     from ccbench.model.calibrated import calibrated_points
 
     points = []
-    for one in calibrated_points(machine, asked.of_library(machine.ranks)):
-        usual = one.point
+    for point in calibrated_points(machine, asked.of_library(machine.ranks)):
+        usual = point.point
         algbw, busbw = _rates(
-            usual.collective, usual.ranks, usual.size_bytes, one.calibrated_seconds
+            usual.collective, usual.ranks, usual.size_bytes, point.calibrated_seconds
         )
-        calibrated = {"seconds": one.calibrated_seconds, "algbw_GB_s": algbw, "busbw_GB_s": busbw}
-        calibrated |= asdict(one.interval)
+        calibrated = {"seconds": point.calibrated_seconds, "algbw_GB_s": algbw, "busbw_GB_s": busbw}
+        calibrated |= asdict(point.interval)
         further = {f"calibrated_{name}": value for name, value in calibrated.items()}
-        points.append(_library_point(usual) | further | {"label": one.label})
+        points.append(_library_point(usual) | further | {"label": point.label})
     return points
 
 

@@ -124,7 +124,9 @@ def _only(folded: Fold, only: str | None) -> Fold:
     return replace(
         folded,
         cases=tuple(one for one in folded.cases if one.case in chosen),
-        overlaps=tuple(one for one in folded.overlaps if {one.case, one.other} & chosen),
+        overlaps=tuple(
+            overlap for overlap in folded.overlaps if {overlap.case, overlap.other} & chosen
+        ),
     )
 
 

@@ -354,7 +354,7 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
                 "verdicts": verdicts,
                 "notes": outcome.notes,
                 **({"fleet": fleet} if fleet else {}),
-                "speed_verdicts": [one.document for one in speed_verdicts(measured)],
+                "speed_verdicts": [verdict.document for verdict in speed_verdicts(measured)],
                 "files": [str(file) for file in files],
             }
         )

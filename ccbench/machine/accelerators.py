@@ -110,7 +110,11 @@ def read_functions(files: Files) -> dict[str, PciFunction]:
 
 def gpus_among(functions: Mapping[str, PciFunction]) -> list[PciFunction]:
     """Return NVIDIA's and AMD's GPUs."""
-    return [one for one in functions.values() if one.is_accelerator and one.vendor in (NVIDIA, AMD)]
+    return [
+        function
+        for function in functions.values()
+        if function.is_accelerator and function.vendor in (NVIDIA, AMD)
+    ]
 
 
 def _port(files: Files, entry: str, which: str) -> Port:
@@ -149,13 +153,18 @@ def bridges_above(
     functions: Mapping[str, PciFunction], addresses: Iterable[str]
 ) -> list[PciFunction]:
     """Return the bridges above the functions at ``addresses``, as far as they are to be seen."""
-    above = {bridge for one in addresses if one in functions for bridge in functions[one].bridges}
+    above = {
+        bridge
+        for address in addresses
+        if address in functions
+        for bridge in functions[address].bridges
+    }
     return [functions[bridge] for bridge in sorted(above) if bridge in functions]
 
 
 def redirecting(bridges: Iterable[PciFunction]) -> list[str] | None:
     """Return addresses of the bridges that send peers' traffic up to the root; None where none tells."""
-    told = [one for one in bridges if one.redirects is not None]
+    told = [bridge for bridge in bridges if bridge.redirects is not None]
     return [one.address for one in told if one.redirects] if told else None
 
 
@@ -203,7 +212,7 @@ class Nvml:
 
         A Missing among the arguments, such as the handle of a GPU that does not answer, is the answer.
         """
-        missing = next((one for one in arguments if isinstance(one, Missing)), None)
+        missing = next((argument for argument in arguments if isinstance(argument, Missing)), None)
         return missing or self._attempt(
             lambda: getattr(self.library, f"nvml{question}")(*arguments)
         )

@@ -332,7 +332,9 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
     others = [
-        one for one in kernel.devices if one.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)
+        device
+        for device in kernel.devices
+        if device.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)
     ]
     links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
     links += [_renamed(link, of_driver) for link in driver.links]

@@ -370,20 +370,24 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], boo
 
 def _health(readings: Sequence[DeviceReading]) -> Check:
     sick = []
-    for one in readings:
-        ailments = [f"does not answer ({one.trouble})"] if one.trouble is not None else []
-        ailments += [reason for reason in one.clock_reasons or () if reason in THROTTLING]
-        if one.ecc_uncorrected_volatile:
-            errors = one.ecc_uncorrected_volatile
+    for reading in readings:
+        ailments = [f"does not answer ({reading.trouble})"] if reading.trouble is not None else []
+        ailments += [reason for reason in reading.clock_reasons or () if reason in THROTTLING]
+        if reading.ecc_uncorrected_volatile:
+            errors = reading.ecc_uncorrected_volatile
             ailments.append(f"{errors} uncorrected memory errors since the driver was loaded")
         if ailments:
-            sick.append(f"{one.bus_id}: {', '.join(ailments)}")
+            sick.append(f"{reading.bus_id}: {', '.join(ailments)}")
     if sick:
         advice = (
             "figures of these GPUs are in doubt: look at cooling and supply, dmesg | grep -i xid"
         )
         return check("GPU health", "; ".join(sick), advice, problem=True)
-    heat = [one.temperature_celsius for one in readings if one.temperature_celsius is not None]
+    heat = [
+        reading.temperature_celsius
+        for reading in readings
+        if reading.temperature_celsius is not None
+    ]
     warmest = f", the warmest at {max(heat):g} degrees Celsius" if heat else ""
     return check("GPU health", f"{len(readings)} GPU(s) answer{warmest}")
 
@@ -431,12 +435,15 @@ def backend_checks(
         if reason is None:
             named = []
             for need in needs:
-                versions = [installed_version(one) for one in need.distributions]
+                versions = [installed_version(distribution) for distribution in need.distributions]
                 if need.library:
                     loadable = seen.software.loadable.items()
                     versions += [version for path, version in loadable if need.library in path]
                 if need.distributions:
-                    known = next((one for one in versions if one is not None), "(version unknown)")
+                    known = next(
+                        (version for version in versions if version is not None),
+                        "(version unknown)",
+                    )
                     named.append(f"{need.name} {known}")
             return check(title, f"works ({', '.join(named)})" if named else "works")
         # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
@@ -456,13 +463,13 @@ def _there(need: Requirement, seen: Environment, files: Files) -> bool:
     folders = map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
     loadable = [
         *seen.software.loadable,
-        *(str(path) for one in folders for path in one.glob("lib*.so*")),
+        *(str(path) for folder in folders for path in folder.glob("lib*.so*")),
     ]
     if need.library and any(f"{need.library}.so" in path for path in loadable):
         return True  # the system's own, or the user's
     if need.module:
         return has_module(need.module)
-    return any(installed_version(one) is not None for one in need.distributions)
+    return any(installed_version(distribution) is not None for distribution in need.distributions)
 
 
 def has_module(name: str) -> bool:

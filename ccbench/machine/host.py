@@ -320,7 +320,7 @@ def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[i
     files = files or Files()
 
     def place(cpu: int) -> tuple[int, int]:
-        threads = [one for one in siblings(files, cpu) if one in cpus]
+        threads = [sibling for sibling in siblings(files, cpu) if sibling in cpus]
         return (threads.index(cpu) if cpu in threads else 0, cpu)
 
     return sorted(cpus, key=place)

@@ -130,9 +130,9 @@ def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
 
     return replace(
         hosts[0],
-        other_cpu_share=largest(one.other_cpu_share for one in hosts),
-        steal_share=largest(one.steal_share for one in hosts),
-        watched_cpu_seconds=max(one.watched_cpu_seconds for one in hosts),
+        other_cpu_share=largest(host.other_cpu_share for host in hosts),
+        steal_share=largest(host.steal_share for host in hosts),
+        watched_cpu_seconds=max(host.watched_cpu_seconds for host in hosts),
     )
 
 
@@ -334,7 +334,9 @@ def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[Devi
     try:
         devices = json.loads(text)
         looks = [
-            tuple(reading(one, one[when]) for one in devices if one.get(when) is not None)
+            tuple(
+                reading(device, device[when]) for device in devices if device.get(when) is not None
+            )
             for when in ("before", "after")
         ]
     except (ValueError, TypeError, KeyError, AttributeError) as error:

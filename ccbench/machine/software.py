@@ -130,7 +130,9 @@ def loaded_file(beginning: str) -> tuple[str, str]:
     )
     paths = (Path(fields[5]) for fields in lines if len(fields) == 6)
     path = (
-        next((one for one in paths if one.name.startswith(beginning)), None) if beginning else None
+        next((path for path in paths if path.name.startswith(beginning)), None)
+        if beginning
+        else None
     )
     digest = sha256()
     try:

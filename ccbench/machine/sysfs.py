@@ -104,7 +104,7 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
         if not files.exists(f"{path}/mtu"):
             continue
         name = path.rpartition("/")[2]
-        port = next((one for one in ports if name in one.interfaces), None)
+        port = next((port for port in ports if name in port.interfaces), None)
         found.append(
             Interface(
                 name,
@@ -319,9 +319,15 @@ class _Graph:
     def add_endpoints(self, cards: tuple[Card, ...]) -> None:
         """Add GPUs, NVSwitches and network cards, each with its way up to a processor."""
         functions = sorted(self.functions.values(), key=lambda one: one.address)
-        gpus = [one for one in functions if one.is_accelerator and not self._shadows(one)]
+        gpus = [
+            function
+            for function in functions
+            if function.is_accelerator and not self._shadows(function)
+        ]
         switches = [
-            one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == NVIDIA
+            function
+            for function in functions
+            if function.class_code == NVSWITCH_CLASS and function.vendor == NVIDIA
         ]
         for kind, chosen in ((DeviceKind.GPU, gpus), (DeviceKind.NVSWITCH, switches)):
             for index, function in enumerate(chosen):

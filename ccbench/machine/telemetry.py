@@ -129,8 +129,8 @@ class NvidiaDevices:
         def answered(fields: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
             found = nvml.field_values(handle, fields)
             if not found:  # some drivers refuse all for one that they lack
-                found = {one: 0 for one in fields if nvml.field_values(handle, [one])}
-            return tuple(one for one in fields if one in found)
+                found = {field: 0 for field in fields if nvml.field_values(handle, [field])}
+            return tuple(field for field in fields if field in found)
 
         links = {}
         for link in range(MOST_LINKS):
@@ -211,7 +211,7 @@ class NvidiaDevices:
         reasons = answer("CurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = answer("CurrentClocksThrottleReasons")
-        fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
+        fields = (*gpu.fields, *(count for counts in gpu.links.values() for count in counts))
         values = self._nvml.field_values(gpu.handle, fields)
         links: dict[int, dict[str, int]] = {}
         for link, names in gpu.links.items():
@@ -330,7 +330,7 @@ class DeviceWatch:
         self._begin()
         looks = self._nvidia.read() if self._nvidia is not None else ()
         return tuple(
-            replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks
+            replace(look, sm_clock_highest_mhz=self._highest_mhz.get(look.bus_id)) for look in looks
         )
 
     def close(self) -> None:

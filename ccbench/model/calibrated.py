@@ -242,7 +242,7 @@ class CalibratedCluster:
             )
             for one in self.measured
         )
-        scales = tuple((one.term, one.scale) for one in self.scales)
+        scales = tuple((scale.term, scale.scale) for scale in self.scales)
         constants = LibraryConstants(tuple(self.constants.items()), self.origins["constants"])
         return Calibrated(self.cluster.system, scales, constants, corrections)
 
@@ -465,7 +465,9 @@ def calibrate_cluster(
     observations = [
         Observation(cluster.system, request, tuple(seconds)) for request, seconds in measured
     ]
-    sizes = sorted({size for one in observations for size in one.request.size_bytes})
+    sizes = sorted(
+        {size for observation in observations for size in observation.request.size_bytes}
+    )
     if not sizes:
         raise MachineError(f"{run}: no size of {cluster.name} can be used; measure one or more")
     found = calibrate(observations)
@@ -473,8 +475,8 @@ def calibrate_cluster(
     launched: Counter[MeasuredAs] = Counter()
     points: Counter[tuple[str, bool]] = Counter()
     asked: dict[tuple[str, bool], dict[Asked, None]] = {}
-    for one in observations:
-        request, count = one.request, len(one.seconds)
+    for observation in observations:
+        request, count = observation.request, len(observation.seconds)
         launched[MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)] += (
             count
         )
@@ -556,8 +558,8 @@ def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> Held
 
     def at(chosen: set[int]) -> list[Observation]:
         places = [
-            [i for i, size in enumerate(one.request.size_bytes) if size in chosen]
-            for one in observations
+            [i for i, size in enumerate(observation.request.size_bytes) if size in chosen]
+            for observation in observations
         ]
         return [
             one.taking(wanted) for one, wanted in zip(observations, places, strict=True) if wanted
@@ -572,5 +574,5 @@ def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> Held
     without = np.concatenate([seconds_of(one.system, one.request, table) for one in unseen])
     errors = [np.abs(predicted / real - 1) for predicted in (with_scales, without)]
     return HeldOutError(
-        len(real), *(float(of(one)) for one in errors for of in (np.median, np.mean))
+        len(real), *(float(of(error)) for error in errors for of in (np.median, np.mean))
     )

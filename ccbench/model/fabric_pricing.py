@@ -308,7 +308,7 @@ class FabricPrices:
             most = "" if share > 0.995 else f"; links of this rate limit {share:.0%} of it"
             # In decimal units, as people divide bytes by GB/s.
             units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-            factor, unit = next((one for one in units if load >= one[0]), units[-1])
+            factor, unit = next((unit for unit in units if load >= unit[0]), units[-1])
             name, rate = self.loads.fabric.link_name(link), self.loads.rates[link]
             carried = f"up to {load / factor:.4g} {unit} through it in a step"
             words = f"bandwidth ({name}, {rate / 1e9:.4g} GB/s, {carried}{most})"

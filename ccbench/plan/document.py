@@ -370,11 +370,11 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
         for key, example in (("global_batch", 1024), ("sequence", 4096)):
             # Each layout may have its own, else all need one.
             if key not in settings and not (
-                choices and all(key in one.settings for one in choices)
+                choices and all(key in choice.settings for choice in choices)
             ):
                 raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
         # Without experts no tokens go among them.
-        places = [((), settings), *((one.spot, one.settings) for one in choices)]
+        places = [((), settings), *((choice.spot, choice.settings) for choice in choices)]
         for (spot, given), key in product(() if shape.experts else places, ("traffic", "capacity")):
             if given.get(key):
                 raise origin.error(

@@ -99,8 +99,8 @@ class Planner:
         """
         hide = self.hide_pipeline if hide_pipeline is None else hide_pipeline
         lines = [
-            Line(one, self.prices.price(strategy.layout, one))
-            for one in communications(self.shape, strategy)
+            Line(communication, self.prices.price(strategy.layout, communication))
+            for communication in communications(self.shape, strategy)
         ]
         step = step_of(strategy, lines, self.computing(strategy), hide)
         memory = largest_memory(self.shape, strategy)
@@ -316,8 +316,8 @@ def layouts_of(
     # Context parallelism is for sequences that one device could not hold; a search tries it on long ones.
     context = divisors if settings["sequence"] > 8192 else (1,)
     # A model has as many heads and layers as it has, however many devices there are.
-    heads = tuple(one for one in divisors if shape.heads % one == 0)
-    stages = tuple(one for one in divisors if one <= shape.layers)
+    heads = tuple(divisor for divisor in divisors if shape.heads % divisor == 0)
+    stages = tuple(divisor for divisor in divisors if divisor <= shape.layers)
     for tp, cp, pp in product(
         wanted.get("tp", heads), wanted.get("cp", context), wanted.get("pp", stages)
     ):
@@ -492,7 +492,7 @@ def _scaled(
 
 def _resized(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> Outcome:
     plan, base = planned.plan, planned.outcomes[0]
-    chosen = next((one for one in plan.choices if one.name == base.name), None)
+    chosen = next((choice for choice in plan.choices if choice.name == base.name), None)
     settings = plan.settings
     if planned.searched is None and chosen is not None:
         settings = chosen.settings

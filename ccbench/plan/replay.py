@@ -207,7 +207,7 @@ def replay(
 
     alone: of cases of the fold. compared: see Replay. machine: of the predictions.
     """
-    timed = [one for job in fold.cases for one in job.instances if one.seconds]
+    timed = [instance for job in fold.cases for instance in job.instances if instance.seconds]
     total = sum(sum(one.seconds) * one.count for one in timed)
     # Asked once for the job: a single collective that looks possible proves nothing about clocks.
     clock = have_one_clock(timed)
@@ -219,7 +219,7 @@ def replay(
     often = []
     for job in fold.cases:
         of_rank: dict[int, list[Communication]] = defaultdict(list)
-        for record in (record for one in job.instances for record in one.records):
+        for record in (record for instance in job.instances for record in instance.records):
             if step is None or record.duration_seconds is not None:
                 of_rank[-1 if record.rank is None else record.rank].append(record)
         marked = (_inside(rows, trace.steps.get(rank)) for rank, rows in of_rank.items())
@@ -246,7 +246,11 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     with a comment. Raises UsageError where none is left.
     """
     fold = replay.fold
-    both = (JobCase(one.concurrent, one.instances) for one in fold.overlaps if one.concurrent)
+    both = (
+        JobCase(overlap.concurrent, overlap.instances)
+        for overlap in fold.overlaps
+        if overlap.concurrent
+    )
     jobs = [*fold.cases, *both]
     here, refused = fitted(jobs, ranks)
     if not here:
@@ -256,10 +260,10 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
         raise UsageError(f"no case for a suite: {reason}")
     fits = [
         replace(
-            one, case=here[one.case][0], remarks=(*one.remarks, *filter(None, here[one.case][1:]))
+            job, case=here[job.case][0], remarks=(*job.remarks, *filter(None, here[job.case][1:]))
         )
-        for one in jobs
-        if one.case in here
+        for job in jobs
+        if job.case in here
     ]
     shares = {one.job.case: one.share for one in replay.cases}
     comments = {
@@ -272,7 +276,7 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
 
 
 def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool) -> CaseTime:
-    timed = [(one, one.seconds) for one in job.instances if one.seconds]
+    timed = [(instance, instance.seconds) for instance in job.instances if instance.seconds]
     if not timed:
         return CaseTime(job, alone)
     spent = sum(sum(found) * one.count for one, found in timed)
@@ -308,7 +312,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
     """Take apart the mean step; of a trace without steps, all of it as one."""
     # Identity of a record -> (its case, how long its rank waited, which rank came last).
     where: dict[int, tuple[Case, float | None, int | None]] = {}
-    for case, one in ((job.case, one) for job in fold.cases for one in job.instances):
+    for case, one in ((job.case, instance) for job in fold.cases for instance in job.instances):
         last = one.last_rank(one_clock)
         # Of a rank that was recorded alone there is no waiting to tell.
         for record, waited in zip_longest(one.timed, one.waits(one_clock)):
@@ -410,7 +414,7 @@ def _whole_seconds(
         marked = trace.steps.get(rank) if rank is not None else None
         if steps and marked is not None and len(marked):
             found.append(length(marked) / len(marked))
-        elif not steps and all(one.start_seconds is not None for one in records):
+        elif not steps and all(record.start_seconds is not None for record in records):
             spans = _spans(records)
             found.append(float(spans[:, 1].max() - spans[:, 0].min()))
     return sum(found) / len(found) if found else 0.0
@@ -418,10 +422,10 @@ def _whole_seconds(
 
 def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[Communication]:
     """Records that began in a step; all where there are none, or without times."""
-    if steps is None or not len(steps) or any(one.start_seconds is None for one in records):
+    if steps is None or not len(steps) or any(record.start_seconds is None for record in records):
         return list(records)
     # By the start, so that a call across the border of two steps counts once.
-    begins = np.array([one.start_seconds for one in records], float)
+    begins = np.array([record.start_seconds for record in records], float)
     place = np.searchsorted(steps[:, 0], begins, side="right") - 1
     inside = (place >= 0) & (begins < steps[np.maximum(place, 0), 1])
     return [one for one, is_inside in zip(records, inside, strict=True) if is_inside]
@@ -429,8 +433,11 @@ def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[C
 
 def _spans(records: Iterable[Communication]) -> Intervals:
     spans = [
-        (one.start_seconds or 0.0, (one.start_seconds or 0.0) + (one.duration_seconds or 0.0))
-        for one in records
+        (
+            record.start_seconds or 0.0,
+            (record.start_seconds or 0.0) + (record.duration_seconds or 0.0),
+        )
+        for record in records
     ]
     return np.array(spans, float).reshape(-1, 2)
 
@@ -438,7 +445,7 @@ def _spans(records: Iterable[Communication]) -> Intervals:
 def _on_other_streams(moving: Intervals, records: Sequence[Communication]) -> Floats:
     """Seconds of each of ``moving``, transfers of the first ``records``, in which another stream had one."""
     spans, found = _spans(records), np.zeros(len(moving))
-    streams = np.array([one.stream for one in records], object)
+    streams = np.array([record.stream for record in records], object)
     for stream in {*streams}:
         own = streams == stream
         found[own[: len(moving)]] = overlaps(moving[own[: len(moving)]], merged(spans[~own]))

@@ -199,7 +199,7 @@ def _stands(layout: Layout, axis: str, ends: bool, gpus_per_node: int) -> Placed
         return placement_of(groups, gpus_per_node) or groups
     if not ends:
         return placement
-    sets = tuple((one[0], one[-1]) for one in placement.gpu_sets)
+    sets = tuple((gpu_set[0], gpu_set[-1]) for gpu_set in placement.gpu_sets)
     if placement.nodes == 1:
         return replace(placement, ranks=2, ranks_per_node=2, gpu_sets=sets)
     # First and last are on different nodes; each node has one of the two of each group.

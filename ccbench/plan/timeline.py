@@ -70,14 +70,18 @@ def timeline(step: Step) -> Timeline:
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
     pieces: list[Piece] = []
     waits = _waiting_shares(step)
-    for one in intervals:
-        if one.stage in stages:
-            lane, waiting = stages.index(one.stage), waits[one.work]
-            computed = one.begin_seconds + (one.end_seconds - one.begin_seconds) * (1 - waiting)
-            kind = FORWARD_WORK if one.work == "forward" else BACKWARD_WORK
-            pieces.append(Piece(lane, one.begin_seconds, computed, kind, str(one.micro_batch)))
+    for interval in intervals:
+        if interval.stage in stages:
+            lane, waiting = stages.index(interval.stage), waits[interval.work]
+            computed = interval.begin_seconds + (interval.end_seconds - interval.begin_seconds) * (
+                1 - waiting
+            )
+            kind = FORWARD_WORK if interval.work == "forward" else BACKWARD_WORK
+            pieces.append(
+                Piece(lane, interval.begin_seconds, computed, kind, str(interval.micro_batch))
+            )
             if waiting > 0:
-                pieces.append(Piece(lane, computed, one.end_seconds, WAITING))
+                pieces.append(Piece(lane, computed, interval.end_seconds, WAITING))
     pieces += _behind(step, intervals, len(lanes))
     pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
@@ -127,10 +131,13 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
             sent[one.phase] += line.total_seconds / turns
     return [
         Piece(
-            lane, one.begin_seconds, min(one.begin_seconds + sent[one.work], one.end_seconds), DATA
+            lane,
+            interval.begin_seconds,
+            min(interval.begin_seconds + sent[interval.work], interval.end_seconds),
+            DATA,
         )
-        for one in intervals
-        if one.stage == place and sent[one.work] > 0
+        for interval in intervals
+        if interval.stage == place and sent[interval.work] > 0
     ]
 
 
@@ -139,7 +146,9 @@ def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
     """
     found = _gradients(step, intervals, lane)
-    free = max([one.end_seconds for one in intervals] + [one.end_seconds for one in found])
+    free = max(
+        [interval.end_seconds for interval in intervals] + [one.end_seconds for one in found]
+    )
     late = [
         line
         for line in step.lines
@@ -170,7 +179,11 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     if not gradients:
         return []
     stage = stage_order(step.pipeline.stages).index(gradients[0].communication.stage)
-    mine = [one for one in intervals if one.stage == stage and one.work == "backward"]
+    mine = [
+        interval
+        for interval in intervals
+        if interval.stage == stage and interval.work == "backward"
+    ]
     end = max(one.end_seconds for one in mine)
     length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
     count = min(MOST_BUCKETS, sum(line.communication.times for line in gradients))
@@ -180,5 +193,5 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     begin = max(0.0, end - length)
     shown = sum(line.exposed_seconds for line in gradients)
     if shown > 0:
-        begin = max(one.end_seconds for one in intervals) + shown - sent[-1].end_seconds
+        begin = max(interval.end_seconds for interval in intervals) + shown - sent[-1].end_seconds
     return [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]

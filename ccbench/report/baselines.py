@@ -75,7 +75,7 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     found: list[Point] = []
     # One point stands for every kind of work.
     for kind in {_work(point): point for point in points if not point.emulated}.values():
-        alike = [one for one in theirs if _same_work(one, kind)]
+        alike = [their for their in theirs if _same_work(their, kind)]
         of_type = {one.size_bytes for one in alike if _same_type(one, kind)}
         for one in alike:
             same_type = _same_type(one, kind)
@@ -148,21 +148,21 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         return [f"{name}: nothing of this run is compared with it; its times are {LEFT_OUT}"]
     if not pairs:
         theirs = [one for one in points_of(baseline) if _has_speed(one)]
-        names, ranks = {one.collective for one in points}, {one.ranks for one in points}
+        names, ranks = {point.collective for point in points}, {point.ranks for point in points}
         # Those of the run's collectives and ranks first.
         theirs.sort(
             key=lambda one: (one.collective not in names, one.ranks not in ranks, _offer(one))
         )
         offered = list(dict.fromkeys(map(_offer, theirs)))
         near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
-        over = "".join(f" over {one.network}" for one in points[:1] if one.network)
+        over = "".join(f" over {point.network}" for point in points[:1] if point.network)
         return [f"{name}: nothing like this run's points{over}; {near}"]
     # What a baseline point is stands once below the lines, by number.
     marks = {
-        text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)
+        text: place for place, text in enumerate(dict.fromkeys(pair.legend for pair in pairs), 1)
     }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
-    lines += [f"  note: {one}" for one in _cautions(points, behind, baseline)]
+    lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
     cells = [
         (
             *_cells(pair),
@@ -190,14 +190,18 @@ FEWEST_ALIKE = 3
 def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> list[str]:
     """Lines that speak against the comparison: other GPUs, or the run's very own figures."""
     lines = []
-    own_gpus = {_gpu(one.machine) for one in points} - {""}
+    own_gpus = {_gpu(point.machine) for point in points} - {""}
     gpus = {_gpu(model) for model in baseline.devices} - {""}
     # Only where they surely differ: names of one GPU are many.
     if own_gpus and gpus and all(is_other_model(one, other) for one in own_gpus for other in gpus):
         lines.append(
             f"this run is of {', '.join(sorted(own_gpus))}, the baseline of {', '.join(sorted(gpus))}"
         )
-    own = {(_work(one), one.size_bytes, one.median_seconds) for one in points if one.median_seconds}
+    own = {
+        (_work(point), point.size_bytes, point.median_seconds)
+        for point in points
+        if point.median_seconds
+    }
     sources: dict[str, list[bool]] = defaultdict(list)
     for one in behind:
         sources[one.source or one.run].append(

@@ -191,7 +191,7 @@ def screen_table(run: Run, width: int) -> str:
     notes = ["GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one"]
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
     notes += doubts(points) if FLAGS in dropped else []
-    if "by other sizes" not in dropped and any(one.by_other_sizes_seconds for one in points):
+    if "by other sizes" not in dropped and any(point.by_other_sizes_seconds for point in points):
         notes.append(
             "by other sizes: as the run's other sizes imply, with this machine's own levels"
         )
@@ -220,7 +220,8 @@ def page_table(points: Sequence[Point]) -> dict[str, Any]:
             # Nobody copies more than seven digits of a time; counts stay as they are.
             numbers = [column.number(point) for point in points]
             entry["numbers"] = [
-                float(f"{one:.7g}") if isinstance(one, float) else one for one in numbers
+                float(f"{number:.7g}") if isinstance(number, float) else number
+                for number in numbers
             ]
         found.append(entry)
     # The script marks failed rows red and a baseline's grey.

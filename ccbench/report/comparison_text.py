@@ -61,7 +61,7 @@ def _cells(one: Comparison) -> tuple[str, ...]:
 def screen(compared: Compared, width: int = 80) -> str:
     """Changes, points without a verdict and why, and the verdict as the last line; ``width`` columns."""
     undecided = [one for one in compared.of(Verdict.NONE) if not one.wrong]
-    blocks = {"Wrong results": [one for one in compared.points if one.wrong]}
+    blocks = {"Wrong results": [point for point in compared.points if point.wrong]}
     for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
         blocks[verdict.value.capitalize()] = list(compared.of(verdict))
     blocks["No verdict, interval too wide"] = [
@@ -70,21 +70,25 @@ def screen(compared: Compared, width: int = 80) -> str:
     lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
     for title, points in blocks.items():
         if points:
-            rows = fitted_lines(Table(_COLUMNS, [_cells(one) for one in points[:MOST_ROWS]]), width)
+            rows = fitted_lines(
+                Table(_COLUMNS, [_cells(point) for point in points[:MOST_ROWS]]), width
+            )
             more = len(points) - MOST_ROWS
             lines += [f"{title}: {len(points)}", *rows, *[f"and {more} more"] * (more > 0)]
     # Points without a verdict by cause, with the first reason of each.
     told = []
     open_points = [one for one in undecided if one.cause is not Cause.TOO_WIDE]
-    for cause in dict.fromkeys(one.cause for one in open_points):
-        alike = [one for one in open_points if one.cause is cause]
+    for cause in dict.fromkeys(point.cause for point in open_points):
+        alike = [point for point in open_points if point.cause is cause]
         name = cause.value if cause else ""
         told.append(
             f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}"
         )
     # What verdicts rest on where that is unusual, each once with the number of its points.
     reasons = Counter(
-        one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason
+        point.reason
+        for point in compared.points
+        if point.verdict is not Verdict.NONE and point.reason
     )
     told += [f"{count} x {reason}" for reason, count in reasons.most_common(MOST_NOTES)]
     told += [f"and {len(reasons) - MOST_NOTES} more reasons"] * (len(reasons) > MOST_NOTES)
@@ -125,9 +129,9 @@ def self_check_screen(check: SelfCheck, width: int = 80) -> str:
 
 def markdown(compared: Compared) -> str:
     """Verdict line, table of changed points, details folded (GitHub and GitLab read ``<details>``)."""
-    changed = [one for one in compared.points if _has_changed(one)]
+    changed = [point for point in compared.points if _has_changed(point)]
     changed.sort(key=lambda one: (not one.wrong, -(one.ratio or 0.0)))
-    rest = [one for one in compared.points if not _has_changed(one)]
+    rest = [point for point in compared.points if not _has_changed(point)]
     base, new = (
         plain(side, LONGEST_TEXT).replace("`", "'") for side in (compared.base, compared.new)
     )
@@ -158,9 +162,9 @@ def _has_changed(one: Comparison) -> bool:
 
 def _rows(points: Sequence[Comparison], most: int) -> list[str]:
     rows = []
-    for one in points[:most]:
-        verdict = "wrong results" if one.wrong else one.verdict.value
-        rows.append((*_cells(one), f"{verdict}: {one.reason}" if one.reason else verdict))
+    for point in points[:most]:
+        verdict = "wrong results" if point.wrong else point.verdict.value
+        rows.append((*_cells(point), f"{verdict}: {point.reason}" if point.reason else verdict))
     table = Table((*_COLUMNS, *columns("<verdict")), rows)
     more = len(points) - most
     return [markdown_table(table, LONGEST_CELL), "", *[f"and {more} more", ""] * (more > 0)]
@@ -173,11 +177,11 @@ def _escaped(text: str) -> str:
 def document(compared: Compared) -> dict[str, Any]:
     """Everything as JSON values: times in seconds per launch, changes as ratios; null where there is none."""
     points = []
-    for one in compared.points:
-        values = {name: getattr(one.point, name) for name in ORDER}
-        values |= {name: value for name, value in vars(one).items() if name != "point"}
-        values["verdict"] = one.verdict.value
-        values["cause"] = None if one.cause is None else one.cause.value
+    for point in compared.points:
+        values = {name: getattr(point.point, name) for name in ORDER}
+        values |= {name: value for name, value in vars(point).items() if name != "point"}
+        values["verdict"] = point.verdict.value
+        values["cause"] = None if point.cause is None else point.cause.value
         # JSON has no infinity: the ratio to a time of nothing is one.
         points.append(
             {
@@ -239,22 +243,22 @@ def junit(compared: Compared) -> str:
     """
     tolerant = compared.exit_code == FINE
     cases = []
-    for one in compared.points:
-        if one.wrong or one.verdict is Verdict.SLOWER:
+    for point in compared.points:
+        if point.wrong or point.verdict is Verdict.SLOWER:
             kind = "failure"
-        elif one.verdict is not Verdict.NONE:
+        elif point.verdict is not Verdict.NONE:
             kind = ""
         else:
             # An error and not a skip, since CI systems let skips pass; only points whose interval is too
             # wide are skipped, and only where the settings let them pass.
-            kind = "skipped" if tolerant and one.cause is Cause.TOO_WIDE else "error"
-        what = "wrong results" if one.wrong else (one.cause or one.verdict).value
-        _, _, base, new, change, interval = _cells(one)
-        parts = [f"{one.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
-        parts += [f"threshold {one.threshold:.3g}", one.reason]
+            kind = "skipped" if tolerant and point.cause is Cause.TOO_WIDE else "error"
+        what = "wrong results" if point.wrong else (point.cause or point.verdict).value
+        _, _, base, new, change, interval = _cells(point)
+        parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
+        parts += [f"threshold {point.threshold:.3g}", point.reason]
         message = plain(", ".join(filter(None, parts)), LONGEST_TEXT)
-        name = plain(one.point.name, LONGEST_TEXT)
-        cases.append(JUnitCase(name, one.point.size, kind, what, message))
+        name = plain(point.point.name, LONGEST_TEXT)
+        cases.append(JUnitCase(name, point.point.size, kind, what, message))
     absent = [("any point", "nothing")] * (not compared.points)
     absent += [("files", "unread")] * bool(compared.unread)
     sentence = plain(compared.sentence, LONGEST_TEXT)

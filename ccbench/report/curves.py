@@ -166,7 +166,7 @@ def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> S
     rows: list[Row] = []
     missing = set()
     for point in sorted(
-        (one for one in points if one.size_bytes > 0), key=lambda one: one.size_bytes
+        (point for point in points if point.size_bytes > 0), key=lambda one: one.size_bytes
     ):
         middle = value(point, point.median_seconds)
         if middle is not None:
@@ -205,7 +205,7 @@ def shared_bounds(series: Sequence[Series]) -> list[Series]:
     shared = []
     for values, members in alike:
         sizes = tuple(sorted(values))
-        names = ", ".join(one.label.removesuffix(ending) for one in members)
+        names = ", ".join(member.label.removesuffix(ending) for member in members)
         label, style = (f"{names}{ending}", members[0].style) if len(alike) > 1 else ("bound", -1)
         heights = tuple(values[size] for size in sizes)
         shared.append(Series(label, Kind.BOUND, style, sizes, heights, joined=joinable(sizes)))
@@ -317,12 +317,15 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
 def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[Mark, ...]]:
     """The small print's line about crossovers, and their marks on the axis."""
     texts = [
-        f"{one.after} overtakes {one.before} by {format_size(one.size_bytes)}" for one in crossings
+        f"{crossing.after} overtakes {crossing.before} by {format_size(crossing.size_bytes)}"
+        for crossing in crossings
     ]
     if not texts:
         return ["No crossover: nowhere does the leader's interval lie wholly above another's"], ()
     notes = [f"{'; '.join(texts)}, the first size measured at which its interval lies below"]
-    return notes, tuple(Mark(one.size_bytes, format_size(one.size_bytes)) for one in crossings)
+    return notes, tuple(
+        Mark(crossing.size_bytes, format_size(crossing.size_bytes)) for crossing in crossings
+    )
 
 
 @dataclass(frozen=True)

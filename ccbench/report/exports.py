@@ -124,17 +124,23 @@ def _table(points: Sequence[Point]) -> Table:
             f"{size:>12}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}"
             + "".join(_placement(placements.get(in_place)) for in_place in (False, True))
         )
-        for one in placements.values():
-            if one.status != Status.OK:
+        for placement in placements.values():
+            if placement.status != Status.OK:
                 # Readers pass over the figures of a placement without a time, wrong elements included.
-                parts = [plural(one.wrong_elements, "wrong element")] if one.wrong_elements else []
-                parts += [plain(one.detail, 200)] if one.detail else []
-                lines.append(f"# {_where(one)}: {one.status.value} {': '.join(parts)}".rstrip())
+                parts = (
+                    [plural(placement.wrong_elements, "wrong element")]
+                    if placement.wrong_elements
+                    else []
+                )
+                parts += [plain(placement.detail, 200)] if placement.detail else []
+                lines.append(
+                    f"# {_where(placement)}: {placement.status.value} {': '.join(parts)}".rstrip()
+                )
         # Flags are one word each, so that importing gives the same.
         lines += [
-            f"# {_where(one)}: flags {' '.join('_'.join(flag.split()) for flag in one.flags)}"
-            for one in placements.values()
-            if one.flags
+            f"# {_where(placement)}: flags {' '.join('_'.join(flag.split()) for flag in placement.flags)}"
+            for placement in placements.values()
+            if placement.flags
         ]
     # Like nccl-tests', the average is over all sizes and says little.
     wrong = sum(point.status is Status.WRONG for point in points)
@@ -368,7 +374,7 @@ def json_summary(run: Run) -> dict[str, Any]:
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
         "fleet": fleet_document(run),
-        "speed_verdicts": [one.document for one in speed_verdicts(run)],
+        "speed_verdicts": [verdict.document for verdict in speed_verdicts(run)],
         "curves": curves,
         "flags": dict(
             sorted(Counter(flag for point in run.points for flag in point.flags).items())

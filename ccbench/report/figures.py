@@ -167,9 +167,9 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
     figures = []
     for backend in sorted({point.backend for point in points}):
         members = [
-            one
-            for one in points
-            if one.backend == backend and not one.baseline and not one.emulated
+            point
+            for point in points
+            if point.backend == backend and not point.baseline and not point.emulated
         ]
         # An emulation's time is no device's, and a baseline's prediction is of another machine.
         priced = [point for point in members if point.prediction_error is not None]
@@ -225,7 +225,7 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
             y = Axis("waits beyond the least, over the median", "share", "linear")
         else:
             rows = [
-                [one / (point.median_seconds or 1.0) for one in point.rank_median_seconds]
+                [second / (point.median_seconds or 1.0) for second in point.rank_median_seconds]
                 for point in shown
             ]
             y = Axis("rank's median over the case's median", "ratio", "linear")

@@ -77,13 +77,13 @@ def verdict_junit(run: Run) -> str:
     cases += [
         JUnitCase(
             suite,
-            ", ".join(one.devices) or one.kind,
-            "failure" if one.severity == "problem" else "error",
-            one.kind,
-            plain(one, 2 * LONGEST_TEXT),
+            ", ".join(finding.devices) or finding.kind,
+            "failure" if finding.severity == "problem" else "error",
+            finding.kind,
+            plain(finding, 2 * LONGEST_TEXT),
         )
-        for one in verdict.findings
-        if one not in told
+        for finding in verdict.findings
+        if finding not in told
     ]
     cases.append(
         JUnitCase(suite, "verdict", "error" if verdict.doubt else "", "doubt", verdict.doubt)

@@ -35,7 +35,7 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
     for matrix in matrices:
         ranks = range(matrix.ranks)
         # Both ways at once the matrix is symmetric, and so are its frames.
-        marked = {(one.source, one.target) for one in pair_misses(matrix)}
+        marked = {(miss.source, miss.target) for miss in pair_misses(matrix)}
         marked |= {(target, source) for source, target in marked} if matrix.both else set()
         values = tuple(tuple(value(matrix, source, target) for target in ranks) for source in ranks)
         texts = []
@@ -145,9 +145,9 @@ def notes(matrix: PairMatrix) -> list[str]:
     lines = []
     if misses:
         worst = [
-            f"{one.name} {one.ratio:.2f} times the time of its class"
-            + (f" ({one.link_class})" if one.link_class else "")
-            for one in misses[:MOST_NAMED]
+            f"{miss.name} {miss.ratio:.2f} times the time of its class"
+            + (f" ({miss.link_class})" if miss.link_class else "")
+            for miss in misses[:MOST_NAMED]
         ]
         more = f"; and {len(misses) - MOST_NAMED} more" if len(misses) > MOST_NAMED else ""
         lines.append(
@@ -227,7 +227,7 @@ def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
     """A row for every pair; units are in the names."""
     rows = []
     for matrix in matrices:
-        missed = {(one.source, one.target) for one in pair_misses(matrix)}
+        missed = {(miss.source, miss.target) for miss in pair_misses(matrix)}
         for source, target in matrix.pairs():
             link_class, link = matrix.classes[source][target], matrix.link_rates[source][target]
             rate = matrix.rate(source, target)

@@ -204,7 +204,10 @@ def _part(
     )
     # Of a processor and its NICs alone there is nothing to see.
     topology, picture = topology_of(run.manifest), None
-    if topology is not None and sum(one.kind is not DeviceKind.NIC for one in topology.devices) > 1:
+    if (
+        topology is not None
+        and sum(device.kind is not DeviceKind.NIC for device in topology.devices) > 1
+    ):
         machine = topology
         counted = f"{plural(len(machine.gpus), 'GPU')}, {plural(len(machine.links), 'link')}"
         address = picture_address(lambda: topology_figure.picture(machine))
@@ -436,7 +439,7 @@ def plot(figure: Figure) -> dict[str, Any]:
         "y": _axis(figure.y, y),
         "series": [_series(one) for one in figure.series],
         "spans": spans,
-        "marks": [[_short(one.x), one.label] for one in figure.marks],
+        "marks": [[_short(mark.x), mark.label] for mark in figure.marks],
         "note": far_note(figure),
     }
 

@@ -156,7 +156,10 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
         return ()
     shape, cluster, _ = planned.where
     devices = f"{cluster.ranks} devices · {cluster.name}"
-    layouts = [(one.name, one.step, format_seconds(one.step.seconds)) for one in planned.outcomes]
+    layouts = [
+        (outcome.name, outcome.step, format_seconds(outcome.step.seconds))
+        for outcome in planned.outcomes
+    ]
     there = [one.outcome for one in planned.scaled if one.outcome is not None]
     scaled = [(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
     title = f"{shape.name}: a step by layout"
@@ -188,13 +191,13 @@ def _bars_figure(
     most = MOST_BARS if key == "layouts" else len(stacks)
     names, steps, tops = zip(*stacks[:most], strict=True)
     layers = [
-        Layer("computing", COMPUTING_COLOUR, tuple(one.computing_seconds for one in steps)),
-        Layer("pipeline bubble", PALE, tuple(one.bubble_seconds for one in steps)),
+        Layer("computing", COMPUTING_COLOUR, tuple(step.computing_seconds for step in steps)),
+        Layer("pipeline bubble", PALE, tuple(step.bubble_seconds for step in steps)),
     ]
     beside = []
     waits = [by_kind(step) for step in steps]
     for kind, text in AXIS_WORDS.items():
-        exposed, hidden = zip(*(one.get(kind, (0.0, 0.0)) for one in waits), strict=True)
+        exposed, hidden = zip(*(wait.get(kind, (0.0, 0.0)) for wait in waits), strict=True)
         layers.append(Layer(f"{text}, exposed", COLOURS[kind], exposed))
         beside.append(Layer(f"{text}, hidden (beside)", COLOURS[kind], hidden, hidden=True))
     layers, beside = ([one for one in some if any(one.values)] for some in (layers, beside))
@@ -304,8 +307,8 @@ def _draw_timeline(figure: Figure, drawn: Timeline, axes: Axes) -> None:
 def _legend(layers: Sequence[Layer], axes: Axes) -> None:
     from matplotlib.patches import Patch
 
-    labels = ["\n".join(textwrap.wrap(one.label, LEGEND_COLUMNS)) for one in layers]
-    draw_legend([Patch(**one.look) for one in layers], labels, axes)
+    labels = ["\n".join(textwrap.wrap(layer.label, LEGEND_COLUMNS)) for layer in layers]
+    draw_legend([Patch(**layer.look) for layer in layers], labels, axes)
 
 
 def write_plan(planned: Planned, folder: Path) -> tuple[Path, ...]:
@@ -316,9 +319,9 @@ def write_plan(planned: Planned, folder: Path) -> tuple[Path, ...]:
             json.dumps(plan_document(planned), indent=2, allow_nan=False) + "\n"
         ).encode(),
     }
-    for one in plan_figures(planned):
+    for figure in plan_figures(planned):
         for form in ("svg", "png"):
-            files[f"{one.figure.key}.{form}"] = one.render(form)
+            files[f"{figure.figure.key}.{form}"] = figure.render(form)
     for name, content in files.items():
         write_file(folder / name, content)
     return tuple(folder / name for name in files)

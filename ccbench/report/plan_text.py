@@ -65,14 +65,14 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         times = ("step", "computing", "bubble", "exposed", "hidden")
         rows = [
             (
-                one.name,
-                *(format_seconds(getattr(one.step, _SECONDS_OF[name])) for name in times),
-                f"{one.memory.total_bytes / 1e9:.1f} GB",
-                f"{one.tflops:.1f}",
-                f"{one.utilization:.1%}",
-                "" if one.fits else "does not fit",
+                outcome.name,
+                *(format_seconds(getattr(outcome.step, _SECONDS_OF[name])) for name in times),
+                f"{outcome.memory.total_bytes / 1e9:.1f} GB",
+                f"{outcome.tflops:.1f}",
+                f"{outcome.utilization:.1%}",
+                "" if outcome.fits else "does not fit",
             )
-            for one in planned.outcomes
+            for outcome in planned.outcomes
         ]
         yield from aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
     for name, reason in planned.refused.items():
@@ -199,7 +199,7 @@ def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
 
 
 def _remarks(planned: Planned) -> Iterator[str]:
-    lines = [line for one in planned.outcomes for line in one.step.lines]
+    lines = [line for outcome in planned.outcomes for line in outcome.step.lines]
     measured = sum(1 for line in lines if line.price.source == MEASURED)
     if measured:
         others = "" if measured == len(lines) else "; the others are predicted"
@@ -272,7 +272,7 @@ def plan_document(planned: Planned) -> dict[str, Any]:
         "device": device.name,
         "peak_flops": device.peak(planned.plan.dtype),
         "memory_bytes": device.memory_bytes,
-        "layouts": [outcome_document(one) for one in planned.outcomes],
+        "layouts": [outcome_document(outcome) for outcome in planned.outcomes],
         "refused": [{"name": name, "reason": why} for name, why in planned.refused.items()],
         "not_modelled": list(NOT_MODELLED),
     }

@@ -107,7 +107,7 @@ def _timeline(replay: Replay) -> PlanFigure | None:
 
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
     """Give (begin, end, kind) of what a rank sent, its waiting first, as far as that can be told."""
-    for one in (one for case in replay.cases for one in case.job.instances):
+    for one in (instance for case in replay.cases for instance in case.job.instances):
         for record, own in zip_longest(one.timed, one.waits(replay.one_clock)):
             waited = own or 0.0
             begin, seconds = record.start_seconds, record.duration_seconds

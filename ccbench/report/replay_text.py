@@ -48,10 +48,10 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     told += [f"alone: {replay.compared}"] * bool(replay.compared)
     told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
     told += [
-        f"at the same time, {len(one.instances)} x: {_short(one.case)} and "
-        + ("another" if one.case == one.other else _short(one.other))
-        + ("" if one.concurrent else "; a suite cannot ask for both")
-        for one in replay.fold.overlaps
+        f"at the same time, {len(overlap.instances)} x: {_short(overlap.case)} and "
+        + ("another" if overlap.case == overlap.other else _short(overlap.other))
+        + ("" if overlap.concurrent else "; a suite cannot ask for both")
+        for overlap in replay.fold.overlaps
     ]
     told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
     # What contradicts itself makes figures wrong; the rest only says what is missing.
@@ -159,16 +159,16 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "compared": replay.compared,
         "one_clock": replay.one_clock,
         "findings": [
-            {name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings
+            {name: getattr(finding, name) for name in _OF_A_FINDING} for finding in replay.findings
         ],
         "at_the_same_time": [
             {
-                "case_id": one.case.case_id,
-                "other_case_id": one.other.case_id,
-                "count": len(one.instances),
-                "in_suite": one.concurrent is not None,
+                "case_id": overlap.case.case_id,
+                "other_case_id": overlap.other.case_id,
+                "count": len(overlap.instances),
+                "in_suite": overlap.concurrent is not None,
             }
-            for one in replay.fold.overlaps
+            for overlap in replay.fold.overlaps
         ],
         "not_folded": dict(replay.fold.not_folded),
         "facts": {plain(name): plain(value) for name, value in trace.facts.items()},

@@ -186,7 +186,7 @@ def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
     )
     phase = step.phase
     colour, head, style = (COMBINE, "-|>", "solid") if phase.reduces else (COPY, "->", DASHES)
-    widest = max(int(one.width.max()) for one in panel.schedule.phases)
+    widest = max(int(phase.width.max()) for phase in panel.schedule.phases)
     lines = 1.0 + 1.6 * phase.width / widest if widest > 1 else np.full(phase.flows, 1.5)
     for source, target, line in zip(step.source, step.target, lines.tolist(), strict=True):
         arrow = FancyArrowPatch(

@@ -36,18 +36,18 @@ COLUMNS = (
 
 def sharing_table(points: Sequence[Point]) -> Table:
     """Costs of sharing in ``points``; those without a speed, or of an emulation, say nothing."""
-    timed = [one for one in points if one.is_timed and not (one.emulated or one.baseline)]
+    timed = [point for point in points if point.is_timed and not (point.emulated or point.baseline)]
     rows = []
     for members in _alike([point for point in timed if point.groups], "active_group"):
-        together = [one for one in members if one.active_group == ALL_GROUPS]
+        together = [member for member in members if member.active_group == ALL_GROUPS]
         rows += [
             _row(alone, "all groups, one alone", together[0], alone, together[0].slowest_group)
             for alone in (members if together else ())
             if alone.active_group != ALL_GROUPS
         ]
     for members in _alike(timed, "concurrent"):
-        without = [one for one in members if not one.concurrent]
-        company = [one for one in members if one.concurrent and without]
+        without = [member for member in members if not member.concurrent]
+        company = [member for member in members if member.concurrent and without]
         rows += [
             _row(one, "both, the first alone", one, without[0], one.slowest_group)
             for one in company
@@ -76,7 +76,7 @@ def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
     found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     fields = ["run", "source", "simulated", *(axis.name for axis in IDENTITY if axis.name != name)]
     for point in points:
-        found[tuple(getattr(point, one) for one in fields)].append(point)
+        found[tuple(getattr(point, field) for field in fields)].append(point)
     return [members for members in found.values() if len(members) > 1]
 
 

@@ -232,7 +232,7 @@ def _style(kind: LinkKind, state: LinkState, points: float) -> dict[str, Any]:
     """Colour, width and dashes; matplotlib multiplies dashes by the width, these are to stay as they are."""
     colour, dashes = NOT_UP.get(state, (LOOKS[kind].colour, LOOKS[kind].dashes))
     points = NOT_UP_POINTS if state in NOT_UP else points
-    style = (0, tuple(one * DASH_POINTS / points for one in dashes)) if dashes else "solid"
+    style = (0, tuple(dash * DASH_POINTS / points for dash in dashes)) if dashes else "solid"
     return {"color": colour, "linewidth": points, "linestyle": style}
 
 

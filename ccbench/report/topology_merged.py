@@ -93,7 +93,8 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
     homes, looks = _machines(topology)
     first = next(iter(homes.values()), 0)
     near = neighbours(
-        (one.name for one in topology.devices), ((one.source, one.target) for one in topology.links)
+        (device.name for device in topology.devices),
+        ((link.source, link.target) for link in topology.links),
     )
     switches = {one.name for one in topology.of_kind(DeviceKind.NVSWITCH)}
     stands: dict[Hashable, str] = {}
@@ -116,7 +117,7 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
     lines = _lines(links, groups, depths)
     boxes: dict[str, Box] = {}
     levels = topology.of_kind(DeviceKind.NETWORK_SWITCH)
-    top = max((depths[one.name] for one in levels if one.name in devices), default=0)
+    top = max((depths[level.name] for level in levels if level.name in devices), default=0)
     seen = set()
     for group in groups:
         one = group[0]
@@ -140,7 +141,9 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
             seen.add(row)
     # Of a very large cluster the graph has only the first machines; the absent are counted to the last group.
     absent = max(
-        node_count(topology) - len({one.node for one in topology.devices if one.node >= 0}), 0
+        node_count(topology)
+        - len({device.node for device in topology.devices if device.node >= 0}),
+        0,
     )
     for group in [group for group in groups if group[0].name in wholes][::-1]:
         one, count, absent = group[0], len(group) + absent, 0
@@ -182,11 +185,11 @@ def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, Hashable]]:
     their names: what is built alike but named otherwise looks different, which says less than could be said
     but nothing wrong.
     """
-    nodes = {one.name: one.node for one in topology.devices}
+    nodes = {device.name: device.node for device in topology.devices}
     shared = {
-        one.name
-        for one in topology.devices
-        if one.node < 0 or one.kind is DeviceKind.NETWORK_SWITCH
+        device.name
+        for device in topology.devices
+        if device.node < 0 or device.kind is DeviceKind.NETWORK_SWITCH
     }
     switches = {one.name for one in topology.of_kind(DeviceKind.NVSWITCH)}
     for link in topology.links:
@@ -195,9 +198,9 @@ def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, Hashable]]:
     homes = {name: node for name, node in nodes.items() if name not in shared}
     found: dict[int, Counter[Hashable]] = {node: Counter() for node in homes.values()}
     own = {name: name.removeprefix(f"n{node}.") for name, node in homes.items()}
-    for one in topology.devices:
-        if one.name in homes:
-            found[one.node][own[one.name], one.kind] += 1
+    for device in topology.devices:
+        if device.name in homes:
+            found[device.node][own[device.name], device.kind] += 1
     for link in topology.links:
         if link.source in homes and homes[link.source] == homes.get(link.target):
             ends = own[link.source], own[link.target]
@@ -233,7 +236,7 @@ def _classes(
     """Classes of vertices that look the same; ``machines``: colours of those that are machines."""
     # Few devices of a kind have a colour each at first; switches are told by level and machine.
     colours: dict[str, Hashable] = {name: ("machine", look) for name, look in machines.items()}
-    own = [one for one in devices.values() if one.name not in machines]
+    own = [device for device in devices.values() if device.name not in machines]
     kinds = Counter(one.kind for one in own)
     many = kinds[DeviceKind.GPU] > MOST_SEPARATE
     for one in own:

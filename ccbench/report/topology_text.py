@@ -161,7 +161,7 @@ def _matrix(topology: Topology) -> Iterator[str]:
             words.append(f"{rate * 8 / 1e9:g} Gb/s" if isinstance(rate, (int, float)) else None)
             words.append("down" if device.attributes.get("up") is False else None)
         numa = ["?" if device.numa_node is None else str(device.numa_node)] * placed
-        links = [labels[device.name, other.name] for other in rows]
+        links = [labels[device.name, row.name] for row in rows]
         cells.append([head, *links, *numa, " ".join(plain(word) for word in words if word)])
     about = "about" if any(row[-1] for row in cells) else ""
     titles = ("", *heads, *["NUMA"] * placed, about)
@@ -225,7 +225,7 @@ def channel_lines(facts: Mapping[str, Any]) -> Iterator[str]:
             for child in children if isinstance(children, list) else ():
                 if isinstance(child, int):
                     known[(int(rank), child)] = None
-    texts = [[f"{parent}>{child}" for parent, child in sorted(known)] for known in edges.values()]
+    texts = [[f"{parent}>{child}" for parent, child in sorted(edge)] for edge in edges.values()]
     yield from _orders("tree", texts, noun="trees")
 
 

@@ -186,15 +186,19 @@ def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
 
 
 def _of_nccl(timings: Iterable[Timing]) -> tuple[Timing, ...]:
-    plain = (one for one in timings if not one.situation.work and one.size_bytes != SIZE_NOT_STATED)
+    plain = (
+        timing
+        for timing in timings
+        if not timing.situation.work and timing.size_bytes != SIZE_NOT_STATED
+    )
     return tuple(one for one in plain if capabilities_of(one.choice.backend).nccl_settings)
 
 
 def _agreed_bands(place: str, members: Sequence[Advice], notes: list[str]) -> list[Band]:
     """Bands of sizes at which all types, operations and placements that were measured ask for the same."""
     answers: dict[int, list[Band]] = defaultdict(list)
-    for one in members:
-        for band in one.bands:
+    for member in members:
+        for band in member.bands:
             for size in band.sizes_bytes:
                 answers[size].append(band)
     bands: list[Band] = []

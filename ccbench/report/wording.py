@@ -288,8 +288,8 @@ def summary_lines(run: Run) -> list[str]:
 
 def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
     """Say whether the numbers are normal, the gravest first, and what that stands on."""
-    lines = [one.sentence for one in verdicts[:MOST_VERDICTS]]
-    rest = Counter(one.word.value for one in verdicts[MOST_VERDICTS:])
+    lines = [verdict.sentence for verdict in verdicts[:MOST_VERDICTS]]
+    rest = Counter(verdict.word.value for verdict in verdicts[MOST_VERDICTS:])
     counts = ", ".join(f"{count} {word}" for word, count in rest.items())
     lines += [f"... and {counts}, in ccbench report --json"] if rest else []
     stands_on = expected_from(verdicts)
@@ -299,7 +299,9 @@ def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
 def more_findings(run: Run, shown: Collection[Finding]) -> list[str]:
     """Return a line for problems and doubts of ``run`` besides those that were shown, if there are any."""
     found = [
-        one for one in run_findings(run, run.points) if one.severity != "note" and one not in shown
+        finding
+        for finding in run_findings(run, run.points)
+        if finding.severity != "note" and finding not in shown
     ]
     if not found:
         return []
@@ -318,14 +320,16 @@ def sentences(
     points: Sequence[Point], findings: Sequence[Finding], verdicts: Sequence[SpeedVerdict] = ()
 ) -> tuple[str, ...]:
     """Say whether it is normal, what was measured, how near to model and bound, and the first findings."""
-    grave = [one for one in findings if one.severity != "note"]
+    grave = [finding for finding in findings if finding.severity != "note"]
     problems = sum(one.severity == "problem" for one in grave)
     counts = [plural(problems, "problem")] * bool(problems)
     counts += [plural(len(grave) - problems, "doubt")] * (len(grave) > problems)
     named = "; ".join(one.subject for one in grave[:MOST_NAMED])
     near = closeness(points)
     # A run without a machine's model is told how to get one, where it has a time to compare.
-    if not (near or verdicts) and any(one.median_seconds and not one.emulated for one in points):
+    if not (near or verdicts) and any(
+        point.median_seconds and not point.emulated for point in points
+    ):
         near = [
             "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
         ]
@@ -348,7 +352,9 @@ def measured_text(points: Sequence[Point]) -> str:
     verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
     verb = imported_from(points) or verb
     idle = Counter(
-        one.status.value for one in points if one.status in (Status.UNSUPPORTED, Status.SKIPPED)
+        point.status.value
+        for point in points
+        if point.status in (Status.UNSUPPORTED, Status.SKIPPED)
     )
     rest = (
         f" ({', '.join(f'{count} {status}' for status, count in sorted(idle.items()))})"
@@ -371,7 +377,7 @@ def closeness(points: Sequence[Point]) -> list[str]:
     """
     lines = []
     # A model's own times lie at its predictions.
-    points = [one for one in points if not (one.simulated or one.emulated)] or points
+    points = [point for point in points if not (point.simulated or point.emulated)] or points
     points = [point for point in points if not UNJUDGED_FLAGS & {*point.flags}]
     near = [point for point in points if point.predicted_low_80_seconds is None]
     priced = [point for point in near if point.prediction_error is not None]
@@ -380,7 +386,9 @@ def closeness(points: Sequence[Point]) -> list[str]:
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
         lines.append(f"{text} ({plural(len(priced), 'case')}).")
     crowded = [
-        one for one in points if Flag.CPU_CONTENTION in one.flags and one.predicted_seconds is None
+        point
+        for point in points
+        if Flag.CPU_CONTENTION in point.flags and point.predicted_seconds is None
     ]
     untold = sum(capabilities_of(one.backend).priced_on_processors for one in crowded)
     if untold:
@@ -388,7 +396,7 @@ def closeness(points: Sequence[Point]) -> list[str]:
             f"CANNOT SAY how fast {untold} of {plural(len(points), 'case')} should be: others took the "
             f"processors too often while they were measured (flag {Flag.CPU_CONTENTION})."
         )
-    large = [one for one in points if one.size_bytes >= SMALLEST_FOR_BOUND]
+    large = [point for point in points if point.size_bytes >= SMALLEST_FOR_BOUND]
     shares = [one.bound_share for one in large if one.bound_share is not None]
     usual = [one.usual_bound_shares for one in large if one.usual_bound_shares is not None]
     if shares:

@@ -160,7 +160,7 @@ def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> File
 
     files: Files = {}
     for form in ("png", "svg"):
-        for name, figure in zip(_unique([one.key for one in figures]), figures, strict=True):
+        for name, figure in zip(_unique([figure.key for figure in figures]), figures, strict=True):
             content = rendered(figure, form) if form in formats else None
             files |= {} if content is None else {f"{name}.{form}": content}
     if "pdf" in formats:
@@ -187,7 +187,7 @@ def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
         # Elsewhere a single run goes without its name; rows that are put together later need it.
         name = drawn.runs[0].path.resolve().name
         named = [replace(point, run=point.run or name) for point in (*points, *drawn.behind)]
-        matrices = [one for run in drawn.runs for one in pair_matrices(run)]
+        matrices = [matrix for run in drawn.runs for matrix in pair_matrices(run)]
         files[ONE_FILE["csv"]] = csv_table(named).encode()
         files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
         files |= (
@@ -209,7 +209,9 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     # Where there are several runs, each line says of which it is.
     named = [(run, f"{run.path.name}: " if len(runs) > 1 else "") for run in runs]
     parts.append(listed([name + line for run, name in named for line in summary_lines(run)]))
-    found = [name + str(one) for run, name in named for one in run_findings(run, points_of(run))]
+    found = [
+        name + str(finding) for run, name in named for finding in run_findings(run, points_of(run))
+    ]
     parts += ["## Findings", listed(found)] if found else []
     parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
     if points:
@@ -218,7 +220,7 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
         parts += ["## Cases", text, cases, "## Small print", listed(footnote(points), 2000)]
     problems = [problem for run in runs for problem in run.problems]
     parts += ["## Files that could not be read", listed(problems)] if problems else []
-    matrices = [one for run in runs for one in pair_matrices(run)]
+    matrices = [matrix for run in runs for matrix in pair_matrices(run)]
     parts += ["## Every pair of ranks"] * bool(matrices)
     for matrix in matrices:
         table = matrix_table(matrix)

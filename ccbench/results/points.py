@@ -100,7 +100,9 @@ class Manifest:
     def imported(self, source: str) -> Manifest:
         """Return what is kept of the imported file of that name; an empty one where there is none."""
         files = self.mappings("imported")
-        return Manifest(next((one for one in files if source and one.get("source") == source), {}))
+        return Manifest(
+            next((file for file in files if source and file.get("source") == source), {})
+        )
 
     @property
     def gpus(self) -> tuple[Mapping[str, Any], ...]:

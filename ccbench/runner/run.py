@@ -138,7 +138,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
             planned_cases=len(plan.cases),
         )
-        told = (one for one in findings if one.severity == "problem")
+        told = (finding for finding in findings if finding.severity == "problem")
         lines = (f"{', '.join(one.devices)}: {one.evidence}; {one.advice}" for one in told)
         for line in (*lines, *plan.notes):
             progress.note(line)
@@ -259,10 +259,14 @@ class _Run:
             exit_code = stop.exit_code
         results = [self._results.get(case.case_id) for case in measured]
         counts = Counter(
-            [*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)]
+            [
+                *done_before.values(),
+                *(result.status if result else Status.SKIPPED for result in results),
+            ]
         )
         unfinished = sum(
-            one is not None and one.stop_reason in (MORE_ROUNDS, NO_TEAM) for one in results
+            result is not None and result.stop_reason in (MORE_ROUNDS, NO_TEAM)
+            for result in results
         )
         # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
         # which no ranks ever started, is partial.
@@ -502,7 +506,7 @@ class _Run:
         backend = self._backends[case.backend]
         if case.on_gpus:
             # The teams that were not used for longest end, so that one more can be opened.
-            costly = [one for one in self._teams if one in self._costly]
+            costly = [team for team in self._teams if team in self._costly]
             for one in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
                 self._teams.pop(one).close()
             self._costly.add(key)

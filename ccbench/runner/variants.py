@@ -127,7 +127,8 @@ def planned_variants(
     """
     refuse_variants(suite, elsewhere, allowed or only_plan)
     kept = {
-        one: Variant(one.name) if has_files(one) and not allowed else one for one in suite.variants
+        variant: Variant(variant.name) if has_files(variant) and not allowed else variant
+        for variant in suite.variants
     }
     return suite.model_copy(update={"variants": tuple(kept.values())}), tuple(
         f"variant {bare.name}: its files were not looked into; to run it, add {ALLOW}"

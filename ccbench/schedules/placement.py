@@ -228,7 +228,7 @@ def versions_of(layout: Layout) -> Versions:
 def _follow(step: Step, layout: Layout, versions: Versions) -> None:
     phase = step.phase
     written: dict[Key, tuple[int, list[int]]] = {}
-    flows = (one.tolist() for one in layout.schedule.single_slots(step))
+    flows = (slot.tolist() for slot in layout.schedule.single_slots(step))
     for source, source_slot, target, target_slot in zip(*flows, strict=True):
         executor = source if phase.executed_by_source else target
         operand = versions.chains[(source, source_slot)][-1].number

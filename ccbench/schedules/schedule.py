@@ -172,7 +172,7 @@ def phase(
     """
     ends = source_slot if target_slot is None else target_slot
     senders, receivers, read, written, widths = (
-        frozen(one) for one in np.broadcast_arrays(source, target, source_slot, ends, width)
+        frozen(array) for array in np.broadcast_arrays(source, target, source_slot, ends, width)
     )
     return Phase(
         senders,

@@ -321,7 +321,7 @@ def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
     """
     seen = set()
     for expression in (
-        one for asked in sweep.groups for one in rounds_of(asked, sweep, ranks, nodes)
+        one for group in sweep.groups for one in rounds_of(group, sweep, ranks, nodes)
     ):
         try:
             spelled = _spelled(expression, sweep.layout, ranks)

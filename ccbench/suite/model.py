@@ -285,7 +285,9 @@ class Sweep(_SweptKeys):
                 f"write at most {max(self.ranks) - 1}",
                 "root",
             )
-        in_pairs = any(one == "round_robin" or one.startswith("matching:") for one in self.groups)
+        in_pairs = any(
+            group == "round_robin" or group.startswith("matching:") for group in self.groups
+        )
         for key, usual in (("per", "rank"), ("within", "all")):
             if getattr(self, key) != usual and not in_pairs:
                 cure = "write such groups, or leave it out"

@@ -83,12 +83,12 @@ def _setting(name: str, variable: str, word: Any) -> str:
 
 def _plain(variants: tuple[Variant, ...]) -> dict[str, dict[str, Any]]:
     return {
-        one.name: {
+        variant.name: {
             key: value
-            for key, value in (("library", one.library), ("env", dict(one.environment)))
+            for key, value in (("library", variant.library), ("env", dict(variant.environment)))
             if value
         }
-        for one in variants
+        for variant in variants
     }
 
 

@@ -418,13 +418,15 @@ def _class_of_node(
         )
         return shape or TopologyClass.NVLINK_MESH
     # The absence of NVLinks and the like is an answer only where somebody looked for them.
-    hidden = any(one.kind == "not_visible" and "NVLink" in one.text for one in topology.warnings)
+    hidden = any(
+        warning.kind == "not_visible" and "NVLink" in warning.text for warning in topology.warnings
+    )
     if hidden or any(gpu.attributes.get("nvlinks_up_unknown_end") for gpu in gpus):
         looked = False
     elif topology.facts.get("nvlinks_per_gpu") is not None:
         looked = True
     elif topology.matrix:
-        looked = all((one, other) in topology.matrix for one in names for other in names - {one})
+        looked = all((name, name) in topology.matrix for name in names for name in names - {name})
     else:
         seen = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
         looked = any(link.kind is LinkKind.PCIE for link in seen)

@@ -265,7 +265,9 @@ class _Cluster:
         self.node, self.nodes, self.outer, self.rails = node, nodes, outer, rails
         self.ranks = nodes * node.gpus
         self.local_links = len(node.routes.links)
-        self.rest = [one for one in node.topology.devices if one.kind is not DeviceKind.GPU]
+        self.rest = [
+            device for device in node.topology.devices if device.kind is not DeviceKind.GPU
+        ]
         self.first_outer = self.ranks + nodes * len(self.rest)
 
     def vertices_of(self, name: str) -> Ints:

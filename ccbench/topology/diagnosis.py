@@ -219,7 +219,10 @@ def placement(topology: Topology) -> Iterator[Finding]:
     """Yield findings about GPUs without a NUMA node and NICs without an active port."""
     processors = topology.of_kind(DeviceKind.CPU)
     unknown = [gpu for gpu in topology.gpus if gpu.numa_node == -1]
-    if unknown and len([one for one in processors if one.node == unknown[0].node]) > 1:
+    if (
+        unknown
+        and len([processor for processor in processors if processor.node == unknown[0].node]) > 1
+    ):
         yield Finding(
             "note",
             "numa_unknown",
@@ -314,11 +317,15 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     # asked for every link.
     stated, asked = topology.facts.get("nvlinks_per_gpu"), topology.facts.get("driver") is not None
     damage = {"truncated", "damaged_line", "unknown_spelling"} & {
-        one.kind for one in topology.warnings
+        warning.kind for warning in topology.warnings
     }
     if not isinstance(stated, list) or damage or not (any(up.values()) or asked):
         return
-    hidden = {one.text.partition(":")[0] for one in topology.warnings if one.kind == "not_visible"}
+    hidden = {
+        warning.text.partition(":")[0]
+        for warning in topology.warnings
+        if warning.kind == "not_visible"
+    }
     if len(stated) == len(topology.gpus):
         # Of these the source gives no number, while it does of others.
         pairs = zip(topology.gpus, stated, strict=True)

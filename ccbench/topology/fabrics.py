@@ -140,7 +140,7 @@ def striped(topology: Topology) -> Topology:
                     if rates[0] is None or rates[1] is None
                     else rates[0] + rates[1],
                     latency_seconds=max(
-                        (one for one in latencies if one is not None), default=None
+                        (latency for latency in latencies if latency is not None), default=None
                     ),
                     count=same.count + moved.count,
                 )

@@ -162,7 +162,7 @@ class _Paths:
             if (
                 mine
                 and yours
-                and {self._plane[one] for one in mine} & {self._plane[one] for one in yours}
+                and {self._plane[one] for one in mine} & {self._plane[your] for your in yours}
             ):
                 count, ends = min(sum(mine.values()), sum(yours.values())), {one, other}
         if count and ends & self._cut:

@@ -176,7 +176,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     origin = f"{network}: assumed as fast as its port"
     link = Link("", "", LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin)
     devices = [device for device in machine.devices if device.name not in old]
-    links = [one for one in machine.links if one.source not in old and one.target not in old]
+    links = [link for link in machine.links if link.source not in old and link.target not in old]
     # A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
     kinds = {device.name: device.kind for device in machine.devices}
     hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
@@ -243,7 +243,7 @@ def _rated(machine: Topology, network: Network) -> Topology:
     others: dict[str, float] = {}
     for nic in machine.of_kind(DeviceKind.NIC):
         rates = (nic.attributes.get(name) for name in _RATES)
-        own = next((float(one) for one in rates if isinstance(one, (int, float))), rate)
+        own = next((float(rate) for rate in rates if isinstance(rate, (int, float))), rate)
         # Rates that differ by less are the same number, written with more or fewer digits.
         if not math.isclose(own, rate, rel_tol=0.01):
             others[nic.name] = own
@@ -253,10 +253,10 @@ def _rated(machine: Topology, network: Network) -> Topology:
     text = f"{_listed([*others])} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
     warning = SourceWarning("contradiction", f"{text}: the latter is taken")
     devices = tuple(
-        replace(one, attributes={**one.attributes, **dict.fromkeys(_RATES, rate)})
-        if one.name in others
-        else one
-        for one in machine.devices
+        replace(device, attributes={**device.attributes, **dict.fromkeys(_RATES, rate)})
+        if device.name in others
+        else device
+        for device in machine.devices
     )
     return replace(machine, devices=devices, warnings=(*machine.warnings, warning))
 

@@ -92,10 +92,10 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "links": link_groups(topology),
         "findings": [
             {
-                name: getattr(one, name)
+                name: getattr(finding, name)
                 for name in ("severity", "kind", "devices", "evidence", "advice")
             }
-            for one in findings
+            for finding in findings
         ],
         "warnings": [asdict(warning) for warning in topology.warnings],
         "facts": {name: value for name, value in topology.facts.items() if name not in _ALREADY},

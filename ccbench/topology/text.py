@@ -452,7 +452,13 @@ def card_count(devices: Iterable[Device]) -> int:
     Devices without an address (bonded, virtual and container interfaces) are none.
     """
     # The digit behind the dot is the function of a card.
-    return len({(one.node, one.bus_id.rpartition(".")[0]) for one in devices if "." in one.bus_id})
+    return len(
+        {
+            (device.node, device.bus_id.rpartition(".")[0])
+            for device in devices
+            if "." in device.bus_id
+        }
+    )
 
 
 def bytes_per_second(gigatransfers: float | None, width: int | None) -> float | None:

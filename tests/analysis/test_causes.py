@@ -34,7 +34,7 @@ def rule(word: str) -> Rule:
 
 
 def names(causes: tuple[Cause, ...]) -> list[str]:
-    return [one.rule.name for one in causes]
+    return [cause.rule.name for cause in causes]
 
 
 @pytest.mark.parametrize("name", MACHINES)

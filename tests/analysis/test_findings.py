@@ -60,11 +60,11 @@ def quiet(points: Sequence[Point]) -> list[Point]:
     """Alpha-beta times without noise, rank medians alike."""
     return [
         replace(
-            timed(one, 1e-5 + one.size_bytes / 1e10),
+            timed(point, 1e-5 + point.size_bytes / 1e10),
             rank_median_seconds=(),
             rank_waiting_seconds=(),
         )
-        for one in points
+        for point in points
     ]
 
 
@@ -90,7 +90,9 @@ def test_a_case_without_a_result_is_a_problem_with_its_reason(
     run = write_run(
         tmp_path / "run", sweep(), {1: lambda one: failed(one, status, "rank 3 is gone")}
     )
-    found = [one for one in run_findings(run, points_of(run)) if one.kind == status.value]
+    found = [
+        finding for finding in run_findings(run, points_of(run)) if finding.kind == status.value
+    ]
     assert [one.severity for one in found] == ["problem"]
     assert "rank 3 is gone" in found[0].evidence
 

@@ -42,7 +42,7 @@ def curve(one_of_each: Mapping[str, Point]) -> list[Point]:
 
 
 def kinds(points: list[Point]) -> list[str]:
-    return [one.kind for one in shape_findings(points)]
+    return [finding.kind for finding in shape_findings(points)]
 
 
 def test_a_smaller_size_that_takes_longer_is_found_and_so_is_the_dip_it_makes(

@@ -74,7 +74,7 @@ def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_
         Cause("slow_link", pair),
     }
     for partners in second_look(found)[:2]:
-        assert all(not set(pair) <= set(one) for one in partners)
+        assert all(not set(pair) <= set(partner) for partner in partners)
 
 
 def test_a_path_that_was_slow_by_chance_is_cleared_by_the_second_look() -> None:
@@ -111,7 +111,7 @@ def test_a_node_that_is_slow_alone_and_fast_with_others_is_slow_inside() -> None
 
 
 def test_a_node_that_is_slow_in_one_work_alone_is_named() -> None:
-    large = [replace(one, work="64 KiB", kind="64 KiB") for one in pairs([(3,)])]
+    large = [replace(pair, work="64 KiB", kind="64 KiB") for pair in pairs([(3,)])]
     found = verdict([*pairs(), *large])
     assert found.causes == (Cause("slow_node", (3,)),)
 
@@ -126,7 +126,7 @@ def test_what_is_much_faster_than_most_keeps_the_verdict_open() -> None:
     found = verdict(pairs([(node,) for node in range(3, NODES)], rounds=7))
     assert (found.word, found.causes) == ("NO VERDICT", ())
     few = verdict(
-        [one for one in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7) if max(one.nodes) < 5]
+        [pair for pair in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7) if max(pair.nodes) < 5]
     )
     assert few.doubt
     noisy = [replace(one, seconds=1 + place % 5 / 100) for place, one in enumerate(pairs())]
@@ -155,7 +155,7 @@ def test_pairs_stay_inside_their_blocks_in_a_second_look() -> None:
 
 def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
     lost = Observation("pair", (2, 5), None, detail="rank 5 hangs")
-    others = [one for one in pairs() if 5 not in one.nodes]
+    others = [pair for pair in pairs() if 5 not in pair.nodes]
     found = verdict([*others, lost])
     assert found.lost == (5,)
     assert (found.exit_code, found.exclude) == (1, "--exclude=n5")
@@ -164,7 +164,7 @@ def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
 
 def test_of_a_lost_pair_that_met_nobody_else_neither_is_excluded() -> None:
     lost = Observation("pair", (2, 5), None, detail="rank 2, 5 hang")
-    others = [one for one in pairs() if not {2, 5} & set(one.nodes)]
+    others = [pair for pair in pairs() if not {2, 5} & set(pair.nodes)]
     found = verdict([*others, lost])
     assert (found.lost, found.exclude, found.exit_code) == ((), "", 1)
     assert "n2 or n5" in found.lines()[0]
@@ -173,8 +173,8 @@ def test_of_a_lost_pair_that_met_nobody_else_neither_is_excluded() -> None:
 
 
 def test_a_fleet_that_is_slow_as_a_whole_is_beyond_the_model() -> None:
-    seen = [Observation("pair", one.nodes, 2.0, limit_seconds=1.0) for one in pairs()]
-    assert [one.kind for one in verdict(seen).findings] == ["slow_fleet"]
+    seen = [Observation("pair", pair.nodes, 2.0, limit_seconds=1.0) for pair in pairs()]
+    assert [finding.kind for finding in verdict(seen).findings] == ["slow_fleet"]
 
 
 def test_too_few_groups_give_no_verdict() -> None:

@@ -93,7 +93,11 @@ class Fleet:
             }
             run = run_of(list(results.values()), document)
             left = [one for one in cases if one.case_id not in results]
-            wanted = [one for one in further_cases(left, run) if one.case_id not in results]
+            wanted = [
+                further_case
+                for further_case in further_cases(left, run)
+                if further_case.case_id not in results
+            ]
             if not wanted:
                 return run
             further += [one for one in wanted if one not in (*planned, *further)]

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 def found_in(path: Path, slower: Slower) -> list[Finding]:
     run = write_run(path, sweep(), slower)
-    return [one for one in run_findings(run, points_of(run)) if one.kind == KIND]
+    return [finding for finding in run_findings(run, points_of(run)) if finding.kind == KIND]
 
 
 @pytest.mark.parametrize("level", [0.7, 1.0, 3.0])
@@ -40,7 +40,7 @@ def test_a_size_that_is_slow_alone_is_found_at_any_speed_of_the_machine(
 def test_the_verdict_stays_one_against_other_machines(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(), lambda one: 10.0)
     assert set(words(only(run)).values()) == {"SLOW"}
-    assert KIND not in {one.kind for one in run_findings(run, points_of(run))}, (
+    assert KIND not in {finding.kind for finding in run_findings(run, points_of(run))}, (
         "all sizes are as slow"
     )
     smallest, *between, largest = points_of(run)

@@ -78,7 +78,7 @@ def only(run: Run) -> SpeedVerdict:
 
 
 def words(verdict: SpeedVerdict) -> dict[str, str]:
-    return {one.regime: one.word.value for one in verdict.regimes}
+    return {regime.regime: regime.word.value for regime in verdict.regimes}
 
 
 def test_times_at_the_prediction_are_normal_and_the_first_sentence_says_so(tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ def test_times_at_the_prediction_are_normal_and_the_first_sentence_says_so(tmp_p
     assert "; small messages " in first
     assert first.count(", expected ") == 3
     assert f"Of {false_alarms()[1]} healthy ones" in stands_on
-    kinds = {one.kind for one in run_findings(run, run.points)}
+    kinds = {finding.kind for finding in run_findings(run, run.points)}
     assert not {"slow", "fast", "slower_than_predicted"} & kinds
 
 
 def test_what_is_shown_lies_where_its_word_says(tmp_path: Path) -> None:
     slow = write_run(tmp_path / "slow", sweep(), lambda _: 30.0)
     for run in (write_run(tmp_path / "normal", sweep()), slow):
-        for one in only(run).regimes:
-            assert one.usual_seconds is not None
-            (low, high), seconds = one.usual_seconds, one.point.median_seconds or 0.0
+        for regime in only(run).regimes:
+            assert regime.usual_seconds is not None
+            (low, high), seconds = regime.usual_seconds, regime.point.median_seconds or 0.0
             assert seconds > high if run is slow else low <= seconds <= high
 
 
@@ -116,7 +116,9 @@ def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(
     assert (findings[0].severity, findings[0].kind) == ("problem", "slow")
     assert findings[0].evidence.startswith("fits, unproven: sockets")
     assert "NET/Socket" in findings[0].advice
-    assert "slower_than_predicted" not in {one.kind for one in findings}, "nothing is said twice"
+    assert "slower_than_predicted" not in {finding.kind for finding in findings}, (
+        "nothing is said twice"
+    )
 
 
 def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_what_no_machine_reaches_is_fast(tmp_path: Path) -> None:
     assert verdict.finding is not None
     assert "clock" in verdict.finding.advice
     assert not verdict.causes
-    kinds = [one.kind for one in run_findings(run, run.points)]
+    kinds = [finding.kind for finding in run_findings(run, run.points)]
     assert "beats_bound" in kinds
     assert "fast" not in kinds, "what says more stands for it"
 
@@ -287,7 +289,7 @@ def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
         [one for name in slow for one in sweep(name=name)],
         lambda one: slow[one.collective],
     )
-    assert [one.word.value for one in speed_verdicts(run)] == ["SLOW", "NORMAL", "NORMAL"]
+    assert [verdict.word.value for verdict in speed_verdicts(run)] == ["SLOW", "NORMAL", "NORMAL"]
     assert sentences(points_of(run), (), speed_verdicts(run))[0].startswith(
         "SLOW: nccl reduce_scatter"
     )
@@ -297,11 +299,11 @@ def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> 
     run = write_run(tmp_path / "run", sweep())
     (line,) = closeness(run.points)
     assert "of the bound or more; normal here is " in line
-    for one in run.points:
-        if one.usual_bound_shares is not None and one.bound_share is not None:
-            low, high = one.usual_bound_shares
-            assert low <= one.bound_share * 1.001
-            assert one.bound_share <= high * 1.001
+    for point in run.points:
+        if point.usual_bound_shares is not None and point.bound_share is not None:
+            low, high = point.usual_bound_shares
+            assert low <= point.bound_share * 1.001
+            assert point.bound_share <= high * 1.001
 
 
 def test_a_program_gets_the_figures(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_groups_know_only_their_members_memory() -> None:
     endpoint.prepare(grouped("all_gather", "ring", "rank % 2"))
     world, calls = endpoint._world, endpoint._calls
     assert world is not None
-    assert [one.communicator and one.communicator.members for one in calls] == [(0, 2), (1, 3)]
+    assert [call.communicator and call.communicator.members for call in calls] == [(0, 2), (1, 3)]
     buffers = [{*call.inputs, *call.outputs} for call in calls]
     assert not buffers[0] & buffers[1]
     before = {name: world.area(0, name).copy() for name in ("flags", "state")}

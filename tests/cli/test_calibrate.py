@@ -59,7 +59,7 @@ def test_a_run_becomes_a_machine_file_and_a_summary(
         "run",
     )
     # One collective on one node does not tell what a launch costs from what hops do; both are small sizes.
-    found = {one.term: one.scale for one in machine.scales if one.points >= 5}
+    found = {scale.term: scale.scale for scale in machine.scales if scale.points >= 5}
     found = {term: scale for term, scale in found.items() if term.startswith(("rate", "fill"))}
     assert found == pytest.approx({term: SCALES[term] for term in found}, rel=0.1)
     assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}

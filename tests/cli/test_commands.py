@@ -279,9 +279,9 @@ def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(
     assert listed["barrier"] == ["dissemination"]
     assert "all_gather" in listed
     line = next(
-        one
-        for one in ccbench("list", "collectives").out.splitlines()
-        if one.startswith("all_gather")
+        splitline
+        for splitline in ccbench("list", "collectives").out.splitlines()
+        if splitline.startswith("all_gather")
     )
     assert line.split(maxsplit=1)[1] == ", ".join(listed["all_gather"])
 
@@ -292,7 +292,7 @@ def test_list_shows_which_kernels_there_are_and_for_which_collectives(ccbench: C
     assert kernels["mesh_two_shot"] == ["all_reduce"]
     assert kernels["barrier"] == ["barrier"]
     for name in COLLECTIVES:
-        runnable = {one.partition(":")[0] for one in kernel_algorithms(name)}
+        runnable = {algorithm.partition(":")[0] for algorithm in kernel_algorithms(name)}
         assert runnable == {one.partition(":")[0] for one, of in kernels.items() if name in of}
     lines = ccbench("list", "kernels").out.splitlines()
     assert [line.split()[0] for line in lines] == list(kernels)

@@ -138,7 +138,7 @@ def test_measured_points_take_the_place_of_predictions(
 ) -> None:
     points = [measured(size, size * 1e-9, rank_samples_seconds=()) for size in (2**10, 2**30)]
     run = write_measured(
-        tmp_path, *(replace(one, case=replace(one.case, ranks=8)) for one in points)
+        tmp_path, *(replace(point, case=replace(point.case, ranks=8)) for point in points)
     )
     before = ccbench("plan", plan, "--json").json["layouts"][0]
     after = ccbench("plan", plan, "--measured", run, "--json").json["layouts"][0]

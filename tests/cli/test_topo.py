@@ -180,7 +180,7 @@ def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, ccbench: Comman
     line = "host:1:1 [0] NCCL INFO Channel {:02}/02 : " + ring
     (tmp_path / "log").write_text(line.format(0) + "\n" + line.format(1) + "\n")
     assert f"ring: {ring}  (x2)".split() in [
-        one.split() for one in shown(ccbench, "log").out.splitlines()
+        splitline.split() for splitline in shown(ccbench, "log").out.splitlines()
     ]
 
 
@@ -192,7 +192,7 @@ def test_links_alike_are_one_line_wherever_the_source_names_them() -> None:
         for number, pair in enumerate(ends, 1)
     )
     groups = link_groups(Topology("t", gpus, links))
-    assert [(one["pairs"], one["both_ways"], one["origin"]) for one in groups] == [
+    assert [(group["pairs"], group["both_ways"], group["origin"]) for group in groups] == [
         (1, True, "a log: XGMI"),
         (1, False, "a log: XGMI"),
     ]

@@ -29,7 +29,11 @@ def test_every_kernel_is_right_in_groups(
         result, facts = measured(endpoint, case, SAMPLING)
         assert result.mismatch is None
         assert len(facts.parts) == (2 if alone < 0 else 0)
-        assert all(second > 0 for one in facts.group_samples_seconds for second in one)
+        assert all(
+            second > 0
+            for group_samples_second in facts.group_samples_seconds
+            for second in group_samples_second
+        )
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])

@@ -79,6 +79,6 @@ def test_a_run_ends_well_and_says_loopback_where_a_gpu_is_shared(
         main(["run", str(suite), "-o", str(tmp_path / "run")])
     assert leaving.value.code == 0
     points = load_run(tmp_path / "run").points
-    assert {(one.status, one.transport) for one in points} == {("ok", transport)}
+    assert {(point.status, point.transport) for point in points} == {("ok", transport)}
     shared = cuda.runtime.getDeviceCount() < 2
-    assert all(("loopback" in one.flags) == shared for one in points)
+    assert all(("loopback" in point.flags) == shared for point in points)

@@ -35,13 +35,13 @@ def programs() -> list[Program]:
     """Each once, in the order in which they are asked for."""
     wanted = [
         beside("blocking.cu"),
-        *(program(one, "float32", "sum") for one in entries().values()),
+        *(program(entry, "float32", "sum") for entry in entries().values()),
     ]
     for dtype in ("bfloat16", "int32"):
         wanted += [
-            program(one, dtype, "sum")
-            for one in entries().values()
-            if one.name.endswith("all_reduce")
+            program(entry, dtype, "sum")
+            for entry in entries().values()
+            if entry.name.endswith("all_reduce")
         ]
     for dtype in ITEM_BYTES:
         for op in OPS:
@@ -76,7 +76,7 @@ def work(capability: int, most: int | None) -> Iterator[Callable[[], object]]:
     except MissingDependency as error:
         print(f"no host engine: {error}")
         return
-    for file in dict.fromkeys(one.file for one in entries().values()):
+    for file in dict.fromkeys(entry.file for entry in entries().values()):
         yield partial(building.built, building.Build(file))
 
 

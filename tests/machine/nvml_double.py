@@ -194,15 +194,15 @@ class Nvml:
         fieldIds: Sequence[tuple[int, int]],  # noqa: N803
     ) -> list[Any]:
         has = self._of(handle, "nvmlDeviceGetFieldValues").fields()
-        if handle.refuses_unknown_fields and any(one not in has for one in fieldIds):
+        if handle.refuses_unknown_fields and any(fieldid not in has for fieldid in fieldIds):
             raise NVMLError_InvalidArgument("Invalid Argument")
         return [
             SimpleNamespace(
-                nvmlReturn=0 if one in has else 3,
+                nvmlReturn=0 if fieldid in has else 3,
                 valueType=3,
-                value=SimpleNamespace(ullVal=has.get(one, 0)),
+                value=SimpleNamespace(ullVal=has.get(fieldid, 0)),
             )
-            for one in fieldIds
+            for fieldid in fieldIds
         ]
 
     def nvmlEventSetCreate(self) -> object:  # noqa: N802

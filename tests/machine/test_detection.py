@@ -28,7 +28,7 @@ def dgx(root: Path, count: int = 8) -> Topology:
     kernel = read_sysfs(Files(root))
     addresses = [gpu.bus_id for gpu in reversed(kernel.gpus)][:count]
     answers = switched(
-        "NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{one.upper()}" for one in addresses]
+        "NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{address.upper()}" for address in addresses]
     )
     return joined(kernel, read_nvml(RecordedNvml(answers)))
 

@@ -101,4 +101,7 @@ def test_a_tree_without_anything_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_this_machine_can_be_read() -> None:
-    assert all(one.mtu_bytes is None or one.mtu_bytes > 0 for one in read_interfaces())
+    assert all(
+        read_interface.mtu_bytes is None or read_interface.mtu_bytes > 0
+        for read_interface in read_interfaces()
+    )

@@ -134,7 +134,7 @@ def test_what_only_the_backend_knows_is_said_in_its_words(
 
 
 def test_every_backend_of_this_version_is_examined_on_this_machine() -> None:
-    found = {one.name: one for one in backend_checks(observe(), Files(), said_unavailable)}
+    found = {check.name: check for check in backend_checks(observe(), Files(), said_unavailable)}
     for name in backend_names():
         assert found[f"backend {name}"].seen
     assert found["backend cpu"].status == "ok"

@@ -391,7 +391,7 @@ def test_devices_of_several_hosts_may_have_one_address() -> None:
 @few
 @given(st.lists(looks, max_size=3))
 def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, ...]]) -> None:
-    before, after = readings_from_json(joined([*(readings_json(one, one) for one in teams), ""]))
+    before, after = readings_from_json(joined([*(readings_json(team, team) for team in teams), ""]))
     assert before == after
     assert {one.bus_id for one in before} == {one.bus_id for team in teams for one in team}
     assert len(before) == len({one.device for one in before})

@@ -346,7 +346,7 @@ def test_sizes_that_were_measured_are_predicted_exactly() -> None:
 
 def test_a_scale_that_no_point_depends_on_stays_one() -> None:
     machine = calibrated(nodes=1)
-    across = next(one for one in machine.scales if one.term == "rate across")
+    across = next(scale for scale in machine.scales if scale.term == "rate across")
     assert (across.scale, across.points, across.apart) == (1.0, 0, 0.0)
 
 
@@ -355,7 +355,7 @@ def test_scales_that_nothing_tells_apart_say_so_and_those_of_more_collectives_do
 
     def unsure(*collectives: str) -> set[str]:
         scales = calibrated("hgx-h100", 1, collectives=collectives).scales
-        return {one.term for one in scales if one.points and one.apart < APART}
+        return {scale.term for scale in scales if scale.points and scale.apart < APART}
 
     assert {"overhead", "latency"} <= unsure("all_reduce")
     assert unsure("all_reduce", "all_gather", "all_to_all") == set()
@@ -395,8 +395,8 @@ def test_near_what_was_measured_intervals_are_narrower_and_of_other_collectives_
         points = calibrated_points(
             told, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29))
         )
-        own = [one.interval.high_80_seconds / one.interval.low_80_seconds for one in points]
-        likely = [one.point.prediction.interval for one in points]
+        own = [point.interval.high_80_seconds / point.interval.low_80_seconds for point in points]
+        likely = [point.point.prediction.interval for point in points]
         usual = [one.high_80_seconds / one.low_80_seconds for one in likely if one is not None]
         return own, usual
 
@@ -472,7 +472,9 @@ def test_a_rate_at_its_limit_still_has_points() -> None:
         Observation(system, request, tuple(s * 0.97 for s in seconds)) for request, seconds in fast
     ]
     across = next(
-        one for one in scale_estimates(calibrate(points), points) if one.term == "rate across"
+        estimate
+        for estimate in scale_estimates(calibrate(points), points)
+        if estimate.term == "rate across"
     )
     assert across.scale > 1.0
     assert across.points >= 10

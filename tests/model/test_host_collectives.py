@@ -320,9 +320,9 @@ def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> Non
     assert found.one_way == planted.between
     assert found.inside_one_way == planted.inside
     assert (found.swapped is None) == (len(swaps(node_of_rank)) <= 2)
-    for one in found.links:
-        assert one.round_trip_seconds == pytest.approx(2 * (LATENCY + SIZES_BYTES[0] / RATE))
-        assert one.bytes_per_second == pytest.approx(RATE)
+    for link in found.links:
+        assert link.round_trip_seconds == pytest.approx(2 * (LATENCY + SIZES_BYTES[0] / RATE))
+        assert link.bytes_per_second == pytest.approx(RATE)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,9 @@ def test_a_second_in_which_everything_is_slow_spoils_no_figure(
         asked.append(case)
         found = team(case, sampling)
         slower = 100 if 30 <= len(asked) < 30 + len(SIZES_BYTES) else 1
-        return replace(found, samples_seconds=tuple(one * slower for one in found.samples_seconds))
+        return replace(
+            found, samples_seconds=tuple(second * slower for second in found.samples_seconds)
+        )
 
     assert probe_network(disturbed, "gloo", 4) == probe_network(team, "gloo", 4)
 

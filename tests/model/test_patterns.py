@@ -94,7 +94,7 @@ def test_every_direct_pattern_and_pipeline_is_an_algorithm() -> None:
 @pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.collective}-{row.name}")
 def test_many_ranks_need_no_schedule_of_all_pairs(row: Algorithm) -> None:
     traffic = traffic_for(row.collective, row.name, 4096)
-    flows = [len(one.source) for one in traffic.patterns if isinstance(one, Steps)]
+    flows = [len(pattern.source) for pattern in traffic.patterns if isinstance(pattern, Steps)]
     assert max(flows, default=0) <= 4096
     assert traffic.ranks == 4096
 

@@ -31,9 +31,9 @@ def made(layout: Layout, **changed: Any) -> Strategy:
 
 def of(shape: ModelShape, strategy: Strategy, **wanted: str) -> list[Communication]:
     return [
-        one
-        for one in communications(shape, strategy)
-        if all(getattr(one, name) == value for name, value in wanted.items())
+        communication
+        for communication in communications(shape, strategy)
+        if all(getattr(communication, name) == value for name, value in wanted.items())
     ]
 
 
@@ -432,12 +432,12 @@ def test_every_communication_is_a_collective_of_a_group_of_the_layout(
         traffic=traffic,
         sequence_parallel=True,
     )
-    for one in communications(shape, strategy):
-        shared = one.purpose == "gradients of the shared embedding"
-        assert one.ranks == (2 if shared else layout.size(one.axis)) > 1
-        assert one.size_bytes > 0
-        assert one.times > 0
-        assert one.phase in PHASES
-        assert one.unit in UNITS
-        assert one.stage in ("only", "first", "middle", "last")
-        assert (one.collective == "all_to_all_v") == bool(one.traffic)
+    for communication in communications(shape, strategy):
+        shared = communication.purpose == "gradients of the shared embedding"
+        assert communication.ranks == (2 if shared else layout.size(communication.axis)) > 1
+        assert communication.size_bytes > 0
+        assert communication.times > 0
+        assert communication.phase in PHASES
+        assert communication.unit in UNITS
+        assert communication.stage in ("only", "first", "middle", "last")
+        assert (communication.collective == "all_to_all_v") == bool(communication.traffic)

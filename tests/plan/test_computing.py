@@ -104,11 +104,13 @@ def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settin
             seconds_of(part, A100, Efficiency()) for part in stage_work(shape, strategy, holding)
         )
         exposed = sum(
-            one.total_bytes
-            * collective(one.collective).bus_factor(one.ranks)
+            communication.total_bytes
+            * collective(communication.collective).bus_factor(communication.ranks)
             / strategy.micro_batches
-            for one in communications(shape, strategy)
-            if one.axis == "tp" and one.stage == holding.kind and not one.can_hide
+            for communication in communications(shape, strategy)
+            if communication.axis == "tp"
+            and communication.stage == holding.kind
+            and not communication.can_hide
         )
         turns.append(computing + exposed / 235e9)
     # All stages wait for the slowest; the bubble is p - 1 turns, of a part each.
@@ -262,7 +264,7 @@ def test_tokens_that_experts_have_no_place_for_count_for_nothing() -> None:
     assert model_flops(mixtral, 8, 2048, capacity=1.25) == model_flops(mixtral, 8, 2048)
     strategy = made(Layout(dp=8, ep=8), capacity=0.125)
     ((forward, backward),) = (
-        stage_work(mixtral, strategy, one) for one in holdings(mixtral, strategy)
+        stage_work(mixtral, strategy, holding) for holding in holdings(mixtral, strategy)
     )
     computed = 8 * strategy.micro_batches * (forward.flops + backward.matrix_flops)
     computed += 8 * strategy.micro_batches * 2 * forward.attention_flops

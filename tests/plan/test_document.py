@@ -38,8 +38,8 @@ def test_a_plan_keeps_what_it_says() -> None:
 
 def test_what_a_layout_says_goes_before_what_the_plan_says() -> None:
     plan = read_plan(START + "zero: 1\nlayouts:\n- {tp: 8, zero: 3, name: sharded}\n- tp8-pp2\n")
-    assert [one.name for one in plan.choices] == ["sharded", "tp8-pp2"]
-    assert [one.settings["zero_stage"] for one in plan.choices] == [3, 1]
+    assert [choice.name for choice in plan.choices] == ["sharded", "tp8-pp2"]
+    assert [choice.settings["zero_stage"] for choice in plan.choices] == [3, 1]
     assert plan.choices[1].strategy(16).layout.pp == 2
 
 
@@ -59,7 +59,7 @@ def test_a_layout_in_one_word_fills_the_machine_as_one_of_keys_does() -> None:
 
 def test_layouts_without_a_name_are_called_by_all_that_they_say() -> None:
     plan = read_plan(START + "layouts:\n- {tp: 8}\n- {tp: 8, zero: 3}\n- {tp: 8, order: pp-tp}\n")
-    assert [one.name for one in plan.choices] == ["tp8", "tp8, zero 3", "tp8, order pp-tp"]
+    assert [choice.name for choice in plan.choices] == ["tp8", "tp8, zero 3", "tp8, order pp-tp"]
 
 
 def test_traffic_may_be_a_matrix_as_yaml_writes_it() -> None:
@@ -203,10 +203,10 @@ def test_what_runs_behind_computing_is_kept_in_full_and_layout_by_layout() -> No
         MOE + "overlap: true\nlayouts:\n- {ep: 8}\n"
         "- {ep: 8, overlap: false, name: nothing}\n- {ep: 8, overlap: {pipeline: false}, name: waits}\n"
     )
-    first, nothing, waits = (one.strategy(8) for one in plan.choices)
+    first, nothing, waits = (choice.strategy(8) for choice in plan.choices)
     assert first.overlap_experts
     assert first.overlap_tensor
     assert plan.hide_pipeline is True
     assert not any((nothing.overlap_experts, nothing.overlap_gradients, nothing.overlap_parameters))
     assert waits.overlap_experts
-    assert [one.hide_pipeline for one in plan.choices] == [None, False, False]
+    assert [choice.hide_pipeline for choice in plan.choices] == [None, False, False]

@@ -237,7 +237,8 @@ def test_stages_together_hold_the_model(stages: int, tied: bool, biases: bool) -
     shape = make_shape({**sizes, "tied_embeddings": tied, "biases": biases})
     counts = {"first": 1, "middle": stages - 2, "last": 1}
     held = sum(
-        one.parameters * counts[one.kind] for one in holdings(shape, uneven(Layout(pp=stages)))
+        holding.parameters * counts[holding.kind]
+        for holding in holdings(shape, uneven(Layout(pp=stages)))
     )
     assert held == shape.parameters + (96 * 64 if tied else 0)
 

@@ -181,12 +181,15 @@ def test_a_stage_does_every_chunk_once_each_way_one_at_a_time_and_after_its_inpu
 ) -> None:
     chunks = 1 if stages == 1 else chunks
     intervals = simulate(alike(stages, rounds * stages, chunks, hop_seconds=hop))
-    ends = {(one.work, one.stage, one.chunk, one.micro_batch): one.end_seconds for one in intervals}
+    ends = {
+        (interval.work, interval.stage, interval.chunk, interval.micro_batch): interval.end_seconds
+        for interval in intervals
+    }
     assert len(intervals) == len(ends) == 2 * stages * chunks * rounds * stages
-    assert {one.chunk for one in intervals} == set(range(chunks))
-    assert {one.micro_batch for one in intervals} == set(range(rounds * stages))
+    assert {interval.chunk for interval in intervals} == set(range(chunks))
+    assert {interval.micro_batch for interval in intervals} == set(range(rounds * stages))
     for stage in range(stages):
-        for one, then in pairwise(one for one in intervals if one.stage == stage):
+        for one, then in pairwise(interval for interval in intervals if interval.stage == stage):
             assert then.begin_seconds >= one.end_seconds - 1e-9
     for one in intervals:
         if one.work == "forward" and one.stage > 0:

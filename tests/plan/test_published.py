@@ -24,10 +24,12 @@ def shipped(name: str) -> Plan:
 
 def tflops(plan: Plan, nodes: int | None = None, **settings: int) -> dict[str, float]:
     """Of each layout, by name."""
-    choices = tuple(replace(one, settings={**one.settings, **settings}) for one in plan.choices)
+    choices = tuple(
+        replace(choice, settings={**choice.settings, **settings}) for choice in plan.choices
+    )
     planned = plan_out(replace(plan, choices=choices), Asked(nodes=nodes))
     assert not planned.refused
-    return {one.name: one.tflops for one in planned.outcomes}
+    return {outcome.name: outcome.tflops for outcome in planned.outcomes}
 
 
 def order(found: dict[str, float]) -> list[str]:

@@ -70,8 +70,13 @@ def test_a_transfer_longer_than_the_model_says_is_not_called_longer_than_alone()
 
 def test_communication_on_another_stream_competes_too() -> None:
     records = [
-        replace(one, stream=stream, sequence=None, group=replace(one.group, name=stream))
-        for one in job(steps=1).communications
+        replace(
+            communication,
+            stream=stream,
+            sequence=None,
+            group=replace(communication.group, name=stream),
+        )
+        for communication in job(steps=1).communications
         for stream in ("20", "21")
     ]
     result = taken_apart(trace(records), seconds=0.004)
@@ -110,7 +115,7 @@ def test_the_parts_add_up_and_clocks_change_nothing(
 
 def test_of_one_rank_waiting_is_not_guessed() -> None:
     whole = job(late={2: 0.030})
-    alone = [one for one in whole.communications if one.rank == 0]
+    alone = [communication for communication in whole.communications if communication.rank == 0]
     result = taken_apart(replace(whole, communications=tuple(alone), ranks=(0,)))
     assert step_of(result).waiting_seconds is None
     assert result.cases[0].transfer_seconds is None
@@ -121,10 +126,14 @@ def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -
     made = job(late={2: 0.030})
     apart = [
         replace(
-            one, group=ProcessGroup("9", 2, (0, 7)), input_bytes=64, output_bytes=64, stream="21"
+            communication,
+            group=ProcessGroup("9", 2, (0, 7)),
+            input_bytes=64,
+            output_bytes=64,
+            stream="21",
         )
-        for one in made.communications
-        if one.rank == 0
+        for communication in made.communications
+        if communication.rank == 0
     ]
     result = taken_apart(replace(made, communications=(*made.communications, *apart)))
     step = step_of(result)
@@ -148,7 +157,10 @@ def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -
 
 def test_calls_that_are_no_case_compete_too() -> None:
     made = job()
-    lost = [replace(one, group=ProcessGroup("", 0), stream="21") for one in made.communications]
+    lost = [
+        replace(communication, group=ProcessGroup("", 0), stream="21")
+        for communication in made.communications
+    ]
     both = taken_apart(replace(made, communications=(*made.communications, *lost)), seconds=0.004)
     assert step_of(both).competing_seconds == pytest.approx(0.006)
     assert step_of(both).slower_seconds == pytest.approx(0.0)
@@ -157,10 +169,11 @@ def test_calls_that_are_no_case_compete_too() -> None:
 def test_what_if_and_the_step_are_means_over_the_same_ranks() -> None:
     made = job()
     half = [
-        one for one in made.communications if one.rank in (0, 1)
+        communication for communication in made.communications if communication.rank in (0, 1)
     ]  # others are recorded, and silent
     untimed = [
-        replace(one, start_seconds=None, duration_seconds=None) for one in made.communications[-5:]
+        replace(communication, start_seconds=None, duration_seconds=None)
+        for communication in made.communications[-5:]
     ]
     for records in (half, [*half, *untimed]):
         result = taken_apart(replace(made, communications=tuple(records)), seconds=0.004)
@@ -171,7 +184,10 @@ def test_where_nothing_is_known_of_a_case_its_transfer_is_not_called_the_wire() 
     made = job()
     nothing = replay(made, fold(made), {}, "predicted for nobody")
     assert "transfer (nothing to compare with" in nothing.verdict
-    larger = [replace(one, input_bytes=8192, output_bytes=8192) for one in made.communications[::5]]
+    larger = [
+        replace(communication, input_bytes=8192, output_bytes=8192)
+        for communication in made.communications[::5]
+    ]
     mixed = replace(made, communications=(*made.communications, *larger))
     first, *_ = fold(mixed).cases
     result = replay(mixed, fold(mixed), {first.case: Alone(predicted_seconds=0.004)}, "predicted")
@@ -180,7 +196,10 @@ def test_where_nothing_is_known_of_a_case_its_transfer_is_not_called_the_wire() 
 
 def test_time_of_calls_that_are_no_case_is_told_beside_the_rest() -> None:
     made = job()
-    lost = [replace(one, group=ProcessGroup("", 0), stream="21") for one in made.communications]
+    lost = [
+        replace(communication, group=ProcessGroup("", 0), stream="21")
+        for communication in made.communications
+    ]
     both = taken_apart(replace(made, communications=(*made.communications, *lost)))
     assert step_of(both).communication_seconds == pytest.approx(0.010)
     assert step_of(both).no_case_seconds == pytest.approx(0.010)
@@ -290,7 +309,11 @@ def test_computing_while_a_rank_waits_does_not_compete_with_the_transfer_after_i
 
 def test_a_rank_whose_trace_lacks_the_last_steps_counts_with_those_it_has() -> None:
     made = job(steps=4, transfer_seconds=0.010)
-    shorter = [one for one in made.communications if one.rank != 3 or one.line < 2]
+    shorter = [
+        communication
+        for communication in made.communications
+        if communication.rank != 3 or communication.line < 2
+    ]
     steps = {rank: rows[:2] if rank == 3 else rows for rank, rows in made.steps.items()}
     step = step_of(taken_apart(replace(made, communications=tuple(shorter), steps=steps)))
     assert step.communication_seconds == pytest.approx(0.010)

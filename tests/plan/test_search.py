@@ -29,10 +29,12 @@ def test_the_best_of_a_search_are_the_best_of_all_candidates_none_shorter_than_i
     made = planner()
     found = search(made, SETTINGS, {}, 16, 5)
     seconds = []
-    for one in strategies(made, SETTINGS, {}, 16):
-        outcome = made.outcome(name_of(one), one)
-        assert outcome.step.seconds >= least_seconds(one, made.computing(one)) * (1 - 1e-9)
-        if made.fits(largest_memory(made.shape, one)):
+    for strategy in strategies(made, SETTINGS, {}, 16):
+        outcome = made.outcome(name_of(strategy), strategy)
+        assert outcome.step.seconds >= least_seconds(strategy, made.computing(strategy)) * (
+            1 - 1e-9
+        )
+        if made.fits(largest_memory(made.shape, strategy)):
             seconds.append(outcome.step.seconds)
     seconds.sort()
     assert found.fitting == len(seconds)
@@ -66,14 +68,14 @@ def test_experts_are_split_too() -> None:
     mixtral = replace(named_shape("mixtral-8x7b"), layers=4)
     made = planner(mixtral)
     sizes = list(layouts_of(made, SETTINGS, {}, 16))
-    assert {one["ep"] for one in sizes} >= {1, 2, 4, 8}
+    assert {size["ep"] for size in sizes} >= {1, 2, 4, 8}
     best = search(made, SETTINGS, {"recompute": ("none",), "micro_batch": (1,)}, 16, 3).best
     assert any(one.strategy.layout.ep > 1 for one in best)
 
 
 def test_long_sequences_are_split_too() -> None:
     sizes = list(layouts_of(planner(), {"global_batch": 16, "sequence": 32768}, {}, 16))
-    assert {one["cp"] for one in sizes} >= {1, 2, 4}
+    assert {size["cp"] for size in sizes} >= {1, 2, 4}
 
 
 def test_what_does_not_fit_is_left_out_and_said() -> None:
@@ -107,5 +109,5 @@ def test_a_slip_of_millions_of_millions_of_devices_is_searched_like_any_number()
     # Every number up to that of the devices was tried as a divisor: it never ended.
     ranks = 8 * 10**12
     sizes = list(layouts_of(planner(), {"global_batch": ranks, "sequence": 1024}, {}, ranks))
-    assert {one["tp"] for one in sizes} == {1, 2, 4, 8, 16}
-    assert {one["pp"] for one in sizes} == {1, 2, 4, 8}
+    assert {size["tp"] for size in sizes} == {1, 2, 4, 8, 16}
+    assert {size["pp"] for size in sizes} == {1, 2, 4, 8}

@@ -83,7 +83,8 @@ def test_pieces_of_a_lane_do_not_overlap() -> None:
     found = timeline(step(Strategy(Layout(tp=2, pp=4, dp=2), 64, 512)))
     for lane in range(4):
         mine = sorted(
-            (one for one in found.pieces if one.lane == lane), key=lambda one: one.begin_seconds
+            (piece for piece in found.pieces if piece.lane == lane),
+            key=lambda one: one.begin_seconds,
         )
         for one, then in pairwise(mine):
             assert then.begin_seconds >= one.end_seconds - 1e-9

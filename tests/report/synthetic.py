@@ -130,8 +130,8 @@ def sweep(
 ) -> list[Case]:
     """Sizes 1 KiB to 2**last, factor 4, for every algorithm."""
     return [
-        case(name, one, 2**power, **changes)
-        for one in algorithms
+        case(name, algorithm, 2**power, **changes)
+        for algorithm in algorithms
         for power in range(10, last + 1, 2)
     ]
 

@@ -125,7 +125,7 @@ def test_nodes_that_nobody_stated_are_marked(run: Run, tmp_path: Path) -> None:
     pairs = pairs_of(points, baseline)
     assert "nodes not stated" in pairs_csv(pairs)
     assert not any("stated" in line for line in baseline_lines(points, run))
-    unsaid = [replace(one, nodes=0) for one in points]
+    unsaid = [replace(point, nodes=0) for point in points]
     assert any(
         "of 1 node, this run's are not stated" in line for line in baseline_lines(unsaid, run)
     )
@@ -172,7 +172,7 @@ def test_where_no_published_network_fits_that_is_said_with_what_there_is(tmp_pat
 
 def test_without_a_declared_network_every_published_one_is_named(tmp_path: Path) -> None:
     points = points_of(of_gpus(tmp_path / "run", "", 16, 2))
-    networks = {one.network for one in comparable_points(points, load_published("dgx-a100"))}
+    networks = {point.network for point in comparable_points(points, load_published("dgx-a100"))}
     assert {"ib-hdr-200x8", "efa-100x4"} <= networks
 
 

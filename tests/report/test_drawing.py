@@ -122,7 +122,7 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
                 if isinstance(one, Text) and one.get_text().strip()
             ]
             boxes = [
-                (one.get_text(), one.get_window_extent()) for one in texts if one.get_visible()
+                (text.get_text(), text.get_window_extent()) for text in texts if text.get_visible()
             ]
         width, height = canvas.bbox.width, canvas.bbox.height
         for index, (text, box) in enumerate(boxes):
@@ -202,8 +202,10 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
     runs = [write_run(tmp_path / name, sweep(last=last), manifest=MANIFEST) for name in ("a", "b")]
     points = [point for run in runs for point in points_of(run, name=run.path.name)]
     points = [
-        replace(one, bound_seconds=(one.bound_seconds or 0.0) * (0.9 if one.run == "a" else 0.8))
-        for one in points
+        replace(
+            point, bound_seconds=(point.bound_seconds or 0.0) * (0.9 if point.run == "a" else 0.8)
+        )
+        for point in points
     ]
     figure = next(figure for figure in figures_of(points) if figure.topic == "time")
     with drawing_settings():
@@ -217,9 +219,9 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
     for series in figure.series:
         if series.kind.value in drawn:
             lines = [
-                one
-                for one in axes.get_lines()
-                if tuple(np.asarray(one.get_ydata(), float).tolist()) == series.y
+                line
+                for line in axes.get_lines()
+                if tuple(np.asarray(line.get_ydata(), float).tolist()) == series.y
             ]
             assert lines
             drawn[series.kind.value] |= {look(line) for line in lines}

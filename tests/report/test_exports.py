@@ -224,7 +224,7 @@ def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", both_ways, edits)
     back = back_again(tmp_path, run)
     _same_figures(run, back)
-    details = {(one.size_bytes, one.in_place): one.detail for one in back.points}
+    details = {(point.size_bytes, point.in_place): point.detail for point in back.points}
     assert details[1024, False] == "rank 1 hung"
     assert details[4096, False] == "3 differ"
 
@@ -321,7 +321,7 @@ def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(
     in_groups = case("all_reduce", "ring", 4096, groups="rank // 2")
     run = write_run(tmp_path / "run", [together, in_groups])
     tables = nccl_tests_tables(points_of(run))
-    (table,) = (one for one in tables if "mode overlap, computing matmul" in one.text)
+    (table,) = (table for table in tables if "mode overlap, computing matmul" in table.text)
     assert _rows(table)[0][6:8] == ["N/A", "N/A"]
     assert "Avg bus bandwidth    : N/A" in table.text
     back = _imported(tmp_path / "back", tables).points

@@ -100,7 +100,7 @@ def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path
     cases = sweep(algorithms=("ring", "tree"))
     cases += [replace(one, groups="rank // 2") for one in cases]
     points = points_of(write_run(tmp_path / "run", cases))
-    points = tuple(replace(one, bound_seconds=1e-3 if one.groups else 1e-6) for one in points)
+    points = tuple(replace(point, bound_seconds=1e-3 if point.groups else 1e-6) for point in points)
     figure = next(figure for figure in figures_of(points) if figure.topic == "time")
     assert [series.label for series in figure.series if series.kind == Kind.BOUND] == [
         "ring all ranks together, tree all ranks together: bound",
@@ -372,12 +372,13 @@ def test_one_rank_has_no_bandwidth(tmp_path: Path) -> None:
 def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -> None:
     points = points_of(write_run(tmp_path / "run", sweep()))
     errors = sorted(
-        abs((one.predicted_seconds or 0.0) / (one.median_seconds or 1.0) - 1) for one in points
+        abs((point.predicted_seconds or 0.0) / (point.median_seconds or 1.0) - 1)
+        for point in points
     )
     figure = next(figure for figure in figures_of(points) if figure.topic == "prediction")
     assert f"median error {100 * errors[len(errors) // 2]:.0f} %" in figure.subtitle
     above = sorted(
-        (one.median_seconds or 0.0) / (one.predicted_seconds or 1.0) - 1 for one in points
+        (point.median_seconds or 0.0) / (point.predicted_seconds or 1.0) - 1 for point in points
     )
     text = f"measured times are typically {percent(above[len(above) // 2])} above the prediction"
     assert text in figure.subtitle
@@ -536,5 +537,8 @@ def test_a_lead_covers_only_sizes_that_decide_and_who_overtakes_is_faster(
             if lead.low_bytes <= size <= lead.high_bytes:
                 assert size in curves[lead.name]
                 assert sum(size in curve for curve in curves.values()) > 1
-    for one in crossings:
-        assert curves[one.after][one.size_bytes].median < curves[one.before][one.size_bytes].median
+    for crossing in crossings:
+        assert (
+            curves[crossing.after][crossing.size_bytes].median
+            < curves[crossing.before][crossing.size_bytes].median
+        )

@@ -58,10 +58,10 @@ def test_the_other_exports_say_the_same() -> None:
     run = checked(Fleet(6, slow=frozenset({2})))
     text = prometheus_text(run)
     values = {
-        one.labels.get("node"): one.value
+        sample.labels.get("node"): sample.value
         for family in text_string_to_metric_families(text)
-        for one in family.samples
-        if one.name in ("ccbench_node_bad", "ccbench_verdict")
+        for sample in family.samples
+        if sample.name in ("ccbench_node_bad", "ccbench_verdict")
     }
     others = dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), 0.0)
     assert values == {None: 1.0, "h2": 1.0} | others

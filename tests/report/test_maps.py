@@ -48,8 +48,8 @@ def made(machine: str = "hgx-h100", ranks: int = 8, slow: float = 1.0) -> list[P
 def stored(path: Path, measurements: list[Measurement], machine: str = "hgx-h100") -> Run:
     manifest = {**machines.manifest(machine), "environment": {"host": {"name": "node7"}}}
     with RunFolder.create(path, manifest) as folder:
-        for one in measurements:
-            folder.write(one, None)
+        for measurement in measurements:
+            folder.write(measurement, None)
     return load_run(path)
 
 

@@ -31,7 +31,7 @@ def planned() -> Planned:
 
 @pytest.fixture(scope="module")
 def figures(planned: Planned) -> dict[str, PlanFigure]:
-    return {one.figure.key: one for one in plan_figures(planned)}
+    return {figure.figure.key: figure for figure in plan_figures(planned)}
 
 
 def test_a_plan_with_several_layouts_and_sizes_has_three_figures(

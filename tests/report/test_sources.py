@@ -80,7 +80,7 @@ def test_the_network_is_named_where_several_nodes_took_part() -> None:
     )
     points = [point, replace(point, source_table=2)]
     assert table_labels(points) == ["o/r #1 ib-ndr-400x8", "o/r #2 ib-ndr-400x8"]
-    assert table_labels([replace(one, nodes=1) for one in points]) == ["o/r #1", "o/r #2"]
+    assert table_labels([replace(point, nodes=1) for point in points]) == ["o/r #1", "o/r #2"]
 
 
 @pytest.mark.parametrize("name", published_names())
@@ -91,7 +91,7 @@ def test_no_line_of_a_published_machine_mixes_two_tables(name: str) -> None:
     for point, table in rows:
         line = (*series_key(point), *(getattr(point, field) for field in GROUP_FIELDS))
         tables[line].add((point.source, int(table)))
-    assert [found for found in tables.values() if len(found) > 1] == []
+    assert [table for table in tables.values() if len(table) > 1] == []
 
 
 def test_an_imported_run_says_so_and_draws_no_interval(tmp_path: Path) -> None:

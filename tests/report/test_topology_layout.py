@@ -81,8 +81,8 @@ def check(topology: Topology) -> list[tuple[Text, Bbox]]:
         figure = picture(topology)
         figure.set_dpi(72)
         renderer: RendererBase = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]  # untyped there
-        found = [*figure.texts, *(one for axes in figure.axes for one in axes.texts)]
-        found += [one for legend in figure.legends for one in legend.get_texts()]
+        found = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
+        found += [text for legend in figure.legends for text in legend.get_texts()]
         figure.draw(renderer)
         places = [(one, Text.get_window_extent(one, renderer)) for one in found if one.get_text()]
     assert places
@@ -289,10 +289,9 @@ def machines(count: int) -> Topology:
 def apart(layout: Layout) -> bool:
     boxes = list(layout.boxes.values())
     return all(
-        abs(one.x - other.x) >= (one.width + other.width) / 2 - 1e-9
-        or abs(one.y - other.y) >= HEIGHT
+        abs(one.x - box.x) >= (one.width + box.width) / 2 - 1e-9 or abs(one.y - box.y) >= HEIGHT
         for place, one in enumerate(boxes)
-        for other in boxes[:place]
+        for box in boxes[:place]
     )
 
 
@@ -316,7 +315,7 @@ def test_rows_stand_in_order_and_boxes_do_not_overlap(board: Topology) -> None:
 def test_every_pair_that_is_joined_has_one_line_with_the_number_of_its_links(
     board: Topology,
 ) -> None:
-    lines = {frozenset((one.source, one.target)): one for one in laid_out(board).lines}
+    lines = {frozenset((line.source, line.target)): line for line in laid_out(board).lines}
     assert set(lines) == {frozenset((line.source, line.target)) for line in condensed(board)[1]}
     assert len(lines) == len(laid_out(board).lines)
     assert lines[frozenset(("gpu0", "nvswitch0"))].count == 12
@@ -327,7 +326,7 @@ def test_a_mesh_is_a_row_with_arcs_below_it_and_hides_no_link() -> None:
     layout = laid_out(mesh())
     assert len(layout.lines) == 28
     assert apart(layout)
-    (level,) = {one.y for one in layout.boxes.values()}
+    (level,) = {box.y for box in layout.boxes.values()}
     assert all(y < level for line in layout.lines for _, y in line.points)
     assert all(y > 0 for line in layout.lines for _, y in line.points)
 

@@ -36,7 +36,7 @@ def test_no_device_of_a_tree_is_lost_and_each_class_has_the_links_of_its_first(
     counts: Counter[DeviceKind] = Counter()
     for box in found.values():
         counts[box.kind] += box.count
-    assert counts == Counter(one.kind for one in whole.devices)
+    assert counts == Counter(device.kind for device in whole.devices)
     for box in found.values():
         if box.kind is DeviceKind.GPU:
             leaving = sum(link.count for link in whole.links if link.source == box.name)

@@ -65,7 +65,9 @@ def test_a_beaten_bound_calls_for_a_new_calibration_unless_a_model_beat_its_own(
 ) -> None:
     run = write_run(tmp_path / "run", sweep(), {4: _slow(0.1)}, simulated=simulated)
     (line,) = [
-        one for one in verdict_lines(run) if one.startswith("Problem: 1 case faster than the bound")
+        line
+        for line in verdict_lines(run)
+        if line.startswith("Problem: 1 case faster than the bound")
     ]
     assert said in line
     assert "256 KiB" in line

@@ -378,7 +378,9 @@ def overlapped(
     case: Case = OVERLAPPED, capacity: int = 500
 ) -> tuple[list[OverlappingEndpoint], list[RankResult]]:
     endpoints, results = measured(THREE_LAUNCHES, case, capacity, kind=OverlappingEndpoint)
-    return [one for one in endpoints if isinstance(one, OverlappingEndpoint)], results
+    return [
+        endpoint for endpoint in endpoints if isinstance(endpoint, OverlappingEndpoint)
+    ], results
 
 
 def test_a_computation_is_as_long_as_the_collective() -> None:

@@ -25,7 +25,7 @@ def one_round(*samples: float, **changes: object) -> Measurement:
         samples_seconds=samples,
         warmup_seconds=samples[:1],
         skew_seconds=samples,
-        rank_samples_seconds=(samples, tuple(2 * one for one in samples)),
+        rank_samples_seconds=(samples, tuple(2 * sample for sample in samples)),
         rank_waiting_seconds=((1.0,), (3.0,)),
         rank_cpu_share=(0.5, 1.0),
         round_samples=(len(samples),),
@@ -46,7 +46,7 @@ def test_no_sample_is_lost_and_rounds_keep_their_order(rounds: list[list[float]]
     for samples in rounds:
         whole = merged(whole, one_round(*samples))
     assert whole is not None
-    every = tuple(one for samples in rounds for one in samples)
+    every = tuple(sample for samples in rounds for sample in samples)
     assert whole.samples_seconds == whole.skew_seconds == every
     assert whole.rank_samples_seconds == (every, tuple(2 * one for one in every))
     assert whole.round_samples == tuple(map(len, rounds))

@@ -770,7 +770,9 @@ def test_a_round_that_could_not_start_takes_nothing_from_those_before(
     teams.answers["barrier"] = lost
     outcome = run(teams, ["all_reduce", "barrier"], rounds=3)
     assert statuses(outcome.folder) == {"all_reduce": "ok", "barrier": "timed_out"}
-    (measured,) = (one for one in load_run(outcome.folder).points if one.collective == "all_reduce")
+    (measured,) = (
+        point for point in load_run(outcome.folder).points if point.collective == "all_reduce"
+    )
     assert (measured.stop_reason, len(measured.round_samples)) == (NO_TEAM, 1)
     assert outcome.exit_code == 4
 

@@ -65,7 +65,7 @@ def test_systems_that_are_off_by_a_factor_move_nothing_much() -> None:
 
 def test_a_system_counts_once_whatever_its_number_of_rows() -> None:
     rows = observations(0.1)
-    again = [*rows, *[one for one in rows if one.system == rows[0].system] * 20]
+    again = [*rows, *[row for row in rows if row.system == rows[0].system] * 20]
     assert dict(fit(again).levels) == pytest.approx(dict(fit(rows).levels), rel=0.02)
 
 

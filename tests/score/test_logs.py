@@ -25,24 +25,29 @@ def points(words: ManifestEntry, rows: list[ImportedRow], **changes: Any) -> Log
 def test_a_log_of_nccl_tests_becomes_observations_in_and_out_of_place(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(all_reduce_text(lambda size: 30 + size / 1e5))
     found = points_of(entry(), tmp_path)
-    assert [one.request.in_place for one in found.observations] == [False, True]
-    for one in found.observations:
-        assert one.request.size_bytes == SIZES
-        assert one.seconds == pytest.approx([(30 + size / 1e5) * 1e-6 for size in SIZES], abs=1e-8)
-        assert one.system.ranks == 8
+    assert [observation.request.in_place for observation in found.observations] == [False, True]
+    for observation in found.observations:
+        assert observation.request.size_bytes == SIZES
+        assert observation.seconds == pytest.approx(
+            [(30 + size / 1e5) * 1e-6 for size in SIZES], abs=1e-8
+        )
+        assert observation.system.ranks == 8
     assert found.left_out == ()
 
 
 def test_element_types_are_apart() -> None:
     rows = [row(64, 1e-5), row(64, 2e-5, dtype="float8_e4m3"), row(128, 3e-5)]
     found = points(entry(), rows)
-    assert [one.seconds for one in found.observations] == [(1e-5, 3e-5), (2e-5,)]
-    assert [one.request.floating_8_bit for one in found.observations] == [False, True]
+    assert [observation.seconds for observation in found.observations] == [(1e-5, 3e-5), (2e-5,)]
+    assert [observation.request.floating_8_bit for observation in found.observations] == [
+        False,
+        True,
+    ]
 
 
 def test_rows_of_size_zero_and_rows_without_a_time_are_left_out_and_counted() -> None:
     found = points(entry(), [row(0, 1e-6), row(0, 1e-6), row(64, None), row(128, 1e-5)])
-    assert [one.request.size_bytes for one in found.observations] == [(128,)]
+    assert [observation.request.size_bytes for observation in found.observations] == [(128,)]
     assert any("size 0 (2 times)" in reason for reason in found.left_out)
     assert any("without a time" in reason for reason in found.left_out)
 
@@ -50,7 +55,7 @@ def test_rows_of_size_zero_and_rows_without_a_time_are_left_out_and_counted() ->
 def test_rows_that_contradict_themselves_are_left_out() -> None:
     wrong = row(1 << 20, 1e-3, algbw=500.0, half_units=(5e-9, 0.005, None))
     found = points(entry(), [wrong, row(1 << 20, 1e-4)])
-    assert [one.seconds for one in found.observations] == [(1e-4,)]
+    assert [observation.seconds for observation in found.observations] == [(1e-4,)]
     assert any("algbw_contradicts_time" in reason for reason in found.left_out)
 
 
@@ -78,7 +83,7 @@ def test_flags_are_those_of_the_team_and_not_of_a_stray_device_line() -> None:
     ]
     found = points(entry(nodes=(8,), network="ib-ndr-400x8"), rows, ranks=64)
     assert found.systems[0].nodes == 12
-    assert sum(len(one.seconds) for one in found.observations) == 2
+    assert sum(len(observation.seconds) for observation in found.observations) == 2
 
 
 @pytest.mark.parametrize(
@@ -222,7 +227,7 @@ def test_new_logs_need_no_notice() -> None:
 
 def test_logs_that_do_not_say_how_they_were_launched_are_counted() -> None:
     unsaid = points(entry(), [row(1 << 20, 33.3e-6)], facts={})
-    assert [one.request.launch_known for one in unsaid.observations] == [False]
+    assert [observation.request.launch_known for observation in unsaid.observations] == [False]
     (line,) = notices([unsaid, log_of("new.txt", {1 << 20: 33.3e-6})], ())
     assert line.startswith("1 logs do not say how many GPUs one thread launched on")
 

@@ -38,7 +38,7 @@ class Learner:
         self.seen: list[list[int]] = []
 
     def __call__(self, observations: Sequence[Observation]) -> LibraryConstants:
-        self.seen.append([one.system.ranks_per_node for one in observations])
+        self.seen.append([observation.system.ranks_per_node for observation in observations])
         return constants_of({})
 
 
@@ -163,7 +163,9 @@ def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None
         assert (
             len(one.octaves) == len(one.log_ratios) == sum(len(of[place].log_ratios) for of in told)
         )
-    assert all("octaves" in one for one in plain_residuals(learned, "four systems")["systems"])
+    assert all(
+        "octaves" in residual for residual in plain_residuals(learned, "four systems")["systems"]
+    )
 
 
 def test_between_measured_sizes_systems_of_other_levels_are_near() -> None:

@@ -104,11 +104,11 @@ def test_the_shapes_are_those_of_published_models(name: str) -> None:
 @pytest.mark.parametrize("name", SUITES)
 def test_bytes_of_a_number_are_those_of_the_dtype(name: str) -> None:
     shapes = list(stated(name))
-    (small,) = {one.shape["bytes"] for one in shapes if one.model == "small"}
+    (small,) = {shape.shape["bytes"] for shape in shapes if shape.model == "small"}
     assert {case.dtype for case in expand(load_suite(name), context())} == {"float32"}
     assert small == 4
     large = {case.dtype for case in expand(load_suite(name), context(backends=("nccl",), ranks=8))}
-    assert {one.shape["bytes"] for one in shapes} == {
+    assert {shape.shape["bytes"] for shape in shapes} == {
         4 if dtype == "float32" else 2 for dtype in large
     } | {4}
 

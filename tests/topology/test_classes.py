@@ -34,7 +34,7 @@ def joined(
     gpus = tuple(
         Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": model}) for one in range(count)
     )
-    links = tuple(Link(f"gpu{a}", f"gpu{b}", kind) for one in pairs for a, b in (one, one[::-1]))
+    links = tuple(Link(f"gpu{a}", f"gpu{b}", kind) for pair in pairs for a, b in (pair, pair[::-1]))
     return Topology("t", gpus, links)
 
 

@@ -43,7 +43,7 @@ def test_between_machines_a_path_is_called_after_the_network() -> None:
     found = graph(*ACROSS)
     nodes = {"gpu0": 0, "nic0": 0, "net0": -1, "nic1": 1, "gpu1": 1}
     apart = replace(
-        found, devices=tuple(replace(one, node=nodes[one.name]) for one in found.devices)
+        found, devices=tuple(replace(device, node=nodes[device.name]) for device in found.devices)
     )
     labels = path_labels(apart)
     assert labels[("gpu0", "gpu1")] == labels[("nic0", "gpu1")] == labels[("nic0", "nic1")] == "NET"

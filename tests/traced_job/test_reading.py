@@ -43,9 +43,14 @@ def calls_of_a_step(rank: int) -> Counter[tuple[str, tuple[int, ...], int, int]]
 
 def calls(trace: Trace, rank: int) -> Counter[tuple[str, tuple[int, ...], int | None, int | None]]:
     return Counter(
-        (one.collective, one.group.ranks, one.input_bytes, one.output_bytes)
-        for one in trace.communications
-        if one.rank == rank
+        (
+            communication.collective,
+            communication.group.ranks,
+            communication.input_bytes,
+            communication.output_bytes,
+        )
+        for communication in trace.communications
+        if communication.rank == rank
     )
 
 
@@ -88,7 +93,10 @@ def test_without_it_only_groups_that_sizes_tell_are_named(traced: Files, kind: s
     trace = read(getattr(traced, kind))
     assert len(trace.communications) == JOB.ranks * JOB.steps * (JOB.layers + 3)
     everybody = tuple(RANKS)
-    assert {(one.collective, one.group.ranks) for one in trace.communications} == {
+    assert {
+        (communication.collective, communication.group.ranks)
+        for communication in trace.communications
+    } == {
         ("all_reduce", ()),
         ("all_gather", everybody),
         ("all_to_all", everybody),
@@ -97,9 +105,9 @@ def test_without_it_only_groups_that_sizes_tell_are_named(traced: Files, kind: s
 
 def test_splits_are_those_of_the_job(traced: Files) -> None:
     found = {
-        one.rank: one
-        for one in read(traced.kineto).communications
-        if one.collective == "all_to_all"
+        communication.rank: communication
+        for communication in read(traced.kineto).communications
+        if communication.collective == "all_to_all"
     }
     for rank in RANKS:
         assert found[rank].input_splits == tuple(sent_rows(rank, other) * ROW for other in RANKS)
@@ -109,7 +117,9 @@ def test_splits_are_those_of_the_job(traced: Files) -> None:
 def test_steps_and_times_are_of_one_clock(traced: Files) -> None:
     trace = read(traced.kineto)
     for rank in RANKS:
-        own = [one for one in trace.communications if one.rank == rank]
+        own = [
+            communication for communication in trace.communications if communication.rank == rank
+        ]
         assert len(trace.steps[rank]) == JOB.steps
         assert all(in_a_step(one, trace) for one in own)
 

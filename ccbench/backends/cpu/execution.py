@@ -284,7 +284,9 @@ def _bound(loops: Sequence[FusedLoop], buffers: Buffers, op: str, ranks: int) ->
     """Return the calls that run ``loops`` on views of ``buffers``, block by block."""
     bound: list[Call] = []
     for loop in loops:
-        operations = [one for one in loop.operations if one.kind != AVERAGE or op == "avg"]
+        operations = [
+            operation for operation in loop.operations if operation.kind != AVERAGE or op == "avg"
+        ]
         if loop.elements == 0 or not operations:
             continue
         first = operations[0].target

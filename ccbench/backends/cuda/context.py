@@ -160,8 +160,8 @@ class DeviceContext:
     def release_buffers(self) -> None:
         """Give back the ranks' inputs and outputs, and their images."""
         self.cuda.use(self.facts.number)
-        steps = [partial(self.cuda.free, one.address) for one in self.buffers.values()]
-        steps += [partial(self.cuda.free_pinned, one.address) for one in self.images.values()]
+        steps = [partial(self.cuda.free, buffer.address) for buffer in self.buffers.values()]
+        steps += [partial(self.cuda.free_pinned, image.address) for image in self.images.values()]
         self.buffers.clear()
         self.images.clear()
         do_all(steps)
@@ -199,8 +199,8 @@ class DeviceContext:
     def upload(self, area: Area, tables: Sequence[NDArray[Any] | None]) -> list[int]:
         """Addresses of copies in ``area``, 0 where there is no table."""
         flat = [
-            None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel()
-            for one in tables
+            None if table is None else np.ascontiguousarray(table).view(np.uint8).ravel()
+            for table in tables
         ]
         # One allocation for all tables: cudaMalloc may wait for the device, so it happens where it must grow.
         needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
@@ -409,9 +409,9 @@ class DeviceContext:
                 partial(cuda.free, self.compared.address),
                 partial(cuda.free, self._flush),
                 self._modules.unload,
-                *(partial(runtime.eventDestroy, one.began) for one in streams),
-                *(partial(runtime.eventDestroy, one.ended) for one in streams),
-                *(partial(runtime.streamDestroy, one.handle) for one in streams),
+                *(partial(runtime.eventDestroy, stream.began) for stream in streams),
+                *(partial(runtime.eventDestroy, stream.ended) for stream in streams),
+                *(partial(runtime.streamDestroy, stream.handle) for stream in streams),
             ]
         )
         self._tables, self.compared, self._flush = Area(), Area(), 0

@@ -316,7 +316,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._communicators.clear()
         blocking, self._blocking = self._blocking, None
         steps = [blocking.free] if blocking else []
-        steps += [one.close for one in communicators]
+        steps += [communicator.close for communicator in communicators]
         do_all([*steps, *(context.close for context in self.contexts), self.devices.close])
 
     # -- Endpoint ------------------------------------------------------------------------------------------
@@ -434,8 +434,8 @@ class CudaRanks(SingleProcessEndpoint):
         if sample == FIRST_OF_WARM_UP:
             # Devices at rest lower their clocks; state and clocks are read while they work.
             steps = [
-                *(one.keep_busy for one in self.contexts),
-                *(one.synchronize for one in self.contexts),
+                *(context.keep_busy for context in self.contexts),
+                *(context.synchronize for context in self.contexts),
             ]
             self.devices.before(lambda: do_all(steps))
 

@@ -218,8 +218,8 @@ class IpcEndpoint(CudaRanks):
                 absent = any(self._board.absence(rank) for rank in range(self.ranks))
                 if absent or time.monotonic() > deadline:
                     self.contexts[0].buffers.clear()
-                    for one in self._communicators.values():
-                        one.device.clear()
+                    for communicator in self._communicators.values():
+                        communicator.device.clear()
                     return
                 time.sleep(SLEEP_SECONDS)
 

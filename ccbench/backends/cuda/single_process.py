@@ -62,7 +62,7 @@ class CudaEndpoint(CudaRanks):
         contexts = [
             DeviceContext(cuda, cuda.facts(device), share) for device, share in enumerate(shares)
         ]
-        processors = min(one.facts.processors for one in contexts)
+        processors = min(context.facts.processors for context in contexts)
         super().__init__(control, contexts, shares, processors, limit_seconds, no_access)
         self._grouping = ""
         self._worlds: tuple[GroupRanks, ...] = ()
@@ -109,7 +109,7 @@ class CudaEndpoint(CudaRanks):
 
     def release_buffers(self) -> None:
         """As before; those of the groups too."""
-        do_all([super().release_buffers, *(one.release_buffers for one in self._worlds)])
+        do_all([super().release_buffers, *(world.release_buffers for world in self._worlds)])
 
     def _world(self, members: Sequence[int]) -> GroupRanks:
         contexts = []
@@ -119,9 +119,9 @@ class CudaEndpoint(CudaRanks):
             share = replace(facts, processors=facts.processors * len(places) // all_here)
             contexts.append(DeviceContext(self._cuda, share, places))
         # Divided by the ranks of the fullest device again, this leaves each rank what the scarcest has.
-        of_one = min(one.facts.processors // len(one.ranks) for one in contexts)
-        processors = of_one * max(len(one.ranks) for one in contexts)
-        shares, limit = [one.ranks for one in contexts], self._limit_seconds
+        of_one = min(context.facts.processors // len(context.ranks) for context in contexts)
+        processors = of_one * max(len(context.ranks) for context in contexts)
+        shares, limit = [context.ranks for context in contexts], self._limit_seconds
         made = GroupRanks(self.control, contexts, shares, processors, limit, self._no_access)
         made.members = tuple(members)
         # All groups' slots lie in one L2 cache.
@@ -132,7 +132,7 @@ class CudaEndpoint(CudaRanks):
 
     def _close_worlds(self) -> None:
         worlds, self._worlds, self._active, self._grouping = self._worlds, (), (), ""
-        do_all([one.close for one in worlds])
+        do_all([world.close for world in worlds])
 
     # Without groups all ranks are one world, this endpoint; what each world does then stands in CudaRanks.
 
@@ -201,7 +201,7 @@ class CudaEndpoint(CudaRanks):
         """As before; keep what each group took in the sample."""
         if self._sample >= 0:
             self._samples[self._sample] = tuple(
-                one / self._times for one in self._seconds_of_groups
+                group / self._times for group in self._seconds_of_groups
             )
         return super().device_seconds()
 

@@ -100,7 +100,7 @@ class Tuning:
 
     def __str__(self) -> str:
         """``channels=8, slot_bytes=64 KiB``; empty where nothing is set."""
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
         shown = {
             name: format_size(value) if "bytes" in name else value for name, value in given.items()
         }

@@ -171,12 +171,12 @@ class Unit:
     @property
     def sources(self) -> list[Reference]:
         """References of all moves, in order."""
-        return [one for move in self.moves for one in move.sources]
+        return [source for move in self.moves for source in move.sources]
 
     @property
     def targets(self) -> list[Reference]:
         """References of all moves, in order."""
-        return [one for move in self.moves for one in move.targets]
+        return [target for move in self.moves for target in move.targets]
 
     @property
     def words(self) -> int:
@@ -328,7 +328,7 @@ class _RankCompiler:
         # Messages that carry any of the values on, in the order of their keys, are sent in this unit where
         # they carry nothing else, may go already, and fit.
         reads = [(value.number, read.reader) for value in values for read in value.reads]
-        for message in sorted({place_of[one][0] for one in reads if one in place_of}):
+        for message in sorted({place_of[read][0] for read in reads if read in place_of}):
             if not numbers.issuperset(self._traffic.entries[message]):
                 continue
             # It may go when the message before it on its connection has gone, and the one before that was of
@@ -402,8 +402,8 @@ def _encoded(units: Sequence[Unit], traffic: Traffic) -> list[int]:
             len(unit.receives) | len(unit.sends) << 8 | len(unit.moves) << 16 | int(last) << 24,
             len(unit.sources) | len(unit.targets) << 8,
         ]
-        words += [one.source | traffic.ordinal[one] << 8 for one in unit.receives]
-        words += [one.target | traffic.ordinal[one] << 8 for one in unit.sends]
+        words += [receive.source | traffic.ordinal[receive] << 8 for receive in unit.receives]
+        words += [send.target | traffic.ordinal[send] << 8 for send in unit.sends]
         for move in unit.moves:
             counts = len(move.sources) << 16 | len(move.targets) << 23
             words.append(move.piece | counts | int(move.finishes) << 30)

@@ -348,7 +348,7 @@ def choose(case: Case) -> KernelChoice:
         )
     wanted = (algorithm, case.collective)
     return KernelChoice(
-        next(one for one in entries().values() if split_name(one.name) == wanted), algorithm
+        next(entry for entry in entries().values() if split_name(entry.name) == wanted), algorithm
     )
 
 

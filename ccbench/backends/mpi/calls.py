@@ -92,7 +92,9 @@ def refusal(case: Case, library: Library) -> str | None:
             range(case.group_ranks),
             1 if case.dtype in TYPES else item_bytes(case.dtype),
         )
-        largest = unit * max(max(case.input_count(one), case.output_count(one)) for one in members)
+        largest = unit * max(
+            max(case.input_count(member), case.output_count(member)) for member in members
+        )
     if largest > LARGEST_COUNT and not library.large_counts:
         return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"
     return None
@@ -227,10 +229,13 @@ class Call:
         self.launch: Callable[[], object] = self._begin_and_wait
         if mode == PERSISTENT:
             self.requests = [
-                self._bound(f"{one.name.capitalize()}_init", one)() for one in self.functions
+                self._bound(f"{function.name.capitalize()}_init", function)()
+                for function in self.functions
             ]
         elif mode == NONBLOCKING:
-            self._begun = [self._bound(f"I{one.name}", one) for one in self.functions]
+            self._begun = [
+                self._bound(f"I{function.name}", function) for function in self.functions
+            ]
         else:
             whole = in_one(self.functions)
             self._whole = self._bound(whole.name.capitalize(), whole)
@@ -240,12 +245,12 @@ class Call:
         """Return the communicator's method, its arguments made once."""
         memory = getattr(self.mpi, "buffer", None) or self.mpi.memory  # its name before mpi4py 4
         arguments = [
-            [memory.frombuffer(one.buffer.view(np.uint8)), one.counts, one.datatype]
-            if isinstance(one, Piece)
-            else one
-            for one in function.arguments
+            [memory.frombuffer(argument.buffer.view(np.uint8)), argument.counts, argument.datatype]
+            if isinstance(argument, Piece)
+            else argument
+            for argument in function.arguments
         ]
-        taken = [self.mpi.IN_PLACE if one is IN_PLACE else one for one in arguments]
+        taken = [self.mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments]
         return partial(getattr(self.communicator, name), *taken)
 
     def begin(self) -> None:
@@ -312,7 +317,7 @@ class ConcurrentCalls:
             # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
             known = number >= 0
             for lane, one in (
-                [lanes[number]] if known else [one for one in self._calls if left[one[0]]]
+                [lanes[number]] if known else [call for call in self._calls if left[call[0]]]
             ):
                 left[lane] = left[lane] - 1 if known else 0
                 if not left[lane]:
@@ -398,7 +403,7 @@ class Steps:
 
         A buffer that is not there has the other one's count and type.
         """
-        pieces = [one for one in function.arguments if isinstance(one, Piece)]
+        pieces = [argument for argument in function.arguments if isinstance(argument, Piece)]
         words: list[int] = []
         for place, one in enumerate(function.arguments):
             if isinstance(one, Piece):

@@ -191,7 +191,7 @@ class MpiEndpoint(RankEndpoint):
                 "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
             )
             return self._bound.launch
-        calls = [self._call_of(one, NONBLOCKING) if one.part else None for one in self._lanes]
+        calls = [self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes]
         if self.other:
             assert self.times is not None, "tells_apart says so"
             return ConcurrentCalls(self._mpi, calls, self.times.running)

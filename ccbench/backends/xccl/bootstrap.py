@@ -132,7 +132,7 @@ def shared_gpu(everyone: Sequence[RankFacts]) -> str:
 def checked(cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel) -> str:
     """Tell all, hear all, and refuse what hangs; returns ``shared_gpu``. Collective."""
     own = json.dumps([asdict(one) for one in facts_of(cuda, nccl, devices)]).encode()
-    everyone = [RankFacts(**one) for told in exchange.all_gather(own) for one in json.loads(told)]
+    everyone = [RankFacts(**load) for told in exchange.all_gather(own) for load in json.loads(told)]
     refuse_what_hangs(everyone)
     return shared_gpu(everyone)
 

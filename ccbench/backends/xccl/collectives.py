@@ -222,7 +222,7 @@ def _rooted(rank: int, ranks: int, call: Call) -> list[Transfer]:
         return mine
     theirs = [(with_rank, whole + peer * block, call.count, peer) for peer in range(ranks)]
     if own == whole + rank * block:  # in place: the root's own block is where it belongs
-        return [one for one in theirs if one[-1] != rank]
+        return [their for their in theirs if their[-1] != rank]
     return mine + theirs
 
 
@@ -401,8 +401,11 @@ class PreparedCase:
 
     def by_stream(self) -> list[list[Binding]]:
         """Return the bindings of each stream, the case's own first."""
-        numbers = sorted({one.part.stream for one in self.bindings})
-        return [[one for one in self.bindings if one.part.stream == number] for number in numbers]
+        numbers = sorted({binding.part.stream for binding in self.bindings})
+        return [
+            [binding for binding in self.bindings if binding.part.stream == number]
+            for number in numbers
+        ]
 
     def place_memory(
         self,
@@ -432,12 +435,12 @@ class PreparedCase:
         symmetric = self.case.registration == "symmetric"
         for bindings in self.by_stream():
             with self.nccl.group():
-                for one in bindings:
-                    held = one.memory
-                    one.registration = one.communicator.register(
+                for binding in bindings:
+                    held = binding.memory
+                    binding.registration = binding.communicator.register(
                         held.address, held.size_bytes, symmetric
                     )
-        return all(one.registration and one.registration.value for one in self.bindings)
+        return all(binding.registration and binding.registration.value for binding in self.bindings)
 
     def release(self, close_communicators: Callable[[], None]) -> None:
         """Give registered memory back, and what is larger than is worth keeping.
@@ -446,11 +449,11 @@ class PreparedCase:
         it; only the end of a communicator waits for that (commDestroySync, src/init.cc). So memory that NCCL
         may know from a graph is freed after its communicators, which the next case makes anew.
         """
-        for one in self.bindings:
-            one.release()
+        for binding in self.bindings:
+            binding.release()
         if self.case.mode == "graph" and self.case.registration != "none":
             close_communicators()
-        for one in self.bindings:
-            if one.memory.of_case or one.memory.size_bytes > KEEP_BYTES:
-                one.context.release(one.part.stream)
+        for binding in self.bindings:
+            if binding.memory.of_case or binding.memory.size_bytes > KEEP_BYTES:
+                binding.context.release(binding.part.stream)
         self.bindings.clear()

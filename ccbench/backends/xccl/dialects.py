@@ -156,7 +156,9 @@ def library_folder(dialect: Dialect) -> str:
     """
     folders = [os.path.join(place, "lib") for place in (sys.prefix, *sys.path)]
     folders += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-    return next((one for one in folders if os.path.exists(os.path.join(one, dialect.files[0]))), "")
+    return next(
+        (folder for folder in folders if os.path.exists(os.path.join(folder, dialect.files[0]))), ""
+    )
 
 
 def functions(table: str, prefix: str = "nccl", texts: tuple[str, ...] = ()) -> dict[str, Function]:

@@ -123,7 +123,7 @@ class NcclRanks(SingleProcessEndpoint):
         )
         self._setups = Setups(nccl, self._communicators)
         self._overlap = Overlap(self._contexts, self._launches)
-        self._devices = DeviceWatch([one.facts.bus_id for one in contexts])
+        self._devices = DeviceWatch([context.facts.bus_id for context in contexts])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
         self._refusals: dict[Case, str] = {}
         self._prepared: PreparedCase | None = None
@@ -169,8 +169,8 @@ class NcclRanks(SingleProcessEndpoint):
                     raise CannotRun(
                         f"registration {case.registration}: NCCL does not register this memory here"
                     )
-                for one in prepared.bindings:
-                    one.prepare()
+                for binding in prepared.bindings:
+                    binding.prepare()
             self._launches.bind(prepared.by_stream())
             self._first_launch(prepared)
         except LibraryFailed as error:
@@ -233,7 +233,7 @@ class NcclRanks(SingleProcessEndpoint):
         by_kernels = algorithms_for(self._case.collective) and self._case.cta_policy == DEFAULT
         if self._case.count == 0 or not by_kernels:
             return None
-        calls = [one.calls[0] for bindings in prepared.by_stream()[:1] for one in bindings]
+        calls = [binding.calls[0] for bindings in prepared.by_stream()[:1] for binding in bindings]
         try:
             return self.nccl.simulate(calls) if calls else None
         except LibraryFailed:
@@ -291,20 +291,22 @@ class NcclRanks(SingleProcessEndpoint):
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill the inputs of every rank here with the data of ``seed``."""
         assert self._prepared is not None
-        for one in self._prepared.bindings:
-            if not collective(one.part.case.collective).moves_data:
+        for binding in self._prepared.bindings:
+            if not collective(binding.part.case.collective).moves_data:
                 continue
-            place = one.part.members.index(one.rank)
-            for address, size in one.inputs():
-                period = input_period(one.part.case, place, size, one.part.seeded(seed), launches)
-                one.context.write_repeated(address, size, period)
+            place = binding.part.members.index(binding.rank)
+            for address, size in binding.inputs():
+                period = input_period(
+                    binding.part.case, place, size, binding.part.seeded(seed), launches
+                )
+                binding.context.write_repeated(address, size, period)
 
     def poison(self) -> None:
         """Make every output wrong everywhere."""
         assert self._prepared is not None
-        for one in self._prepared.bindings:
-            for address, size in one.outputs():
-                one.context.set_bytes(address, POISON_BYTE, size)
+        for binding in self._prepared.bindings:
+            for address, size in binding.outputs():
+                binding.context.set_bytes(address, POISON_BYTE, size)
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
@@ -330,16 +332,17 @@ class NcclRanks(SingleProcessEndpoint):
         """Yield (rank, part, output) of all that have a result, each with the same memory of the host."""
         assert self._prepared is not None
         bindings = [
-            one
-            for one in self._prepared.bindings
-            if one.part.receives(one.rank) and collective(one.part.case.collective).moves_data
+            binding
+            for binding in self._prepared.bindings
+            if binding.part.receives(binding.rank)
+            and collective(binding.part.case.collective).moves_data
         ]
-        largest = max((size for one in bindings for _, size in one.outputs()), default=0)
+        largest = max((size for binding in bindings for _, size in binding.outputs()), default=0)
         memory: Array = np.empty(largest, np.uint8)
-        for one in bindings:
-            for address, size in one.outputs():
-                output = memory[:size].view(numpy_dtype(one.part.case.dtype))
-                yield one.rank, one.part, DeviceOutput(one.context, address, output)
+        for binding in bindings:
+            for address, size in binding.outputs():
+                output = memory[:size].view(numpy_dtype(binding.part.case.dtype))
+                yield binding.rank, binding.part, DeviceOutput(binding.context, address, output)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 

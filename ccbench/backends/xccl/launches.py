@@ -136,7 +136,7 @@ class Launches:
         ("Using multiple NCCL communicators concurrently").
         """
         for bindings in self.streams:
-            calls = [call for one in bindings for call in one.calls]
+            calls = [call for binding in bindings for call in binding.calls]
             if len(calls) == 1:
                 bindings[0].context.use()
                 calls[0]()
@@ -168,7 +168,7 @@ class Launches:
         what runs on the device, and takes longer than a blocking kernel may run.
         """
         timed = partial(self.timed, limit_seconds, may_block)
-        on_main_stream = [one.context for bindings in self.streams[:1] for one in bindings]
+        on_main_stream = [binding.context for bindings in self.streams[:1] for binding in bindings]
         launch_sample(on_main_stream, mode, times, self.items_per_launch, self.enqueue, timed)
 
     @contextmanager
@@ -187,13 +187,13 @@ class Launches:
             # rank may be in the concurrent collective only.
             for context in self._contexts:
                 context.begin(MAIN_STREAM)
-            for one in self._bindings():
-                if one.part.stream != MAIN_STREAM:
-                    one.context.follow(one.part.stream)
-                    one.context.begin(one.part.stream)
+            for binding in self._bindings():
+                if binding.part.stream != MAIN_STREAM:
+                    binding.context.follow(binding.part.stream)
+                    binding.context.begin(binding.part.stream)
             yield release
-            for one in self._bindings():
-                one.context.end(one.part.stream)
+            for binding in self._bindings():
+                binding.context.end(binding.part.stream)
         self.wait(limit_seconds)
         if kernel:
             kernel.raise_if_timed_out()
@@ -206,13 +206,13 @@ class Launches:
         begun, and waits where there is no room (NCCL_WORK_FIFO_BYTES).
         """
         several = ("all_to_all", "all_to_all_v", "gather", "scatter")
-        cases = [(len(one.calls), one.part.case) for one in self._bindings()]
+        cases = [(len(binding.calls), binding.part.case) for binding in self._bindings()]
         return max(
             (n * (case.ranks if case.collective in several else 1) for n, case in cases), default=1
         )
 
     def _bindings(self) -> list[Binding]:
-        return [one for bindings in self.streams for one in bindings]
+        return [binding for bindings in self.streams for binding in bindings]
 
     def on_devices(self, enqueue: Callable[[DeviceContext], None], limit_seconds: float) -> None:
         """Enqueue something on every device, such as ``DeviceContext.keep_busy``, and wait for its end."""
@@ -238,7 +238,10 @@ class Launches:
     def part_seconds(self) -> dict[int, float]:
         """Return, by the number of a part, what the last ``run`` took on the slowest of its devices here."""
         found: dict[int, float] = {}
-        for one in self._bindings():
-            seconds, number = one.context.elapsed_seconds(one.part.stream), one.part.number
+        for binding in self._bindings():
+            seconds, number = (
+                binding.context.elapsed_seconds(binding.part.stream),
+                binding.part.number,
+            )
             found[number] = max(seconds, found.get(number, 0.0))
         return found

@@ -99,7 +99,9 @@ class Overlap:
         No launches: the computation alone.
         """
         # A device that stands by does not compute either: what it would take is no part of the case.
-        working = sorted({one.rank for bindings in self._launches.streams for one in bindings})
+        working = sorted(
+            {binding.rank for bindings in self._launches.streams for binding in bindings}
+        )
         queued, of_a_launch = 0, self._launches.items_per_launch
         held = min(launches, most_blocked(of_a_launch))
         with self._launches.timed(limit_seconds, may_block, held) as release:
@@ -119,8 +121,8 @@ class Overlap:
             for context in self._contexts.values():
                 context.end(COMPUTE_STREAM)
         ends = [
-            one.elapsed_seconds(COMPUTE_STREAM, since=MAIN_STREAM)
-            for one in self._contexts.values()
+            context.elapsed_seconds(COMPUTE_STREAM, since=MAIN_STREAM)
+            for context in self._contexts.values()
         ]
         return max(ends), max(self._launches.part_seconds().values(), default=0.0)
 
@@ -234,7 +236,7 @@ class Products:
         addresses, self._addresses = self._addresses, []
         self._context.use()
         steps: list[Callable[[], object]] = [
-            partial(self._context.cuda.free, one) for one in addresses
+            partial(self._context.cuda.free, address) for address in addresses
         ]
         do_all([*steps, *([partial(self._blas.destroy, handle)] if handle else [])])
 

@@ -131,9 +131,9 @@ def calibrate(
     """
     from scipy.optimize import least_squares
 
-    if not any(one.seconds for one in observations):
+    if not any(observation.seconds for observation in observations):
         raise MachineError("calibration: no points; give at least one size")
-    if len({one.system for one in observations}) != 1:
+    if len({observation.system for observation in observations}) != 1:
         raise MachineError("calibration: observations of several systems; calibrate one at a time")
     table = (shipped() if learned is None else learned).table
     spread = np.array([level.measured_spread for level in LEVELS.values()])
@@ -171,8 +171,11 @@ def calibrate(
 def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) -> list[Floats]:
     """Logarithm of the model's time over the measured one, at the sizes of each observation."""
     return [
-        np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds))
-        for one in observations
+        np.log(
+            seconds_of(observation.system, observation.request, table)
+            / np.asarray(observation.seconds)
+        )
+        for observation in observations
     ]
 
 

@@ -171,8 +171,11 @@ def _made(plain: Any) -> Residuals:
         for one in plain["systems"]
     )
     # Every system has some rows, with a share each, and as many words of its kind as the others.
-    even = len({len(one.kind) for one in systems}) == 1
-    rows = [(len(one.log_ratios), len(one.transfer_shares), len(one.octaves)) for one in systems]
+    even = len({len(system.kind) for system in systems}) == 1
+    rows = [
+        (len(system.log_ratios), len(system.transfer_shares), len(system.octaves))
+        for system in systems
+    ]
     if not (even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)):
         raise ValueError("systems without rows, of unequal form, or none at all")
     return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
@@ -226,8 +229,8 @@ def _quantiles(kind: tuple[str, ...], known: Residuals, octaves: int | None) -> 
     octaves: from the nearest measured size, None where none was told.
     """
     weights = _weights(kind, known.systems)
-    shares = np.concatenate([one.transfer_shares for one in known.systems])
-    logs = np.concatenate([one.log_ratios for one in known.systems])
+    shares = np.concatenate([system.transfer_shares for system in known.systems])
+    logs = np.concatenate([system.log_ratios for system in known.systems])
     rows = np.concatenate(
         [
             np.full(len(one.log_ratios), weight / len(one.log_ratios))
@@ -235,7 +238,7 @@ def _quantiles(kind: tuple[str, ...], known: Residuals, octaves: int | None) -> 
         ]
     )
     if octaves is not None:
-        away = np.concatenate([one.octaves for one in known.systems])
+        away = np.concatenate([system.octaves for system in known.systems])
         rows = rows * np.exp(-0.5 * ((away - octaves) / OCTAVES_WIDTH) ** 2)
     order = np.argsort(logs)
     tails = np.array([known.tail_80, 1 - known.tail_80, known.tail_95, 1 - known.tail_95])
@@ -274,7 +277,7 @@ def _typicality(
     """By regime; medians: log(measured / predicted) by regime."""
     found = {}
     for regime, median in medians.items():
-        there = [one for one in known.systems if regime in dict(one.medians)]
+        there = [system for system in known.systems if regime in dict(system.medians)]
         if len(there) < FEWEST_SYSTEMS:
             continue
         others = np.array([dict(one.medians)[regime] for one in there])
@@ -294,7 +297,7 @@ def _typicality(
 
 def without(name: str, known: Residuals) -> Residuals:
     """``known`` without the system of that name."""
-    rest = tuple(one for one in known.systems if one.name != name)
+    rest = tuple(system for system in known.systems if system.name != name)
     return Residuals(rest, known.tail_80, known.tail_95)
 
 
@@ -303,7 +306,8 @@ def false_alarms() -> tuple[int, int]:
     """Healthy systems that are called slow by what was learned from the others, and all such systems."""
     known = residuals()
     found = [
-        _typicality(one.kind, dict(one.medians), without(one.name, known)) for one in known.systems
+        _typicality(system.kind, dict(system.medians), without(system.name, known))
+        for system in known.systems
     ]
     flagged = [any(at.slow for at in regimes.values()) for regimes in found]
     return sum(flagged), len(flagged)
@@ -311,14 +315,16 @@ def false_alarms() -> tuple[int, int]:
 
 def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
     """Weight of every system, by the words in which it differs from ``kind``; their mean is one."""
-    differing = [sum(a != b for a, b in zip(kind, one.kind, strict=True)) for one in systems]
+    differing = [sum(a != b for a, b in zip(kind, system.kind, strict=True)) for system in systems]
     weights = np.exp(-UNLIKE * np.array(differing, dtype=np.float64))
     return np.asarray(weights / weights.mean())
 
 
 def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     """In words, which systems an interval is from."""
-    alike = sum(sum(a != b for a, b in zip(kind, one.kind, strict=True)) <= 1 for one in systems)
+    alike = sum(
+        sum(a != b for a, b in zip(kind, system.kind, strict=True)) <= 1 for system in systems
+    )
     return (
         f"{len(systems)} systems, {alike or 'none'} of them like this one ({', '.join(kind[1:4])})"
     )

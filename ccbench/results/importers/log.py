@@ -437,7 +437,7 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
     if (
         hosts
         and len({device.rank for device in devices}) == ranks
-        and all(one.host for one in devices)
+        and all(device.host for device in devices)
     ):
         return len(hosts)
     if given.nodes is not None and given.nodes <= ranks <= (given.devices or ranks) * given.nodes:
@@ -454,8 +454,10 @@ def checked(log: ImportedLog) -> ImportedLog:
     checked. Running it twice changes nothing more.
     """
     tables = (
-        replace(one, rows=tuple(checked_row(row, one.collective, one.ranks) for row in one.rows))
-        for one in log.tables
+        replace(
+            table, rows=tuple(checked_row(row, table.collective, table.ranks) for row in table.rows)
+        )
+        for table in log.tables
     )
     return replace(log, tables=tuple(tables))
 
@@ -463,9 +465,9 @@ def checked(log: ImportedLog) -> ImportedLog:
 def with_shared_devices(log: ImportedLog) -> ImportedLog:
     """``log`` with a flag on every row if ranks of one host shared a device, so that no link was measured."""
     places = [
-        (one.host, one.device, one.bus_id)
-        for one in log.devices
-        if one.host and one.device is not None
+        (device.host, device.device, device.bus_id)
+        for device in log.devices
+        if device.host and device.device is not None
     ]
     # A list may name a rank twice, of two runs in one file; all ranks of a table are told apart.
     tables = []

@@ -213,7 +213,9 @@ def _facts(
     # A text that names several collectives does not tell which one the row is of.
     named = ({collective_name(match) for match in _COLLECTIVE.findall(text)} for text in texts)
     return {
-        "collective": next((one for names in named if len(names) == 1 for one in names if one), ""),
+        "collective": next(
+            (name for names in named if len(names) == 1 for name in names if name), ""
+        ),
         "ranks": whole(said.get("ranks", "")) or ranks or _one(_RANKS, over),
         "nodes": whole(said.get("nodes", "")) or nodes or _one(_NODES, over),
         "algorithm": picked or forced.get("NCCL_ALGO", "").lower() or "default",

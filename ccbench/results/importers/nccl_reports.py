@@ -192,7 +192,7 @@ def _document_tables(
     rows = [row for result in results for row in _result_rows(result)]
     programs = [str(one) for one in _list(document.get("args"))[:1]]
     # Without the program's name, that of the first experiment (AllReduce ...).
-    programs += [f"{one.get('experiment_name', '')}_perf".lower() for one in results[:1]]
+    programs += [f"{result.get('experiment_name', '')}_perf".lower() for result in results[:1]]
     named = next(filter(None, map(program_collective, programs)), "")
     # The file lists only the first device of each process, so the last one stands for all of its process.
     ranks = None
@@ -250,7 +250,7 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
             in_place=in_place,
             wrong_elements=None if wrong is None else int(wrong.value),
-            samples_seconds=tuple(one.value / 1e6 for one in samples if one is not None),
+            samples_seconds=tuple(sample.value / 1e6 for sample in samples if sample is not None),
             flags=(Flag.CPU_TIME,) * times_processor,
         )
 

@@ -319,13 +319,13 @@ def with_sizes_of_today(
     if not old_rates or not math.isclose(algbw * 1e9 * seconds, moved, rel_tol=0.05):
         return tuple(rows)
     if size_is_whole:
-        return tuple(replace(one, flags=(*one.flags, Flag.ALGBW_PER_RANK)) for one in rows)
+        return tuple(replace(row, flags=(*row.flags, Flag.ALGBW_PER_RANK)) for row in rows)
     return tuple(
         replace(
-            one,
-            size_bytes=one.size_bytes * ranks,
-            flags=(*one.flags, Flag.SIZE_PER_RANK),
-            extra={**one.extra, "printed_size_bytes": one.size_bytes},
+            row,
+            size_bytes=row.size_bytes * ranks,
+            flags=(*row.flags, Flag.SIZE_PER_RANK),
+            extra={**row.extra, "printed_size_bytes": row.size_bytes},
         )
-        for one in rows
+        for row in rows
     )

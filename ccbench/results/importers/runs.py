@@ -174,11 +174,11 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
             says_more = row.wrong_elements or row.samples_seconds or row.extra or row.flags
             if row is not begun and _has_no_figure(row) and not says_more:
                 empty += 1  # a placement that was not asked for is printed as N/A
-            elif any(abs(one) > LARGEST for one in numbers) or row.size_bytes < 0:
+            elif any(abs(number) > LARGEST for number in numbers) or row.size_bytes < 0:
                 refused.append(
                     f"{_place(log.source, row.line)}: row left out: a whole number is out of range"
                 )
-            elif any(one is not None and not math.isfinite(one) for one in figures):
+            elif any(figure is not None and not math.isfinite(figure) for figure in figures):
                 refused.append(
                     f"{_place(log.source, row.line)}: row left out: a figure is not finite"
                 )

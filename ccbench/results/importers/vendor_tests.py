@@ -193,7 +193,7 @@ def read_hccl(text: str) -> ImportedLog:
             command["collective"] = named
         elif stated := _STATED.search(line.text):
             names = ("minimum_bytes", "maximum_bytes", "settings")
-            sweep = dict(zip(names, (one.strip(" ,") for one in stated.groups()), strict=True))
+            sweep = dict(zip(names, (group.strip(" ,") for group in stated.groups()), strict=True))
         elif tables and "|" in line.text:
             warnings += tables[-1].take(line, cells)
         elif binary := _BINARY.search(line.text):

@@ -60,7 +60,7 @@ def read(file: TraceFile) -> Trace:
             epochs.append(number(row.get("_elapsed_time")) or 0.0)
         else:
             not_taken[NOT_A_COLLECTIVE] += 1
-    timed = [one for one in epochs if one > 0]
+    timed = [epoch for epoch in epochs if epoch > 0]
     return Trace(
         communications=tuple(communications),
         world_size=world,

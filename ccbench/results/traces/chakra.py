@@ -59,7 +59,13 @@ def read(file: TraceFile) -> Trace:
     schema = plain(text(document.members.get("schema")))
     return Trace(
         communications=communications,
-        ranks=tuple({one.rank for one in communications if one.rank is not None}),
+        ranks=tuple(
+            {
+                communication.rank
+                for communication in communications
+                if communication.rank is not None
+            }
+        ),
         world_size=max((one.size for one in known if one.description == "default_pg"), default=0),
         backend=job.backend,
         groups=known,

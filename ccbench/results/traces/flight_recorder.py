@@ -102,7 +102,8 @@ def read(file: TraceFile) -> Trace:
         communications=taken,
         ranks=() if rank is None else (rank,),
         world_size=max(
-            (one.size for one in groups.values() if one.description == "default_pg"), default=0
+            (group.size for group in groups.values() if group.description == "default_pg"),
+            default=0,
         ),
         backend=backend,
         groups=tuple(groups.values()),
@@ -152,7 +153,7 @@ def _buffers(entry: Mapping[str, Any], way: str) -> tuple[str, list[int | None]]
 
 
 def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [one for one in sizes if one is not None]
+    known = [size for size in sizes if size is not None]
     return sum(known) if known and len(known) == len(sizes) else None
 
 

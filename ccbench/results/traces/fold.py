@@ -46,7 +46,7 @@ class JobCase:
     @property
     def count(self) -> int:
         """Number of times that it ran in the part of the job that the trace shows."""
-        return sum(one.count for one in self.instances)
+        return sum(instance.count for instance in self.instances)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
     if ranks and _says_no_ranks(trace):
         everybody = ProcessGroup("", ranks, tuple(range(ranks)))
         records = (
-            one if one.group.size else replace(one, group=everybody) for one in trace.communications
+            communication if communication.group.size else replace(communication, group=everybody)
+            for communication in trace.communications
         )
         trace = replace(trace, world_size=ranks, communications=tuple(records))
     found, warnings = instances(trace)
@@ -107,7 +108,11 @@ class _KnownGroups:
 
     def __init__(self, trace: Trace) -> None:
         listed = [group.ranks for group in trace.groups if group.ranks]
-        listed += [one.group.ranks for one in trace.communications if one.group.ranks]
+        listed += [
+            communication.group.ranks
+            for communication in trace.communications
+            if communication.group.ranks
+        ]
         # A trace of some ranks may not say how many there are: at least as many as the highest one named.
         highest = max((max(ranks) for ranks in listed), default=-1)
         self.world = min(max(trace.world_size, highest + 1), MOST_WORLD)

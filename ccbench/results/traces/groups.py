@@ -131,11 +131,11 @@ def by_use(trace: Trace) -> Trace:
         return trace
     users: dict[tuple[str, str], set[int]] = defaultdict(set)
     sizes: dict[tuple[str, str], int] = Counter()
-    for one in trace.communications:
-        name = one.group.name, one.group.description
-        if one.rank is not None and any(name) and not one.group.ranks:
-            users[name].add(one.rank)
-            sizes[name] = max(sizes[name], one.group.size)
+    for communication in trace.communications:
+        name = communication.group.name, communication.group.description
+        if communication.rank is not None and any(name) and not communication.group.ranks:
+            users[name].add(communication.rank)
+            sizes[name] = max(sizes[name], communication.group.size)
     found = {
         name: ProcessGroup(name[0], len(ranks), tuple(sorted(ranks)), name[1])
         for name, ranks in users.items()
@@ -153,7 +153,10 @@ def by_use(trace: Trace) -> Trace:
     return replace(
         trace,
         groups=tuple(dict.fromkeys(map(known, trace.groups))),
-        communications=tuple(replace(one, group=known(one.group)) for one in trace.communications),
+        communications=tuple(
+            replace(communication, group=known(communication.group))
+            for communication in trace.communications
+        ),
         progress=tuple(replace(one, group=known(one.group)) for one in trace.progress),
         warnings=(*trace.warnings, SourceWarning("assumed", taken)),
     )

@@ -33,7 +33,7 @@ def import_job(paths: Sequence[Path], given: Given) -> Imported:
     name = plain(
         ", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else ""), 200
     )
-    clock = have_one_clock(one for job in folded.cases for one in job.instances)
+    clock = have_one_clock(instance for job in folded.cases for instance in job.instances)
     found = [
         _case(one, name, number, given, clock) for number, one in enumerate(folded.cases, start=1)
     ]
@@ -68,7 +68,7 @@ def _case(
     for each in one.instances:
         seconds = each.transfer_seconds(one_clock) if len(each.seconds) > 1 else sum(each.seconds)
         samples += [seconds or 0.0] * each.count
-    samples = [one for one in samples if one > 0][:MOST_SAMPLES]
+    samples = [sample for sample in samples if sample > 0][:MOST_SAMPLES]
     if not samples:
         return None
     measurement = Measurement(

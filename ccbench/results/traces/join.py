@@ -36,7 +36,7 @@ class Instance:
     @property
     def timed(self) -> tuple[Communication, ...]:
         """The records with a duration; of some ranks another tool may have recorded the call alone."""
-        return tuple(one for one in self.records if one.duration_seconds is not None)
+        return tuple(record for record in self.records if record.duration_seconds is not None)
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -118,17 +118,24 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
     """
     groups: dict[Hashable, dict[int, list[Communication]]] = defaultdict(lambda: defaultdict(list))
     found: list[Instance] = []
-    for one in trace.communications:
-        if one.rank is None:
-            found.append(Instance((one,)))
+    for communication in trace.communications:
+        if communication.rank is None:
+            found.append(Instance((communication,)))
             continue
         # Equal for records of ranks that communicate with each other. The name is in it, for two groups may
         # have the same ranks, and count by themselves.
-        key: Hashable = one.group.name, one.group.ranks or one.group.size
-        if one.collective in (SEND, RECV):
-            ends = (one.rank, one.peer) if one.collective == SEND else (one.peer, one.rank)
-            key = "message", ends, one.collective if one.peer is None else ""
-        groups[key][one.rank].append(one)
+        key: Hashable = (
+            communication.group.name,
+            communication.group.ranks or communication.group.size,
+        )
+        if communication.collective in (SEND, RECV):
+            ends = (
+                (communication.rank, communication.peer)
+                if communication.collective == SEND
+                else (communication.peer, communication.rank)
+            )
+            key = "message", ends, communication.collective if communication.peer is None else ""
+        groups[key][communication.rank].append(communication)
     warnings: list[SourceWarning] = []
     for by_rank in groups.values():
         found += _joined(by_rank, warnings)
@@ -140,20 +147,20 @@ def _joined(
 ) -> Iterator[Instance]:
     ranks = sorted(by_rank)
     ordered = [by_rank[rank] for rank in ranks]
-    if all(one.sequence is not None for records in ordered for one in records):
+    if all(record.sequence is not None for records in ordered for record in records):
         by_number: dict[tuple[int, int], list[Communication]] = defaultdict(list)
         for records in ordered:
             # A number that a rank has twice (coalesced calls share one) is told apart by order.
             seen: Counter[int] = Counter()
-            for one in records:
-                assert one.sequence is not None
-                by_number[one.sequence, seen[one.sequence]].append(one)
-                seen[one.sequence] += 1
+            for record in records:
+                assert record.sequence is not None
+                by_number[record.sequence, seen[record.sequence]].append(record)
+                seen[record.sequence] += 1
         places = [by_number[number] for number in sorted(by_number)]
     else:
-        places = [[one for one in records if one] for records in zip_longest(*ordered)]
+        places = [[record for record in records if record] for records in zip_longest(*ordered)]
     for place, records in enumerate(places):
-        if len({_alike(one) for one in records}) > 1:
+        if len({_alike(record) for record in records}) > 1:
             warnings.append(_contradiction(records, place))
             # Joined by force, every later one would be compared with a stranger.
             yield from (Instance((one,)) for rest in places[place:] for one in rest)
@@ -181,7 +188,7 @@ def _alike(one: Communication) -> Hashable:
 
 def _contradiction(records: Sequence[Communication], place: int) -> SourceWarning:
     first = records[0]
-    other = next(one for one in records if _alike(one) != _alike(first))
+    other = next(record for record in records if _alike(record) != _alike(first))
     told = [
         f"rank {one.rank} has {shown(one.collective or one.name)} {one.dtype} of "
         f"{plural(max(one.input_bytes or 0, one.output_bytes or 0), 'byte')}"

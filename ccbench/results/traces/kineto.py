@@ -309,7 +309,7 @@ class _Rank:
         ordered = sorted(self.found.values(), key=lambda found: (found[0], found[1].line))
         taken = tuple(communication for _, communication in ordered)
         nccl = plain(text(self.info.get("nccl_version")))
-        models = Counter(plain(members(one).get("name", "")) for one in self.devices)
+        models = Counter(plain(members(device).get("name", "")) for device in self.devices)
         computing = merged(np.array(self.events.computing).reshape(-1, 2) / 1e6)
         if not len(computing):
             # Without kernels operators are the computing, but for the time in calls that communicate.

@@ -48,7 +48,7 @@ def lag(trace: Trace) -> tuple[Finding, ...]:
     found += _differing(calls)
     for (group, collective), ranks in rows.items():
         silent = {one.rank for one in trace.progress if one.trouble and one.group == group}
-        here = [one for one in ranks if one.rank not in silent]
+        here = [rank for rank in ranks if rank.rank not in silent]
         found += _behind(group, collective, here, set(trace.ranks) - silent, calls)
     return tuple(found)
 
@@ -61,14 +61,14 @@ def _behind(
     calls: Calls,
 ) -> Iterator[Finding]:
     """Give what is wrong in one group: ranks behind, a call not completed, ranks of which nothing is here."""
-    came = {one.rank: one.enqueued for one in rows if one.enqueued is not None}
+    came = {row.rank: row.enqueued for row in rows if row.enqueued is not None}
     # A rank with a dump that has no call of this group has made none; without a dump nothing is known of it.
     came |= {rank: 0 for rank in group.ranks if rank not in came and rank in dumped and came}
     front = max(came.values(), default=0)
     late = sorted(rank for rank, number in came.items() if number < front)
     what = f" {collective}" if collective else ""
     name = _named(group)
-    running = all(one.completed is None for one in rows)
+    running = all(row.completed is None for row in rows)
     if late:
         alike: dict[int, list[int]] = defaultdict(list)
         for rank in late:
@@ -86,7 +86,7 @@ def _behind(
             advice="ask again: whoever does not move is stuck" if running else WHERE_IT_IS,
         )
     elif open_ := sorted(
-        one.rank for one in rows if one.completed is not None and one.completed < front
+        row.rank for row in rows if row.completed is not None and row.completed < front
     ):
         yield Finding(
             severity="doubt",

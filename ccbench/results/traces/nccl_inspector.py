@@ -85,8 +85,16 @@ def read(file: TraceFile) -> Trace:
     library = plain(text(metadata.get("rec_mechanism")).partition("_profiler")[0])
     return Trace(
         communications=communications,
-        ranks=tuple(sorted({one.rank for one in communications if one.rank is not None})),
-        world_size=max((one.group.size for one in communications), default=0),
+        ranks=tuple(
+            sorted(
+                {
+                    communication.rank
+                    for communication in communications
+                    if communication.rank is not None
+                }
+            )
+        ),
+        world_size=max((communication.group.size for communication in communications), default=0),
         backend=library if library.endswith("ccl") else "",
         not_taken=not_taken,
         versions={"nccl inspector": version} if version else {},
@@ -109,7 +117,7 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
     communicator, described = plain(header.get("id", "")), plain(header.get("comm_name", ""))
     micros = number(perf.get(f"{kind}_exec_time_us"))
     events = listed(members(perf.get("event_trace_ts")).get("kernel_events"))
-    starts = [start for one in events if (start := number(members(one).get("kernel_start_ts")))]
+    starts = [start for event in events if (start := number(members(event).get("kernel_start_ts")))]
     communication = Communication(
         rank=count(header.get("rank")),
         collective=collective,

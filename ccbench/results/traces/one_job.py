@@ -24,7 +24,7 @@ _BEGINNINGS = 64
 
 def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> Trace:
     """Return ``traces``, one of each file and at least one, as one. warnings: of reading the files."""
-    told = [*warnings, *(one for trace in traces for one in trace.warnings)]
+    told = [*warnings, *(warning for trace in traces for warning in trace.warnings)]
     kept = _each_once(traces, told)
     ranks = sorted({rank for trace in kept for rank in trace.ranks})
     sizes = sorted({trace.world_size for trace in kept if trace.world_size})
@@ -45,10 +45,10 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items() if len(rows)
     }
     timed = {
-        one.rank
+        communication.rank
         for trace in kept
-        for one in trace.communications
-        if one.duration_seconds is not None
+        for communication in trace.communications
+        if communication.duration_seconds is not None
     }
     if steps and not timed <= steps.keys():
         unmarked = rank_list(sorted(rank for rank in timed - steps.keys() if rank is not None))
@@ -58,7 +58,9 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
     whole = Trace(
         kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
         sources=tuple(dict.fromkeys(source for trace in traces for source in trace.sources)),
-        communications=tuple(one for trace in kept for one in trace.communications),
+        communications=tuple(
+            communication for trace in kept for communication in trace.communications
+        ),
         ranks=tuple(ranks),
         world_size=world,
         backend=next((trace.backend for trace in kept if trace.backend), ""),
@@ -103,13 +105,15 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
     # By the first start of each, so that the calls of a rank in several files stay in its order.
     ordered = sorted(
         kept.values(),
-        key=lambda trace: next((one.start_seconds or 0.0 for one in trace.communications[:1]), 0.0),
+        key=lambda trace: next(
+            (communication.start_seconds or 0.0 for communication in trace.communications[:1]), 0.0
+        ),
     )
     of_rank: dict[object, Trace] = {}
     durations: Counter[tuple[str, ...]] = Counter()
     for trace in ordered:
         durations[trace.kinds] += sum(
-            one.duration_seconds is not None for one in trace.communications
+            communication.duration_seconds is not None for communication in trace.communications
         )
         for rank in trace.ranks:
             other = of_rank.setdefault((trace.kinds, rank), trace)

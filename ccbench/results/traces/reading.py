@@ -149,16 +149,20 @@ def is_trace(path: str | PathLike[str]) -> bool:
         return False
     head = first.head if first else b""
     several = Path(path).is_dir() or (first is not None and first.place != str(path))
-    return several or head.startswith(_PICKLES) or any(one.recognises(head) for one in readers())
+    return (
+        several or head.startswith(_PICKLES) or any(reader.recognises(head) for reader in readers())
+    )
 
 
 def _read(file: TraceFile) -> Trace:
-    reader = next((one for one in readers() if one.recognises(file.head)), None)
+    reader = next((reader for reader in readers() if reader.recognises(file.head)), None)
     if reader is not None:
         trace = reader.read(file)
         # Groups that only calls name belong to the job too.
         used = [
-            one.group for one in trace.communications if one.group.name or one.group.description
+            communication.group
+            for communication in trace.communications
+            if communication.group.name or communication.group.description
         ]
         groups = tuple(dict.fromkeys([*trace.groups, *used]))
         return replace(trace, groups=groups, kinds=(reader.name,), sources=(file.place,))
@@ -171,7 +175,7 @@ def _read(file: TraceFile) -> Trace:
         if file.head.strip()
         else "nothing"
     )
-    known = ", ".join(one.form for one in readers())
+    known = ", ".join(reader.form for reader in readers())
     raise UsageError(f"no trace that ccbench knows: {seen}; known are {known}")
 
 

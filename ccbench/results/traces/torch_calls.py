@@ -189,8 +189,8 @@ def _tensors(call: Call) -> list[tuple[int, int, str]]:
         if not isinstance(shape, list) or (not shape and dtype_of(text(word))[1] is None):
             continue
         shapes = shape if shape and isinstance(shape[0], list) else [shape]
-        sizes = [elements_of(one) for one in shapes]
-        known = [one for one in sizes if one is not None]
+        sizes = [elements_of(shape) for shape in shapes]
+        known = [size for size in sizes if size is not None]
         total = count(sum(known))
         if len(known) == len(sizes) and total is not None:
             found.append((place, total, text(word)))

@@ -88,7 +88,9 @@ class LaunchedRanks:
 def facts_of_this_host() -> HostFacts:
     """Return what this host is, and whether it has GPUs to use."""
     seen = observe(driver=opened)
-    up = [one for one in read_interfaces() if one.up and one.kind != LOOPBACK]
+    up = [
+        interface for interface in read_interfaces() if interface.up and interface.kind != LOOPBACK
+    ]
     return HostFacts(
         name=socket.gethostname(),
         system=seen.host.system,

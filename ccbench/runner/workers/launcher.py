@@ -320,7 +320,11 @@ class ForkedRanks(Launcher):
                 try:
                     die_with_parent(leader)
                     # What a rank keeps open of others' pipes would hide that they have ended.
-                    for connection in (runner, *(one.connection for one in self.members), ours):
+                    for connection in (
+                        runner,
+                        *(member.connection for member in self.members),
+                        ours,
+                    ):
                         connection.close()
                     if bound:
                         os.sched_setaffinity(0, {bound[rank]})

@@ -111,7 +111,7 @@ def wrong_elements_of(case: Case, results: Iterable[RankResult]) -> int | None:
     """Return how many elements of all ranks are wrong; None where nothing was there to be compared."""
     if case.count == 0 and collective(case.collective).moves_data:
         return None
-    return sum(one.mismatch.wrong_elements for one in results if one.mismatch)
+    return sum(result.mismatch.wrong_elements for result in results if result.mismatch)
 
 
 def crowded(hosts: Sequence[str], ready: Sequence[Ready]) -> bool:

@@ -418,7 +418,9 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "gpu_count": len(gpus) or None,
         "nic_count": nics if nics or dump.complete else None,
-        "nic_physical_count": card_count(one for one in graph.devices if one.kind is DeviceKind.NIC)
+        "nic_physical_count": card_count(
+            device for device in graph.devices if device.kind is DeviceKind.NIC
+        )
         or None,
         "net_count": nets if nets or dump.edges else None,
         "cpu_count": len(cpus) or None,
@@ -615,7 +617,7 @@ def _warn_of_parts(
     warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: Session
 ) -> None:
     """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
-    hosts = {other.host for other in dumps if other.host}
+    hosts = {dump.host for dump in dumps if dump.host}
     if len(hosts) > 1:
         text = f"{len(hosts)} hosts drew their machine; the one read is {dump.host or 'without a name'}"
         warnings.append(SourceWarning("several_hosts", text))

@@ -54,7 +54,9 @@ def run_of(
 ) -> Run:
     """A run as it would be loaded; ``columns`` are set in every row."""
     return run_of_rows(
-        [{**row_of(one, None, 0.95), **columns} for one in measurements], manifest, name
+        [{**row_of(measurement, None, 0.95), **columns} for measurement in measurements],
+        manifest,
+        name,
     )
 
 

@@ -36,7 +36,7 @@ def test_each_other_value_is_judged_against_the_first_that_the_suite_lists() -> 
         {"new": 1.2e-5, "fast": 0.8e-5, "old": 1e-5}, variants={"old": {}, "new": {}, "fast": {}}
     )
     compared = compare_by(run, VARIANT)
-    verdicts = {(one.point.variant, one.verdict) for one in compared.points}
+    verdicts = {(point.point.variant, point.verdict) for point in compared.points}
     assert verdicts == {("new", Verdict.SLOWER), ("fast", Verdict.FASTER)}
     assert compared.exit_code == 1
     assert (compared.base, compared.new) == ("run, variant old", "fast, new")
@@ -46,7 +46,7 @@ def test_each_other_value_is_judged_against_the_first_that_the_suite_lists() -> 
 def test_the_base_may_be_named() -> None:
     run = run_with({"a": 1e-5, "b": 1e-5})
     assert compare_by(run, VARIANT, "b").base == "run, variant b"
-    assert {one.verdict for one in compare_by(run, VARIANT, "b").points} == {Verdict.SAME}
+    assert {point.verdict for point in compare_by(run, VARIANT, "b").points} == {Verdict.SAME}
     with pytest.raises(
         UsageError, match="--base: 'c' is no value of variants there; write one of a, b"
     ):
@@ -61,7 +61,7 @@ def test_any_axis_will_do_and_its_default_is_the_base() -> None:
 def test_a_point_that_one_value_lacks_is_told() -> None:
     points = [measured(case(place, variant="a", algorithm="x"), [[1e-5]] * 6) for place in (0, 1)]
     points += [measured(case(0, variant="b", algorithm="x"), [[1e-5]] * 6)]
-    assert [one.cause for one in compare_by(run_of(points), VARIANT).points] == [
+    assert [point.cause for point in compare_by(run_of(points), VARIANT).points] == [
         None,
         Cause.MISSING_IN_NEW,
     ]

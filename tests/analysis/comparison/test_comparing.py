@@ -39,7 +39,7 @@ def one_more(extra: Measurement) -> Run:
 
 
 def first(compared: Compared) -> Any:
-    (found,) = [one for one in compared.points if one.point.size_bytes == 4]
+    (found,) = [point for point in compared.points if point.point.size_bytes == 4]
     return found
 
 
@@ -259,7 +259,7 @@ def test_a_log_that_was_imported_several_times_gives_a_round_each() -> None:
         import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
         runs = [printed(factor * 1e-5 * (1 + 0.001 * place)) for place in range(5)]
-        return replace(runs[0], table=pa.concat_tables(one.table for one in runs))
+        return replace(runs[0], table=pa.concat_tables(run.table for run in runs))
 
     compared = compare(several(1.0), several(1.1))
     (found,) = compared.points
@@ -305,7 +305,7 @@ def test_everything_asked_of_a_case_tells_points_apart(name: str) -> None:
     plain, other = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
     compared = compare(run_of([measured(plain, rounds(1))]), run_of([measured(other, rounds(1))]))
     assert compared.causes == {Cause.MISSING_IN_BASE.value: 1, Cause.MISSING_IN_NEW.value: 1}
-    labels = {one.point.label for one in compared.points}
+    labels = {point.point.label for point in compared.points}
     assert len(labels) == 2, labels
 
 
@@ -390,11 +390,15 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
     ]
     options = {"options": {"network": "ib-hdr-200x8"}}
     run = write_run(tmp_path / "run", cases, manifest=options)
-    told = [one.reason for one in compare("published:dgx-a100", run).points if one.base_seconds]
+    told = [
+        point.reason for point in compare("published:dgx-a100", run).points if point.base_seconds
+    ]
     assert told
     assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in told)
     other = replace(run, manifest=Manifest({"options": {"network": "ib-ndr-400x8"}}))
-    assert not [one for one in compare("published:dgx-a100", other).points if one.base_seconds]
+    assert not [
+        point for point in compare("published:dgx-a100", other).points if point.base_seconds
+    ]
 
 
 @pytest.mark.parametrize(
@@ -412,7 +416,7 @@ def test_small_published_figures_are_no_base_of_launches_by_one_process(
     options = {"backend": "nccl", "algorithm": "default", **changes}
     run = write_run(tmp_path / "run", [replace(one, **options) for one in sweep(ranks=8)])
     compared = compare("published:hgx-h100", run)
-    sizes = [one.point.size_bytes for one in compared.points if one.base_seconds]
+    sizes = [point.point.size_bytes for point in compared.points if point.base_seconds]
     assert (min(sizes) > 1 << 20) == left_out
     assert max(sizes) > 1 << 20
     notes = [note for note in compared.notes if "one process launched on all GPUs" in note]

@@ -61,13 +61,13 @@ def seen(kind: Kind, random: np.random.Generator) -> Seen:
             one.point.identity: change
             for one, change in zip(compare(base, base).points, changes, strict=True)
         }
-        for one in compare(base, new).points:
-            alarm = one.verdict in (Verdict.SLOWER, Verdict.FASTER)
-            change = truth[one.point.identity]
+        for point in compare(base, new).points:
+            alarm = point.verdict in (Verdict.SLOWER, Verdict.FASTER)
+            change = truth[point.point.identity]
             if change < 0.05:
                 counts += (alarm, 1, 0, 0, 0)
             else:
-                counts += (0, 0, one.verdict is Verdict.SLOWER, one.verdict is Verdict.SAME, 1)
+                counts += (0, 0, point.verdict is Verdict.SLOWER, point.verdict is Verdict.SAME, 1)
     return Seen(*counts.tolist())
 
 

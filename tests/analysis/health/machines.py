@@ -34,7 +34,7 @@ def manifest(machine: str = "hgx-h100", verdict: str = "health") -> dict[str, An
 
 
 def run_of(measurements: Sequence[Measurement], stored: Mapping[str, Any] | None = None) -> Run:
-    rows = [row_of(one, None, 0.95) for one in measurements]
+    rows = [row_of(measurement, None, 0.95) for measurement in measurements]
     return run_of_rows(rows, manifest() if stored is None else stored, "somewhere")
 
 

@@ -37,9 +37,9 @@ def nested(
         return factor if set(around) <= set(members) else 1.0
 
     return [
-        one
+        group
         for expression in NESTED
-        for one in groups(random, ranks, expression=expression, slower=slower)
+        for group in groups(random, ranks, expression=expression, slower=slower)
     ]
 
 
@@ -117,8 +117,8 @@ def test_a_group_slow_in_one_case_of_three_is_not_named() -> None:
 def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
     random = np.random.default_rng(8)
     beside = [
-        replace(one, case=replace(one.case, concurrent="all_gather"))
-        for one in groups(random, 4, slow=0)
+        replace(group, case=replace(group.case, concurrent="all_gather"))
+        for group in groups(random, 4, slow=0)
     ]
     assert found(beside) == []
 
@@ -158,9 +158,9 @@ def test_neighbours_with_one_link_are_no_likes_of_those_with_two() -> None:
         return 2.05 if members == (0, 1) else 2.0 if members == (4, 5) else 1.0
 
     made = [
-        one
+        group
         for expression in ("rank // 4", "rank // 2")
-        for one in groups(np.random.default_rng(10), 8, expression=expression, slower=slower)
+        for group in groups(np.random.default_rng(10), 8, expression=expression, slower=slower)
     ]
     assert found(made, manifest("dgx-1v")) == []
     assert [one.name for one in found(made)] == ["ranks 0-1"]  # nobody told what joins them

@@ -150,7 +150,9 @@ def test_unstable_timing_alone_is_no_verdict() -> None:
 )
 def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word: str) -> None:
     random = np.random.default_rng(1)
-    made = [measured(one.case, seconds, random, noise=0.2) for one in collectives(random)]
+    made = [
+        measured(collective.case, seconds, random, noise=0.2) for collective in collectives(random)
+    ]
     assert verdict(made).word == word
 
 
@@ -258,8 +260,12 @@ def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines(seeds:
 
 def test_a_rank_that_is_slow_in_two_ways_is_named_once_with_both() -> None:
     starved = [
-        replace(one, case=replace(one.case, backend="cpu"), rank_cpu_share=(0.5, 0.2, 0.5, 0.5))
-        for one in collectives(np.random.default_rng(1), 4, late=1)
+        replace(
+            collective,
+            case=replace(collective.case, backend="cpu"),
+            rank_cpu_share=(0.5, 0.2, 0.5, 0.5),
+        )
+        for collective in collectives(np.random.default_rng(1), 4, late=1)
     ]
     (finding,) = verdict(starved).findings
     assert (finding.kind, finding.devices[0]) == ("slow_rank", "rank 1")

@@ -20,7 +20,8 @@ def matrices(
 ) -> dict[tuple[int, bool], PairMatrix]:
     made = pairs(np.random.default_rng(3), ranks, slower, sizes)
     return {
-        (one.size_bytes, one.both): one for one in pair_matrices(run_of(made, manifest(machine)))
+        (matrix.size_bytes, matrix.both): matrix
+        for matrix in pair_matrices(run_of(made, manifest(machine)))
     }
 
 
@@ -84,6 +85,6 @@ def test_doubtful_times_are_not_judged() -> None:
 def test_pairs_without_a_result_leave_their_cells_empty() -> None:
     made = pairs(np.random.default_rng(3), ranks=3, sizes=(8,))
     made[0] = replace(made[0], status=Status.TIMED_OUT, samples_seconds=())
-    one = next(one for one in pair_matrices(run_of(made)) if not one.both)
+    one = next(matrix for matrix in pair_matrices(run_of(made)) if not matrix.both)
     assert one.seconds[0][1] is None
     assert len(list(one.pairs())) == 5

@@ -168,7 +168,7 @@ def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_s
                 slack = 1 + 6 * noise + 1e-9
                 assert by_place[size, band.choice] <= default * slack
             if size not in band.bridged_bytes:
-                rivals = [by_place[size, other] for other in speeds[size] if other != band.choice]
+                rivals = [by_place[size, speed] for speed in speeds[size] if speed != band.choice]
                 assert by_place[size, band.choice] <= min(rivals)
                 assert by_place[size, band.choice] <= (default or min(rivals)) / 1.03 * (1 + 1e-9)
 

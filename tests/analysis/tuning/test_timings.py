@@ -49,7 +49,7 @@ def test_advice_on_published_tables_of_nvls_against_ring_is_what_the_tables_say(
         assert band.low_bytes == SIZE_NOT_STATED
         if band.choice is not None:
             assert (band.choice.algorithm, band.without_interval) == ("nvls", True)
-            assert [one.variant for one in band.rivals] == ["NVLS off"]
+            assert [rival.variant for rival in band.rivals] == ["NVLS off"]
             assert band.smallest_gain is not None
             advised[one.situation.ranks] = round(band.smallest_gain.median, 2)
     assert advised == gains
@@ -61,7 +61,7 @@ def test_advice_on_all_reduce_with_and_without_nvls_is_nvls(tmp_path: Path) -> N
     band = found["all_reduce"]
     assert band.choice is not None
     assert band.smallest_gain is not None
-    assert (band.choice.algorithm, [one.algorithm for one in band.rivals]) == ("nvls", ["ring"])
+    assert (band.choice.algorithm, [rival.algorithm for rival in band.rivals]) == ("nvls", ["ring"])
     assert band.smallest_gain.median == pytest.approx(480.0 / 367.2 - 1)
     assert found["all_gather"].choice is None
 

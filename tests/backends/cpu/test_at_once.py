@@ -84,7 +84,7 @@ def test_both_collectives_are_right_and_timed_apart(
     measurement = team.run(case, QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     samples = len(measurement.samples_seconds)
-    assert [len(one) for one in measurement.group_samples_seconds] == [samples] * len(
+    assert [len(second) for second in measurement.group_samples_seconds] == [samples] * len(
         measurement.group_names
     )
     assert measurement.group_names[0] == f"ranks 0-1 {collective}"

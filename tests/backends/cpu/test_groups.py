@@ -38,7 +38,8 @@ def test_every_group_gets_its_own_result(team: WorkerTeam, collective: str, grou
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert len(measurement.group_names) == len(measurement.case.members)
     assert all(
-        len(one) == len(measurement.samples_seconds) for one in measurement.group_samples_seconds
+        len(second) == len(measurement.samples_seconds)
+        for second in measurement.group_samples_seconds
     )
 
 

@@ -124,10 +124,10 @@ UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        *((RING(mode=mode, processes=one), "") for mode in CUDA_MODES for one in PROCESSES),
+        *((RING(mode=mode, processes=process), "") for mode in CUDA_MODES for process in PROCESSES),
         *(
-            (RING(mode="persistent", processes=one), f"it has {', '.join(CUDA_MODES)};")
-            for one in PROCESSES
+            (RING(mode="persistent", processes=process), f"it has {', '.join(CUDA_MODES)};")
+            for process in PROCESSES
         ),
         (RING(groups="rank // 2", active_group=1), ""),
         (

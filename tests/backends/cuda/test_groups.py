@@ -107,7 +107,11 @@ def test_every_group_has_its_own_figures(opened: Opened) -> None:
     facts = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2"))
     assert facts.parts == ("ranks 0, 2", "ranks 1, 3")
     assert len(facts.group_samples_seconds) == 2
-    assert all(second > 0 for one in facts.group_samples_seconds for second in one)
+    assert all(
+        second > 0
+        for group_samples_second in facts.group_samples_seconds
+        for second in group_samples_second
+    )
     assert facts.channels_used >= 1
     alone = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2", active_group=1))
     assert (alone.parts, alone.group_samples_seconds) == ((), ())
@@ -120,7 +124,7 @@ def test_a_kernel_is_told_of_its_own_groups_memory_alone(opened: Opened) -> None
     runtime.views.clear()
     endpoint.prepare(grouped("all_reduce", "ring", "rank % 2"))
     endpoint.launch(1)
-    told = {tuple(int(one) for one in views["flags"]) for _, _, views in runtime.views}
+    told = {tuple(int(view) for view in views["flags"]) for _, _, views in runtime.views}
     assert sorted(map(len, told)) == [2, 2]  # two groups of two, whichever device the kernel is on
     assert len({one for group in told for one in group}) == 4
     of_all = {endpoint._communicators["default"].places(rank)["flags"] for rank in range(4)}

@@ -83,7 +83,7 @@ def world() -> World:
     control, board = Control(RANKS, 16), Board(RANKS)
     opened: dict[int, int] = {}
     runtimes = [SharedRuntime(devices=RANKS, open_everywhere=opened) for _ in range(RANKS)]
-    calls = [Cuda(one, one) for one in runtimes]
+    calls = [Cuda(runtime, runtime) for runtime in runtimes]
     return World(
         [IpcEndpoint(rank, control, board, calls[rank]) for rank in range(RANKS)], runtimes, board
     )
@@ -119,8 +119,8 @@ def test_what_fails_on_one_rank_fails_on_all_and_says_where(
 def test_a_kernel_that_fits_everywhere_but_on_one_rank_is_refused_by_all(world: World) -> None:
     world.runtimes[2].blocks_per_processor = 0
     outcomes = world.all(lambda endpoint: endpoint.prepare(CASE))
-    assert all(isinstance(one, CannotRun) for one in outcomes)
-    assert all("run 0 of them at once" in str(one) for one in outcomes)
+    assert all(isinstance(outcome, CannotRun) for outcome in outcomes)
+    assert all("run 0 of them at once" in str(outcome) for outcome in outcomes)
 
 
 def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
@@ -185,8 +185,8 @@ def test_a_rank_without_a_device_is_waited_for_by_nobody(
 ) -> None:
     world.board.leave(2, "CUDA does not start: exclusive")
     outcomes = world.all(lambda endpoint: endpoint.prepare(CASE), range(2))
-    assert all(isinstance(one, CannotRun) for one in outcomes)
-    assert {str(one) for one in outcomes} == {"rank 2: CUDA does not start: exclusive"}
+    assert all(isinstance(outcome, CannotRun) for outcome in outcomes)
+    assert {str(outcome) for outcome in outcomes} == {"rank 2: CUDA does not start: exclusive"}
     monkeypatch.setattr(ipc, "CLOSE_LIMIT_SECONDS", 20.0)
     assert world.all(IpcEndpoint.close, range(2)) == [None, None]
 

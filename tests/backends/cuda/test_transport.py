@@ -29,7 +29,10 @@ OWN = ("staging", "state", "errors")
 def kinds(runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str, ...]) -> set[str]:
     """What kinds of memory a device finds behind a view's addresses; 'none' where there is no address."""
     addresses = [int(view[name]) for name in names]
-    return {runtime.kind_of(one, device, peers=False) if one else "none" for one in addresses}
+    return {
+        runtime.kind_of(address, device, peers=False) if address else "none"
+        for address in addresses
+    }
 
 
 def test_less_is_pinned_than_devices_would_take_unless_the_environment_asks(

@@ -95,8 +95,17 @@ def test_uneven_blocks_arrive() -> None:
     matrices = [
         [[draw.choice((0, 0, 1, 2, 7)) for _ in range(3)] for _ in range(3)] for _ in range(6)
     ]
-    traffics = ["", "zipf:1.2", "hot:1", *(str(one) for one in matrices if any(map(any, one)))]
-    cases = [case_of(UNEVEN, 3, traffic=one, count=count) for one in traffics for count in (1, 37)]
+    traffics = [
+        "",
+        "zipf:1.2",
+        "hot:1",
+        *(str(matrix) for matrix in matrices if any(map(any, matrix))),
+    ]
+    cases = [
+        case_of(UNEVEN, 3, traffic=traffic, count=count)
+        for traffic in traffics
+        for count in (1, 37)
+    ]
     all_right(3, [*cases, case_of(UNEVEN, 3, traffic="hot:0.5", dtype="bfloat16")])
 
 

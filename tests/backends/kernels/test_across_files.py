@@ -44,7 +44,7 @@ def in_a_namespace(file: Path) -> str:
     includes = "".join(re.findall(r'^#include ".*"\n', text, re.MULTILINE))
     text = re.sub(r'^#include ".*"\n', "", text, flags=re.MULTILINE)
     space = f"in_{file.stem}"
-    names = [one.name for one in entries().values() if one.file == file.name]
+    names = [entry.name for entry in entries().values() if entry.file == file.name]
     begin, end = "namespace ccb {\n", "}  // namespace ccb\n"
     assert text.count(begin) == text.count(end) == 1, (
         f"{file.name}: written in another way than expected"
@@ -85,7 +85,9 @@ def random_world(seed: int, build: Build) -> int:
             calls.append(HostCall("barrier", "uint8", 0, nothing, nothing, channels=case.channels))
             continue
         if entry == "schedule":
-            there = [one for one in SCHEDULES if schedule_of(one, ranks, 0, 0) is not None]
+            there = [
+                schedule for schedule in SCHEDULES if schedule_of(schedule, ranks, 0, 0) is not None
+            ]
             case = replace(case, algorithm=pick(there))
         launched.append(launch_of(case, world, random_trial(generator, case)))
         calls.append(launched[-1][0].call)

@@ -233,8 +233,8 @@ def test_many_may_fill_a_folder_at_once_and_readers_never_see_a_file_that_is_hal
 
     with ThreadPoolExecutor(3) as pool:
         writers = [pool.submit(fill) for _ in range(3)]
-        while not all(one.done() for one in writers):
+        while not all(writer.done() for writer in writers):
             assert content(file) == TEXT
-        for one in writers:
-            one.result()
+        for writer in writers:
+            writer.result()
     assert list(file.parent.iterdir()) == [file]  # nothing temporary is left

@@ -176,7 +176,7 @@ def barriers(
 ) -> None:
     nothing = [0] * 3
     call = HostCall("barrier", "uint8", 0, nothing, nothing)
-    calls = [replace(call, communicator=one.communicator) for one in groups]
+    calls = [replace(call, communicator=group.communicator) for group in groups]
     idle = {device: replace(calls[device // 3], iterations=0) for device in away}
     world.run(Build("barrier.cu"), calls, options, instead=idle)
 

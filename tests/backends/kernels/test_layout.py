@@ -151,7 +151,7 @@ def test_every_number_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     given |= {"PACKETS_BYTES": "1 MiB", "STAGING_BYTES": "64MiB"}
     found = tuned(monkeypatch, given)
     assert found == Tuning(8, 256, 8, 32 << 10, 1 << 20, 64 << 20)
-    assert {one.name.upper() for one in fields(Tuning)} == {*given}
+    assert {field.name.upper() for field in fields(Tuning)} == {*given}
     assert str(found).startswith("channels=8, lanes=256, slots=8, slot_bytes=32 KiB, ")
 
 

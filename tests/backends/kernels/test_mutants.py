@@ -44,7 +44,7 @@ def run_originals(file: str, engine: Engine, cache: Path) -> Outcome:
 
 def tried(file: str, engine: Engine) -> list[str]:
     """The cases of one kernel file that mutants are tried on with one engine."""
-    names = {one.case for one in MUTANTS if engine in expected(one)}
+    names = {mutant.case for mutant in MUTANTS if engine in expected(mutant)}
     return sorted(name for name in names if CASES[name].kernel_file == file)
 
 
@@ -73,7 +73,7 @@ def copy_to(made: Path, target: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("file", FILES)
 def test_what_is_not_mutated_survives_the_same_runs(file: str, cache: Path) -> None:
-    for engine in (one for one in ENGINES if tried(file, one)):
+    for engine in (engine for engine in ENGINES if tried(file, engine)):
         ended = run_originals(file, engine, cache)
         assert ended.how == SURVIVED, f"{engine}, seed {ended.seed}: {ended.detail}"
 
@@ -94,11 +94,11 @@ def test_its_text_is_in_the_source_and_in_what_its_case_runs(mutant: Mutant) -> 
 
 
 def test_the_list_is_long_enough_and_names_each_mistake_once() -> None:
-    dying = [one for one in MUTANTS if not one.equivalent]
+    dying = [mutant for mutant in MUTANTS if not mutant.equivalent]
     assert len(dying) >= FEWEST
-    assert len({one.name for one in MUTANTS}) == len(MUTANTS)
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert all(set(one.dies.values()) - {SURVIVED} for one in dying)
-    assert not any(one.dies for one in MUTANTS if one.equivalent)
+    assert not any(mutant.dies for mutant in MUTANTS if mutant.equivalent)
 
 
 def test_every_kernel_file_and_shared_header_with_a_protocol_has_mutants() -> None:
@@ -107,7 +107,7 @@ def test_every_kernel_file_and_shared_header_with_a_protocol_has_mutants() -> No
         "primitives.cuh",
         "fold.cuh",
     }
-    assert {one.file for one in MUTANTS if not one.equivalent} == files
+    assert {mutant.file for mutant in MUTANTS if not mutant.equivalent} == files
 
 
 def test_a_text_that_is_no_longer_there_is_refused() -> None:

@@ -59,7 +59,11 @@ def test_no_interpreted_schedule_has_a_race(name: str) -> None:
 def test_a_lane_that_is_late_out_of_a_barrier_does_not_hide_a_race(tmp_path: Path) -> None:
     """What the others do up to the next barrier is not ordered before what it does, whoever runs first."""
     mistakes, _ = mutants()
-    (mistake,) = [one for one in mistakes if one.name == "a block's iterations run into each other"]
+    (mistake,) = [
+        mistake
+        for mistake in mistakes
+        if mistake.name == "a block's iterations run into each other"
+    ]
     case = KernelCase("ring_all_reduce", iterations=3, channels=1)
     ended = outcome(mutated(shipped_sources(), mistake), [case], "sanitizer", tmp_path)
     assert ended.how == "race"

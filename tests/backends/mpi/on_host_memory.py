@@ -129,7 +129,7 @@ def main(*options: str) -> None:
     from ccbench.runner.workers.agent import serve_one_team
 
     settings: dict[str, Any] = {
-        name: int(value) for name, value in (one.split("=") for one in options)
+        name: int(value) for name, value in (option.split("=") for option in options)
     }
     runtime = HostMemoryRuntime(**settings)
     vars(device)["open_cuda"] = lambda: Cuda(runtime, None)

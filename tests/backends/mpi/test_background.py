@@ -104,7 +104,8 @@ def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> No
     measurement = ran(four, name, concurrent="all_reduce on rank % 2", groups="rank // 2")
     rows, columns = ("ranks 0-1", "ranks 2-3"), ("ranks 0, 2", "ranks 1, 3")
     _is_beside(
-        measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns))
+        measurement,
+        (*(f"{row} {name}" for row in rows), *(f"{column} all_reduce" for column in columns)),
     )
 
 

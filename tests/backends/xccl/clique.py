@@ -88,7 +88,9 @@ class Launch(Task):
         return all(request.done for request in self.requests) or self.clique.aborted
 
     def again(self) -> Launch:
-        return Launch(self.clique, self.rank, [replace(one, done=False) for one in self.requests])
+        return Launch(
+            self.clique, self.rank, [replace(request, done=False) for request in self.requests]
+        )
 
 
 @dataclass
@@ -183,11 +185,12 @@ class Clique:
 
     def _combined(self, requests: list[Request], count: int) -> Array:
         return reduced(
-            [self._read(one, count) for one in requests], [one.op or SUM for one in requests]
+            [self._read(request, count) for request in requests],
+            [request.op or SUM for request in requests],
         )
 
     def _together(self, requests: list[Request], count: int) -> Array:
-        return np.concatenate([self._read(one, count) for one in requests])
+        return np.concatenate([self._read(request, count) for request in requests])
 
     def _results(self, requests: list[Request]) -> list[Array | None]:
         """What every rank gets, None for nothing."""
@@ -213,10 +216,10 @@ class Clique:
 
 def spend(requests: list[Request], size_bytes: int) -> None:
     """All who share in it begin when the last has come, and each does one thing after another."""
-    launches = [one.launch for one in requests if one.launch is not None]
-    end = max(one.clock for one in launches) + cost_seconds(size_bytes)
-    for one in launches:
-        one.clock = end
+    launches = [request.launch for request in requests if request.launch is not None]
+    end = max(launch.clock for launch in launches) + cost_seconds(size_bytes)
+    for launch in launches:
+        launch.clock = end
 
 
 def item_bytes(request: Request) -> int:

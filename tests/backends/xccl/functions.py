@@ -170,7 +170,9 @@ class Functions:
         return SUCCESS
 
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
-        known = [(*one.registered.values(), *one.in_graphs) for one in self.p.members.values()]
+        known = [
+            (*member.registered.values(), *member.in_graphs) for member in self.p.members.values()
+        ]
         if any(address in one for one in known):
             self.p.exceptions.append(
                 RuntimeError(f"{address:#x} is given back and still registered")

@@ -253,7 +253,9 @@ class State:
                     )
                 if queue.captured is not None and member.clique.ranks > 1:
                     member.in_graphs |= {
-                        self._base(at) for one in requests for at in (one.source, one.target)
+                        self._base(at)
+                        for request in requests
+                        for at in (request.source, request.target)
                     }
                 queue.add(Launch(member.clique, member.rank, requests), self.world.seconds)
             self.world.changed.notify_all()

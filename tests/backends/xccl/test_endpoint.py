@@ -171,7 +171,11 @@ def test_what_a_round_that_ended_early_left_goes_back_before_the_next() -> None:
 def test_misaligned_buffers_start_where_they_are_told() -> None:
     endpoint, _ = opened(2)
     endpoint.prepare(case_of("all_reduce", 2, misalignment_bytes=12))
-    starts = [at % 256 for one in bindings(endpoint) for at, _ in (*one.inputs(), *one.outputs())]
+    starts = [
+        at % 256
+        for binding in bindings(endpoint)
+        for at, _ in (*binding.inputs(), *binding.outputs())
+    ]
     assert starts == [12] * 4
     endpoint.finish()
     assert wrong_elements(endpoint, case_of("all_to_all", 2, misalignment_bytes=12)) == 0
@@ -213,8 +217,14 @@ def test_groups_run_at_once_and_each_has_its_own_time(groups: str, version: int)
         several = len(case_of(collective, groups=groups).members)
         assert len(facts.parts) == (several if several > 1 else 0)
         samples = result.stamps.shape[1]
-        assert [len(one) for one in facts.group_samples_seconds] == [samples] * len(facts.parts)
-        assert all(second > 0 for one in facts.group_samples_seconds for second in one)
+        assert [len(second) for second in facts.group_samples_seconds] == [samples] * len(
+            facts.parts
+        )
+        assert all(
+            second > 0
+            for group_samples_second in facts.group_samples_seconds
+            for second in group_samples_second
+        )
     assert not process.world.deadlocks
 
 
@@ -238,7 +248,7 @@ def test_what_runs_beside_starts_when_the_own_collective_may(
         process.runtime, "streamWaitEvent", lambda stream, event, flags=0: waiting.append(stream)
     )
     endpoint.launch(1)
-    beside = [one for one in bindings(endpoint) if one.part.stream != MAIN_STREAM]
+    beside = [binding for binding in bindings(endpoint) if binding.part.stream != MAIN_STREAM]
     assert waiting == [one.context.on(one.part.stream).handle for one in beside]
 
 

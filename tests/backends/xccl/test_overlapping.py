@@ -233,7 +233,7 @@ def _longest(process: Process, endpoint: NcclRanks) -> int:
     streams = [
         process.world.streams[context.on(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)
     ]
-    return sum(len(one.queue) for one in streams) - 2  # the event, and the wait for it
+    return sum(len(stream.queue) for stream in streams) - 2  # the event, and the wait for it
 
 
 @given(st.integers(0, 5000), st.integers(1, 300))

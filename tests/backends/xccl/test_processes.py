@@ -135,7 +135,7 @@ def test_ranks_give_exact_results_and_the_same_facts_and_bring_each_others_stamp
     found = together(play)
     assert [result.mismatch for result, _ in found] == [None] * RANKS
     stamps = [result.stamps for result, _ in found]
-    assert all(np.array_equal(one, stamps[0]) for one in stamps)
+    assert all(np.array_equal(stamp, stamps[0]) for stamp in stamps)
     assert (durations(stamps[0]) > 0).all()
     if hosts != ONE_HOST:
         assert (stamps[0][:, :, 0] == 0).all()

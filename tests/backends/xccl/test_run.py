@@ -76,13 +76,13 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
 ) -> None:
     assert run(SUITE, tmp_path) == 0
     points = load_run(tmp_path / "run").points
-    assert [(one.status, one.detail) for one in points if one.status != "ok"] == [
+    assert [(point.status, point.detail) for point in points if point.status != "ok"] == [
         (
             "unsupported",
             "NCCL makes all_to_all of point-to-point transfers, which take no protocol; ask for 'default'",
         )
     ]
-    fine = [one for one in points if one.status == "ok"]
+    fine = [point for point in points if point.status == "ok"]
     assert {one.wrong_elements for one in fine} <= {0, None}
     assert any(one.wrong_elements == 0 for one in fine)
     assert any(one.library_estimate_seconds is not None for one in fine)
@@ -91,19 +91,23 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
     beside = next(one for one in fine if one.concurrent == "all_gather")
     assert beside.group_names == ("all_reduce", "all_gather")
     assert all("NCCL 2.28.9, device time" in one.detail for one in fine)
-    assert sorted(one.active_group for one in points if one.groups == "rank % 2") == [-1, 0, 1]
-    (crossed,) = (one for one in points if one.concurrent == "all_gather on rank % 2")
+    assert sorted(point.active_group for point in points if point.groups == "rank % 2") == [
+        -1,
+        0,
+        1,
+    ]
+    (crossed,) = (point for point in points if point.concurrent == "all_gather on rank % 2")
     assert crossed.group_names == (
         "all_reduce ranks 0-1",
         "all_reduce ranks 2-3",
         "all_gather ranks 0, 2",
         "all_gather ranks 1, 3",
     )
-    assert {one.traffic for one in points if one.collective == "all_to_all_v"} == {
+    assert {point.traffic for point in points if point.collective == "all_to_all_v"} == {
         "zipf:1.2",
         "hot:0.5",
     }
-    overlap = [one for one in points if one.mode == "overlap"]
+    overlap = [point for point in points if point.mode == "overlap"]
     assert [one.group_names for one in overlap] == [OVERLAP_PARTS] * 2
     # The double's streams do not contend: the shorter of the two is hidden altogether.
     assert [one.overlap_efficiency for one in overlap] == pytest.approx([1.0, 1.0], abs=1e-3)
@@ -123,7 +127,7 @@ sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budg
 """,
         tmp_path,
     )
-    points = {one.collective: one for one in load_run(tmp_path / "run").points}
+    points = {point.collective: point for point in load_run(tmp_path / "run").points}
     assert {name: one.status for name, one in points.items()} == {
         "comm_init": "ok",
         "comm_split": "ok",
@@ -150,9 +154,9 @@ def test_a_process_for_each_rank_measures_too(with_gpus: None, tmp_path: Path) -
     # The double's GPUs are of one process, so there can be one rank only.
     sweep = "{collective: [all_reduce, gather], size: 4 KiB, ranks: 1, processes: per_gpu}"
     assert run(f"backends: [nccl]\nsweep: {sweep}\n", tmp_path) == 0
-    assert {(one.status, one.wrong_elements) for one in load_run(tmp_path / "run").points} == {
-        ("ok", 0)
-    }
+    assert {
+        (point.status, point.wrong_elements) for point in load_run(tmp_path / "run").points
+    } == {("ok", 0)}
 
 
 def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(

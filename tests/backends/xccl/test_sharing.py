@@ -41,7 +41,7 @@ def test_one_group_runs_while_the_others_stand_by(collective: str, version: int)
         assert result.mismatch is None
         assert facts.parts == ()  # nothing ran at the same time
         endpoint.prepare(case)
-        assert [one.rank for one in bindings(endpoint)] == [alone, alone + 2]
+        assert [binding.rank for binding in bindings(endpoint)] == [alone, alone + 2]
         endpoint.finish()
     close_clean(endpoint, process)
 
@@ -53,7 +53,7 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
     handles = {one.handle for one in endpoint._communicators.every()}
     for alone in (0, 1):
         endpoint.prepare(replace(together, active_group=alone))
-        assert {one.communicator.handle for one in bindings(endpoint)} <= handles
+        assert {binding.communicator.handle for binding in bindings(endpoint)} <= handles
         endpoint.finish()
     assert {one.handle for one in endpoint._communicators.every()} == handles
 
@@ -114,7 +114,11 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
         )
         assert result.mismatch is None
         assert facts.parts == parts
-        assert all(second > 0 for one in facts.group_samples_seconds for second in one)
+        assert all(
+            second > 0
+            for group_samples_second in facts.group_samples_seconds
+            for second in group_samples_second
+        )
     close_clean(endpoint, process)
 
 
@@ -144,8 +148,8 @@ def test_what_is_beside_takes_no_time_from_the_own_collective_unless_they_share_
         assert spans[1] > 1.5 * spans[0]
         return
     assert facts.group_samples_seconds[0][0] == pytest.approx(spans[0])
-    assert spans[1] == pytest.approx(max(one[0] for one in facts.group_samples_seconds))
-    assert spans[1] < sum(one[0] for one in facts.group_samples_seconds)
+    assert spans[1] == pytest.approx(max(second[0] for second in facts.group_samples_seconds))
+    assert spans[1] < sum(second[0] for second in facts.group_samples_seconds)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -153,7 +157,7 @@ def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
     endpoint, process = opened()
     launched(endpoint, case_of("all_reduce", groups="rank // 2", concurrent=CROSSED))
     assert spoilt(endpoint) is None
-    changed = [one for one in bindings(endpoint) if one.part.number == part][1]
+    changed = [binding for binding in bindings(endpoint) if binding.part.number == part][1]
     address, _ = changed.outputs()[0]
     process.world.view(address + 8, 4, changed.rank)[:] = 0x7F
     assert spoilt(endpoint) == (changed.rank, 1, 2)
@@ -165,7 +169,7 @@ def test_no_two_parts_have_the_same_data_or_communicators() -> None:
     assert len({one.seeded(0) for one in parts}) == len(parts) == 4
     endpoint, _ = opened()
     endpoint.prepare(case)
-    assert len({one.communicator.handle for one in bindings(endpoint)}) == 8
+    assert len({binding.communicator.handle for binding in bindings(endpoint)}) == 8
 
 
 # -- uneven blocks -------------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
     endpoint, _ = opened()
     case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
     endpoint.prepare(case)
-    sizes = [(one.inputs()[0][1], one.outputs()[0][1]) for one in bindings(endpoint)]
+    sizes = [(binding.inputs()[0][1], binding.outputs()[0][1]) for binding in bindings(endpoint)]
     item = ITEM_BYTES["float32"]
     assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
 

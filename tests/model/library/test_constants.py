@@ -130,7 +130,7 @@ def test_every_constant_and_level_is_documented_and_none_that_is_gone() -> None:
     ]
     scales = dict(shipped().levels)
     assert rows_of("| level | moves | over all systems | of one | learned |") == [
-        f"| `{one.name}` | {', '.join(one.moves)} | {one.learned_spread:g} | {one.measured_spread:g} | "
-        f"{scales.get(one.name, 1.0):g} |"
-        for one in LEVELS.values()
+        f"| `{level.name}` | {', '.join(level.moves)} | {level.learned_spread:g} | {level.measured_spread:g} | "
+        f"{scales.get(level.name, 1.0):g} |"
+        for level in LEVELS.values()
     ]

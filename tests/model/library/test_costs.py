@@ -34,7 +34,7 @@ def priced(
     *sizes: float,
     collective: str = "all_reduce",
 ) -> Cost:
-    shape = {found.algorithm: found for found in shapes(collective, system)}[algorithm]
+    shape = {shape.algorithm: shape for shape in shapes(collective, system)}[algorithm]
     return cost(shape, protocol, system, np.array(sizes, dtype=np.float64), TABLE)
 
 

@@ -219,7 +219,7 @@ def test_what_ships_calls_few_of_its_own_systems_slow() -> None:
 
 def test_a_system_that_is_left_out_is_gone() -> None:
     known = learned(0.1, 0.2)
-    assert [one.name for one in without("system 0", known).systems] == ["system 1"]
+    assert [system.name for system in without("system 0", known).systems] == ["system 1"]
 
 
 @pytest.mark.parametrize(

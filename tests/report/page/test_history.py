@@ -56,7 +56,9 @@ def test_steps_marks_and_levels_are_in_the_figure(
     (part,) = content.runs
     plots = plots_of(content)
     assert part.sentences == ("2 steps to slower, 0 to faster.",)
-    assert all(one.kind in plots and "kernel 6.1 -> 6.8" in one.advice for one in part.findings)
+    assert all(
+        finding.kind in plots and "kernel 6.1 -> 6.8" in finding.advice for finding in part.findings
+    )
     for drawn in plots.values():
         assert [one["kind"] for one in drawn["series"]] == ["measured", "reference", "reference"]
         ((x, label),) = drawn["marks"]

@@ -80,7 +80,9 @@ def traces_drawn(browser: Browser, figure: str) -> int:
 def test_it_loads_from_disk_without_a_network_and_without_a_complaint(page: Browser) -> None:
     page.value("ccbench.drawAll(1000)")
     assert page.complaints == []
-    assert [one for one in page.requests if not one.startswith(("file:", "data:", "blob:"))] == []
+    assert [
+        request for request in page.requests if not request.startswith(("file:", "data:", "blob:"))
+    ] == []
 
 
 def test_every_figure_is_drawn_with_all_its_lines(page: Browser) -> None:
@@ -216,7 +218,7 @@ def test_sorting_by_a_number_runs_both_ways_and_leaves_what_has_none_last(page: 
         page.value(click)
         cells = [row[place] for row in rows_shown(page)]
         numbers = [float(cell) for cell in cells if cell != "-"]
-        assert [sign * one for one in numbers] == sorted(sign * one for one in numbers)
+        assert [sign * number for number in numbers] == sorted(sign * number for number in numbers)
         assert cells[-2:] == ["-", "-"]
 
 

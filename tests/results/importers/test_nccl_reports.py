@@ -86,7 +86,7 @@ def test_ranks_are_gpus_as_the_rates_count_them(
 
 
 def test_checks_that_were_off_are_no_count() -> None:
-    found = [one | {"wrong": "N/A"} for one in records(MPI, 1.875)]
+    found = [record | {"wrong": "N/A"} for record in records(MPI, 1.875)]
     unquoted = as_list(found).replace('"N/A"', "N/A")
     for text in (as_csv(found), as_list(found), unquoted):
         assert [row.wrong_elements for row in read(text).tables[0].rows] == [None] * 4

@@ -102,7 +102,7 @@ def test_the_collective_is_named_rightly_or_not_at_all(entry: dict[str, Any]) ->
 
 
 SHAPED = [
-    one for one in OURS if isinstance(one["nodes"], int) and isinstance(one["gpus_per_node"], int)
+    our for our in OURS if isinstance(our["nodes"], int) and isinstance(our["gpus_per_node"], int)
 ]
 
 

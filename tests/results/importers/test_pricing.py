@@ -517,6 +517,6 @@ def test_hosts_of_one_nvlink_domain_are_judged_as_they_were_priced(tmp_path: Pat
         assert not any("is not used" in note for note in file.notes)
         run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), given, "log"))
         networks = {recorded_system(run.manifest, point).network for point in run.points}
-        assert {one.per_node for one in networks if one is not None} <= {72}
+        assert {network.per_node for network in networks if network is not None} <= {72}
         assert {point.nodes for point in run.points} == {ranks // 4}
         assert {recorded_system(run.manifest, point).nodes for point in run.points} == {racks}

@@ -34,7 +34,7 @@ def call(
 
 def trace(records: Sequence[Communication], **told: Any) -> Trace:
     """Return a trace of ``records`` by NCCL, of the ranks that they name."""
-    ranks = sorted({one.rank for one in records if one.rank is not None})
+    ranks = sorted({record.rank for record in records if record.rank is not None})
     given: dict[str, Any] = {"ranks": tuple(ranks), "world_size": 4, "backend": "nccl"}
     return Trace(("kineto",), ("made",), tuple(records), **{**given, **told})
 
@@ -111,7 +111,9 @@ def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
         for number, step in enumerate(made.steps[rank])
     ]
     events += [event("gemm", "kernel", *busy, stream=7) for busy in made.computing[rank]]
-    for one in (one for one in made.communications if one.rank == rank):
+    for one in (
+        communication for communication in made.communications if communication.rank == rank
+    ):
         start, elements = one.start_seconds or 0.0, (one.input_bytes or 0) // 4
         told = {
             "Collective name": "allreduce",

@@ -104,7 +104,7 @@ def test_damaged_rows_are_told_and_left_out() -> None:
         COLUMNS, row(size="many"), "CommType.all_gather,CommGroup.tp_group", "", row(), row(size=-1)
     )
     assert len(trace.communications) == 1
-    assert [(one.kind, one.line) for one in trace.warnings] == [
+    assert [(warning.kind, warning.line) for warning in trace.warnings] == [
         ("damaged_line", i) for i in (2, 3, 4, 6)
     ]
 
@@ -114,13 +114,20 @@ def test_every_row_of_a_real_log_is_a_call_or_the_end_of_an_epoch() -> None:
     name = "aicb/A100_example.csv"
     trace = read_traces([path_of(name)])
     told = expected(name)
-    assert Counter(one.collective for one in trace.communications) == told["collectives"]
+    assert (
+        Counter(communication.collective for communication in trace.communications)
+        == told["collectives"]
+    )
     epochs = int(trace.facts["epochs"].partition(",")[0])
     assert len(trace.communications) + epochs == told["rows"]
     cases = {
-        (one.collective, one.group, max(one.input_bytes or 0, one.output_bytes or 0))
-        for one in trace.communications
+        (
+            communication.collective,
+            communication.group,
+            max(communication.input_bytes or 0, communication.output_bytes or 0),
+        )
+        for communication in trace.communications
     }
     assert len(cases) == told["distinct_cases"]
-    assert all(one.duration_seconds for one in trace.communications)
+    assert all(communication.duration_seconds for communication in trace.communications)
     assert trace.warnings == ()

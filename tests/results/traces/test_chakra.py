@@ -144,12 +144,15 @@ def test_roots_and_partners_are_global_ranks_and_not_the_own() -> None:
         record("recv", 12, 1, 10, group="3", sequence=[5, True]),
     ]
     trace = trace_of(groups(dp), own, *calls)
-    assert [(one.rank, one.root, one.peer) for one in trace.communications[1:]] == [
+    assert [
+        (communication.rank, communication.root, communication.peer)
+        for communication in trace.communications[1:]
+    ] == [
         (9, 1, None),
         (9, None, 13),
         (9, None, 5),
     ]
-    assert [one.sequence for one in trace.communications] == [9, 10, 4, 5]
+    assert [communication.sequence for communication in trace.communications] == [9, 10, 4, 5]
 
 
 def test_uneven_splits_are_bytes_and_even_ones_none() -> None:
@@ -168,7 +171,10 @@ def test_places_in_groups_of_no_listed_ranks_are_taken_for_ranks_and_told() -> N
     assert trace.ranks == (2,)
     assert [warning.kind for warning in trace.warnings] == ["assumed"]
     # What one record tells of the group holds for all of the same address, which is no name.
-    assert [(one.group.name, one.group.size) for one in trace.communications] == [("", 4), ("", 4)]
+    assert [
+        (communication.group.name, communication.group.size)
+        for communication in trace.communications
+    ] == [("", 4), ("", 4)]
 
 
 def test_a_trace_that_says_to_be_of_two_ranks_is_told() -> None:
@@ -176,7 +182,7 @@ def test_a_trace_that_says_to_be_of_two_ranks_is_told() -> None:
         groups(WORLD), *(record("allreduce", 9 + i, rank, 8) for i, rank in enumerate((1, 3, 3)))
     )
     assert trace.ranks == (3,)
-    assert [(one.kind, one.text[:24]) for one in trace.warnings] == [
+    assert [(warning.kind, warning.text[:24]) for warning in trace.warnings] == [
         ("contradiction", "says to be of ranks 1, 3")
     ]
 
@@ -219,7 +225,7 @@ def test_the_only_group_that_an_operator_can_mean_is_taken_and_told() -> None:
     )
     open_ = operator("c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 9)
     trace = trace_of(groups(WORLD, half), called, open_, place="rank2.json")
-    assert [one.group.name for one in trace.communications] == ["0", ""]
+    assert [communication.group.name for communication in trace.communications] == ["0", ""]
     assert "'0' (default_pg)" in trace.warnings[0].text
     alone = trace_of(groups(WORLD), open_, place="rank2.json")
     assert only(alone).group.ranks == (0, 1, 2, 3)
@@ -239,7 +245,7 @@ def test_the_rank_of_the_files_name_is_told() -> None:
     trace = trace_of(groups(WORLD), called, place="et_rank3.json.gz")
     assert (trace.ranks, only(trace).root) == ((3,), 1)
     assert ("assumed", "its rank is taken from the file's name") in [
-        (one.kind, one.text) for one in trace.warnings
+        (warning.kind, warning.text) for warning in trace.warnings
     ]
     assert trace_of(called).warnings[0].kind == "not_visible"
 
@@ -268,15 +274,21 @@ def test_each_record_of_a_real_trace_of_nccl_is_a_collective_or_a_wait() -> None
     assert (trace.backend, trace.world_size, trace.ranks) == ("nccl", 2, (1,))
     assert len(trace.communications) + waits == expected(name)["record_param_comms"]
     cases = {
-        (one.collective, one.dtype, one.input_bytes, one.group) for one in trace.communications
+        (
+            communication.collective,
+            communication.dtype,
+            communication.input_bytes,
+            communication.group,
+        )
+        for communication in trace.communications
     }
     assert len(cases) + 1 == expected(name)["distinct_cases"]  # the waits are one more
-    assert Counter(one.collective for one in trace.communications) == {
+    assert Counter(communication.collective for communication in trace.communications) == {
         "broadcast": 6,
         "all_reduce": 15,
     }
-    assert {one.group.ranks for one in trace.communications} == {(0, 1)}
-    assert [one.kind for one in trace.warnings] == ["not_visible"]  # rank 0's file
+    assert {communication.group.ranks for communication in trace.communications} == {(0, 1)}
+    assert [warning.kind for warning in trace.warnings] == ["not_visible"]  # rank 0's file
 
 
 @needs_traces
@@ -296,8 +308,14 @@ def test_gloo_leaves_operators_and_its_groups_say_whose_trace_it_is(rank: int) -
         + ["all_reduce"] * 3
         + ["all_gather", "all_to_all", "reduce_scatter", "barrier"]
     )
-    assert Counter(one.collective for one in trace.communications) == Counter(collectives + partner)
-    gathered = next(one for one in trace.communications if one.collective == "all_gather")
+    assert Counter(communication.collective for communication in trace.communications) == Counter(
+        collectives + partner
+    )
+    gathered = next(
+        communication
+        for communication in trace.communications
+        if communication.collective == "all_gather"
+    )
     assert (gathered.input_bytes, gathered.output_bytes, gathered.group.ranks) == (
         4000,
         16000,

@@ -49,7 +49,7 @@ METADATA = field(1, "0.0.4")
 
 
 def lengths(*messages: bytes) -> bytes:
-    return b"".join(varint(len(one)) + one for one in messages)
+    return b"".join(varint(len(message)) + message for message in messages)
 
 
 def trace_of(*nodes: bytes, place: str = "job.3.et") -> Trace:
@@ -91,7 +91,9 @@ def test_sends_and_receives_have_their_partner() -> None:
         node(et.SENDING, comm_size=8, comm_dst=5, comm_tag=1),
         node(et.RECEIVING, comm_size=8, comm_src=1, comm_dst=3),
     )
-    assert [(one.collective, one.peer) for one in both.communications] == [("send", 5), ("recv", 1)]
+    assert [
+        (communication.collective, communication.peer) for communication in both.communications
+    ] == [("send", 5), ("recv", 1)]
 
 
 def test_microseconds_are_seconds_and_none_are_none() -> None:
@@ -153,8 +155,8 @@ def test_a_damaged_message_is_left_out_and_the_next_is_read() -> None:
     trace = trace_of(
         b"\x0f\x01", field(3, b"text") + field(2, 7), good, field(3, 7) + b"\x52\x7f", good
     )
-    assert [one.line for one in trace.communications] == [4, 6]
-    damaged = [one for one in trace.warnings if one.kind == "damaged_line"]
+    assert [communication.line for communication in trace.communications] == [4, 6]
+    damaged = [warning for warning in trace.warnings if warning.kind == "damaged_line"]
     assert [one.line for one in damaged] == [2, 3, 5]
 
 
@@ -170,9 +172,11 @@ def test_a_length_that_cannot_be_ends_the_file() -> None:
         data = lengths(METADATA, good) + hostile
         trace = et.read(TraceFile("a.0.et", data, io.BytesIO(data)))
         assert len(trace.communications) == 1
-        assert [(one.kind, one.line) for one in trace.warnings if one.kind == "truncated"] == [
-            ("truncated", 3)
-        ]
+        assert [
+            (warning.kind, warning.line)
+            for warning in trace.warnings
+            if warning.kind == "truncated"
+        ] == [("truncated", 3)]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ def test_any_messages_are_read_to_their_end(messages: list[bytes], rest: bytes) 
     data = lengths(METADATA, *messages) + rest
     with suppress(UsageError):
         trace = et.read(TraceFile("a.0.et", data, io.BytesIO(data)))
-        assert all(one.text.isprintable() for one in trace.warnings)
+        assert all(warning.text.isprintable() for warning in trace.warnings)
 
 
 def test_fixed_fields_and_unknown_ones_are_passed_over() -> None:
@@ -224,7 +228,10 @@ def test_a_file_of_astra_sim() -> None:
 @needs_traces
 def test_a_converted_trace_of_pytorch_in_an_archive() -> None:
     trace = read_traces([path_of("chakra/feeder_tests_trace.tar.gz")])
-    found = [(one.collective, one.dtype, one.input_bytes) for one in trace.communications]
+    found = [
+        (communication.collective, communication.dtype, communication.input_bytes)
+        for communication in trace.communications
+    ]
     reduced = [8196000, 31502336, 26255360, 26550272, 9724160]
     assert found == [
         ("broadcast", "float32", 212480),
@@ -233,4 +240,4 @@ def test_a_converted_trace_of_pytorch_in_an_archive() -> None:
     ]
     assert trace.not_taken == {et.OF_THE_HOST: 14}
     assert trace.versions == {"chakra": "1.0.1"}
-    assert [one.duration_seconds for one in trace.communications][2] == 0.005572
+    assert [communication.duration_seconds for communication in trace.communications][2] == 0.005572

@@ -103,8 +103,8 @@ def read_all(data: bytes, folder: Path, name: str = "a_rank3") -> Trace | None:
     assert refused.isprintable()
     if refused:
         return None
-    for one in trace.warnings:
-        assert one.text.isprintable()
+    for warning in trace.warnings:
+        assert warning.text.isprintable()
     for finding in lag(trace):
         assert str(finding).isprintable()
     return trace
@@ -122,7 +122,7 @@ def cut(name: str, tmp_path: Path, ends: Iterable[int]) -> None:
 
     def found(trace: Trace | None) -> int:
         calls = trace.communications if trace else ()
-        ran = (one.duration_seconds or not name.startswith("kineto") for one in calls)
+        ran = (call.duration_seconds or not name.startswith("kineto") for call in calls)
         return sum(map(bool, ran))
 
     data = whole(name)
@@ -133,7 +133,7 @@ def cut(name: str, tmp_path: Path, ends: Iterable[int]) -> None:
         trace = read_all(data[:end], tmp_path)
         assert trace is None or complete is not None
         counts.append(found(trace))
-        told = trace is None or any(one.kind == "truncated" for one in trace.warnings)
+        told = trace is None or any(warning.kind == "truncated" for warning in trace.warnings)
         assert (
             told or len(data) - end < 2 or name.endswith((".csv", ".et"))
         )  # cut between rows or messages
@@ -267,7 +267,7 @@ JSON_FORMS = ["kineto", "chakra", "flight-recorder", "nccl-ras", "nccl-inspector
 
 def written_mutants(form: str) -> list[bytes]:
     first = json.loads(SMALL[form].split(b"\n")[0])
-    return [json.dumps(one).encode() for one in mutants(first, lambda whole: whole)]
+    return [json.dumps(mutant).encode() for mutant in mutants(first, lambda whole: whole)]
 
 
 @pytest.mark.parametrize("form", JSON_FORMS)
@@ -410,7 +410,7 @@ def test_an_event_that_never_ends_is_none(tmp_path: Path) -> None:
     event = {"cat": "kernel", "name": "nccl", "ts": 1e308, "dur": 1e308}
     trace = read_all(json.dumps({"traceEvents": [event, event | {"dur": 1}]}).encode(), tmp_path)
     assert trace is not None
-    assert [one.duration_seconds for one in trace.communications] == [0.0]
+    assert [communication.duration_seconds for communication in trace.communications] == [0.0]
 
 
 @pytest.mark.parametrize("name", HOSTILE_FILES)

@@ -103,7 +103,10 @@ def test_a_send_says_whose_dump_it_is_and_to_whom() -> None:
     sent = entry("nccl:send 1->2", is_p2p=True, p2p_seq_id=9, process_group=["7", "pp"])
     received = entry("nccl:recv 1<-0", is_p2p=True, p2p_seq_id=10, process_group=["7", "pp"])
     trace = trace_of(sent, received, place="dump", pg_config=group)
-    assert [(one.collective, one.rank, one.peer, one.sequence) for one in trace.communications] == [
+    assert [
+        (communication.collective, communication.rank, communication.peer, communication.sequence)
+        for communication in trace.communications
+    ] == [
         ("send", 7, 11, 9),
         ("recv", 7, 3, 10),
     ]
@@ -119,7 +122,7 @@ def test_the_rank_that_is_in_all_groups_is_the_dumps() -> None:
 
 def test_marks_of_coalesced_calls_are_counted() -> None:
     trace = trace_of(entry("nccl:coalesced"), entry("nccl:all_gather_into_tensor_coalesced", 2))
-    assert [one.collective for one in trace.communications] == ["all_gather"]
+    assert [communication.collective for communication in trace.communications] == ["all_gather"]
     assert trace.not_taken == {flight_recorder.NOT_A_COLLECTIVE: 1}
 
 
@@ -158,13 +161,13 @@ def test_each_entry_of_gloo_is_a_call_and_its_gaps_are_told(rank: int) -> None:
     name = "flight_recorder/gloo_4ranks_rank{0,1,2,3}.json"
     assert len(trace.communications) == expected(name)["entries_rank0"]
     assert (trace.ranks, trace.world_size, trace.backend) == ((rank,), 4, "gloo")
-    assert {one.duration_seconds for one in trace.communications} == {None}
-    told = " ".join(one.text for one in trace.warnings)
+    assert {communication.duration_seconds for communication in trace.communications} == {None}
+    told = " ".join(warning.text for warning in trace.warnings)
     assert "sends are missing, a reduce_scatter is recorded as the all_reduce" in told
     assert "process groups are listed without their names" in told
     assert "its rank is taken from the file's name" in told
     # The size of a group that gathers is known, of others not; the one list without a name is no group's.
-    assert {(one.description, one.size) for one in trace.groups} == {
+    assert {(group.description, group.size) for group in trace.groups} == {
         ("dp", 2),
         ("tp", 0),
         ("default_pg", 4),
@@ -181,7 +184,7 @@ def test_with_the_dumps_of_all_ranks_the_users_of_a_group_are_its_ranks() -> Non
         "3": (0, 2),
         "4": (1, 3),
     }
-    assert {one.group.size for one in trace.communications} == {2, 4}
-    assert any("are not listed: those that use it" in one.text for one in trace.warnings)
+    assert {communication.group.size for communication in trace.communications} == {2, 4}
+    assert any("are not listed: those that use it" in warning.text for warning in trace.warnings)
     assert Counter(one.enqueued for one in trace.progress) == {10: 4, 8: 4, 2: 4}
     assert lag(trace) == ()

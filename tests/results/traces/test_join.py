@@ -15,12 +15,12 @@ from tests.results.traces.jobs import WORLD, call, trace
 def test_the_nth_collective_of_every_rank_is_one() -> None:
     records = [call(rank, size_bytes=size) for rank in range(4) for size in (8, 16, 8)]
     found, warnings = instances(trace(records))
-    assert [[one.input_bytes for one in each.records] for each in found] == [
+    assert [[record.input_bytes for record in each.records] for each in found] == [
         [8] * 4,
         [16] * 4,
         [8] * 4,
     ]
-    assert [[one.rank for one in each.records] for each in found] == [[0, 1, 2, 3]] * 3
+    assert [[record.rank for record in each.records] for each in found] == [[0, 1, 2, 3]] * 3
     assert warnings == ()
 
 
@@ -37,7 +37,7 @@ def test_clocks_have_no_part_in_it(shifts: list[float]) -> None:
         for place in range(3)
     ]
     found, _ = instances(trace(records))
-    assert [{one.input_bytes for one in each.records} for each in found] == [{8}, {16}, {24}]
+    assert [{record.input_bytes for record in each.records} for each in found] == [{8}, {16}, {24}]
 
 
 def test_numbers_of_the_trace_join_where_one_rank_was_recorded_later() -> None:
@@ -45,13 +45,13 @@ def test_numbers_of_the_trace_join_where_one_rank_was_recorded_later() -> None:
     records += [call(1, sequence=number, size_bytes=8 * number) for number in (2, 3)]
     found, warnings = instances(trace(records))
     assert [len(each.records) for each in found] == [1, 2, 2]
-    assert [one.kind for one in warnings] == ["truncated"]
+    assert [warning.kind for warning in warnings] == ["truncated"]
 
 
 def test_calls_of_one_number_are_told_apart_by_order() -> None:
     records = [call(rank, sequence=1, size_bytes=size) for rank in (0, 1) for size in (8, 16)]
     found, _ = instances(trace(records))
-    assert [[one.input_bytes for one in each.records] for each in found] == [[8, 8], [16, 16]]
+    assert [[record.input_bytes for record in each.records] for each in found] == [[8, 8], [16, 16]]
 
 
 def test_two_groups_of_the_same_ranks_count_by_themselves() -> None:
@@ -86,7 +86,9 @@ def test_a_message_is_joined_by_its_two_ranks() -> None:
     records = [call(0, "send", 8, peer=1), call(0, "send", 16, peer=1), call(2, "send", 8, peer=1)]
     records += [call(1, "recv", 8, peer=2), call(1, "recv", 8, peer=0), call(1, "recv", 16, peer=0)]
     found, warnings = instances(trace(records))
-    ends = sorted(sorted((one.rank, one.collective) for one in each.records) for each in found)
+    ends = sorted(
+        sorted((record.rank, record.collective) for record in each.records) for each in found
+    )
     assert ends == [
         [(0, "send"), (1, "recv")],
         [(0, "send"), (1, "recv")],

@@ -157,7 +157,7 @@ def test_uneven_splits_are_bytes_and_those_that_are_cut_are_told(tmp_path: Path)
     cut = {**told, "In split size": "[100, 300, ..., 400]"}
     trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **cut)])
     assert only(trace).input_splits == ()
-    assert any("1 list of splits cut after 30 ranks" in one.text for one in trace.warnings)
+    assert any("1 list of splits cut after 30 ranks" in warning.text for warning in trace.warnings)
 
 
 def test_a_list_of_ranks_that_is_cut_is_continued_where_its_last_rank_fits(tmp_path: Path) -> None:
@@ -324,7 +324,10 @@ def test_a_kernel_that_nothing_describes_is_taken_by_its_name(tmp_path: Path) ->
             event("kernel", "mscclKernel_Sum", 9, 1),
         ],
     )
-    assert [(one.collective, one.input_bytes) for one in trace.communications] == [
+    assert [
+        (communication.collective, communication.input_bytes)
+        for communication in trace.communications
+    ] == [
         ("all_gather", None),
         ("", None),
     ]
@@ -379,7 +382,7 @@ def test_other_encodings_are_refused_by_name(tmp_path: Path, encoding: str) -> N
 )
 def test_process_groups_are_listed_in_rows_or_by_name(tmp_path: Path, config: Any) -> None:
     trace = trace_of(tmp_path, [], {**INFO, "pg_config": config})
-    assert {one.name: one.ranks for one in trace.groups} == {"0": (0, 1, 2, 3), "1": (0, 1)}
+    assert {group.name: group.ranks for group in trace.groups} == {"0": (0, 1, 2, 3), "1": (0, 1)}
 
 
 @pytest.mark.parametrize(
@@ -400,13 +403,22 @@ def test_a_real_trace_of_nccl_has_its_kernels_with_their_records() -> None:
     assert (trace.world_size, trace.backend) == (told["ranks"], "nccl")
     assert len(trace.communications) == told["communication_kernels"]
     assert (
-        sum(one.group.ranks == (0, 1) and one.dtype != "" for one in trace.communications)
+        sum(
+            communication.group.ranks == (0, 1) and communication.dtype != ""
+            for communication in trace.communications
+        )
         == told["with_metadata"]
     )
-    seconds = sum(one.duration_seconds or 0.0 for one in trace.communications)
+    seconds = sum(communication.duration_seconds or 0.0 for communication in trace.communications)
     assert round(seconds * 1e3, 2) == told["kernel_milliseconds"]
     cases = Counter(
-        (one.collective, one.dtype, one.input_bytes, one.group) for one in trace.communications
+        (
+            communication.collective,
+            communication.dtype,
+            communication.input_bytes,
+            communication.group,
+        )
+        for communication in trace.communications
     )
     assert len(cases) == told["distinct_cases"]
 
@@ -417,7 +429,11 @@ def test_a_real_trace_without_kernels_has_its_groups() -> None:
     trace, told = read_traces([path_of(name)]), expected(name)
     assert (trace.world_size, trace.backend) == (told["ranks"], told["backend"])
     # The all_reduces of Gloo that it has ran on threads of the host.
-    kernels = [one for one in trace.communications if not one.stream.startswith("thread")]
+    kernels = [
+        communication
+        for communication in trace.communications
+        if not communication.stream.startswith("thread")
+    ]
     assert len(kernels) == told["communication_kernels"]
     assert sum(group.name.isdigit() for group in trace.groups) == 10
     assert all(len(group.ranks) == group.size for group in trace.groups)
@@ -433,4 +449,4 @@ def test_a_real_trace_of_gloo_says_whose_it_is(rank: int) -> None:
         told["ranks"],
         told["backend"],
     )
-    assert all(one.duration_seconds for one in trace.communications)
+    assert all(communication.duration_seconds for communication in trace.communications)

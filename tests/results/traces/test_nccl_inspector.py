@@ -80,23 +80,26 @@ def test_a_record_has_a_number_and_no_start_unless_it_is_verbose() -> None:
 def test_ranks_are_those_of_the_largest_communicator() -> None:
     half = {"id": "0xdef", "rank": 0, "n_ranks": 4, "comm_name": "TP 1"}
     trace = trace_of(record(), record(header=half))
-    assert [one.rank for one in trace.communications] == [2, 2]
+    assert [communication.rank for communication in trace.communications] == [2, 2]
     assert (trace.ranks, trace.world_size) == ((2,), 8)
-    assert [one.group.ranks for one in trace.communications] == [tuple(range(8)), ()]
+    assert [communication.group.ranks for communication in trace.communications] == [
+        tuple(range(8)),
+        (),
+    ]
     assert trace.communications[1].group.description == "TP 1"
-    assert [one.kind for one in trace.warnings] == ["assumed"]
+    assert [warning.kind for warning in trace.warnings] == ["assumed"]
 
 
 def test_a_process_of_several_gpus_has_no_rank_outside_of_the_largest_communicator() -> None:
     both = [record(header={"rank": rank}) for rank in (2, 3)]
     trace = trace_of(*both, record(header={"id": "0xdef", "rank": 0, "n_ranks": 4}))
-    assert [one.rank for one in trace.communications] == [2, 3, None]
+    assert [communication.rank for communication in trace.communications] == [2, 3, None]
 
 
 def test_two_communicators_of_all_ranks_leave_ranks_open() -> None:
     trace = trace_of(record(), record(header={"id": "0xdef"}))
-    assert [one.rank for one in trace.communications] == [None, None]
-    assert [one.kind for one in trace.warnings] == ["not_visible"]
+    assert [communication.rank for communication in trace.communications] == [None, None]
+    assert [warning.kind for warning in trace.warnings] == ["not_visible"]
 
 
 def test_sends_have_their_partner() -> None:
@@ -147,7 +150,7 @@ def test_other_and_damaged_records_are_told() -> None:
     )
     assert len(trace.communications) == 1
     assert trace.not_taken == {nccl_inspector.NOT_A_COLLECTIVE: 2}
-    assert [(one.kind, one.line) for one in trace.warnings if one.line] == [
+    assert [(warning.kind, warning.line) for warning in trace.warnings if warning.line] == [
         ("damaged_line", 4),
         ("truncated", 6),
     ]

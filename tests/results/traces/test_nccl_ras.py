@@ -97,4 +97,4 @@ def test_the_counts_of_an_answer_that_is_cut_off_are_kept() -> None:
     data = whole[:-2].encode()
     trace = nccl_ras.read(TraceFile("ras.json", data, io.BytesIO(data)))
     assert len(trace.progress) == 2
-    assert [one.kind for one in trace.warnings] == ["truncated"]
+    assert [warning.kind for warning in trace.warnings] == ["truncated"]

@@ -22,7 +22,7 @@ def test_a_warning_about_several_files_is_told_once(tmp_path: Path) -> None:
     for rank in range(3):
         dump = {"version": "2.10", "pg_config": {}, "entries": [entry]}
         (tmp_path / f"flight_{rank}.json").write_text(json.dumps(dump))
-    told = [one.text for one in read_traces([tmp_path]).warnings]
+    told = [warning.text for warning in read_traces([tmp_path]).warnings]
     assert len(told) == len(set(told))
     first = f"{tmp_path / 'flight_0.json'} and 2 more files: "
     assert f"{first}its rank is taken from the file's name" in told
@@ -36,12 +36,16 @@ def test_steps_that_some_ranks_do_not_mark_are_not_taken() -> None:
             ranks=(rank,),
             sources=(f"rank{rank}",),
             computing={},
-            communications=tuple(one for one in made.communications if one.rank == rank),
+            communications=tuple(
+                communication for communication in made.communications if communication.rank == rank
+            ),
             steps={rank: made.steps[rank] if rank else np.empty((0, 2))},
         )
         for rank in range(4)
     ]
     whole = one_job(ranks)
     assert not whole.steps
-    assert any(one.text.startswith("no steps are marked on ranks 0;") for one in whole.warnings)
+    assert any(
+        warning.text.startswith("no steps are marked on ranks 0;") for warning in whole.warnings
+    )
     assert set(one_job(ranks[1:]).steps) == {1, 2, 3}

@@ -34,8 +34,11 @@ def row(one: Communication) -> tuple[int | None, str, int]:
 
 def second_step(trace: Trace) -> list[Communication]:
     """The last calls of each rank in a dump of Flight Recorder."""
-    of_rank = ([one for one in trace.communications if one.rank == rank] for rank in range(4))
-    return [one for calls in of_rank for one in calls[-CALLS_OF_A_STEP:]]
+    of_rank = (
+        [communication for communication in trace.communications if communication.rank == rank]
+        for rank in range(4)
+    )
+    return [call for calls in of_rank for call in calls[-CALLS_OF_A_STEP:]]
 
 
 def test_the_profiler_and_the_execution_trace_have_the_same_calls() -> None:
@@ -43,7 +46,10 @@ def test_the_profiler_and_the_execution_trace_have_the_same_calls() -> None:
     assert Counter(map(row, profiled.communications)) == Counter(map(row, observed.communications))
     assert len(profiled.communications) == 4 * CALLS_OF_A_STEP + 2
     # Gloo's operators hold their group as an object: a group is known where buffers tell its size alone.
-    sizes = {(one.collective, one.group.size) for one in observed.communications}
+    sizes = {
+        (communication.collective, communication.group.size)
+        for communication in observed.communications
+    }
     assert {collective for collective, size in sizes if size} == {"all_gather", "reduce_scatter"}
     assert {one.group.size for one in [*observed.communications, *profiled.communications]} == {
         0,
@@ -72,13 +78,19 @@ def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_w
 def test_with_flight_recorder_every_collective_has_its_group(kind: str) -> None:
     both = traces(kind, "flight_recorder")
     dump = Counter((row(one), one.group.ranks) for one in second_step(traces("flight_recorder")))
-    found = Counter((row(one), one.group.ranks) for one in both.communications)
+    found = Counter(
+        (row(communication), communication.group.ranks) for communication in both.communications
+    )
     messages = {(0, "send", 400), (1, "recv", 400)}
     assert {key for key, _ in found - dump} == messages | {
         (r, "reduce_scatter", 16000) for r in range(4)
     }
     assert {key for key, _ in dump - found} == {(r, "all_reduce", 16000) for r in range(4)}
-    sizes = {one.group.size for one in both.communications if row(one) not in messages}
+    sizes = {
+        communication.group.size
+        for communication in both.communications
+        if row(communication) not in messages
+    }
     assert sizes == {2, 4}
     # The profiler's durations stay; the calls are counted once.
     assert len(both.communications) == 4 * CALLS_OF_A_STEP + 2
@@ -86,7 +98,10 @@ def test_with_flight_recorder_every_collective_has_its_group(kind: str) -> None:
 
 def test_gloo_gives_times_to_the_profiler_alone() -> None:
     timed = {
-        kind: sum(one.duration_seconds is not None for one in traces(kind).communications)
+        kind: sum(
+            communication.duration_seconds is not None
+            for communication in traces(kind).communications
+        )
         for kind in ("kineto", "chakra", "flight_recorder")
     }
     assert timed["kineto"] == 4 * CALLS_OF_A_STEP + 2

@@ -32,7 +32,7 @@ def beside(start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: 
 
 
 def asked(found: Fold) -> list[Case]:
-    return [one.concurrent for one in found.overlaps if one.concurrent]
+    return [overlap.concurrent for overlap in found.overlaps if overlap.concurrent]
 
 
 def test_an_all_gather_beside_an_all_reduce_is_a_case_of_both_and_a_suite_asks_for_it() -> None:
@@ -63,5 +63,5 @@ def test_only_what_shares_most_of_its_time_is_at_the_same_time(
 
 def test_much_smaller_ones_are_told_and_not_asked_for() -> None:
     found = beside(0.002, 0.006, size_bytes=4096)
-    assert [one.case.collective for one in found.overlaps] == ["all_reduce"]
+    assert [overlap.case.collective for overlap in found.overlaps] == ["all_reduce"]
     assert not asked(found)

@@ -51,7 +51,7 @@ def test_a_measurement_is_whole(team: WorkerTeam) -> None:
     assert samples >= SAMPLING.minimum_samples
     assert measurement.round_samples == (samples,)
     assert len(measurement.skew_seconds) == samples
-    assert [len(one) for one in measurement.rank_samples_seconds] == [samples] * 2
+    assert [len(second) for second in measurement.rank_samples_seconds] == [samples] * 2
     assert len(measurement.rank_waiting_seconds) == 2
     assert all(seconds > 0 for seconds in measurement.samples_seconds)
     assert all(

@@ -277,9 +277,9 @@ def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> 
         assert not topology.matrix
         return
     named = {
-        str(one.attributes.get("column") or one.attributes["name"]): one.name
-        for one in topology.devices
-        if one.kind in (DeviceKind.GPU, DeviceKind.NIC)
+        str(device.attributes.get("column") or device.attributes["name"]): device.name
+        for device in topology.devices
+        if device.kind in (DeviceKind.GPU, DeviceKind.NIC)
     }
     labels = path_labels(topology)
     printed = {

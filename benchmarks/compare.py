@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 import numpy as np
 
 from ccbench.cases import Case, Measurement, Status
-from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, as_parquet
+from ccbench.results.files import CASES_NAME, MANIFEST_NAME, as_parquet
 from ccbench.results.schema import SCHEMA_VERSION, row_of
 
 VISITS = 6

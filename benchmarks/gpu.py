@@ -32,7 +32,7 @@ from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.report.wording import points_of
 from ccbench.report.writing import write_report
 from ccbench.results import Point, load_run
-from ccbench.results.folder import write_atomically
+from ccbench.results.files import write_atomically
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import progress_for
 from ccbench.runner.run import run_suite

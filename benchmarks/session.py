@@ -37,12 +37,12 @@ from benchmarks.points import (
     sampling_for,
 )
 from benchmarks.tables import Header, inserted, markdown
-from ccbench import __version__
 from ccbench.cases import Measurement
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import durations
 from ccbench.runner.workers.messages import RankReport
 from ccbench.runner.workers.team import WorkerTeam
+from ccbench.version import __version__
 
 BOUNDED_POINT = Point("all_reduce", COPY_BYTES)
 SETTLE_SECONDS = 1.0

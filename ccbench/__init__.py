@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 # Declares what each backend can do, for every layer that asks.
 import ccbench.backends as _backends  # noqa: F401 - imported for what it declares
+from ccbench.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ccbench.analysis.comparison import compare
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ccbench.schedules import schedule_for
     from ccbench.schedules.schedule import Phase, Schedule
     from ccbench.suite.model import Suite, load_suite
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Case",

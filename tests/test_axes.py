@@ -21,6 +21,7 @@ from ccbench.cases import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting
 
 ROOT = Path(__file__).resolve().parents[1]
 
+END_OF_AXES = "    started_with: Variant"
 ROW = """
     flavour: str = field(default="plain", metadata=axis(
         "what a made-up axis is about", "flavour {}", "unflavoured",
@@ -123,7 +124,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for name in ("kernels", "suites", "results", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
-    inserted(folder / "ccbench" / "cases.py", "    # fmt: on\n", ROW)
+    inserted(folder / "ccbench" / "cases.py", END_OF_AXES, ROW)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BACKEND_ROW, BACKEND_HAS_IT)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BEFORE_A_BACKEND, BACKEND)
     (folder / "ccbench" / "backends" / "invented.py").write_text(MODULE)

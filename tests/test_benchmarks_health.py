@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.health import ASLEEP, HEALTHY, LIMITED, Trial, named_in, process_of_rank
 from ccbench.backends.mpi import BACKEND
+from ccbench.findings import Finding
 from ccbench.runner.workers.team import WorkerTeam
-from ccbench.topology.graph import Finding
 from tests.backends.mpi.test_teams import team as launched_team
 
 NO_MPI = BACKEND.unavailable()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
-# The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
+# The ground, lowest first: no processes, no backend; each knows those before it.
 VOCABULARY = (
+    "version",
     "errors",
     "units",
+    "findings",
+    "documents",
     "dtypes",
     "groups",
     "collectives",
@@ -23,11 +27,9 @@ VOCABULARY = (
     "verification",
 )
 
-# Nine layers of packages, lowest first. Packages of one layer do not know each other. Suite is the lowest:
-# every YAML file is read by suite.documents.
+# Eight layers of packages, lowest first. Packages of one layer do not know each other.
 PACKAGES: tuple[tuple[str, ...], ...] = (
-    ("suite",),
-    ("schedules", "topology"),
+    ("schedules", "suite", "topology"),
     ("machine",),
     ("model",),
     ("backends", "results"),
@@ -49,7 +51,7 @@ def sources(package: Path) -> Iterator[tuple[str, Path]]:
 
 @cache
 def imported(file: Path) -> tuple[tuple[int, str], ...]:
-    """(line, module) of every import of ccbench in ``file``; ``__version__`` is the root's to give."""
+    """(line, module) of every import of ccbench in ``file``."""
     return tuple(_imported(ast.parse(file.read_text(encoding="utf-8"))))
 
 
@@ -59,7 +61,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
             if node.level:
                 yield node.lineno, "a relative import"
             elif node.module == "ccbench":
-                yield from ((node.lineno, a.name) for a in node.names if a.name != "__version__")
+                yield from ((node.lineno, alias.name) for alias in node.names)
             elif node.module and node.module.startswith("ccbench."):
                 yield node.lineno, node.module.removeprefix("ccbench.")
         elif isinstance(node, ast.Import):
@@ -89,6 +91,55 @@ def violations(package: Path) -> list[str]:
 
 def test_every_import_goes_down() -> None:
     assert violations(PACKAGE) == []
+
+
+def files_imported(root: Path, packages: tuple[str, ...]) -> dict[str, set[str]]:
+    """Module -> modules that it imports, of ``packages``; imports in functions and for types alone count."""
+    modules = {
+        ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): file
+        for package in packages
+        for file in sorted((root / package).rglob("*.py"))
+    }
+    imports: dict[str, set[str]] = {}
+    for module, file in modules.items():
+        named: set[str] = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                # ``from package import module`` imports the module, ``from module import name`` the module, too.
+                paths = {f"{node.module}.{alias.name}" for alias in node.names}
+                named |= {path if path in modules else node.module for path in paths}
+            elif isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+        imports[module] = named & set(modules) - {module}
+    return imports
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other, the first again at the end; empty without any."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_files_import_each_other() -> None:
+    assert circle(files_imported(PACKAGE.parent, ("ccbench", "benchmarks"))) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from ccbench.ring import step",
+        "def f():\n    from ccbench import ring",
+        "if TYPE_CHECKING:\n    import ccbench.ring",
+    ],
+)
+def test_a_planted_circle_is_seen(tmp_path: Path, back: str) -> None:
+    (tmp_path / "ccbench").mkdir()
+    (tmp_path / "ccbench" / "ring.py").write_text("from ccbench.tree import root\n")
+    (tmp_path / "ccbench" / "tree.py").write_text(back + "\n")
+    assert set(circle(files_imported(tmp_path, ("ccbench",)))) == {"ccbench.ring", "ccbench.tree"}
 
 
 def known(package: Path) -> dict[str, set[str]]:
@@ -143,7 +194,10 @@ def test_a_planted_violation_is_seen(tmp_path: Path, file: str, line: str, compl
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("runner.py", "from ccbench.backends.cpu import team\nfrom ccbench import __version__"),
+        (
+            "runner.py",
+            "from ccbench.backends.cpu import team\nfrom ccbench.version import __version__",
+        ),
         ("schedules/ring.py", "from ccbench.schedules.schedule import Schedule"),
         ("__init__.py", "from ccbench.cli import main"),
     ],

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.documents import shipped_folder
 from ccbench.errors import CcbenchError
-from ccbench.suite.documents import shipped_folder
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -84,7 +84,7 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
 
 
 def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:
-    script = "from ccbench.suite.documents import shipped_folder; print(shipped_folder('suites'))"
+    script = "from ccbench.documents import shipped_folder; print(shipped_folder('suites'))"
     # Run elsewhere with this path only, so that the wheel is imported and not the checkout.
     found = subprocess.run(
         [sys.executable, "-c", script],

@@ -35,12 +35,12 @@ def score(manifest: Path, holdout: bool, learn: bool, as_json: bool) -> int:
     are listed apart; logs that cannot be modelled are listed with the reason.
     """
     from benchmarks.score.document import document
-    from benchmarks.score.learning import learn_from
     from benchmarks.score.logs import points_of
     from benchmarks.score.manifest import read_manifest
     from benchmarks.score.notices import learned_from, notices
     from benchmarks.score.predictors import first_principles, rivals
     from benchmarks.score.scores import scored
+    from benchmarks.score.shipping import learn_from
     from benchmarks.score.text import lines
     from benchmarks.score.validation import Validation, shipped_by_system
 

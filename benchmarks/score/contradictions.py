@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.score.manifest import ManifestEntry
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.log import ImportedLog
-from ccbench.results.importers.pricing import is_other_model
+from ccbench.results.systems import is_other_model
 
 
 def other_gpu(entry: ManifestEntry, log: ImportedLog) -> str:

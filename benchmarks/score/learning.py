@@ -8,29 +8,21 @@ move what holds for the rest. Levels are pulled to one by normal priors on their
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from datetime import date
-from pathlib import Path
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import Report, system_key
-from benchmarks.score.logs import LogPoints
-from ccbench.errors import MachineError
+from benchmarks.score.holdout import system_key
 from ccbench.model.library.calibration import Observation, log_ratios
 from ccbench.model.library.constants import (
     LEVELS,
-    SHIPPED_FILE,
     Domain,
     LibraryConstants,
     constants_of,
     kinds_of,
     scaled,
 )
-from ccbench.model.library.intervals import ANCHORED_FILE, BETWEEN_FILE, RESIDUALS_FILE
-from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
 
@@ -83,77 +75,6 @@ def fit(
 
 def _levels(point: Floats) -> dict[str, float]:
     return {level.name: float(np.exp(x)) for level, x in zip(FREE, point, strict=True)}
-
-
-def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
-    """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write all four files.
-
-    Raises MachineError where a file cannot be written.
-    """
-    from benchmarks.score.validation import (
-        anchored_systems,
-        between_systems,
-        folds,
-        held_out_systems,
-        plain_residuals,
-        pooled,
-        residuals_of,
-    )
-
-    healthy = [log for log in logs if log.entry.healthy and log.observations]
-    observations = [observation for log in healthy for observation in log.observations]
-    systems = len({system_key(observation.system) for observation in observations})
-    points = sum(len(observation.seconds) for observation in observations)
-    learned_on = (
-        f"{len(healthy)} published logs of healthy machines, {systems} systems, {points} points, in and "
-        f"out of place, {date.today().isoformat()}"
-    )
-    write_constants(fit(observations), SHIPPED_FILE, learned_on)
-    left_out = folds(logs, system_key, report, fit)
-    for path, tested in (
-        (RESIDUALS_FILE, held_out_systems(left_out)),
-        (ANCHORED_FILE, pooled(anchored_systems(left_out))),
-        (BETWEEN_FILE, between_systems(left_out)),
-    ):
-        told = f"{len(tested)} systems of {learned_on}"
-        _write(
-            path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None
-        )
-
-
-def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
-    """Write ``constants`` with four digits, and ``learned_on``: logs, systems, points and date in words.
-
-    Raises MachineError where the file cannot be written.
-    """
-    domain = constants.domain
-    most_nodes: dict[str, dict[str, int]] = {}
-    for (kind, word), nodes in domain.most_nodes:
-        most_nodes.setdefault(kind, {})[word] = nodes
-    plain = {
-        "learned_on": learned_on,
-        "domain": {
-            "most_nodes": most_nodes,
-            "most_ranks_per_node": dict(domain.most_ranks_per_node),
-            "largest_bytes": domain.largest_bytes,
-        },
-        "levels": {name: float(f"{scale:.4g}") for name, scale in constants.levels},
-    }
-    _write(path, plain, width=110)
-
-
-def _write(path: Path, plain: Mapping[str, Any], **style: Any) -> None:
-    import yaml
-
-    try:
-        read_installed.cache_clear()
-        path.write_text(
-            yaml.safe_dump(plain, sort_keys=False, explicit_end=True, **style), encoding="utf-8"
-        )
-    except OSError as error:
-        raise MachineError(
-            f"{path}: cannot be written ({error.strerror}); name another file"
-        ) from None
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:

@@ -18,7 +18,7 @@ from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation
 from ccbench.results.importers import read_log
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, checked
-from ccbench.results.importers.observed import asked_of, sized
+from ccbench.results.observed import asked_of, sized
 
 WORST_ROUNDING = 0.02
 """A time that follows from a printed rate is taken when the rate's rounding moves it by less than this."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import LARGEST_YAML_BYTES, parse_yaml
 from ccbench.errors import MachineError, UsageError
-from ccbench.results.importers.observed import Stated
-from ccbench.suite.documents import LARGEST_YAML_BYTES, parse_yaml
+from ccbench.results.observed import Stated
 from ccbench.units import shown
 
 REQUIRED = ("file", "gpu", "gpus_per_node", "nodes", "interconnect", "network", "healthy")

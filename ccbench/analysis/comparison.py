@@ -47,10 +47,10 @@ from ccbench.machine.flags import Flag
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
 from ccbench.results import Point, Run, open_run
-from ccbench.results.importers.pricing import is_other_model
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
 from ccbench.results.loading import PREFIX
 from ccbench.results.points import BOUND_TOLERANCE
+from ccbench.results.systems import is_other_model
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change, format_size, plural, shown, suggestion
 

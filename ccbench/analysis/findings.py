@@ -19,14 +19,14 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
 
-from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
 from ccbench.analysis.health import ADVICE
+from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, Word, speed_verdicts
 from ccbench.cases import AXIS, NO_OP, OVERLAP, WORK, Status
+from ccbench.findings import Finding
 from ccbench.machine.flags import About, Flag, advice_on
 from ccbench.results import Manifest, Point, Run
 from ccbench.stats import CHANCE, chance_of_most
-from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
 
 SEVERITIES = ("problem", "doubt", "note")

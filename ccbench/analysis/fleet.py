@@ -21,12 +21,12 @@ from statistics import median, median_low
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.analysis.health import HealthVerdict
+from ccbench.analysis.health_verdict import HealthVerdict
 from ccbench.cases import NO_TEAM, Status
 from ccbench.errors import UsageError
+from ccbench.findings import Finding
 from ccbench.groups import Groups, PairingRound, parse_groups, parse_round
 from ccbench.results import Point, Run
-from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_size, plural
 
 FLEET = "fleet"

@@ -1,4 +1,4 @@
-"""Rounds of a fleet check that follow from what was measured, and the verdict of any check of a machine.
+"""Rounds of a fleet check that follow from what was measured.
 
 A group that hangs costs its round the times of all. The round is measured again without the group, and
 later ones go without its nodes; who loses a partner gets another one. Once nothing is left, those that hung
@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ccbench.analysis.fleet import (
-    ADVICE,
-    FLEET,
     blocks_of,
     lost_groups,
     lost_partners,
@@ -23,36 +21,18 @@ from ccbench.analysis.fleet import (
     second_look,
     verdict_of,
 )
-from ccbench.analysis.health import ADVICE as HEALTH_ADVICE
-from ccbench.analysis.health import HealthVerdict, health_of, wants_health
-from ccbench.cases import NO_TEAM, Case, Status, asked_of, case_of
+from ccbench.analysis.machine_verdict import is_end
+from ccbench.cases import Case, asked_of, case_of
 from ccbench.results import Point, Run
 
 FURTHER_CASES = "further_cases"
 """Entry of run.json: what was asked of cases that ``runner.run`` measured because these rounds say so."""
 
-BLAMES = frozenset((*HEALTH_ADVICE, *ADVICE)) - {"unstable"}
-"""Kinds of findings that a verdict says who is to blame for; the others have rules of their own."""
-
-
-def machine_verdict(run: Run) -> HealthVerdict | None:
-    """Return the verdict about the machine or the fleet, where the run's suite asks for one."""
-    if run.manifest.at("suite", "verdict") != FLEET:
-        return health_of(run) if wants_health(run) else None
-    verdict = verdict_of(run)
-    ends = [point.detail for point in run.points if _is_end(point)]
-    return replace(verdict, doubt=f"the check could not go on: {ends[0]}") if ends else verdict
-
-
-def _is_end(point: Point) -> bool:
-    """Return True if no rank could be had any more."""
-    return point.status is Status.SKIPPED or point.stop_reason == NO_TEAM
-
 
 def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
     """Return the cases to go on with: those left, and those lost, without what hung; else a second look."""
     points = run.points
-    if any(map(_is_end, points)):
+    if any(map(is_end, points)):
         return ()  # no rank can be had any more: what was measured must do
     lost = {group for point in points for group in lost_groups(point)}
     timed = {

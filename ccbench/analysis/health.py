@@ -10,10 +10,10 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+from ccbench.analysis.health_verdict import HealthVerdict, title
 from ccbench.analysis.pair_matrix import (
     MISS,
     PairMatrix,
@@ -33,9 +33,9 @@ from ccbench.analysis.slow_ranks import (
 )
 from ccbench.cases import FAILURES, MORE_ROUNDS, NO_TEAM, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.findings import Finding
 from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
-from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 
 HEALTH = "health"
@@ -61,8 +61,6 @@ DOUBTED_CASES = 0.25
 
 MOST_NAMED = 6
 
-MOST_BLAMED = 3
-"""Names of one kind in the first sentence."""
 
 ADVICE = {
     "device": "drain the device and run its maker's diagnosis ('dcgmi diag -r 3')",
@@ -75,49 +73,6 @@ Spread = tuple[Point, float, float]
 """A case, its spread between the rounds' medians, and (the median of that) within a round."""
 
 
-@dataclass(frozen=True)
-class HealthVerdict:
-    """Everything that is wrong, the worst first, and what was looked at.
-
-    doubt: why nothing can be said, empty where something can.
-    """
-
-    findings: tuple[Finding, ...]
-    evidence: tuple[str, ...]
-    doubt: str = ""
-
-    @property
-    def word(self) -> str:
-        """``NOT HEALTHY``, ``NO VERDICT`` or ``HEALTHY``."""
-        if any(finding.kind != "unstable" for finding in self.findings):
-            return "NOT HEALTHY"
-        return "NO VERDICT" if self.doubt or self.findings else "HEALTHY"
-
-    @property
-    def exit_code(self) -> int:
-        """0 healthy, 1 not healthy, 3 no verdict."""
-        return {"HEALTHY": 0, "NOT HEALTHY": 1, "NO VERDICT": 3}[self.word]
-
-    def lines(self) -> list[str]:
-        """The verdict and what is to blame, a line for each finding, then the evidence."""
-        # Every kind of finding with the ranks, pairs, groups, devices or cases that it names.
-        blamed: dict[str, list[str]] = defaultdict(list)
-        for one in self.findings:
-            blamed[_title(one.kind)] += one.devices
-        texts = []
-        for title, names in blamed.items():
-            text = f"{title}: {', '.join(names[:MOST_BLAMED])}" if names else title
-            texts.append(text + " and more" * (len(names) > MOST_BLAMED))
-        reason = f" ({self.doubt})" if self.doubt else ""
-        lines = [f"{self.word}: {'; '.join(texts) or 'nothing found wrong'}{reason}"]
-        lines += [f"  {finding}" for finding in self.findings]
-        return lines + [f"  looked at: {text}" for text in self.evidence]
-
-
-def _title(kind: str) -> str:
-    return "unstable timing" if kind == "unstable" else kind.replace("_", " ")
-
-
 def _finding(kind: str, what: str, evidence: str) -> Finding:
     """One thing that is wrong; its devices are the rank, pair, group, device or case.
 
@@ -125,7 +80,7 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
     without its full stop.
     """
     severity = "doubt" if kind == "unstable" else "problem"
-    subject = ": ".join(part for part in (_title(kind).capitalize(), what) if part)
+    subject = ": ".join(part for part in (title(kind).capitalize(), what) if part)
     return Finding(severity, kind, (what,) * bool(what), evidence, ADVICE.get(kind, ""), subject)
 
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from ccbench.errors import RunFolderError
 from ccbench.results import Manifest, Point, Run, load_run
-from ccbench.results.folder import MANIFEST_NAME
+from ccbench.results.files import MANIFEST_NAME
 from ccbench.units import format_change, format_seconds, plain, plural
 
 PENALTY = 12.0

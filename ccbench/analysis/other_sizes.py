@@ -17,8 +17,8 @@ from ccbench.errors import MachineError
 from ccbench.model.calibrated import from_other_sizes
 from ccbench.model.library.calibration import Observation
 from ccbench.results import Point, Run
-from ccbench.results.importers.observed import request_of, sized
-from ccbench.results.importers.pricing import recorded_system
+from ccbench.results.observed import request_of, sized
+from ccbench.results.systems import recorded_system
 
 
 def with_other_sizes(run: Run) -> tuple[Point, ...]:

@@ -250,7 +250,9 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
         place = (first.backend, first.ranks, first.nodes)
         if place not in joined:
             joint, ranks = joined_by(run, first), range(first.ranks)
-            classes = tuple(tuple(joint.word(rank, rank) for rank in ranks) for rank in ranks)
+            classes = tuple(
+                tuple(joint.word(source, target) for target in ranks) for source in ranks
+            )
             joined[place] = classes, _link_rates(run, first)
         found.append(_matrix(pairs, *joined[place]))
     return tuple(found)

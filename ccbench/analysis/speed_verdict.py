@@ -21,6 +21,7 @@ from typing import Any
 from ccbench.analysis.causes import Cause, causes_of
 from ccbench.cases import DEFAULT, FAILURES, WORK, Device, PricedBy, Status, capabilities_of
 from ccbench.errors import MachineError
+from ccbench.findings import Finding
 from ccbench.machine.flags import About, Flag
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
@@ -33,10 +34,9 @@ from ccbench.model.library.intervals import (
 )
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import Outcome
-from ccbench.results.importers.observed import request_of, sized
-from ccbench.results.importers.pricing import recorded_system
 from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM, Imported
-from ccbench.topology.graph import Finding
+from ccbench.results.observed import request_of, sized
+from ccbench.results.systems import recorded_system
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plural
 
 BROKEN_FROM = {"latency": 5.0, "middle": 5.0, "large": 3.0}

@@ -24,9 +24,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.documents import MOST_BYTES, FileKind, read_document
 from ccbench.errors import UsageError
 from ccbench.results import Point
-from ccbench.suite.documents import MOST_BYTES, FileKind, read_document
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError
 from ccbench.units import parse_fraction, parse_size, plural, shown, suggestion

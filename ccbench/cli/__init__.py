@@ -18,7 +18,6 @@ from typing import NoReturn
 
 import click
 
-from ccbench import __version__
 from ccbench.cli.calibrate import calibrate
 from ccbench.cli.compare import compare
 from ccbench.cli.doctor import doctor
@@ -41,6 +40,7 @@ from ccbench.cli.schedule import schedule
 from ccbench.cli.topo import topo
 from ccbench.cli.tune import tune
 from ccbench.errors import CcbenchError
+from ccbench.version import __version__
 
 BUG_EXIT_CODE = 70  # EX_SOFTWARE of BSD's sysexits.h
 INTERRUPTED_EXIT_CODE = 128 + 2

@@ -18,7 +18,7 @@ from ccbench.units import format_size, plural
 if TYPE_CHECKING:
     from ccbench.model.calibrated import Base, CalibratedCluster, Measured
     from ccbench.results import Run
-    from ccbench.results.importers.observed import RunPoints
+    from ccbench.results.observed import RunPoints
 
 DEFAULT_TIME = "2s"
 
@@ -112,7 +112,7 @@ def _fit(
 ) -> None:
     from ccbench.model.calibrated import Provenance, calibrate_cluster, save_calibrated
     from ccbench.results import load_run
-    from ccbench.results.importers.observed import run_points
+    from ccbench.results.observed import run_points
 
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
@@ -144,7 +144,7 @@ def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
     Raises UsageError where the run's devices are others.
     """
     from ccbench.model.calibrated import faster_than_bound, modelled
-    from ccbench.results.importers.pricing import cure, difference
+    from ccbench.results.systems import cure, difference
 
     # One machine is not fitted to the points of another; cards on the same slots are only remarked on.
     differs = difference(base.cluster.node, points.devices)
@@ -168,7 +168,7 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
     """The machine as told, else as the run says."""
     from ccbench.errors import MachineError
     from ccbench.model.calibrated import open_base
-    from ccbench.results.importers.observed import recorded_machine
+    from ccbench.results.observed import recorded_machine
 
     if machine is None:
         machine, why = recorded_machine(run, points)

@@ -61,8 +61,8 @@ def import_files(
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.wording import more_findings, speed_lines
     from ccbench.results import default_folder, load_run
-    from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, write_import
+    from ccbench.results.systems import Pricer
 
     given, pricer = _given(machine, nodes, network, ranks), Pricer()
     once, again = each_once(files)

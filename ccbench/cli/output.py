@@ -219,7 +219,7 @@ def leave(file: Path | None, result: object) -> None:
         else:
             print_json(result)
         return
-    from ccbench.results.folder import write_atomically
+    from ccbench.results.files import write_atomically
 
     text = (
         result if isinstance(result, str) else json.dumps(result, indent=2, allow_nan=False) + "\n"

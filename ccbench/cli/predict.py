@@ -242,7 +242,7 @@ def _anchored(base: Base, asked: Asked, anchors: Sequence[str]) -> CalibratedClu
     from ccbench.cli.calibrate import measured_of
     from ccbench.model.calibrated import Provenance, calibrate_cluster
     from ccbench.results import load_run
-    from ccbench.results.importers.observed import run_points
+    from ccbench.results.observed import run_points
 
     cluster, measured = base.cluster, []
     for text in anchors:

@@ -161,7 +161,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
 def _exit_code(outcome: RunOutcome) -> int:
     """The run's, or the verdict's on the machine where the suite asks for one and that says more."""
     from ccbench.analysis.fleet import FLEET
-    from ccbench.analysis.fleet_rounds import machine_verdict
+    from ccbench.analysis.machine_verdict import machine_verdict
     from ccbench.results import load_run
 
     # Wrong results, a hang and a signal are worse than anything else; but a fleet check goes on after a hang.

@@ -13,19 +13,12 @@ from itertools import product
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.machine.accelerators import MOST_LINKS, DriverAbsent, Missing, Nvml, opened
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    LinkState,
-    SourceWarning,
-    Topology,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from ccbench.topology.readers import read_source
 from ccbench.units import shown
 

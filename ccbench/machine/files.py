@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from ccbench.suite.documents import read_installed
+from ccbench.documents import read_installed
 
 REDACTED = "<redacted>"
 

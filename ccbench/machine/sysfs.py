@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ccbench.findings import SourceWarning
 from ccbench.machine.accelerators import (
     AMD,
     INTEL,
@@ -26,7 +27,7 @@ from ccbench.machine.accelerators import (
 )
 from ccbench.machine.files import Files
 from ccbench.machine.host import read_host
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from ccbench.topology.text import ADDRESS, bytes_per_second, normal_address
 
 TCP, ROCE, INFINIBAND, LOOPBACK = "TCP", "RoCE", "InfiniBand", "loopback"

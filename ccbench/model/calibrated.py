@@ -263,7 +263,7 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
     Raises MachineError, one line with path and place, for anything but exactly one: unknown and missing
     fields, wrong types, repeated keys, a machine or network that does not fit, another release's constants.
     """
-    from ccbench.suite.documents import read_machine_document
+    from ccbench.documents import read_machine_document
 
     plain = read_machine_document(path)
     kind = plain.get("kind") if isinstance(plain, dict) else None

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from ccbench import __version__
 from ccbench.cases import Conditions
 from ccbench.errors import HostBusy, MachineError
 from ccbench.machine.files import Files, cache_folder
@@ -50,6 +49,7 @@ from ccbench.model.machine import (
     load_machine,
     save_machine,
 )
+from ccbench.version import __version__
 
 QUICK_SECONDS = 0.8
 AGAIN_SECONDS = 0.3

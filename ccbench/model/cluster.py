@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.bounds import bound_on_fabric
@@ -24,7 +25,6 @@ from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.intervals import intervals
 from ccbench.model.library.predictor import predict_library
-from ccbench.suite.documents import read_installed
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats
 from ccbench.topology.graph import LinkKind, Topology
 from ccbench.topology.node_nics import Network, parse_network

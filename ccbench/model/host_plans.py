@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import read_installed
 from ccbench.schedules.schedule import distances_up_to
-from ccbench.suite.documents import read_installed
 
 SEGMENTS_BYTES = (8 << 10, 64 << 10, 128 << 10)
 """Into which MPI libraries cut what they pass on in pipelines."""

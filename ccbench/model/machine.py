@@ -18,9 +18,9 @@ from typing import ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccbench.documents import read_machine_document, yaml_text
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
-from ccbench.suite.documents import read_machine_document, yaml_text
 from ccbench.units import shown
 
 Floats = NDArray[np.float64]

@@ -15,14 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, PlainValidator, ValidationError
 
 from ccbench.collectives import read_traffic
-from ccbench.dtypes import ITEM_BYTES
-from ccbench.errors import SuiteError, UsageError
-from ccbench.groups import LAYOUT_AXES, make_layout, parse_layout
-from ccbench.plan.computing import Efficiency
-from ccbench.plan.pipeline import Gradients
-from ccbench.plan.shape import ModelShape, make_shape, named_shape
-from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
-from ccbench.suite.documents import (
+from ccbench.documents import (
     MOST_BYTES,
     FileKind,
     Origin,
@@ -30,6 +23,13 @@ from ccbench.suite.documents import (
     read_document,
     shipped_folder,
 )
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import SuiteError, UsageError
+from ccbench.groups import LAYOUT_AXES, make_layout, parse_layout
+from ccbench.plan.computing import Efficiency
+from ccbench.plan.pipeline import Gradients
+from ccbench.plan.shape import ModelShape, make_shape, named_shape
+from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError, one_word, several, words
 from ccbench.units import parse_duration, parse_fraction, parse_size, shown

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from ccbench.documents import read_installed
 from ccbench.errors import UsageError
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
-from ccbench.suite.documents import read_installed
 from ccbench.units import parse_size
 
 ML_ENGINEERING = "stas00/ml-engineering, compute/accelerator/README.md"

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from ccbench.cases import Case
 from ccbench.errors import UsageError
+from ccbench.findings import Finding
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase, fitted, suite_text
 from ccbench.results.traces.intervals import common, merged
 from ccbench.results.traces.join import have_one_clock
 from ccbench.results.traces.lag import lag
-from ccbench.topology.graph import Finding
 from ccbench.units import format_seconds, plural
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import read_installed
 from ccbench.errors import UsageError
-from ccbench.suite.documents import read_installed
 
 NORMS = {"layer": 2, "rms": 1}
 """Vectors of a norm: LayerNorm has a weight and a bias, RMSNorm a weight."""

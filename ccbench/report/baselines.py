@@ -21,7 +21,7 @@ from ccbench.model.library.clusters import generations_in
 from ccbench.report.tables import Table, aligned, columns, csv_file
 from ccbench.report.wording import points_of, settings_of
 from ccbench.results import Point, Run
-from ccbench.results.importers.pricing import is_other_model
+from ccbench.results.systems import is_other_model
 from ccbench.units import format_seconds, format_size, plural
 
 PAIRS_FILE = "baseline-pairs.csv"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.analysis.findings import provenance
 from ccbench.analysis.fleet import FleetVerdict
-from ccbench.analysis.fleet_rounds import machine_verdict
+from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
 from ccbench.report.wording import imported_from, meaning_of

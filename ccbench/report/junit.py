@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ccbench.analysis.fleet import FleetVerdict
-from ccbench.analysis.fleet_rounds import machine_verdict
+from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.errors import UsageError
+from ccbench.findings import Finding
 from ccbench.results import Run
-from ccbench.topology.graph import Finding
 from ccbench.units import plain
 
 LONGEST_TEXT = 200

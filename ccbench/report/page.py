@@ -21,12 +21,12 @@ from importlib.resources import files
 from statistics import median
 from typing import Any
 
-from ccbench import __version__
 from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.history import when
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
+from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, pairs_table
@@ -38,8 +38,9 @@ from ccbench.report.sharing import sharing_table
 from ccbench.report.tables import Table, columns
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
-from ccbench.topology.graph import DeviceKind, Finding, Topology
+from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.units import format_seconds, percent, plain, plural
+from ccbench.version import __version__
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     (

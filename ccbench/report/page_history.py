@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccbench.analysis.history import History, Series, change_text, when
+from ccbench.findings import Finding
 from ccbench.report import figure as drawing
 from ccbench.report.case_table import stored
 from ccbench.report.figure import Axis, Figure, Kind, Mark, measured_series
 from ccbench.report.page import PageContent, RunPart, Section, render_page
-from ccbench.topology.graph import Finding
 from ccbench.units import format_change, format_seconds, plain, plural
 
 MOST_PICTURES = 400

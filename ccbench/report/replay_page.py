@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
 from ccbench.plan.timeline import Piece, Timeline
 from ccbench.report.case_table import stored
@@ -16,7 +17,6 @@ from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
 from ccbench.report.replay_text import REMARK, SENTENCES, case_table, remarks_of
-from ccbench.topology.graph import Finding
 from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16

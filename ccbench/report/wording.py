@@ -18,7 +18,7 @@ from ccbench.analysis.findings import (
     provenance,
     run_findings,
 )
-from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
+from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
 from ccbench.analysis.speed_verdict import (
@@ -28,9 +28,9 @@ from ccbench.analysis.speed_verdict import (
     speed_verdicts,
 )
 from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
+from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
-from ccbench.topology.graph import Finding
 from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
 
 _SETTINGS = tuple(axis.name for axis in SETTINGS)

@@ -22,7 +22,7 @@ from ccbench.report.sharing import sharing_table
 from ccbench.report.tables import markdown, markdown_table
 from ccbench.report.wording import footnote, points_of, summary_lines
 from ccbench.results import Point, Run
-from ccbench.results.folder import write_atomically
+from ccbench.results.files import write_atomically
 from ccbench.units import plain, plural
 
 FORMATS = ("html", "png", "svg", "pdf", "md", "csv", "nccl-tests")

@@ -26,21 +26,26 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
+from ccbench.documents import open_file
 from ccbench.errors import RunCutShort, RunFolderError
 from ccbench.model import Prediction
+from ccbench.results.files import (
+    CASES_NAME,
+    MANIFEST_NAME,
+    NAMES,
+    as_parquet,
+    read_case,
+    write_atomically,
+)
 from ccbench.results.schema import (
-    SCHEMA,
     SCHEMA_VERSION,
     Origin,
     arrow_schema,
     measurement_of,
     row_of,
 )
-from ccbench.suite.documents import open_file
 from ccbench.units import plural
 
-MANIFEST_NAME = "run.json"
-CASES_NAME = "cases"
 LOCK_NAME = "lock"
 
 PROBE_BYTES = 64 * 1024
@@ -49,14 +54,6 @@ PROBE_BYTES = 64 * 1024
 DIGEST_KEY = "digest"
 """Entry of run.json: SHA-256 of the document without it."""
 
-_SEAL = b"\nccbench sha256 "
-"""Precedes the digest in a parquet file."""
-
-_ROW = f"\nccbench row {SCHEMA_VERSION} ".encode()
-"""Precedes the row in a parquet file."""
-
-LONGEST_ROW = 2**16
-"""Bytes of JSON; a longer row is read from the pages as quickly."""
 
 _SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (Enum, lambda value: value.value),
@@ -67,14 +64,6 @@ _SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
 )
 """Kinds of value in a manifest that JSON has no form for, and what is written for them."""
 
-NAMES = tuple(column.name for column in SCHEMA)
-
-_COMPRESSED = {
-    column.name + ".list.element" * column.kind.count("list<"): "zstd"
-    for column in SCHEMA
-    if column.kind.startswith("list<")
-}
-"""Columns that hold more than one value, as parquet names their leaves, and how they are compressed."""
 
 FINISHED = {"ok": MORE_ROUNDS, "wrong": MORE_ROUNDS, "unsupported": NO_TEAM}
 """Statuses that another attempt would not change, each with the stop reason after which it might: ranks that
@@ -219,7 +208,6 @@ class RunFolder:
         return {row["case_id"]: measurement_of(row) for row in rows}
 
     def _stored(self, columns: Sequence[str] = NAMES) -> Iterator[Mapping[str, Any]]:
-        from ccbench.results.loading import read_case
 
         for path in (self.path / CASES_NAME).glob("*.parquet"):
             with suppress(RunFolderError):
@@ -263,86 +251,6 @@ def default_folder(root: Path | str, suite: str, host: str, now: datetime) -> Pa
                 number += 1
             else:
                 return path
-
-
-def write_atomically(target: Path, content: bytes, durable: bool = True) -> None:
-    """Give ``target`` its whole new content or leave it as it was, whatever happens meanwhile.
-
-    The temporary name starts with a dot and ends in .tmp: no reader of *.parquet picks it up. Raises
-    OSError and leaves no temporary file behind. durable: it is on the disk when this returns.
-    """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    if durable:
-        # The rename must survive a power cut as well.
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        except OSError as error:
-            # Some network filesystems cannot sync a folder; the file itself is synced all the same.
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-                raise
-        finally:
-            os.close(folder)
-
-
-def as_parquet(row: Mapping[str, Any]) -> bytes:
-    """The file of one case."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
-
-    table = pa.Table.from_pylist([dict(row)], schema=arrow_schema())
-    sink = pa.BufferOutputStream()
-    # Checksums tell a flipped bit from a figure; one row has nothing for a dictionary to share, and single
-    # values have nothing to compress: trying that took a third of the time of a whole file.
-    pq.write_table(
-        table, sink, compression=_COMPRESSED, use_dictionary=False, write_page_checksum=True
-    )
-    text = _ROW + json.dumps(table.to_pylist()[0]).encode()
-    return sealed(bytes(sink.getvalue()), text if len(text) <= LONGEST_ROW else b"")
-
-
-def sealed(content: bytes, row: bytes = b"") -> bytes:
-    """Return ``content``, a parquet file, with ``row`` and a digest of both in front of the footer."""
-    footer = _footer(content)
-    before, end = content[:footer] + row, content[footer:]
-    return before + _SEAL + hashlib.sha256(before + end).digest() + end
-
-
-def stored_row(content: bytes) -> Mapping[str, Any] | None:
-    """Return the row that a whole file holds beside its pages; None where it has none of these columns."""
-    _, mark, text = content.rpartition(_SEAL)[0].rpartition(_ROW)
-    row = None
-    with suppress(ValueError):  # the mark is a part of some longer row's text
-        row = json.loads(text) if mark else None
-    return row if isinstance(row, dict) and tuple(row) == NAMES else None
-
-
-def is_whole(content: bytes) -> bool | None:
-    """Return whether a parquet file is as it was when ``sealed``; None where it has no digest."""
-    end = _footer(content)
-    start = end - hashlib.sha256().digest_size
-    before = start - len(_SEAL)
-    if before < 0 or content[before:start] != _SEAL:
-        return None
-    digest = hashlib.sha256(memoryview(content)[:before])
-    digest.update(memoryview(content)[end:])
-    return digest.digest() == content[start:end]
-
-
-def _footer(content: bytes) -> int:
-    """Where the footer of a parquet file begins: its length and a magic word of 4 bytes follow it."""
-    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 
 
 def digest_of(manifest: Mapping[str, Any]) -> str:

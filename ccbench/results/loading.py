@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,25 +22,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ccbench.cases import ALL_GROUPS, SETTINGS, UNEVEN, Status
-from ccbench.collectives import read_traffic
+from ccbench.documents import open_file, shipped_folder
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.groups import parse_concurrent, parse_groups, parse_pair
-from ccbench.results.folder import (
+from ccbench.results.files import (
     CASES_NAME,
     MANIFEST_NAME,
-    is_edited,
+    check_schema,
+    completed,
     is_whole,
+    one_line,
+    read_row,
     sealed,
-    stored_row,
     write_atomically,
 )
-from ccbench.results.points import ORDER, Manifest, Point, Samples, points_of_table
-from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
-from ccbench.suite.documents import open_file, shipped_folder
-from ccbench.units import plural, shown
+from ccbench.results.folder import is_edited
+from ccbench.results.points import ORDER, Manifest, Point, points_of_table
+from ccbench.results.schema import SCHEMA_VERSION, arrow_schema
+from ccbench.units import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +190,7 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         problems.append(
-            f"{file}: cannot be read ({_one_line(error)}); the cases are shown without it"
+            f"{file}: cannot be read ({one_line(error)}); the cases are shown without it"
         )
         return {}
     if not isinstance(manifest, dict):
@@ -258,182 +255,6 @@ def _rows(
     return table.select(columns)
 
 
-def read_case(file: Path) -> pa.Table:
-    """The one row of a case's file. Raises RunFolderError, as ``read_row``."""
-    import pyarrow as pa
-
-    row = read_row(file)
-    return row if isinstance(row, pa.Table) else pa.Table.from_pylist([row], arrow_schema())
-
-
-def read_row(file: Path) -> Mapping[str, Any] | pa.Table:
-    """The one row of a case's file: cells by column, or a table where it is long or of an earlier version.
-
-    Raises RunFolderError that names the file when it is truncated, changed, foreign, of another schema, or
-    holds what no measurement can be.
-    """
-    import pyarrow as pa
-
-    if not file.is_file():
-        raise RunFolderError(f"{file}: not a regular file; remove it")
-    try:
-        # The memory copy keeps a file that shrinks meanwhile from taking the process down.
-        content = file.read_bytes()
-        whole = is_whole(content)
-        if whole is False:
-            raise RunFolderError(
-                f"{file}: was changed after it was written; measure that case again"
-            )
-        row = (stored_row(content) if whole else None) or _from_pages(file, content, bool(whole))
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise RunFolderError(
-            f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
-        ) from None
-    if isinstance(row, Mapping):
-        cells, samples = row, np.array(row["samples_seconds"] or (), float)
-    else:
-        (cells,) = row.select(_JUDGED).to_pylist()
-        samples = row["samples_seconds"].combine_chunks().values.to_numpy()
-    if cells["case_id"] != file.stem:
-        raise RunFolderError(f"{file}: holds case {cells['case_id']}; give it that name back")
-    if reason := _misfit(cells, samples):
-        raise RunFolderError(
-            f"{file}: {reason}; use the ccbench that wrote it, or measure that case again"
-        )
-    return row
-
-
-def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
-    """The one row of a case's file as any reader of parquet has it; whole: its digest is right."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
-    source = pa.BufferReader(content)
-    with pq.ParquetFile(source, page_checksum_verification=not whole, pre_buffer=False) as parquet:
-        _check_schema(file, parquet.schema_arrow)
-        if parquet.metadata.num_rows != 1:
-            raise RunFolderError(
-                f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it"
-            )
-        table = parquet.read(use_threads=False)
-    # Names are slow to look up, so only a file of another version is looked through for them.
-    if not table.schema.equals(arrow_schema()):
-        table = _completed(table).select(arrow_schema().names)
-    if not whole:
-        table.validate(full=True)
-    return table
-
-
-MOST_GROUPED = 2**20
-"""Ranks of a case with groups, which are listed rank by rank; a suite has no more."""
-
-_FIGURES = tuple(column for column in SCHEMA if column.kind in ("double", "int64"))
-
-AMOUNTS = frozenset(
-    column.name for column in _FIGURES if column.unit not in ("", "fraction", "elements")
-)
-"""Columns of sizes, times and rates, which are never negative."""
-
-_JUDGED = (
-    *("case_id", "status", "pair", "groups", "concurrent", "collective", "traffic", "source"),
-    *(column.name for column in _FIGURES),
-)
-"""Columns that have a meaning only in some words or numbers; samples besides."""
-
-
-def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
-    """Return what makes no sense in ``row``, its columns _JUDGED; '' where everything does.
-
-    A name (of a backend, a dtype) may be newer than this version and is shown; what is parsed or computed
-    with must be understood.
-    """
-    # Of an imported row nothing but what its source prints is known, and that may be anything.
-    own = not row["source"]
-    try:
-        status = Status(row["status"])
-        ranks = row["ranks"]
-        other = parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
-        if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or other)):
-            return f"ranks is {ranks}"
-        for name in (column.name for column in _FIGURES):
-            value = row[name]
-            if value is not None and (
-                not math.isfinite(value) or (own and name in AMOUNTS and value < 0)
-            ):
-                return f"{name} is {value}"
-        if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
-            return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
-        groups, _ = (parse_groups(text, ranks) if text else () for text in (row["groups"], other))
-        if not ALL_GROUPS <= row["active_group"] < max(len(groups), 1):
-            return f"active_group {row['active_group']} is none of {plural(len(groups), 'group')}"
-        if row["collective"] == UNEVEN:
-            read_traffic(row["traffic"])
-    except (UsageError, ValueError) as error:
-        return _one_line(error)
-    if status is not Status.OK:
-        return ""
-    lacking = {
-        "median_seconds": own and row["median_seconds"] is None,
-        "samples_seconds": own and not len(samples_seconds),
-    }
-    if names := [name for name, lacks in lacking.items() if lacks]:
-        return f"status is ok and {names[0]} is missing"
-    if row["wrong_elements"]:
-        return f"status is ok and wrong_elements is {row['wrong_elements']}"
-    sound = (
-        not len(samples_seconds) or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
-    )
-    return "" if sound else "status is ok and a sample is negative or no number"
-
-
-def _check_schema(file: Path, found: pa.Schema) -> None:
-    """Raise RunFolderError unless the file states this schema's version and has its columns."""
-    text = (found.metadata or {}).get(VERSION_KEY)
-    if text is None:
-        raise RunFolderError(
-            f"{file}: not a case of ccbench (its metadata has no schema version); remove it"
-        )
-    if text != str(SCHEMA_VERSION).encode():
-        raise RunFolderError(
-            f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {SCHEMA_VERSION}; "
-            "use the ccbench that wrote it"
-        )
-    # A schema looks through all of its columns for each that it is asked for by name.
-    if found.equals(arrow_schema()):
-        return
-    types = dict(zip(found.names, found.types, strict=True))
-    for one in arrow_schema():
-        may_lack = (
-            one.nullable or one.name in _DEFAULTS
-        )  # where the column is younger than the file
-        if types.get(one.name) != one.type and (one.name in types or not may_lack):
-            raise RunFolderError(
-                f"{file}: column {one.name} is not {one.type}; measure that case again"
-            )
-
-
-_DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
-
-
-def _completed(table: pa.Table) -> pa.Table:
-    """``table`` with every column of SCHEMA that its file may lack.
-
-    A setting is at its default, other columns are null: a further axis or column leaves files readable, as an
-    axis leaves the ids of their cases.
-    """
-    import pyarrow as pa
-
-    # A table makes the list of its names anew whenever it is asked for.
-    there = frozenset(table.column_names)
-    for one in arrow_schema():
-        if one.name not in there:
-            table = table.append_column(
-                one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type)
-            )
-    return table
-
-
 def load_rows(file: Path) -> pa.Table:
     """Many cases in one parquet file, with its further columns after those of ``SCHEMA``, in order.
 
@@ -446,11 +267,11 @@ def load_rows(file: Path) -> pa.Table:
         with pq.ParquetFile(
             pa.BufferReader(file.read_bytes()), page_checksum_verification=True
         ) as parquet:
-            _check_schema(file, parquet.schema_arrow)
-            return in_order(_completed(parquet.read()).replace_schema_metadata(None))
+            check_schema(file, parquet.schema_arrow)
+            return in_order(completed(parquet.read()).replace_schema_metadata(None))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
-            f"{file}: cannot be read ({_one_line(error)}); make or install it again"
+            f"{file}: cannot be read ({one_line(error)}); make or install it again"
         ) from None
 
 
@@ -460,10 +281,6 @@ def in_order(table: pa.Table) -> pa.Table:
 
     names = (*ORDER, "case_id")
     return table.take(pc.sort_indices(table.select(names), [(name, "ascending") for name in names]))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 PREFIX = "published:"

@@ -24,10 +24,10 @@ from pydantic import (
 
 from ccbench.cases import AXES, AXIS, Axis, Sampling, Variant, backend_names
 from ccbench.collectives import COLLECTIVES, SETUPS
+from ccbench.documents import MOST_BYTES, Document, Origin, read_document, shipped_folder
 from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping
-from ccbench.suite.documents import MOST_BYTES, Document, Origin, read_document, shipped_folder
 from ccbench.suite.readers import (
     DEFAULT_SIZES,
     MOST_RANKS,

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ccbench.findings import Finding
 from ccbench.topology.classes import RESTART_FABRIC_MANAGER, is_card, nvlinks_of_model
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
-    Finding,
     Link,
     LinkKind,
     LinkState,

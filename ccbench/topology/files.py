@@ -26,15 +26,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import check_plain, parse_json, parse_yaml, read_installed, yaml_text
 from ccbench.errors import MachineError
-from ccbench.suite.documents import check_plain, parse_json, parse_yaml, read_installed, yaml_text
+from ccbench.findings import SourceWarning
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
     Link,
     LinkKind,
     LinkState,
-    SourceWarning,
     Topology,
     TopologyClass,
 )

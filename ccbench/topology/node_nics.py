@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import Wire
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.topology.text import said_and_denied
 from ccbench.units import shown, suggestion

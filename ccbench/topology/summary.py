@@ -32,15 +32,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Finding,
-    LinkKind,
-    LinkState,
-    Topology,
-    TopologyClass,
-)
+from ccbench.findings import Finding
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.matrix import NOT_VISIBLE, is_counted, path_labels
 from ccbench.topology.rings import FAST_KINDS, are_joined, usable_share
 

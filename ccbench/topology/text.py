@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import read_installed
 from ccbench.errors import MachineError
-from ccbench.suite.documents import read_installed
-from ccbench.topology.graph import Device, SourceWarning
+from ccbench.findings import SourceWarning
+from ccbench.topology.graph import Device
 
 _TERMINAL = re.compile(
     r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b[()][A-Za-z0-9]"

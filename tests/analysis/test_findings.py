@@ -19,11 +19,11 @@ from ccbench.analysis.findings import (
     variant_findings,
 )
 from ccbench.cases import Measurement, Status
+from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
 from ccbench.results.points import NO_SAMPLES
-from ccbench.topology.graph import Finding
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.findings import GUIDELINES, SHAPE_RULES
+from ccbench.findings import Finding
 from ccbench.report.wording import points_of
 from ccbench.results import Point
-from ccbench.topology.graph import Finding
 from tests.analysis.test_findings import timed
 from tests.report.synthetic import case, write_run
 

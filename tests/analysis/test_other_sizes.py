@@ -11,10 +11,10 @@ import pytest
 from ccbench.analysis.findings import findings_of, run_findings
 from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.cases import Case, Conditions
+from ccbench.findings import Finding
 from ccbench.model.library.intervals import regime_of
 from ccbench.report.case_table import csv_table, screen_table
 from ccbench.report.wording import points_of
-from ccbench.topology.graph import Finding
 from tests.analysis.test_speed_verdict import SIZES, Slower, case, only, sweep, words, write_run
 
 KIND = "slow_for_other_sizes"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ccbench.cases import Measurement
+from ccbench.documents import shipped_folder
 from ccbench.results import RunFolder
-from ccbench.suite.documents import shipped_folder
 from tests.cli.conftest import Command
 from tests.results.samples import measured
 

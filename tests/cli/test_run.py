@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from ccbench.analysis.fleet_rounds import further_cases
-from ccbench.analysis.health import HealthVerdict
+from ccbench.analysis.health_verdict import HealthVerdict
 from ccbench.cases import Case, Status
 from ccbench.cli.run import MOST_LISTED, READING_MODULES, _exit_code, plan_lines
 from ccbench.errors import RunFolderError
+from ccbench.findings import Finding
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.planning import Plan, RunOptions, plan_suite
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.suite.model import load_suite
-from ccbench.topology.graph import Finding
 from tests.cli.conftest import Command
 
 CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -412,7 +412,7 @@ def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
-    monkeypatch.setattr("ccbench.analysis.fleet_rounds.machine_verdict", lambda run: verdict)
+    monkeypatch.setattr("ccbench.analysis.machine_verdict.machine_verdict", lambda run: verdict)
     assert _exit_code(outcome(run_code, verdict="health")) == code
 
 
@@ -433,7 +433,7 @@ def test_a_hang_that_a_fleets_verdict_explains_is_one_more_reason_and_no_other_e
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
-    monkeypatch.setattr("ccbench.analysis.fleet_rounds.machine_verdict", lambda run: verdict)
+    monkeypatch.setattr("ccbench.analysis.machine_verdict.machine_verdict", lambda run: verdict)
     assert _exit_code(outcome(run_code, verdict="fleet")) == code
 
 

@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.findings import Finding
 from ccbench.report.topology_text import MOST_LINES, as_text, channel_lines, network_line
 from ccbench.topology.files import read_yaml, topology_yaml
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Finding,
-    Link,
-    LinkKind,
-    Topology,
-    TopologyClass,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares
 from tests.cli.conftest import Command, Ended
 

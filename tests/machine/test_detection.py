@@ -5,17 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.findings import SourceWarning
 from ccbench.machine.detection import detect, joined, read_nvml
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.documents import read_installed
 from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.host_plans import CHOICES, GLOO_PLANS, MPI_PLANS, TOLD_PLANS, Stage, own_choice
-from ccbench.suite.documents import read_installed
 from tests.model.test_host_collectives import RATE, case_of, line
 
 OPEN_MPI = "Open MPI 4.1.4, mpi4py 4.1.2, launched from C"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.documents import shipped_folder
 from ccbench.errors import SuiteError, UsageError
 from ccbench.plan.document import PlanKeys, load_plan, read_plan
-from ccbench.suite.documents import shipped_folder
 
 START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n"
 MOE = START.replace("gpt3-175b", "mixtral-8x7b")

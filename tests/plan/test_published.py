@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from ccbench.documents import shipped_folder
 from ccbench.plan.document import Plan, load_plan, read_plan
 from ccbench.plan.planner import Asked, plan_out
-from ccbench.suite.documents import shipped_folder
 
 
 def shipped(name: str) -> Plan:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.results import RunFolder, load_run
+from ccbench.results.files import read_row
 from ccbench.results.loading import GATHERED_NAME
 from tests.results.samples import PREDICTION, measured
 
@@ -25,17 +26,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The case files that are opened from now on."""
-    from ccbench.results import loading
-
-    seen: list[Path] = []
-    real = loading.read_row
+    opened: list[Path] = []
 
     def read(file: Path) -> object:
-        seen.append(file)
-        return real(file)
+        opened.append(file)
+        return read_row(file)
 
-    monkeypatch.setattr(loading, "read_row", read)
-    return seen
+    monkeypatch.setattr("ccbench.results.loading.read_row", read)
+    return opened
 
 
 def test_the_second_reading_opens_one_file_and_gives_the_same(

@@ -17,8 +17,7 @@ from ccbench.cases import SETTINGS, Measurement, Status
 from ccbench.cli import main
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA, RunFolder, load_run, load_runs, newest_run
-from ccbench.results.folder import as_parquet
-from ccbench.results.loading import read_case
+from ccbench.results.files import as_parquet, read_case
 from ccbench.results.schema import Column, arrow_schema, measurement_of, row_of
 
 from .samples import PREDICTION, failed, measured, measurements

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import (
     class_of_direct_links,
     connected_groups,
@@ -19,7 +20,6 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    SourceWarning,
     Topology,
     TopologyClass,
 )

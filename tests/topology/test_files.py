@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.documents import parse_yaml, read_machine_document, yaml_text
 from ccbench.errors import MachineError
-from ccbench.suite.documents import parse_yaml, read_machine_document, yaml_text
+from ccbench.findings import SourceWarning
 from ccbench.topology.files import (
     LARGEST_QUANTITY,
     MOST_LINKS,
@@ -29,7 +30,6 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    SourceWarning,
     Topology,
     TopologyClass,
 )

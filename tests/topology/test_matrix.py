@@ -4,15 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    LinkKind,
-    LinkState,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.findings import SourceWarning
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix, nvlinks_per_gpu, usable_shares
 from tests.topology.graphs import graph, with_links

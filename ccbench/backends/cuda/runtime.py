@@ -120,17 +120,17 @@ class Cuda:
 
     def pair_without_access(self, devices: Sequence[int]) -> tuple[int, int] | None:
         """The first two of ``devices`` of which one cannot address the other's memory, or None."""
-        pairs = ((device, device) for device in devices for device in devices if device != device)
+        pairs = ((device, peer) for device in devices for peer in devices if device != peer)
         return next((pair for pair in pairs if not self.runtime.deviceCanAccessPeer(*pair)), None)
 
     def enable_peers(self, devices: Sequence[int]) -> None:
         """Let every device of ``devices`` address every other one's memory; all must be able to."""
         for device in devices:
             self.use(device)
-            for device in devices:
+            for peer in devices:
                 try:
-                    if device != device:
-                        self.runtime.deviceEnablePeerAccess(device)
+                    if device != peer:
+                        self.runtime.deviceEnablePeerAccess(peer)
                 except Exception as error:  # noqa: PERF203 - a pair that is enabled must not end the others
                     if getattr(error, "status", None) != PEER_ALREADY_ENABLED:
                         raise

@@ -27,11 +27,11 @@ from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.traffic import expected_seconds
 from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
+from ccbench.documents import shipped_folder
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.schedules import algorithm_row, algorithms_of, parse_algorithm, schedule_for
 from ccbench.schedules.tree import complement, tree_edges
-from ccbench.suite.documents import shipped_folder
 from ccbench.topology.graph import Topology
 
 NOBODY = -1

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.constants import FOLDER
-from ccbench.suite.documents import read_installed
 from ccbench.topology.classes import (
     OF_CAPABILITY,
     XGMI,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.cases import UNEVEN
+from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
-from ccbench.suite.documents import read_installed
 from ccbench.units import format_size
 
 FOLDER = Path(__file__).parent

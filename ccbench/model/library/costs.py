@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.documents import read_installed
 from ccbench.model.library import PROTOCOLS, Generation, Host, Intra, LibrarySystem
 from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.shapes import (
@@ -30,7 +31,6 @@ from ccbench.model.library.shapes import (
     gpus_of_network,
     links_share,
 )
-from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
 MICRO = 1e-6

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.documents import read_installed
 from ccbench.model import Interval, Prediction
 from ccbench.model.library import Intra, LibrarySystem
 from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.costs import SOCKETS
-from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
 

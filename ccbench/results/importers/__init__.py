@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccbench.documents import open_file
 from ccbench.errors import UsageError
-from ccbench.suite.documents import open_file
 from ccbench.units import shown
 
 if TYPE_CHECKING:

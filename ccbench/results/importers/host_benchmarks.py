@@ -24,6 +24,7 @@ import re
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
 from ccbench.results.importers.log import (
     Column,
     Columns,
@@ -51,7 +52,6 @@ from ccbench.results.importers.words import (
     whole,
     whole_size,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure
 
 # -- OSU ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.words import (
     Line,
@@ -30,7 +31,6 @@ from ccbench.results.importers.words import (
     whole,
     whole_size,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, figure
 
 

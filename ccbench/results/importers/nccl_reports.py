@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import (
     Column,
@@ -46,7 +47,6 @@ from ccbench.results.importers.words import (
     variables_in,
     whole,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import figure
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import (
     DeviceLine,
@@ -49,7 +50,6 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, figure
 
 _MARKS = re.compile(

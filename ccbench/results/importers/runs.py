@@ -45,8 +45,8 @@ from ccbench.results.importers.log import (
     with_shared_devices,
     with_whole_sizes,
 )
-from ccbench.results.importers.pricing import Pricer, recognised
 from ccbench.results.schema import Origin, imported_case_id, imported_speed
+from ccbench.results.systems import Pricer, recognised
 from ccbench.units import plural
 
 UNKNOWN_COUNT = -1
@@ -442,9 +442,9 @@ def write_import(
     given: what the user named. name: of the run, in titles. pricer: gives every case its bound and
     prediction, and learns which it cannot. Raises RunFolderError as RunFolder does.
     """
-    from ccbench import __version__
     from ccbench.machine.detection import load_topology
     from ccbench.topology.files import catalog_names, to_plain
+    from ccbench.version import __version__
 
     pricer = pricer or Pricer()
     # What all files are of is the run's; what differs is told of each file alone.

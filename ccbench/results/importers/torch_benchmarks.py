@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import (
     Column,
@@ -51,7 +52,6 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, figure
 
 # -- PARAM --------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
 from ccbench.results.importers.log import (
     Column,
     Columns,
@@ -51,7 +52,6 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import figure
 
 # -- nccom-test ---------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from typing import Any
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
-from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, plain, without_tags
 
 LONGEST_LINE = 4096

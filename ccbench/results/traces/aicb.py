@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Mapping
 from statistics import median
 
+from ccbench.findings import SourceWarning
 from ccbench.results.traces.events import Communication, ProcessGroup, Trace
-from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.words import buffers, collective_of, count, number, told_damage
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import format_seconds, plain
 
 LONGEST_LINE = 1 << 16

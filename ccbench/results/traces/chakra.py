@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
 from ccbench.results.traces import torch_calls as calls
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.words import collective_of, count, figures, listed, members, text
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
 SENDS_NOTHING = "waits, initialisations and marks of coalesced calls, which send nothing"

@@ -14,11 +14,11 @@ from io import BufferedIOBase
 from typing import TypeVar
 
 from ccbench.errors import UsageError
+from ccbench.findings import SourceWarning
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.intervals import merged
-from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.words import buffers, count, dtype_of, rank_of_file, told_damage
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
 LONGEST_MESSAGE = 64 << 20

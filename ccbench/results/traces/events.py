@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ccbench.topology.graph import SourceWarning
+from ccbench.findings import SourceWarning
 
 Intervals = npt.NDArray[np.float64]
 """[n, 2]: start and end in seconds, sorted by start."""

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ccbench.findings import SourceWarning
 from ccbench.results.traces import torch_calls
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.torch_calls import IN_BYTES, IN_SPLITS, NAME, OUT_BYTES, OUT_SPLITS
 from ccbench.results.traces.words import (
     collective_of,
@@ -28,7 +29,6 @@ from ccbench.results.traces.words import (
     number,
     text,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
 NOT_A_COLLECTIVE = "marks of coalesced calls, and calls that are no collective known to ccbench"

@@ -16,11 +16,11 @@ from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, LONGEST_MATRIX
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
+from ccbench.findings import SourceWarning
 from ccbench.groups import LONGEST_LIST, parse_groups, parse_pair
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
 from ccbench.results.traces.join import Instance, instances
 from ccbench.results.traces.together import Overlap, overlaps_of
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
 JOB = "job"

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ccbench.findings import SourceWarning
 from ccbench.results.traces.events import ProcessGroup, Trace
 from ccbench.results.traces.words import count, figures, listed, members, rank_of_file, text
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
 MOST_RANKS = 1 << 22

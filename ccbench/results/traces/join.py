@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ccbench.findings import SourceWarning
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, Trace
 from ccbench.results.traces.groups import rank_list
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural, shown
 
 SAME_ON_ALL_RANKS = ("all_reduce", "all_gather", "reduce_scatter", BARRIER)

@@ -14,7 +14,7 @@ from io import BufferedIOBase
 from typing import Any
 
 from ccbench.errors import UsageError
-from ccbench.topology.graph import SourceWarning
+from ccbench.findings import SourceWarning
 from ccbench.units import plural
 
 CHUNK_BYTES = 1 << 20

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from ccbench.findings import SourceWarning
 from ccbench.results.traces import torch_calls
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.intervals import merged, without
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.torch_calls import LIBRARY_EVENT, NAME, OPERATOR, Call
 from ccbench.results.traces.words import count, figures, listed, members, number, rank_of_file, text
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
 _LIBRARY = re.compile(r"[nr]ccl|msccl|oneccl", re.IGNORECASE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
+from ccbench.findings import Finding
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
 from ccbench.results.traces.groups import rank_list
-from ccbench.topology.graph import Finding
 from ccbench.units import format_size, plain, shown
 
 WHERE_IT_IS = "look at what it does: its stack (py-spy dump), its log, its host"

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
 from ccbench.results.traces.events import Communication, ProcessGroup, Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import MOST_RANKS
-from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.words import (
     buffers,
     collective_of,
@@ -27,7 +28,6 @@ from ccbench.results.traces.words import (
     text,
     told_damage,
 )
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
 LONGEST_LINE = 1 << 20

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ccbench.results.traces.events import ProcessGroup, Progress, Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile
 from ccbench.results.traces.words import count, listed, members
 from ccbench.units import plain
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ccbench.findings import SourceWarning
 from ccbench.results.traces.events import RECV, SEND, Communication, Intervals, ProcessGroup, Trace
 from ccbench.results.traces.groups import MOST_RANKS, by_use, rank_list
 from ccbench.results.traces.intervals import merged
-from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, shown
 
 _AHEAD = 8

@@ -8,9 +8,9 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.findings import SourceWarning
 from ccbench.results.importers.words import DTYPES, LARGEST_SIZE, MOST_WARNINGS, whole
 from ccbench.results.traces.events import BARRIER, RECV, SEND
-from ccbench.topology.graph import SourceWarning
 
 _VARIANT = re.compile(r"coalesced|base|into|tensor|single|oop|sparse|any_source|monitored|[^a-z]")
 """What PyTorch adds to the name of a collective for a variant of its call, not of what is sent."""

@@ -26,7 +26,6 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from ccbench import __version__
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
 from ccbench.runner.workers.messages import (
@@ -47,6 +46,7 @@ from ccbench.runner.workers.session import (
     session_with_peer,
 )
 from ccbench.units import plural
+from ccbench.version import __version__
 
 FIRST_PROCESS = "the run's first process"
 """Name of a hub's listener in messages."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from ccbench import __version__
 from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
 from ccbench.cases import backends_of_auto
@@ -26,6 +25,7 @@ from ccbench.machine.sysfs import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, gather, started
 from ccbench.runner.workers.messages import HOST, PLACE, Place, Question, Stop
+from ccbench.version import __version__
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.hub import AgentHub

@@ -21,16 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import class_of_direct_links, connected_groups, peers_of
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.text import Element, card_count, one_or_all, parse_xml
 from ccbench.units import shown
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, SourceWarning, Topology, TopologyClass
+from ccbench.findings import SourceWarning
+from ccbench.topology.graph import Device, DeviceKind, Topology, TopologyClass
 from ccbench.topology.text import Element, parse_below, root_tag
 from ccbench.units import shown
 

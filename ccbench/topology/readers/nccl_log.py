@@ -21,15 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import class_of_direct_links
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers.nccl_log_graph import (
     PROCESSOR_LOCAL,
     Dump,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning
+from ccbench.findings import SourceWarning
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind
 from ccbench.topology.text import decimal, whole
 
 Node = tuple[str, str]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import (
     class_of_direct_links,
     connected_groups,
@@ -26,15 +27,7 @@ from ccbench.topology.classes import (
     peers_of,
     xgmi_rate,
 )
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.text import (
     CODING,
     GENERATIONS,

@@ -9,15 +9,8 @@ from __future__ import annotations
 import re
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.findings import SourceWarning
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers.rocm_smi import Table, read_table
 from ccbench.topology.text import plain_lines
 

@@ -13,15 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.findings import SourceWarning
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.text import whole
 
 _ONE_HOP = 15

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import MOST_LINKS, Verdict, class_of_model, is_card, is_module
 from ccbench.topology.graph import (
     Device,
@@ -29,7 +30,6 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    SourceWarning,
     Topology,
     TopologyClass,
 )

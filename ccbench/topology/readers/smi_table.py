@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import links_per_gpu
-from ccbench.topology.graph import SourceWarning, TopologyClass
+from ccbench.topology.graph import TopologyClass
 from ccbench.topology.text import overlap, ranges
 
 HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")

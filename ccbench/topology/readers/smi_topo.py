@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
 from ccbench.topology.classes import (
     FEWEST_TO_SWITCHES,
     Verdict,
@@ -31,15 +32,7 @@ from ccbench.topology.classes import (
     linked_groups,
     peers_of,
 )
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    SourceWarning,
-    Topology,
-    TopologyClass,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers.smi_table import (
     CPU,
     GPU_NUMA,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.analysis.health import HealthVerdict, health_of, wants_health
+from ccbench.analysis.health import health_of, wants_health
+from ccbench.analysis.health_verdict import HealthVerdict
 from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.groups import Pair
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.score.learning import write_constants
+from benchmarks.score.shipping import write_constants
+from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import (
     CONSTANTS,
@@ -18,7 +19,6 @@ from ccbench.model.library.constants import (
     scaled,
     shipped,
 )
-from ccbench.suite.documents import read_installed
 from tests.model.library.systems import STARTS
 
 

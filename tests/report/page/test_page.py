@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report.baselines import comparable_points
 from ccbench.report.case_table import page_table
@@ -31,7 +32,7 @@ from ccbench.report.wording import points_of, sentences, verdict_lines
 from ccbench.report.writing import write_report
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain
-from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
+from ccbench.topology.graph import Device, DeviceKind, Topology
 from tests.analysis.health.machines import collectives, run_of
 from tests.report.page.conftest import page_of
 from tests.report.synthetic import MANIFEST, sweep, write_run

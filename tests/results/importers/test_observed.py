@@ -12,8 +12,8 @@ from ccbench.model.library import LibraryRequest
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
 from ccbench.results.importers.log import Given
-from ccbench.results.importers.observed import RunPoints, asked_of, recorded_machine, run_points
 from ccbench.results.importers.runs import import_logs, write_import
+from ccbench.results.observed import RunPoints, asked_of, recorded_machine, run_points
 from tests.score.corpora import all_reduce_text, entry, log, row
 from tests.score.library_runs import SIZES, flagged, measurement, sweep, write_run
 

@@ -15,7 +15,8 @@ from ccbench.errors import MachineError
 from ccbench.results import Run, load_run
 from ccbench.results.importers import log_of_text
 from ccbench.results.importers.log import Given, ImportedLog, ImportedTable
-from ccbench.results.importers.pricing import (
+from ccbench.results.importers.runs import import_logs, write_import
+from ccbench.results.systems import (
     SOCKETS,
     Pricer,
     bare_model,
@@ -27,7 +28,6 @@ from ccbench.results.importers.pricing import (
     recorded_system,
     with_cards,
 )
-from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
 from tests.results.importers.nccl_tests_outputs import devices, output, row

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import Status
+from ccbench.findings import SourceWarning
 from ccbench.machine.files import REDACTED
 from ccbench.machine.flags import Flag
 from ccbench.results import load_run
@@ -29,7 +30,6 @@ from ccbench.results.importers.runs import (
     unique_names,
     write_import,
 )
-from ccbench.topology.graph import SourceWarning
 
 MIB = 1 << 20
 

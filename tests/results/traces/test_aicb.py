@@ -9,7 +9,8 @@ import pytest
 
 from ccbench.results.traces import aicb
 from ccbench.results.traces.events import Trace
-from ccbench.results.traces.reading import TraceFile, read_traces
+from ccbench.results.traces.file import TraceFile
+from ccbench.results.traces.reading import read_traces
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 COLUMNS = "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"

@@ -11,7 +11,8 @@ import pytest
 
 from ccbench.results.traces import chakra
 from ccbench.results.traces.events import Communication, Trace
-from ccbench.results.traces.reading import TraceFile, read_traces
+from ccbench.results.traces.file import TraceFile
+from ccbench.results.traces.reading import read_traces
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 TENSOR = "GenericList[Tensor(float)]"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ccbench.errors import UsageError
 from ccbench.results.traces import chakra_protobuf as et
 from ccbench.results.traces.events import Communication, Trace
-from ccbench.results.traces.reading import TraceFile, read_traces
+from ccbench.results.traces.file import TraceFile
+from ccbench.results.traces.reading import read_traces
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 

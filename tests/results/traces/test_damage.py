@@ -309,7 +309,7 @@ def test_reading_goes_through_the_stream_once() -> None:
         def seek(self, *_: int) -> int:
             raise AssertionError("a stream cannot go back")
 
-    from ccbench.results.traces.reading import TraceFile
+    from ccbench.results.traces.file import TraceFile
 
     by_name = {reader.name: reader for reader in readers()}
     for form, data in SMALL.items():

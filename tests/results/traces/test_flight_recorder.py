@@ -12,8 +12,9 @@ import pytest
 from ccbench.errors import UsageError
 from ccbench.results.traces import flight_recorder
 from ccbench.results.traces.events import Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.lag import lag
-from ccbench.results.traces.reading import TraceFile, read_traces
+from ccbench.results.traces.reading import read_traces
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 WORLD = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}

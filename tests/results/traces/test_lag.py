@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.findings import Finding
 from ccbench.results.traces.events import Communication, ProcessGroup, Progress, Trace
 from ccbench.results.traces.lag import lag
-from ccbench.topology.graph import Finding
 
 GROUP = ProcessGroup("1", 4, (0, 1, 2, 3), "tp")
 

@@ -10,9 +10,9 @@ import pytest
 
 from ccbench.results.traces import nccl_inspector
 from ccbench.results.traces.events import Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.join import instances
 from ccbench.results.traces.one_job import one_job
-from ccbench.results.traces.reading import TraceFile
 
 PERF = {
     "coll_sn": 7,

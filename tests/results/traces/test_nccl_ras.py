@@ -10,9 +10,9 @@ import pytest
 
 from ccbench.results.traces import nccl_ras
 from ccbench.results.traces.events import Trace
+from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.lag import lag
 from ccbench.results.traces.one_job import one_job
-from ccbench.results.traces.reading import TraceFile
 
 FINE = {
     "init_state": 0,

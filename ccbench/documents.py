@@ -446,7 +446,7 @@ def check_plain(value: Any, place: str) -> None:
 
 # -- what ships with the code ------------------------------------------------------------------------------
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
 
 END = "\n...\n"
 """Last line of the package's YAML files: the end mark of a document, by which a file that was cut shows."""

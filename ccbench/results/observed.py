@@ -18,7 +18,7 @@ from ccbench.errors import UsageError
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import ImportedLog, ImportedTable
-from ccbench.results.importers.pricing import gpus_per_process, machines_of
+from ccbench.results.systems import gpus_per_process, machines_of
 from ccbench.topology.text import said_and_denied
 from ccbench.units import plural
 

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.documents import MOST_BYTES, MOST_NODES, PACKAGE, read_document, read_installed
 from ccbench.errors import MachineError, SuiteError
-from ccbench.suite.documents import MOST_BYTES, MOST_NODES, PACKAGE, read_document, read_installed
 
 
 def read(text: str) -> Any:

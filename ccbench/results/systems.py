@@ -171,7 +171,7 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
     source: what named ``node``. Raises MachineError where it is no machine of plain PCIe cards of the
     catalog (boards hold what they hold), or where so many do not spread evenly.
     """
-    from ccbench.suite.documents import read_installed
+    from ccbench.documents import read_installed
     from ccbench.topology.files import CATALOG_FOLDER, catalog_names, expand
 
     held, name, short = len(node.gpus), source.lower(), None

@@ -1,0 +1,55 @@
+"""Verdict about a machine: what is to blame, in which words, with which exit code."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ccbench.findings import Finding
+
+MOST_BLAMED = 3
+"""Names of one kind in the first sentence."""
+
+
+@dataclass(frozen=True)
+class HealthVerdict:
+    """Everything that is wrong, the worst first, and what was looked at.
+
+    doubt: why nothing can be said, empty where something can.
+    """
+
+    findings: tuple[Finding, ...]
+    evidence: tuple[str, ...]
+    doubt: str = ""
+
+    @property
+    def word(self) -> str:
+        """``NOT HEALTHY``, ``NO VERDICT`` or ``HEALTHY``."""
+        if any(finding.kind != "unstable" for finding in self.findings):
+            return "NOT HEALTHY"
+        return "NO VERDICT" if self.doubt or self.findings else "HEALTHY"
+
+    @property
+    def exit_code(self) -> int:
+        """0 healthy, 1 not healthy, 3 no verdict."""
+        return {"HEALTHY": 0, "NOT HEALTHY": 1, "NO VERDICT": 3}[self.word]
+
+    def lines(self) -> list[str]:
+        """The verdict and what is to blame, a line for each finding, then the evidence."""
+        # Every kind of finding with the ranks, pairs, groups, devices or cases that it names.
+        blamed: dict[str, list[str]] = defaultdict(list)
+        for finding in self.findings:
+            blamed[title(finding.kind)] += finding.devices
+        texts = []
+        for heading, names in blamed.items():
+            text = f"{heading}: {', '.join(names[:MOST_BLAMED])}" if names else heading
+            texts.append(text + " and more" * (len(names) > MOST_BLAMED))
+        reason = f" ({self.doubt})" if self.doubt else ""
+        lines = [f"{self.word}: {'; '.join(texts) or 'nothing found wrong'}{reason}"]
+        lines += [f"  {finding}" for finding in self.findings]
+        return lines + [f"  looked at: {text}" for text in self.evidence]
+
+
+def title(kind: str) -> str:
+    """Return the words for ``kind`` of a finding."""
+    return "unstable timing" if kind == "unstable" else kind.replace("_", " ")

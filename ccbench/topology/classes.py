@@ -426,9 +426,7 @@ def _class_of_node(
     elif topology.facts.get("nvlinks_per_gpu") is not None:
         looked = True
     elif topology.matrix:
-        looked = all(
-            (name, peer) in topology.matrix for name in names for peer in names - {name}
-        )
+        looked = all((name, peer) in topology.matrix for name in names for peer in names - {name})
     else:
         seen = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
         looked = any(link.kind is LinkKind.PCIE for link in seen)

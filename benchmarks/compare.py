@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 
 import numpy as np
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.results.files import CASES_NAME, MANIFEST_NAME, as_parquet
 from ccbench.results.schema import SCHEMA_VERSION, row_of
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 from benchmarks import gpu_figures as figures
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.backends import open_backend
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.report.wording import points_of
 from ccbench.report.writing import write_report

@@ -23,7 +23,8 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import blocked, most_blocked, open_blocking_kernel
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
-from ccbench.cases import Case, Sampling
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Sampling
 from ccbench.errors import CcbenchError
 from ccbench.runner.measure import durations, measure
 from ccbench.verification import Mismatch

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.units import parse_size
 
 LIMIT_SECONDS = 120.0

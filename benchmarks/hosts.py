@@ -25,7 +25,8 @@ from statistics import median
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Team, TeamRequest
-from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.model.calibration import quick_machine

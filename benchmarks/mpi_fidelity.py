@@ -24,7 +24,8 @@ from statistics import median
 from ccbench.backends import open_backend
 from ccbench.backends.base import Team, TeamRequest
 from ccbench.backends.mpi.library import Library, installed, local_launch
-from ccbench.cases import Case, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.host import allowed_cpus, spread_over_cores
 from ccbench.model.machine import load_machine

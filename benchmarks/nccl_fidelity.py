@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.units import format_seconds, format_size
 

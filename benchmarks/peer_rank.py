@@ -23,7 +23,7 @@ from benchmarks.points import GLOO, INTELMPI, MEMCPY, MPICH, OPENMPI, SHARED
 from ccbench.backends.cpu.endpoint import CpuEndpoint
 from ccbench.backends.cpu.memory import LINE_WORDS, Control
 from ccbench.backends.mpi.calls import Call, c_loop, steps_of
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.runner.workers.agent import run_rank

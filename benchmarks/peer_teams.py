@@ -15,7 +15,8 @@ from pathlib import Path
 from benchmarks.peer_rank import Hello, control_bytes
 from benchmarks.points import INTELMPI, MEMCPY, MPICH, MPIS, OPENMPI
 from ccbench.backends.cpu.memory import anonymous_file
-from ccbench.cases import Case, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.workers.cleanup import shared_memory_files
 from ccbench.runner.workers.messages import RankReport

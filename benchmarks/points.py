@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
+from ccbench.cases.measurement import Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 
@@ -64,7 +65,7 @@ OWN_POINTS = tuple(Point("broadcast", size) for size in COPY_SIZES_BYTES)
 class Visit:
     """What one contender gave at one point in one round. Times in seconds, one per sample, per call.
 
-    status: as in ccbench.cases.Status. memory: kind of memory of a copy, else ''.
+    status: as in ccbench.cases.measurement.Status. memory: kind of memory of a copy, else ''.
     wall_seconds: of the whole visit, with taking and filling memory, warming up and checking.
     core_latency_seconds: half a flag's round trip between ranks 0 and 1 just before; None where they
         share a processor.

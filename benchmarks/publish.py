@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.results import arrow_schema

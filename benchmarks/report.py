@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model import Prediction
 from ccbench.results import RunFolder

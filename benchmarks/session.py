@@ -37,7 +37,7 @@ from benchmarks.points import (
     sampling_for,
 )
 from benchmarks.tables import Header, inserted, markdown
-from ccbench.cases import Measurement
+from ccbench.cases.measurement import Measurement
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import durations
 from ccbench.runner.workers.messages import RankReport

@@ -28,7 +28,7 @@ from ccbench.analysis.comparison import compare_by
 from ccbench.analysis.significance import as_pairs, tested
 from ccbench.analysis.verdicts import Compared, Settings, Thresholds, Verdict
 from ccbench.backends.mpi.library import Library, installed, loading
-from ccbench.cases import AXIS
+from ccbench.cases.axes import AXIS
 from ccbench.machine.flags import Flag
 from ccbench.suite.readers import parse_sizes
 

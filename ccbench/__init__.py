@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ccbench.analysis.comparison import compare
     from ccbench.analysis.verdicts import Compared, Comparison
     from ccbench.backends import open_backend
-    from ccbench.cases import Case, Measurement, Sampling, Status
+    from ccbench.cases.axes import Case
+    from ccbench.cases.measurement import Measurement, Sampling, Status
     from ccbench.errors import CcbenchError
     from ccbench.model.machine import Machine, load_machine
     from ccbench.model.pricing import predict
@@ -54,18 +55,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Case": "ccbench.cases",
+    "Case": "ccbench.cases.axes",
     "CcbenchError": "ccbench.errors",
     "Compared": "ccbench.analysis.verdicts",
     "Comparison": "ccbench.analysis.verdicts",
     "Machine": "ccbench.model.machine",
-    "Measurement": "ccbench.cases",
+    "Measurement": "ccbench.cases.axes",
     "Phase": "ccbench.schedules.schedule",
     "Point": "ccbench.results",
     "Run": "ccbench.results",
-    "Sampling": "ccbench.cases",
+    "Sampling": "ccbench.cases.axes",
     "Schedule": "ccbench.schedules.schedule",
-    "Status": "ccbench.cases",
+    "Status": "ccbench.cases.axes",
     "Suite": "ccbench.suite.model",
     "compare": "ccbench.analysis.comparison",
     "load_machine": "ccbench.model.machine",

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Sampling
+from ccbench.cases.measurement import Sampling
 
 Samples = Sequence[float] | NDArray[np.float64]
 

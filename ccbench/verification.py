@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import ALL_GROUPS, NO_ROOT, UNEVEN, Case, capabilities_of
+from ccbench.cases.axes import ALL_GROUPS, NO_ROOT, UNEVEN, Case
+from ccbench.cases.capabilities import capabilities_of
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import EXACT_LIMIT, item_bytes, numpy_dtype
 

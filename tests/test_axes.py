@@ -1,4 +1,4 @@
-"""An axis is one row of ``ccbench.cases.AXES``, a backend one row of ``ccbench.backends`` and its own module.
+"""An axis is one row of ``ccbench.cases.axes.AXES``, a backend one row of ``ccbench.backends`` and its own module.
 
 The proof adds two axes and a backend to a copy of the package, each in its place, and uses the commands.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.cases import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_labels
+from ccbench.cases.axes import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_labels
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -124,7 +124,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for name in ("kernels", "suites", "results", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
-    inserted(folder / "ccbench" / "cases.py", END_OF_AXES, ROW)
+    inserted(folder / "ccbench" / "cases" / "axes.py", END_OF_AXES, ROW)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BACKEND_ROW, BACKEND_HAS_IT)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BEFORE_A_BACKEND, BACKEND)
     (folder / "ccbench" / "backends" / "invented.py").write_text(MODULE)

@@ -35,7 +35,7 @@ from benchmarks.points import (
 )
 from benchmarks.session import Stop, from_json, from_reports, stops, to_json
 from benchmarks.tables import BEGIN, END, Header, inserted, markdown, verdicts
-from ccbench.cases import Sampling
+from ccbench.cases.measurement import Sampling
 from ccbench.errors import BackendUnavailable
 
 ONE_MIB = Point("all_reduce", MIB)

@@ -31,7 +31,7 @@ from ccbench.analysis.comparison import compare_by
 from ccbench.analysis.verdicts import Settings, Thresholds
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.library import Library
-from ccbench.cases import AXIS
+from ccbench.cases.axes import AXIS
 from ccbench.suite.model import read_suite
 from tests.analysis.comparison.synthetic import case, measured, run_of
 

@@ -17,7 +17,8 @@ from ccbench.backends.gloo import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.xccl import PROTOCOL_VALUES, TRANSPORTS
-from ccbench.cases import AXIS, DECLARED, ONE_PROCESS, PROCESSES, Case, backend_names
+from ccbench.cases.axes import AXIS, ONE_PROCESS, PROCESSES, Case
+from ccbench.cases.capabilities import DECLARED, backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 

@@ -30,7 +30,7 @@ HEAVY = (
     "action",
     [
         "import ccbench",
-        "import ccbench.cases, ccbench.errors",
+        "import ccbench.cases.axes, ccbench.errors",
         "from ccbench.cli import main; main(['--help'])",
         "from ccbench.cli import main; main(['--version'])",
         "from ccbench.cli import main; main(['run', '--help'])",

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.peer_rank import CopyEndpoint, CopyLibrary, PeerEndpoint
 from benchmarks.points import SHARED
 from ccbench.backends.cpu.memory import Control
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.verification import Array
 
 CASE = Case("s", "cpu", "all_reduce", SHARED, "float32", "sum", 4000, 1000, 1)

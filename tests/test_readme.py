@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 import click
 import pytest
 
-from ccbench.cases import backend_names
+from ccbench.cases.capabilities import backend_names
 from ccbench.cli import commands
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
+from ccbench.cases.axes import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, OPS, collective, reference, sent_elements
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
 from ccbench.verification import PERIOD_ELEMENTS, Part, check, fill, part_of, poison

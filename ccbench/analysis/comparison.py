@@ -32,16 +32,9 @@ from ccbench.analysis.significance import (
     tested,
 )
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
-from ccbench.cases import (
-    IDENTITY,
-    NO_OP,
-    ONE_PROCESS,
-    WORK,
-    Axis,
-    Status,
-    capabilities_of,
-    moves_alike,
-)
+from ccbench.cases.axes import IDENTITY, NO_OP, ONE_PROCESS, WORK, Axis, moves_alike
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.model.library.constants import shipped

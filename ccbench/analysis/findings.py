@@ -22,7 +22,8 @@ from statistics import median
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, Word, speed_verdicts
-from ccbench.cases import AXIS, NO_OP, OVERLAP, WORK, Status
+from ccbench.cases.axes import AXIS, NO_OP, OVERLAP, WORK
+from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import About, Flag, advice_on
 from ccbench.results import Manifest, Point, Run

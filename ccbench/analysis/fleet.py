@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.analysis.health_verdict import HealthVerdict
-from ccbench.cases import NO_TEAM, Status
+from ccbench.cases.measurement import NO_TEAM, Status
 from ccbench.errors import UsageError
 from ccbench.findings import Finding
 from ccbench.groups import Groups, PairingRound, parse_groups, parse_round

@@ -22,7 +22,7 @@ from ccbench.analysis.fleet import (
     verdict_of,
 )
 from ccbench.analysis.machine_verdict import is_end
-from ccbench.cases import Case, asked_of, case_of
+from ccbench.cases.axes import Case, asked_of, case_of
 from ccbench.results import Point, Run
 
 FURTHER_CASES = "further_cases"

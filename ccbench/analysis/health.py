@@ -31,7 +31,7 @@ from ccbench.analysis.slow_ranks import (
     starved_ranks,
     waited_for,
 )
-from ccbench.cases import FAILURES, MORE_ROUNDS, NO_TEAM, Status
+from ccbench.cases.measurement import FAILURES, MORE_ROUNDS, NO_TEAM, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
 from ccbench.machine.flags import DEVICE_FAULTS

@@ -8,7 +8,7 @@ from ccbench.analysis.fleet import ADVICE, FLEET, verdict_of
 from ccbench.analysis.health import ADVICE as HEALTH_ADVICE
 from ccbench.analysis.health import health_of, wants_health
 from ccbench.analysis.health_verdict import HealthVerdict
-from ccbench.cases import NO_TEAM, Status
+from ccbench.cases.measurement import NO_TEAM, Status
 from ccbench.results import Point, Run
 
 BLAMES = frozenset((*HEALTH_ADVICE, *ADVICE)) - {"unstable"}

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ccbench.analysis.speed_verdict import is_measurement
-from ccbench.cases import DEFAULT, PricedBy, capabilities_of
+from ccbench.cases.axes import DEFAULT
+from ccbench.cases.capabilities import PricedBy, capabilities_of
 from ccbench.errors import MachineError
 from ccbench.model.calibrated import from_other_sizes
 from ccbench.model.library.calibration import Observation

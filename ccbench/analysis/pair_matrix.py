@@ -15,7 +15,8 @@ from itertools import combinations
 from statistics import median
 from typing import Any, TypeVar
 
-from ccbench.cases import AXIS, IDENTITY, capabilities_of
+from ccbench.cases.axes import AXIS, IDENTITY
+from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.machine.flags import DEVICE_FLAGS, Flag

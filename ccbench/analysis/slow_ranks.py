@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from ccbench.analysis.pair_matrix import Joined, LinkClass, doubts_of
-from ccbench.cases import OVERLAP, capabilities_of
+from ccbench.cases.axes import OVERLAP
+from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag

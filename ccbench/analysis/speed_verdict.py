@@ -19,7 +19,9 @@ from functools import cached_property
 from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
-from ccbench.cases import DEFAULT, FAILURES, WORK, Device, PricedBy, Status, capabilities_of
+from ccbench.cases.axes import DEFAULT, WORK
+from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
+from ccbench.cases.measurement import FAILURES, Status
 from ccbench.errors import MachineError
 from ccbench.findings import Finding
 from ccbench.machine.flags import About, Flag

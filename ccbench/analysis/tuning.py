@@ -15,7 +15,8 @@ from itertools import groupby
 from statistics import median
 from typing import TypeVar
 
-from ccbench.cases import AXIS, SETTINGS, WORK, Status
+from ccbench.cases.axes import AXIS, SETTINGS, WORK
+from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.results import Manifest, Point, Run

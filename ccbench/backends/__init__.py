@@ -8,13 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import (
+from ccbench.cases.axes import DEVICE_MEMORY, ONE_PROCESS, OPS, PER_GPU
+from ccbench.cases.capabilities import (
     DECLARED,
-    DEVICE_MEMORY,
     EVERY,
-    ONE_PROCESS,
-    OPS,
-    PER_GPU,
     Capabilities,
     Device,
     PricedBy,

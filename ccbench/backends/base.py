@@ -9,17 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ccbench.cases import (
-    AXES,
-    AXIS,
-    ONE_PROCESS,
-    Case,
-    Measurement,
-    Sampling,
-    Variant,
-    backends_with,
-    capabilities_of,
-)
+from ccbench.cases.axes import AXES, AXIS, ONE_PROCESS, Case, Variant
+from ccbench.cases.capabilities import backends_with, capabilities_of
+from ccbench.cases.measurement import Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 
@@ -101,7 +93,7 @@ Environment = tuple[tuple[str, str], ...]
 
 
 class Backend(ABC):
-    """One way to run collectives; its row of ``ccbench.cases`` rules out most of what cannot run."""
+    """One way to run collectives; its row of ``ccbench.cases.axes`` rules out most of what cannot run."""
 
     name: str
 

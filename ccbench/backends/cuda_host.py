@@ -24,7 +24,7 @@ from ccbench.backends.kernels.host_engine import (
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers
 from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, unsupported
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import MissingDependency

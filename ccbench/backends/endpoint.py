@@ -26,7 +26,9 @@ from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.backends.kernels.abi import NONE_DIFFERS
-from ccbench.cases import ONE_PROCESS, Case, CaseFacts, capabilities_of
+from ccbench.cases.axes import ONE_PROCESS, Case
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import CaseFacts
 from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.verification import (

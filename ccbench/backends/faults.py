@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccbench.cases import PROBE, Case
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import PROBE
 from ccbench.errors import UsageError
 from ccbench.verification import Array, poison
 

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from ccbench.backends.base import Backend, ControlChannel, Launch, TeamRequest
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint, Setup, nothing
-from ccbench.cases import OVERLAP, UNEVEN, Case
+from ccbench.cases.axes import OVERLAP, UNEVEN, Case
 from ccbench.collectives import SETUPS, collective, sent_elements
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.software import install_line, installed_version

@@ -27,7 +27,8 @@ from ccbench.backends.endpoint import (
 )
 from ccbench.backends.faults import Fault
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import SETUPS, collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.groups import format_ranks

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.cpu.endpoint import amounts_of
 from ccbench.backends.rank_endpoint import group_parts
-from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.errors import CcbenchError, ScheduleError

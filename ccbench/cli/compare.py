@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cases import IDENTITY, Axis
+from ccbench.cases.axes import IDENTITY, Axis
 from ccbench.cli.output import (
     NO_VERDICT_EXIT_CODE,
     check_writable,

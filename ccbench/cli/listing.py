@@ -16,7 +16,7 @@ Listing = Mapping[str, str | list[str]]
 
 def axes() -> Listing:
     """Axes that a suite may name besides collective, ranks and sizes, by its key in a sweep."""
-    from ccbench.cases import AXES
+    from ccbench.cases.axes import AXES
     from ccbench.suite.grouping import GROUP_MODES
 
     listed = [axis for axis in AXES if axis.default_label or axis.values]
@@ -69,7 +69,7 @@ def kernels() -> Listing:
 def backends() -> Listing:
     """Backends, each with its version or what it lacks here."""
     from ccbench.backends import open_backend
-    from ccbench.cases import DECLARED, backend_names
+    from ccbench.cases.capabilities import DECLARED, backend_names
 
     opened = [open_backend(name) for name in backend_names()]
     found = {

@@ -39,7 +39,7 @@ NO_VERDICT_EXIT_CODE = 3
 
 def exit_code_of(runs: Sequence[Run]) -> int:
     """Exit code of a command that shows ``runs``: of wrong results, of no case at all, else 0."""
-    from ccbench.cases import EXIT_CODES, Status
+    from ccbench.cases.measurement import EXIT_CODES, Status
 
     statuses = {point.status for run in runs for point in run.points}
     return (

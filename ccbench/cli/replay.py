@@ -17,7 +17,7 @@ from ccbench.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ccbench.cases import Case
+    from ccbench.cases.axes import Case
     from ccbench.plan.replay import Alone
     from ccbench.results import Point
     from ccbench.results.traces.fold import Fold
@@ -136,7 +136,7 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
     A case of more ranks than --nodes have is priced on fewer, and marked. Nothing where the machine is a host
     and --backend says what runs on it: that run predicts its cases itself.
     """
-    from ccbench.cases import PricedBy, capabilities_of
+    from ccbench.cases.capabilities import PricedBy, capabilities_of
     from ccbench.cli.predict import LIBRARY
     from ccbench.model.context import named_context
     from ccbench.model.library import ALGORITHMS
@@ -256,6 +256,6 @@ _OF_A_RUN = ("backend", "processes", "nodes")
 
 def _asked_of(one: Case | Point) -> tuple[Any, ...]:
     """Values that a case of the job and the point measured for it have in common."""
-    from ccbench.cases import IDENTITY
+    from ccbench.cases.axes import IDENTITY
 
     return tuple(getattr(one, axis.name) for axis in IDENTITY if axis.name not in _OF_A_RUN)

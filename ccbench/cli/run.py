@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cases import PROCESSES
+from ccbench.cases.axes import PROCESSES
 from ccbench.cli.output import (
     as_json,
     completing,
@@ -29,7 +29,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ccbench.cases import Case
+    from ccbench.cases.axes import Case
     from ccbench.model import Prediction
     from ccbench.runner.planning import Plan, RunOptions
     from ccbench.runner.run import RunOutcome
@@ -199,7 +199,7 @@ def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
 
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
     """After a signal or the time limit: what stopped the run, and the line that goes on with it."""
-    from ccbench.cases import Status
+    from ccbench.cases.measurement import Status
     from ccbench.machine.files import command_shown
 
     if outcome.interrupted:
@@ -310,7 +310,7 @@ def _span(text_of: Callable[[Any], str], values: Sequence[float]) -> str:
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.speed_verdict import speed_verdicts
-    from ccbench.cases import Status
+    from ccbench.cases.measurement import Status
     from ccbench.report.case_table import screen_table
     from ccbench.report.exports import fleet_document
     from ccbench.report.wording import verdict_lines

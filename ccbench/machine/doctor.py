@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from ccbench.cases import Requirement, backend_names, capabilities_of
+from ccbench.cases.capabilities import Requirement, backend_names, capabilities_of
 from ccbench.machine.accelerators import (
     Accelerators,
     GpuSettings,

@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ccbench.cases import Conditions
+from ccbench.cases.measurement import Conditions
+from ccbench.columns import merge
 from ccbench.errors import RunFolderError
 from ccbench.machine.files import Files
 from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
@@ -147,13 +148,7 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
 
     # Flags of load are judged anew over both; a flag of either round stays.
     moved = [flag for flag in (*before.flags, *now.flags) if flag not in LOAD_FLAGS]
-    both = replace(
-        now,
-        core_latency_before_seconds=before.core_latency_before_seconds,
-        other_cpu_share=share(before.other_cpu_share, now.other_cpu_share),
-        steal_share=share(before.steal_share, now.steal_share),
-        watched_cpu_seconds=seconds,
-    )
+    both = merge(before, now, {"share": share})
     return replace(both, flags=tuple(dict.fromkeys((*_load_flags(both), *moved))))
 
 

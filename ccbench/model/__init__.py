@@ -2,34 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccbench.columns import described
+
+_NO_PREDICTION = "no prediction was made"
+_NO_RANGE = "no interval is known: no prediction, or none of a GPU library"
+
+
+def _edge(edge: str, share: int) -> dict[str, Any]:
+    return described(
+        f"{edge} edge of the interval that holds {share} % of such measurements",
+        "seconds",
+        _NO_RANGE,
+        name=f"predicted_{edge}_{share}_seconds",
+    )
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Times in seconds between which 80 % and 95 % of measurements lie. origin: the systems that say so."""
+    """Times in seconds between which 80 % and 95 % of measurements lie."""
 
-    low_80_seconds: float
-    high_80_seconds: float
-    low_95_seconds: float
-    high_95_seconds: float
-    origin: str
+    low_80_seconds: float = field(metadata=_edge("low", 80))
+    high_80_seconds: float = field(metadata=_edge("high", 80))
+    low_95_seconds: float = field(metadata=_edge("low", 95))
+    high_95_seconds: float = field(metadata=_edge("high", 95))
+    origin: str = field(
+        metadata=described(
+            "the systems whose errors the intervals are from",
+            "",
+            _NO_RANGE,
+            name="predicted_origin",
+        )
+    )
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Times in seconds for one launch of one case; ``bound_seconds <= predicted_seconds`` always.
+    """Times in seconds for one launch of one case; ``bound_seconds <= predicted_seconds`` always."""
 
-    bound_seconds: no schedule can be faster on this machine.
-    predicted_seconds: price of the schedule that runs.
-    latency_seconds, bandwidth_seconds: the two parts of predicted_seconds.
-    bottleneck: a sentence naming the term or link that costs most.
-    interval: None where nothing of the kind was ever compared with measurements (ccbench's own schedules).
-    """
-
-    bound_seconds: float
-    predicted_seconds: float
-    latency_seconds: float
-    bandwidth_seconds: float
-    bottleneck: str
+    bound_seconds: float = field(
+        metadata=described("no schedule can be faster here", "seconds", _NO_PREDICTION)
+    )
+    predicted_seconds: float = field(
+        metadata=described("price of the schedule that ran", "seconds", _NO_PREDICTION)
+    )
+    latency_seconds: float = field(
+        metadata=described(
+            "part of predicted_seconds that does not grow with the size",
+            "seconds",
+            _NO_PREDICTION,
+            name="predicted_latency_seconds",
+        )
+    )
+    bandwidth_seconds: float = field(
+        metadata=described(
+            "part of predicted_seconds that grows with the size",
+            "seconds",
+            _NO_PREDICTION,
+            name="predicted_bandwidth_seconds",
+        )
+    )
+    bottleneck: str = field(
+        metadata=described("the link or term that costs most", "", _NO_PREDICTION)
+    )
     interval: Interval | None = None
+    """None where nothing of the kind was ever compared with measurements (ccbench's own schedules)."""

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.cases import Conditions
+from ccbench.cases.measurement import Conditions
 from ccbench.errors import HostBusy, MachineError
 from ccbench.machine.files import Files, cache_folder
 from ccbench.machine.host import (

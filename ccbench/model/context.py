@@ -7,17 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ccbench.cases import (
-    DEFAULT,
-    NO_ROOT,
-    ONE_PROCESS,
-    OVERLAP,
-    UNEVEN,
-    Case,
-    Device,
-    PricedBy,
-    capabilities_of,
-)
+from ccbench.cases.axes import DEFAULT, NO_ROOT, ONE_PROCESS, OVERLAP, UNEVEN, Case
+from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError

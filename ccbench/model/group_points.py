@@ -26,7 +26,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import collective as collective_row
 from ccbench.collectives import sent_elements
 from ccbench.errors import MachineError, ScheduleError, UsageError

@@ -21,7 +21,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ccbench.cases import Case, PricedBy, Sampling, capabilities_of
+from ccbench.cases.axes import Case
+from ccbench.cases.capabilities import PricedBy, capabilities_of
+from ccbench.cases.measurement import Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import MachineError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import Collective, collective
 from ccbench.dtypes import item_bytes as bytes_of_item
 from ccbench.model import Prediction

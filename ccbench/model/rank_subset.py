@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import NO_ROOT, UNEVEN, Case
+from ccbench.cases.axes import NO_ROOT, UNEVEN, Case
 from ccbench.collectives import shares
 from ccbench.groups import Groups
 from ccbench.schedules import parse_algorithm, schedule_for

@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.findings import Finding
 from ccbench.results.traces.events import Communication, Intervals, Trace

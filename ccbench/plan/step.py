@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ccbench.cases import ALL_GROUPS, OVERLAP
+from ccbench.cases.axes import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model.cluster import Cluster

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
-from ccbench.cases import NO_OP
+from ccbench.cases.axes import NO_OP
 from ccbench.model.library.clusters import generations_in
 from ccbench.report.tables import Table, aligned, columns, csv_file
 from ccbench.report.wording import points_of, settings_of

@@ -9,7 +9,8 @@ from typing import Any
 
 from ccbench.analysis.findings import provenance
 from ccbench.analysis.pair_matrix import pair_matrices
-from ccbench.cases import AXES, Status
+from ccbench.cases.axes import AXES
+from ccbench.cases.measurement import Status
 from ccbench.report.maps import pair_lines
 from ccbench.report.sharing import sharing_table
 from ccbench.report.tables import Column, Table, csv_file, fitted, fitted_lines, folded, wrapped

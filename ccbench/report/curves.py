@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ccbench.cases import NO_OP, WORK, Status
+from ccbench.cases.axes import NO_OP, WORK
+from ccbench.cases.measurement import Status
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
 from ccbench.report.wording import (
     SeriesKey,

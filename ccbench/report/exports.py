@@ -22,7 +22,8 @@ from ccbench.analysis.findings import provenance
 from ccbench.analysis.fleet import FleetVerdict
 from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.speed_verdict import speed_verdicts
-from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
+from ccbench.cases.axes import AXES, OVERLAP, SETTINGS
+from ccbench.cases.measurement import Status
 from ccbench.report.wording import imported_from, meaning_of
 from ccbench.results import Point, Run
 from ccbench.results.points import ORDER

@@ -10,7 +10,7 @@ from statistics import median
 
 from ccbench.analysis.findings import CLEAR_RANK, provenance, slowest_rank, teams_of
 from ccbench.analysis.pair_matrix import pair_matrices
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.report.curves import (
     FEWEST_JOINED,
     MOST_SERIES,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
-from ccbench.cases import WORK
+from ccbench.cases.axes import WORK
 from ccbench.report.figure import Axis, Figure, Grid
 from ccbench.report.tables import Table, aligned, columns, csv_file
 from ccbench.report.wording import labelled

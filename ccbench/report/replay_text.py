@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.plan.replay import CaseTime, Replay
 from ccbench.report.tables import Column, Table, fitted_lines, wrapped
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural

@@ -38,7 +38,7 @@ from ccbench.analysis.tuning import (
     advise,
     everywhere,
 )
-from ccbench.cases import capabilities_of
+from ccbench.cases.capabilities import capabilities_of
 from ccbench.report.tables import Table, aligned, columns
 from ccbench.units import format_change, format_size, plain, plural
 

@@ -27,7 +27,9 @@ from ccbench.analysis.speed_verdict import (
     expected_from,
     speed_verdicts,
 )
-from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
+from ccbench.cases.axes import NO_ROOT, SETTINGS, setting_labels
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import ALL_GROUPS, SETTINGS, UNEVEN, Status
+from ccbench.cases.axes import ALL_GROUPS, SETTINGS, UNEVEN
+from ccbench.cases.measurement import Status
 from ccbench.collectives import read_traffic
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.groups import parse_concurrent, parse_groups, parse_pair
@@ -115,7 +116,7 @@ def stored_row(content: bytes) -> Mapping[str, Any] | None:
     row = None
     with suppress(ValueError):  # the mark is a part of some longer row's text
         row = json.loads(text) if mark else None
-    return row if isinstance(row, dict) and tuple(row) == NAMES else None
+    return row if isinstance(row, dict) and row.keys() == set(NAMES) else None
 
 
 def is_whole(content: bytes) -> bool | None:

@@ -25,7 +25,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
+from ccbench.cases.measurement import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.documents import open_file
 from ccbench.errors import RunCutShort, RunFolderError
 from ccbench.model import Prediction

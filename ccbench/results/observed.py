@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ccbench.cases import Status, capabilities_of
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import IDENTITY, MORE_ROUNDS, OVERLAP, Case, Status, setting_labels
+from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
+from ccbench.cases.measurement import MORE_ROUNDS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.groups import parse_groups

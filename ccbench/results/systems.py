@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ccbench.cases import Measurement
+from ccbench.cases.measurement import Measurement
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.cluster import MOST_OF_A_HOST, Cluster, cluster_of

@@ -28,18 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, DeviceTimed, Endpoint, Overlapping
-from ccbench.cases import (
-    ALONE,
-    MORE_ROUNDS,
-    NO_TEAM,
-    OVERLAP,
-    OVERLAP_PARTS,
-    Case,
-    Measurement,
-    Sampling,
-    Status,
-    capabilities_of,
-)
+from ccbench.cases.axes import ALONE, OVERLAP, OVERLAP_PARTS, Case
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import MORE_ROUNDS, NO_TEAM, Measurement, Sampling, Status
+from ccbench.columns import merge
 from ccbench.machine.readings import over_all, telling
 from ccbench.stats import relative_width, rounds_interval, stop_reason
 from ccbench.verification import Mismatch
@@ -487,43 +479,26 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
             stop_reason=now.stop_reason,
             conditions=over_all(before.conditions, now.conditions),
         )
-    wrong = [one.wrong_elements for one in (before, now) if one.wrong_elements is not None]
+    rounds = len(rounds_of(before))
+    both = merge(before, now, {"mean": partial(_mean, rounds), "device readings": _telling})
     return replace(
-        now,
-        started_at=before.started_at,
-        samples_seconds=before.samples_seconds + now.samples_seconds,
-        warmup_seconds=before.warmup_seconds + now.warmup_seconds,
-        skew_seconds=before.skew_seconds + now.skew_seconds,
-        rank_samples_seconds=_joined(before.rank_samples_seconds, now.rank_samples_seconds),
-        rank_waiting_seconds=_joined(before.rank_waiting_seconds, now.rank_waiting_seconds),
-        rank_cpu_share=_mean(before, before.rank_cpu_share, now.rank_cpu_share),
-        rank_queued_share=_mean(before, before.rank_queued_share, now.rank_queued_share),
+        both,
         round_samples=rounds_of(before) + rounds_of(now),
-        group_samples_seconds=_joined(before.group_samples_seconds, now.group_samples_seconds),
-        launching_seconds=before.launching_seconds + now.launching_seconds,
-        device_readings=telling((before.device_readings, now.device_readings)),
-        wrong_elements=sum(wrong) if wrong else None,
         conditions=over_all(before.conditions, now.conditions),
     )
 
 
-def _joined(
-    earlier: tuple[tuple[float, ...], ...], newest: tuple[tuple[float, ...], ...]
-) -> tuple[tuple[float, ...], ...]:
-    """Return the figures of each rank or part, those of the newest round after the earlier ones."""
-    return tuple(first + then for first, then in zip(earlier, newest, strict=True))
+def _telling(before: str, now: str) -> str:
+    return telling((before, now))
 
 
-def _mean(
-    before: Measurement, earlier: tuple[float, ...], newest: tuple[float, ...]
-) -> tuple[float, ...]:
-    """Return the mean of each rank over all rounds; ``earlier`` is that of those that ``before`` holds."""
+def _mean(rounds: int, before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the mean of each rank over all rounds; ``before`` is that of ``rounds``."""
     # A system may not tell the figure in every round: then it is of the others.
-    if not earlier or not newest:
-        return newest or earlier
-    rounds = len(rounds_of(before))
-    both = zip(earlier, newest, strict=True)
-    return tuple((rounds * mean + value) / (rounds + 1) for mean, value in both)
+    if not before or not now:
+        return now or before
+    pairs = zip(before, now, strict=True)
+    return tuple((rounds * mean + value) / (rounds + 1) for mean, value in pairs)
 
 
 def rounds_of(measurement: Measurement) -> tuple[int, ...]:

@@ -13,16 +13,9 @@ from dataclasses import replace
 from statistics import median
 
 from ccbench.backends.base import Team
-from ccbench.cases import (
-    DEFAULT,
-    NO_OP,
-    PROBE,
-    Case,
-    Measurement,
-    Sampling,
-    Status,
-    capabilities_of,
-)
+from ccbench.cases.axes import DEFAULT, NO_OP, Case
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import PROBE, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.model.host_collectives import (
     HostLink,

@@ -14,17 +14,9 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.backends.kernels.layout import tuning
-from ccbench.cases import (
-    DEVICE_MEMORY,
-    NO_ROOT,
-    PER_GPU,
-    PROCESSES,
-    Case,
-    Sampling,
-    backend_names,
-    backends_of_auto,
-    capabilities_of,
-)
+from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
+from ccbench.cases.capabilities import backend_names, backends_of_auto, capabilities_of
+from ccbench.cases.measurement import Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError

@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO, cast
 
-from ccbench.cases import OVERLAP, Case, Measurement, Status
+from ccbench.cases.axes import OVERLAP, Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model import Prediction
 from ccbench.runner.measure import rounds_of

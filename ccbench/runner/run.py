@@ -15,19 +15,9 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, CannotRun, Environment, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
-from ccbench.cases import (
-    DEVICE_MEMORY,
-    EXIT_CODES,
-    MORE_ROUNDS,
-    NO_TEAM,
-    Case,
-    Measurement,
-    Status,
-    asked_of,
-    backend_names,
-    capabilities_of,
-    case_of,
-)
+from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
+from ccbench.cases.capabilities import backend_names, capabilities_of
+from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag

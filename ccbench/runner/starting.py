@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, Launch
-from ccbench.cases import Case, capabilities_of
+from ccbench.cases.axes import Case
+from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import (
     BackendUnavailable,
     CcbenchError,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.cases import Case, Variant
+from ccbench.cases.axes import Case, Variant
 from ccbench.machine.files import is_secret, is_variable_of_library
 
 if TYPE_CHECKING:

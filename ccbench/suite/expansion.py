@@ -17,17 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.cases import (
-    AXIS,
-    NO_ROOT,
-    OVERLAP,
-    Axis,
-    Case,
-    Variant,
-    backend_names,
-    backends_of_auto,
-    capabilities_of,
-)
+from ccbench.cases.axes import AXIS, NO_ROOT, OVERLAP, Axis, Case, Variant
+from ccbench.cases.capabilities import backend_names, backends_of_auto, capabilities_of
 from ccbench.collectives import SETUPS, Collective, collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from ccbench.cases import ALL_GROUPS, UNEVEN
+from ccbench.cases.axes import ALL_GROUPS, UNEVEN
 from ccbench.collectives import BALANCED, COLLECTIVES, Collective, read_traffic
 from ccbench.errors import UsageError
 from ccbench.groups import (

@@ -22,7 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from ccbench.cases import AXES, AXIS, Axis, Sampling, Variant, backend_names
+from ccbench.cases.axes import AXES, AXIS, Axis, Variant
+from ccbench.cases.capabilities import backend_names
+from ccbench.cases.measurement import Sampling
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.documents import MOST_BYTES, Document, Origin, read_document, shipped_folder
 from ccbench.errors import CcbenchError, SuiteError

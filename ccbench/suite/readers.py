@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import backend_names
+from ccbench.cases.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import UsageError
 from ccbench.units import format_size, parse_size, shown, suggestion

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ccbench.cases import Variant
+from ccbench.cases.axes import Variant
 from ccbench.suite.readers import MisfitError, Reads, one_text, read_at
 from ccbench.units import shown, suggestion
 

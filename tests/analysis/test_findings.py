@@ -18,7 +18,7 @@ from ccbench.analysis.findings import (
     run_findings,
     variant_findings,
 )
-from ccbench.cases import Measurement, Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report.wording import points_of

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ccbench.analysis.fleet import FleetVerdict, lost_groups
 from ccbench.analysis.fleet_rounds import further_cases, without
 from ccbench.analysis.machine_verdict import machine_verdict
-from ccbench.cases import NO_TEAM, Case, Measurement, Status, asked_of
+from ccbench.cases.axes import Case, asked_of
+from ccbench.cases.measurement import NO_TEAM, Measurement, Status
 from ccbench.groups import PairingRound, format_ranks
 from ccbench.results import Run
 

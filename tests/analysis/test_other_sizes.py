@@ -10,7 +10,8 @@ import pytest
 
 from ccbench.analysis.findings import findings_of, run_findings
 from ccbench.analysis.other_sizes import with_other_sizes
-from ccbench.cases import Case, Conditions
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Conditions
 from ccbench.findings import Finding
 from ccbench.model.library.intervals import regime_of
 from ccbench.report.case_table import csv_table, screen_table

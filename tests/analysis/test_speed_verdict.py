@@ -10,7 +10,8 @@ import pytest
 
 from ccbench.analysis.findings import run_findings
 from ccbench.analysis.speed_verdict import SpeedVerdict, Word, expected_from, speed_verdicts
-from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.machine.flags import Flag
 from ccbench.model.context import PredictionContext

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ccbench.backends.cuda.context import DeviceContext, DeviceOutput
-from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
+from ccbench.cases.axes import NO_ROOT, Case
+from ccbench.cases.measurement import CaseFacts, Sampling
 from ccbench.collectives import collective as row_of
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.runner.measure import RankResult, measure

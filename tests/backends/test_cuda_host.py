@@ -14,7 +14,8 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda_host import BACKEND, EmulatedEndpoint
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.cases import NO_ROOT, Case, Measurement, Status
+from ccbench.cases.axes import NO_ROOT, Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.cli import main
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES

@@ -13,7 +13,9 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word
 from ccbench.backends.endpoint import SingleProcessEndpoint, open_worker_group
-from ccbench.cases import DECLARED, Case, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.capabilities import DECLARED
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import UsageError
 from ccbench.runner.workers.agent import rank_report, refuse_all
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces

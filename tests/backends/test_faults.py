@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ccbench.backends.faults import ALL_RANKS, VARIABLE, Fault, fault_from_environment
-from ccbench.cases import PROBE, Case
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import PROBE
 from ccbench.errors import UsageError
 
 

@@ -15,7 +15,7 @@ from ccbench.backends.rank_endpoint import (
     group_parts,
     lanes_of,
 )
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 
 TWO = Case(
     "s",

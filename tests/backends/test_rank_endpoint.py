@@ -13,7 +13,7 @@ from ccbench.backends import rank_endpoint
 from ccbench.backends.base import OutOfMemory, Position
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
 from ccbench.backends.rank_endpoint import HUGE_PAGE_BYTES, Call, RankEndpoint
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 
 
 class Mirror:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ccbench.backends import simulated
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.simulated import BACKEND, CHECKED_ELEMENTS, NOISE_SIGMA, execute
-from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES, OPS
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model.cluster import open_cluster, schedule_points

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.cases import backend_names
+from ccbench.cases.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.doctor import Check
 from ccbench.model.calibration import Calibration

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import Measurement
+from ccbench.cases.measurement import Measurement
 from ccbench.documents import shipped_folder
 from ccbench.results import RunFolder
 from tests.cli.conftest import Command

@@ -15,7 +15,8 @@ import pytest
 
 from ccbench.analysis.fleet_rounds import further_cases
 from ccbench.analysis.health_verdict import HealthVerdict
-from ccbench.cases import Case, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Status
 from ccbench.cli.run import MOST_LISTED, READING_MODULES, _exit_code, plan_lines
 from ccbench.errors import RunFolderError
 from ccbench.findings import Finding

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import item_bytes
 from ccbench.machine.host import usable_cores

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.errors import RunCutShort
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.results.files import MANIFEST_NAME
 from ccbench.runner.planning import RunOptions, plan_suite
 from ccbench.suite.model import load_suite

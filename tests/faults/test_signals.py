@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from tests.faults import traces
 from tests.faults.conftest import Bench
 

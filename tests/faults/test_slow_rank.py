@@ -16,7 +16,8 @@ from dataclasses import replace
 import pytest
 
 from ccbench.analysis.slow_ranks import SYMMETRIC, starved_ranks
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.results import Point

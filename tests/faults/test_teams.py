@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.machine.host import available_memory_bytes
 from ccbench.runner.workers import team as teams
 from ccbench.runner.workers.team import WorkerTeam

@@ -13,7 +13,8 @@ from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.cuda_host import EmulatedEndpoint
 from ccbench.backends.kernels.building import compiler
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.cases import Case, Sampling
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MissingDependency

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from tests.backends.measuring import measured
 
 from .cases import POINTS, SAMPLING, case_of, emulated, results

@@ -9,7 +9,8 @@ import pytest
 from ccbench.backends.base import CannotRun, TeamRequest
 from ccbench.backends.cuda.runtime import Cuda, device_count
 from ccbench.backends.mpi import BACKEND
-from ccbench.cases import DEVICE_MEMORY, Case, Status
+from ccbench.cases.axes import DEVICE_MEMORY, Case
+from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.model.machine import load_machine

@@ -19,7 +19,8 @@ from ccbench.backends.xccl import environment_of
 from ccbench.backends.xccl.bootstrap import SHARED_GPU_VERSION, opened
 from ccbench.backends.xccl.endpoint import NcclRanks
 from ccbench.backends.xccl.library import Library, open_by_cupy
-from ccbench.cases import PER_GPU, Case, Measurement, Sampling, Status
+from ccbench.cases.axes import PER_GPU, Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.cases import PROCESSES, Status
+from ccbench.cases.axes import PROCESSES
+from ccbench.cases.measurement import Status
 from ccbench.cli import main
 from ccbench.results import load_run
 from ccbench.runner.workers.team import WorkerTeam

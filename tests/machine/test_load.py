@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import Conditions
+from ccbench.cases.measurement import Conditions
 from ccbench.machine.files import Files
 from ccbench.machine.flags import Flag
 from ccbench.machine.readings import (

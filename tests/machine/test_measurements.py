@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.cases import Case, CaseFacts, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
 from ccbench.runner.measure import RankResult, merged
 from ccbench.runner.workers.leader import Leader

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import unavailable as said_unavailable
-from ccbench.cases import DECLARED, backend_names
+from ccbench.cases.capabilities import DECLARED, backend_names
 from ccbench.machine.doctor import Check, backend_checks
 from ccbench.machine.files import Files
 from ccbench.machine.host import observe

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.cases import Conditions
+from ccbench.cases.measurement import Conditions
 from ccbench.dtypes import CPU_DTYPES
 from ccbench.errors import HostBusy, MachineError
 from ccbench.machine.readings import FOREIGN_CPU_LIMIT

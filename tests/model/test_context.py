@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import PER_GPU, Case
+from ccbench.cases.axes import PER_GPU, Case
 from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
 from ccbench.model import Prediction

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as some
 
-from ccbench.cases import UNEVEN, Case
+from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Conditions, Status
+from ccbench.cases.measurement import Conditions, Status
 from ccbench.errors import UsageError
 from ccbench.groups import Layout
 from ccbench.machine.flags import Flag

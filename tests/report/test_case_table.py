@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.report.case_table import CSV_NAMES, case_table, csv_table, screen_table
 from ccbench.report.tables import markdown_table
 from ccbench.report.wording import points_of

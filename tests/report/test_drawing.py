@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Canvas
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.report.curves import MOST_SERIES

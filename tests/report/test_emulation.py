@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.analysis.findings import LEFT_OUT, findings_of, provenance
-from ccbench.cases import Measurement, Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from ccbench.analysis.findings import provenance
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.report.exports import (
     SUMMARY_VERSION,

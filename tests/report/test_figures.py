@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import Measurement, Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.curves import MOST_SERIES, joinable, leads
 from ccbench.report.figure import (
     MOST_TICKS,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices
-from ccbench.cases import Measurement
+from ccbench.cases.measurement import Measurement
 from ccbench.groups import Pair
 from ccbench.report.case_table import screen_table
 from ccbench.report.drawing import draw_map, render

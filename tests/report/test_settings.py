@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import SETTINGS, Case, Measurement, setting_labels
+from ccbench.cases.axes import SETTINGS, Case, setting_labels
+from ccbench.cases.measurement import Measurement
 from ccbench.report.baselines import beside, comparable_points
 from ccbench.report.case_table import csv_table, screen_table
 from ccbench.report.exports import nccl_tests_tables

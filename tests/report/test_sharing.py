@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ccbench.analysis.findings import findings_of
-from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.case_table import screen_table
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import points_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import Measurement, Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.figures import GROUP_FIELDS, figures_of
 from ccbench.report.wording import (
     imported_from,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.analysis.findings import findings_of
-from ccbench.cases import Measurement, Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.wording import points_of, verdict_lines
 from ccbench.results import Manifest
 

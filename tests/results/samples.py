@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.groups import Pair
 from ccbench.model import Prediction

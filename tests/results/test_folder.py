@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.cases import MORE_ROUNDS, Status
+from ccbench.cases.measurement import MORE_ROUNDS, Status
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA_VERSION, RunFolder, default_folder, load_run
 

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import SETTINGS, Measurement, Status
+from ccbench.cases.axes import SETTINGS
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.cli import main
+from ccbench.columns import Column
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA, RunFolder, load_run, load_runs, newest_run
 from ccbench.results.files import as_parquet, read_case
-from ccbench.results.schema import Column, arrow_schema, measurement_of, row_of
+from ccbench.results.schema import arrow_schema, measurement_of, row_of
 
 from .samples import PREDICTION, failed, measured, measurements
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import OVERLAP, OVERLAP_PARTS, Case, Measurement, Status
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.results import SCHEMA, SCHEMA_VERSION, Origin, RunFolder, arrow_schema, load_run
 from ccbench.results.schema import (
     FINE_ENOUGH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.runner import measure
 from ccbench.runner.measure import OverlapSampler
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbench.cases import OVERLAP_PARTS, Case, Sampling
+from ccbench.cases.axes import OVERLAP_PARTS, Case
+from ccbench.cases.measurement import Sampling
 from ccbench.runner.measure import (
     ADVERSARIAL_LAUNCHES,
     LAUNCHES_LIMIT,

@@ -9,7 +9,8 @@ from itertools import cycle
 import pytest
 
 from ccbench.backends.base import lacked
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.model.host_collectives import HostNetwork, is_priced_on_one_host, predict_host_library
 from ccbench.runner.network_probe import MOST_TRIES, ROUNDS, probe_network
 

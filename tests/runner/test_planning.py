@@ -12,7 +12,9 @@ import pytest
 from ccbench.backends import open_backend
 from ccbench.backends.cuda import driver_missing
 from ccbench.backends.xccl import amd_missing
-from ccbench.cases import DECLARED, PER_GPU, Case, Sampling, capabilities_of
+from ccbench.cases.axes import PER_GPU, Case
+from ccbench.cases.capabilities import DECLARED, capabilities_of
+from ccbench.cases.measurement import Sampling
 from ccbench.errors import BackendUnavailable, MachineError, SuiteError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (

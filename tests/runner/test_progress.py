@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import OVERLAP, Case, Measurement, Status
+from ccbench.cases.axes import OVERLAP, Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.model import Prediction
 from ccbench.runner.progress import (
     Forecast,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import MORE_ROUNDS, Case, Conditions, Measurement, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import MORE_ROUNDS, Conditions, Measurement, Sampling, Status
 from ccbench.results.schema import usual_waits
 from ccbench.runner.measure import EXTRA_ROUNDS_FACTOR, judged, merged, rounds_of
 

@@ -13,19 +13,9 @@ from typing import Any
 import pytest
 
 from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
-from ccbench.cases import (
-    DECLARED,
-    NO_TEAM,
-    Case,
-    Conditions,
-    Device,
-    Measurement,
-    PricedBy,
-    Sampling,
-    Status,
-    asked_of,
-    case_of,
-)
+from ccbench.cases.axes import Case, asked_of, case_of
+from ccbench.cases.capabilities import DECLARED, Device, PricedBy
+from ccbench.cases.measurement import NO_TEAM, Conditions, Measurement, Sampling, Status
 from ccbench.errors import (
     BackendUnavailable,
     CcbenchError,

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
-from ccbench.cases import Case, Measurement, Sampling, Variant
+from ccbench.cases.axes import Case, Variant
+from ccbench.cases.measurement import Measurement, Sampling
 from ccbench.errors import SuiteError
 from ccbench.results import load_run
 from ccbench.runner import planning

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.results import RunFolder
 
 SIZES = tuple(1 << power for power in range(3, 33, 2))

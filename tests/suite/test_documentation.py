@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.kernels.layout import PREFIX
-from ccbench.cases import AXES
+from ccbench.cases.axes import AXES
 from ccbench.suite.expansion import expand
 from ccbench.suite.grouping import GROUP_MODES
 from ccbench.suite.model import SamplingRules, Suite, Sweep, read_suite, shipped_suites

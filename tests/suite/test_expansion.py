@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import AXIS, NO_OP, NO_ROOT, OPS, PLACEMENTS, Case
+from ccbench.cases.axes import AXIS, NO_OP, NO_ROOT, OPS, PLACEMENTS, Case
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import BackendUnavailable, SuiteError, UsageError

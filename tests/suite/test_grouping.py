@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import ALL_GROUPS, AXIS, DECLARED, Case, backend_names, capabilities_of
+from ccbench.cases.axes import ALL_GROUPS, AXIS, Case
+from ccbench.cases.capabilities import DECLARED, backend_names, capabilities_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import SuiteError
 from ccbench.groups import parse_groups

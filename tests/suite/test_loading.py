@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import Sampling
+from ccbench.cases.measurement import Sampling
 from ccbench.errors import SuiteError
 from ccbench.suite.expansion import expand
 from ccbench.suite.model import Sweep, load_suite, read_suite, suite_schema

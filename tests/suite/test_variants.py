@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import Case, Variant
+from ccbench.cases.axes import Case, Variant
 from ccbench.errors import SuiteError
 from ccbench.suite.expansion import expand, left_out
 from ccbench.suite.model import Suite, read_suite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ccbench.backends.base import Backend
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.schedules import algorithm_row, parse_algorithm
 

@@ -30,7 +30,8 @@ from ccbench.backends.cpu.memory import (
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.endpoint import WorkerGroup, merged_mismatch
 from ccbench.backends.rank_endpoint import MEMORY_SHARE, Lane, LaneEndpoint, LaneTimes, group_facts
-from ccbench.cases import DEFAULT, UNEVEN, Case, CaseFacts
+from ccbench.cases.axes import DEFAULT, UNEVEN, Case
+from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.machine.host import available_memory_bytes, usable_cores

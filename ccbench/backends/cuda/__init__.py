@@ -14,7 +14,7 @@ from ccbench.backends.base import Backend
 from ccbench.backends.kernels.building import CUDA_12_INSTEAD
 from ccbench.backends.kernels.layout import tuning
 from ccbench.backends.kernels.sources import kernel_folder, unsupported
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.machine.accelerators import before_turing, cuda_install
 from ccbench.machine.files import Files
 from ccbench.machine.software import installed_version

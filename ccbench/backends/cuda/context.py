@@ -49,7 +49,7 @@ from ccbench.backends.kernels.layout import (
     tuning,
 )
 from ccbench.backends.kernels.sources import KernelEntry, LaunchPlan, Program, entries, program
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
 from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, fill

@@ -48,7 +48,8 @@ from ccbench.backends.kernels.sources import (
     topology_orders,
 )
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
-from ccbench.cases import ALONE, NO_OP, NO_ROOT, Case, CaseFacts
+from ccbench.cases.axes import ALONE, NO_OP, NO_ROOT, Case
+from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError

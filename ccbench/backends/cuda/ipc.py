@@ -21,7 +21,7 @@ from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import CcbenchError
 
 SPIN_SECONDS, SLEEP_SECONDS = 0.02, 5e-5

@@ -22,7 +22,8 @@ from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda,
 from ccbench.backends.endpoint import SingleProcessGroup
 from ccbench.backends.kernels.abi import GivenUp
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.cases import ALL_GROUPS, Case, CaseFacts
+from ccbench.cases.axes import ALL_GROUPS, Case
+from ccbench.cases.measurement import CaseFacts
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.verification import GROUP_SEEDS

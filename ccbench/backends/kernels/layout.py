@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ccbench.backends.kernels import abi
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases.axes import NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import UsageError

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ccbench.backends.kernels.abi import COPY_TYPES, OPS, TYPE_BYTES, TYPES
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.traffic import expected_seconds
-from ccbench.cases import ALL_GROUPS, Case
+from ccbench.cases.axes import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.documents import shipped_folder
 from ccbench.dtypes import EXACT_LIMIT

@@ -28,7 +28,7 @@ from ccbench.backends.mpi.library import (
     names_of,
     settings,
 )
-from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
+from ccbench.cases.axes import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
 RANKS_LIMIT = 256

@@ -43,7 +43,7 @@ from ccbench.backends.kernels.building import (
     private_folder,
 )
 from ccbench.backends.mpi.library import NAMES, OPEN_MPI, Library
-from ccbench.cases import UNEVEN, Case
+from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency

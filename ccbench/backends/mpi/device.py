@@ -41,7 +41,7 @@ from ccbench.backends.cuda.runtime import (
     starting,
 )
 from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, library_name
-from ccbench.cases import DEVICE_MEMORY
+from ccbench.cases.axes import DEVICE_MEMORY
 from ccbench.errors import BackendUnavailable
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from ccbench.backends.rank_endpoint import (
     RankEndpoint,
     Setup,
 )
-from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
+from ccbench.cases.axes import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 

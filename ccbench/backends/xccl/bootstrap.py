@@ -30,7 +30,7 @@ from ccbench.backends.xccl.diagnostics import limit_for
 from ccbench.backends.xccl.dialects import NCCL, RCCL, Dialect
 from ccbench.backends.xccl.endpoint import NcclRanks
 from ccbench.backends.xccl.library import Library, LibraryFailed, open_by_cupy
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import BackendUnavailable
 
 HOST_NAME = "NCCL_HOSTID"

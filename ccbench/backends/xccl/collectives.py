@@ -24,7 +24,7 @@ from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_b
 from ccbench.backends.xccl import CTA_POLICIES, selection_of
 from ccbench.backends.xccl.launches import Memory, RankContext
 from ccbench.backends.xccl.library import Communicator, Communicators, Library, call_config
-from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
+from ccbench.cases.axes import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
 from ccbench.groups import Groups, Pair, format_ranks, parse_groups
@@ -77,7 +77,7 @@ class Call:
 
     source and target: addresses on the rank's device; equal for what is done in place where NCCL says so (the
     rank's own block of the whole for all_gather, reduce_scatter, gather and scatter). count: elements, as in
-    ``ccbench.cases.Case``. op: a name of ``library.OPS``, or the number that ``Communicator.premultiplied``
+    ``ccbench.cases.axes.Case``. op: a name of ``library.OPS``, or the number that ``Communicator.premultiplied``
     gave. pair: of send_recv, the two ranks instead of the ring. amounts: of all_to_all_v, this rank's.
     algorithms: those that this call may use, as algSelection names them; '' leaves it to NCCL. cta_policy: a
     flag of nccl.h; None leaves it to the communicator.

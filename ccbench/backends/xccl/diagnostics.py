@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.backends.xccl import CALLED, DEFAULT, TUNED, tuned
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import CcbenchError
 from ccbench.units import format_seconds

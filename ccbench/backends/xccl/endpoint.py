@@ -51,7 +51,8 @@ from ccbench.backends.xccl.launches import Launches, RankContext
 from ccbench.backends.xccl.library import Communicators, Library, LibraryFailed
 from ccbench.backends.xccl.overlap import Overlap
 from ccbench.backends.xccl.setups import Setups
-from ccbench.cases import OVERLAP, Case, CaseFacts
+from ccbench.cases.axes import OVERLAP, Case
+from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import SETUPS, collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError

@@ -23,7 +23,8 @@ from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint
 from ccbench.backends.xccl.collectives import Call, prepared
 from ccbench.backends.xccl.dialects import ONECCL, Dialect, library_folder
 from ccbench.backends.xccl.library import Communicators, Library, LibraryFailed, open_by_loader
-from ccbench.cases import NO_OP, Case, CaseFacts
+from ccbench.cases.axes import NO_OP, Case
+from ccbench.cases.measurement import CaseFacts
 from ccbench.groups import parse_groups
 from ccbench.machine.host import usable_cores
 from ccbench.machine.software import installed_version

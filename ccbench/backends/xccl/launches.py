@@ -13,7 +13,7 @@ from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, launc
 from ccbench.backends.cuda.context import MAIN_STREAM, DeviceContext
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.xccl.library import Library
-from ccbench.cases import ALONE, Case
+from ccbench.cases.axes import ALONE, Case
 
 if TYPE_CHECKING:
     from ccbench.backends.xccl.collectives import Binding

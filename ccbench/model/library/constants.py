@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccbench.cases import UNEVEN
+from ccbench.cases.axes import UNEVEN
 from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem

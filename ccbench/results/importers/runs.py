@@ -16,17 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ccbench.cases import (
-    EXIT_CODES,
-    NO_OP,
-    Case,
-    Conditions,
-    Device,
-    Measurement,
-    PricedBy,
-    Status,
-    capabilities_of,
-)
+from ccbench.cases.axes import NO_OP, Case
+from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
+from ccbench.cases.measurement import EXIT_CODES, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
+from ccbench.cases.axes import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, LONGEST_MATRIX
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError

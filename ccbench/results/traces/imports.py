@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ccbench.cases import Conditions, Measurement, Status
+from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import Given, ImportedLog

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.traces.events import Communication
 from ccbench.results.traces.join import Instance

@@ -34,7 +34,9 @@ from multiprocessing.connection import Connection
 from ccbench.backends.base import CannotRun, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.endpoint import TeamEndpoint, open_launched
-from ccbench.cases import Case, Conditions, Sampling, Status, capabilities_of
+from ccbench.cases.axes import Case
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import Conditions, Sampling, Status
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.host import (

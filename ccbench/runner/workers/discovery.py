@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
-from ccbench.cases import backends_of_auto
+from ccbench.cases.capabilities import backends_of_auto
 from ccbench.errors import UsageError
 from ccbench.machine.accelerators import opened
 from ccbench.machine.host import observe

@@ -25,7 +25,9 @@ from ccbench.backends.base import CannotRun, Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
-from ccbench.cases import Case, Measurement, Sampling, Status, capabilities_of
+from ccbench.cases.axes import Case
+from ccbench.cases.capabilities import capabilities_of
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.files import Files
 from ccbench.machine.flags import Flag

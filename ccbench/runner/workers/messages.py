@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from ccbench.backends.base import Launch
-from ccbench.cases import ONE_PROCESS, CaseFacts, Conditions, Status
+from ccbench.cases.axes import ONE_PROCESS
+from ccbench.cases.measurement import CaseFacts, Conditions, Status
 from ccbench.errors import CcbenchError
 from ccbench.machine.files import Files
 from ccbench.runner.measure import RankResult

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Case, CaseFacts, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import CaseFacts, Measurement, Status
 from ccbench.collectives import collective
+from ccbench.columns import columns_of
 from ccbench.errors import BackendUnavailable
 from ccbench.groups import format_ranks
 from ccbench.machine.flags import Flag
@@ -18,6 +20,14 @@ from ccbench.runner.measure import RankResult, durations, takes_fastest_rank, ta
 from ccbench.runner.workers.messages import RankReport, Ready
 
 _SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.FAILED)
+
+
+_FACTS = (
+    {one.name for one in fields(CaseFacts)}
+    & {one.attribute for one in columns_of(Measurement)}
+    - {"group_samples_seconds"}  # those may be taken apart by measuring, too
+)
+"""Fields of a measurement that rank 0 knows."""
 
 
 def measurement_of(
@@ -54,17 +64,11 @@ def measurement_of(
         round_samples=(stamps.shape[1],),
         wrong_elements=wrong_elements_of(case, [one.result for one in in_order if one.result]),
         stop_reason=result.stop_reason,
-        protocol_used=facts.protocol_used,
-        channels_used=facts.channels_used,
-        library_estimate_seconds=facts.library_estimate_seconds,
-        library_settings=facts.library_settings,
-        blocked_launches=facts.blocked_launches,
         backend_version=facts.library_version,
-        library_path=facts.library_path,
-        library_sha256=facts.library_sha256,
         group_names=parts,
         group_samples_seconds=part_samples,
         device_readings=joined([one.facts.devices for one in in_order], hosts),
+        **{name: getattr(facts, name) for name in _FACTS},
     )
     if single_process:
         return found  # there is one clock, and no rank's own time

@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from ccbench.backends.base import Backend, CannotRun, Launch, Team, TeamRequest
-from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
+from ccbench.cases.axes import ONE_PROCESS, Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import module_command, single_threaded
 from ccbench.runner.workers import launcher

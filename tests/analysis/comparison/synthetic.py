@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.results import Run
 from ccbench.results.schema import row_of
 from tests.results.samples import run_of_rows

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.analysis.comparison import compare, compare_by
 from ccbench.analysis.verdicts import Cause, Verdict
-from ccbench.cases import AXIS
+from ccbench.cases.axes import AXIS
 from ccbench.errors import UsageError
 from ccbench.results import Run
 

@@ -11,7 +11,8 @@ import pytest
 
 from ccbench.analysis.comparison import BY_RATIO_ALONE, compare, compare_with_model
 from ccbench.analysis.verdicts import Cause, Compared, Settings, Thresholds, Verdict
-from ccbench.cases import IDENTITY, Conditions, Measurement, Status
+from ccbench.cases.axes import IDENTITY
+from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.model import Prediction
 from ccbench.report.comparison_text import junit
 from ccbench.results import Manifest, Run, RunFolder

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
+from ccbench.cases.axes import NO_OP, Case
+from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.groups import Pair, every_pair, format_ranks, parse_groups
 from ccbench.results import Run

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ccbench.analysis.pair_matrix import joined_by
 from ccbench.analysis.slow_ranks import SlowGroup, slow_groups
-from ccbench.cases import Measurement
+from ccbench.cases.measurement import Measurement
 from tests.analysis.health.machines import flagged, groups, manifest, run_of
 
 NESTED = ("rank // 8", "rank // 4", "rank // 2")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.pair_matrix import Joined, joined_by
-from ccbench.cases import Conditions
+from ccbench.cases.measurement import Conditions
 from tests.analysis.health.machines import case, manifest, measured, run_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ccbench.analysis.health import health_of, wants_health
 from ccbench.analysis.health_verdict import HealthVerdict
-from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
+from ccbench.cases.measurement import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.groups import Pair
 
 from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of

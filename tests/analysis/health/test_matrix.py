@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices, pair_misses
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.groups import Pair
 
 from .machines import Slower, evenly, flagged, manifest, pairs, run_of

@@ -21,7 +21,7 @@ from ccbench.analysis.slow_ranks import (
     starved_ranks,
     waited_for,
 )
-from ccbench.cases import Conditions, Measurement
+from ccbench.cases.measurement import Conditions, Measurement
 from ccbench.report.wording import footnote
 from ccbench.results import Point
 from tests.analysis.health.machines import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.results import load_run
 from ccbench.results.importers import read_log

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import OVERLAP_PARTS, Case, Sampling, Status
+from ccbench.cases.axes import OVERLAP_PARTS, Case
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.schema import row_of
 from ccbench.runner.workers.team import WorkerTeam

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Case, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.runner.workers.team import WorkerTeam
 from ccbench.suite.model import IN_PLACE_COLLECTIVES

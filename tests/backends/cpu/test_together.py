@@ -21,7 +21,7 @@ from ccbench.backends.cpu.memory import Arena, Control, Word
 from ccbench.backends.cpu.program import compile_case
 from ccbench.backends.faults import Fault
 from ccbench.backends.rank_endpoint import lanes_of
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.verification import Mismatch
 from tests.backends.cpu.interpreter import Deadlock

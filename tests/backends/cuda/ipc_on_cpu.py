@@ -20,7 +20,7 @@ from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.kernels.building import Build, built
-from ccbench.cases import PER_GPU, Case
+from ccbench.cases.axes import PER_GPU, Case
 from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest
 from tests.backends.measuring import SAMPLING

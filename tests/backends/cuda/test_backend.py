@@ -16,7 +16,7 @@ from ccbench.backends.cuda import BACKEND, driver_missing, single_process, sourc
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
 from ccbench.backends.kernels.building import CompilationFailed
-from ccbench.cases import PER_GPU, PROCESSES, Case
+from ccbench.cases.axes import PER_GPU, PROCESSES, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files
 from ccbench.runner import planning
@@ -168,7 +168,7 @@ def test_the_version_tells_what_the_environment_sets_about_kernels(
 def test_the_runner_loads_no_gpu_library() -> None:
     code = (
         "import sys; from ccbench.backends import open_backend; import ccbench.runner.run\n"
-        "from ccbench.cases import backend_names\n"
+        "from ccbench.cases.axes import backend_names\n"
         "backends = [open_backend(name) for name in backend_names()]\n"
         "usable = [backend for backend in backends if backend.unavailable() is None]\n"
         "assert [backend.algorithms('all_reduce') for backend in usable]\n"

@@ -15,7 +15,8 @@ from ccbench.backends.cuda.context import NotCoResident
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import CaseFacts
 from tests.backends.measuring import (
     launch_without_last_rank,
     launched,

@@ -22,7 +22,7 @@ from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import open_worker_group
 from ccbench.backends.kernels.layout import all_buffers
 from ccbench.backends.kernels.sources import choose
-from ccbench.cases import ONE_PROCESS, PER_GPU
+from ccbench.cases.axes import ONE_PROCESS, PER_GPU
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.host import single_threaded
 from ccbench.runner.workers.team import CLOSE_SECONDS

@@ -15,7 +15,8 @@ from typing import Any
 
 from ccbench.backends.base import Position
 from ccbench.backends.gloo import GlooEndpoint
-from ccbench.cases import Case, CaseFacts, Sampling
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import CaseFacts, Sampling
 from ccbench.machine.host import die_with_parent
 from ccbench.runner.measure import RankResult, measure
 

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from ccbench.backends.gloo import BACKEND, REDUCE_OPS, addresses_by_interface, meet
-from ccbench.cases import NO_OP, NO_ROOT, OVERLAP, UNEVEN, Case
+from ccbench.cases.axes import NO_OP, NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.collectives import collective as row_of
 from ccbench.dtypes import CPU_DTYPES, item_bytes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.abi import COPY_TYPES, NONE_DIFFERS
 from ccbench.backends.kernels.host_engine import HostWorld
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, check, expected_pieces
 from tests.backends.kernels.checked import HostOutput
 

@@ -26,7 +26,7 @@ from ccbench.backends.kernels.layout import (
     work_areas,
 )
 from ccbench.backends.kernels.traffic import Blocks, Traffic, blocks_for
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases.axes import NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 

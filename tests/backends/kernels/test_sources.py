@@ -18,7 +18,7 @@ from ccbench.backends.kernels.sources import (
     split_name,
     unsupported,
 )
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.schedules import algorithms_of
 from ccbench.units import parse_size

@@ -16,7 +16,7 @@ from ccbench.backends.kernels.traffic import (
     expected_seconds,
     traffic_of,
 )
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.units import parse_size
 from tests.results.importers.logs import needs_logs, text_of
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.endpoint import AT_ONCE, LOOKED_AFTER
-from ccbench.cases import OVERLAP, OVERLAP_PARTS, UNEVEN, Measurement, Status
+from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, UNEVEN
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.mpi.test_teams import SHORT, case_of, team

@@ -19,7 +19,8 @@ from ccbench.backends.device_memory import named
 from ccbench.backends.mpi import BACKEND, device
 from ccbench.backends.mpi.device import MEMORY_VARIABLE, asked, device_settings, why_not_cuda_aware
 from ccbench.backends.mpi.library import Library, installed, local_launch
-from ccbench.cases import Case, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag

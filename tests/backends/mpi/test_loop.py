@@ -23,7 +23,7 @@ from ccbench.backends.mpi.calls import (
     c_loop,
     steps_of,
 )
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import MissingDependency
 
 COUNTS = (1, 2, 3, 5, 6, 7, 8, 9, 10, 12)

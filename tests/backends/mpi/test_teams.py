@@ -18,7 +18,8 @@ from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
 from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
 from ccbench.backends.mpi.library import OPEN_MPI, installed
 from ccbench.backends.rank_endpoint import RankBuffers, Setup
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES, SETUPS, collective
 from ccbench.errors import BackendUnavailable
 from ccbench.model.machine import load_machine

@@ -9,7 +9,7 @@ from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.xccl.bootstrap import OneProcess
 from ccbench.backends.xccl.collectives import Binding
 from ccbench.backends.xccl.endpoint import NcclRanks
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from tests.backends import measuring
 
 from .double import Process, World

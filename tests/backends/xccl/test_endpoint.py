@@ -22,7 +22,7 @@ from ccbench.backends.xccl import endpoint as endpoint_module
 from ccbench.backends.xccl.diagnostics import CollectiveHung
 from ccbench.backends.xccl.launches import RankContext
 from ccbench.backends.xccl.library import UNDEFINED_INT
-from ccbench.cases import UNEVEN, Case
+from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.suite.model import IN_PLACE_COLLECTIVES

@@ -24,7 +24,7 @@ from ccbench.backends.xccl.collectives import Call, prepared
 from ccbench.backends.xccl.dialects import HCCL, ONECCL, RCCL, Dialect, functions
 from ccbench.backends.xccl.host import LibraryRank
 from ccbench.backends.xccl.library import Library, LibraryFailed, open_by_loader
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.cases.axes import NO_OP, NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import MissingDependency

@@ -20,7 +20,7 @@ from ccbench.backends.kernels.sources import beside
 from ccbench.backends.xccl import overlap
 from ccbench.backends.xccl.endpoint import NcclRanks
 from ccbench.backends.xccl.overlap import Streaming, shared_out
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.errors import MissingDependency
 from tests.backends.kernels.nvrtc import compiled
 

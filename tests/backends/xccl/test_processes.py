@@ -24,7 +24,7 @@ from ccbench.backends.xccl import diagnostics as hangs
 from ccbench.backends.xccl import endpoint as endpoint_module
 from ccbench.backends.xccl.bootstrap import LaunchedRank, own_host_name
 from ccbench.backends.xccl.diagnostics import CollectiveHung
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.runner.measure import durations
 from tests.backends.cuda.emulated import CudaError
 from tests.backends.measuring import measured

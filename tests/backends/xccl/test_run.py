@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import xccl as nccl
-from ccbench.cases import OVERLAP_PARTS, PER_GPU
+from ccbench.cases.axes import OVERLAP_PARTS, PER_GPU
 from ccbench.cli import main
 from ccbench.results import load_run
 

@@ -18,7 +18,7 @@ from ccbench.backends.xccl import (
     refused_beforehand,
 )
 from ccbench.backends.xccl.diagnostics import Choice, other_than_asked
-from ccbench.cases import Variant
+from ccbench.cases.axes import Variant
 from ccbench.collectives import COLLECTIVES
 
 from .measuring import case_of

@@ -13,7 +13,7 @@ from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.xccl import BACKEND, library
 from ccbench.backends.xccl.collectives import parts_of
 from ccbench.backends.xccl.launches import RankContext
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.collectives import sent_elements
 from ccbench.dtypes import ITEM_BYTES
 from tests.backends.measuring import launched, measured, spoilt, wrong_elements

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.model import Interval, Prediction
 from ccbench.report.case_table import page_table
 from ccbench.report.page import page_content, render_page

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.cases import Measurement, Status
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.errors import UsageError
 from ccbench.model.library import LibraryRequest
 from ccbench.results import load_run

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Status
 from ccbench.errors import MachineError
 from ccbench.results import Run, load_run
 from ccbench.results.importers import log_of_text

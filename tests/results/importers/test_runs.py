@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import Status
+from ccbench.cases.measurement import Status
 from ccbench.findings import SourceWarning
 from ccbench.machine.files import REDACTED
 from ccbench.machine.flags import Flag

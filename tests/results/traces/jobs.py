@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.backends import open_backend
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.results.traces.events import Communication, ProcessGroup, Trace
 from ccbench.suite.expansion import ExpansionContext, expand
 from ccbench.suite.model import read_suite

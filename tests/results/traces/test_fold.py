@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import IDENTITY, Case
+from ccbench.cases.axes import IDENTITY, Case
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
 from ccbench.results.traces.events import Communication, ProcessGroup

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.cases import Case
+from ccbench.cases.axes import Case
 from ccbench.results.traces.events import Communication, ProcessGroup
 from ccbench.results.traces.fold import Fold, JobCase, fold, suite_text
 from tests.results.traces.jobs import WORLD, call, expanded, trace

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import Launch
-from ccbench.cases import Case, CaseFacts, Conditions, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import CaseFacts, Conditions, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
 from ccbench.runner.workers.channel import Peer

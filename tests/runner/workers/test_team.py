@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases.axes import Case
+from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, Hung
 from ccbench.machine.host import state
 from ccbench.runner.workers import team as teams

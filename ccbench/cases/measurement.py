@@ -1,0 +1,303 @@
+"""What came back of a case: its status, its samples and what is known of the machine meanwhile.
+
+Fields that are columns of a run's table say so: their meaning, unit and merging of rounds stand there alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from ccbench.cases.axes import Case
+from ccbench.columns import column, described
+
+MORE_ROUNDS = "more rounds planned"
+"""The stop reason of a case that was measured, but not yet as often as asked."""
+
+
+NO_TEAM = "no team could be started for further rounds"
+"""The stop reason of a round that never began, and of a case that has the rounds before it alone."""
+
+
+PROBE = "network probe"
+"""The suite of cases that are measured for predictions, before those that were asked for."""
+
+
+class Status(str, Enum):
+    """End of a case. Only ``OK`` and ``WRONG`` carry samples; only ``OK`` has a speed."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    UNSUPPORTED = "unsupported"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    SKIPPED = "skipped"
+
+
+FAILURES = (Status.TIMED_OUT, Status.FAILED, Status.OUT_OF_MEMORY)
+
+
+EXIT_CODES = {
+    Status.WRONG: 1,
+    Status.TIMED_OUT: 4,
+    Status.FAILED: 5,
+    Status.OUT_OF_MEMORY: 5,
+    Status.SKIPPED: 5,
+}
+"""Exit code of a run with such a case, the gravest first; without one it is 0."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Rules by which a case has been measured well enough, and by which it is given up.
+
+    A case is measured in ``rounds`` rounds, all other cases in between, and in up to twice as many while its
+    interval is wider than the target, never where that is 1. Samples, warm-up and budget are those of all
+    ``rounds`` together. launches: launches per sample, 0 to find out. fresh_ranks: each round has ranks that
+    are started for it.
+    """
+
+    confidence: float = 0.95
+    rounds: int = 6
+    target_relative_width: float = 0.05
+    minimum_samples: int = 10
+    maximum_samples: int = 400
+    warmup_seconds: float = 0.02
+    minimum_sample_seconds: float = 0.001
+    budget_seconds: float = 0.5
+    time_limit_seconds: float = 60.0
+    launches: int = 0
+    fresh_ranks: bool = False
+
+    def of_one_round(self, launches: int) -> Sampling:
+        """The rules inside one round, with ``launches`` per sample where an earlier round found them.
+
+        Of several rounds none stops early: samples of one round resemble each other, so that their
+        interval says little. Between rounds the interval decides.
+        """
+        return replace(
+            self,
+            target_relative_width=self.target_relative_width if self.rounds == 1 else 0.0,
+            minimum_samples=-(-self.minimum_samples // self.rounds),
+            maximum_samples=max(1, self.maximum_samples // self.rounds),
+            warmup_seconds=self.warmup_seconds / self.rounds,
+            budget_seconds=self.budget_seconds / self.rounds,
+            launches=launches,
+        )
+
+
+_UNKNOWN = "not known on this machine"
+_NOT_MEASURED = "no sample was taken"
+_NO_GROUPS = "one collective ran alone, or what ran at the same time was not timed apart"
+_ONE_HOST = "all ranks ran on the host of the run"
+_NO_LIBRARY = "nothing was measured, or the backend has no library of its own"
+_LAUNCH = "seconds per launch"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """State of the machine around one case.
+
+    The two shares are of ``watched_cpu_seconds`` (all processors together). The system counts in ticks of
+    10 ms, so over short times they are rough and may even be a little negative.
+    """
+
+    core_latency_before_seconds: float | None = column(
+        None,
+        "time of a flag from one core to another, before the case",
+        "seconds",
+        _UNKNOWN,
+        rounds="first",
+    )
+    core_latency_after_seconds: float | None = column(
+        None, "time of a flag from one core to another, after the case", "seconds", _UNKNOWN
+    )
+    other_cpu_share: float | None = column(
+        None,
+        "processor time other programs took meanwhile; of several hosts the largest",
+        "fraction",
+        _UNKNOWN,
+        rounds="share",
+    )
+    steal_share: float | None = column(
+        None,
+        "processor time the hypervisor took meanwhile; of several hosts the largest",
+        "fraction",
+        _UNKNOWN,
+        rounds="share",
+    )
+    watched_cpu_seconds: float = column(
+        0.0,
+        "processor time, all processors together, that the two shares are of; they are rough below 0.1 s",
+        "seconds",
+        _UNKNOWN,
+        rounds="total",
+    )
+    binding: tuple[int, ...] = column(
+        (), "logical processor each rank was bound to", null_when="ranks were not bound"
+    )
+    oversubscribed: bool = column(False, "ranks shared processors or devices")
+    flags: tuple[str, ...] = column(
+        (), "what makes the figures doubtful; an empty list when nothing does"
+    )
+
+
+@dataclass(frozen=True)
+class CaseFacts:
+    """Facts that a rank knows about the case just measured, besides its samples.
+
+    Fields with the name of one of Measurement's mean the same.
+    """
+
+    protocol_used: str = ""
+    channels_used: int = 0
+    library_estimate_seconds: float | None = None
+    parts: tuple[str, ...] = ()
+    group_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    devices: str = ""
+    """JSON of the devices' state before and after the case."""
+    flags: tuple[str, ...] = ()
+    """Of this case alone."""
+    blocked_launches: int | None = None
+    library_version: str = ""
+    library_path: str = ""
+    library_sha256: str = ""
+    library_settings: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Results of one case. Every time is in seconds, per launch."""
+
+    case: Case
+    status: Status = field(
+        metadata=described("ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped")
+    )
+    detail: str = column("", "why the status is not ok; may be empty")
+    backend_version: str = column("", "library and version that ran; may be empty")
+    algorithm_used: str = column(
+        "", "algorithm that ran; empty when the backend does not report it"
+    )
+    launches_per_sample: int = column(
+        0, "launches timed together as one sample", null_when=_NOT_MEASURED
+    )
+    blocked_launches: int | None = column(
+        None,
+        "of a sample, launches enqueued before the devices were released: of streaming the first, of "
+        "graph all; 0 where nothing holds devices back",
+        null_when=_NOT_MEASURED + ", or times are the host's",
+    )
+    samples_seconds: tuple[float, ...] = column(
+        (),
+        "every sample: from the first rank's start to the last rank's end; by GPUs' clocks the longest "
+        "rank's; on several hosts the shortest of single launches that no rank can end before all have begun",
+        _LAUNCH,
+        _NOT_MEASURED,
+        rounds="joined",
+    )
+    warmup_seconds: tuple[float, ...] = column(
+        (), "warm-up samples", _LAUNCH, _NOT_MEASURED, rounds="joined"
+    )
+    skew_seconds: tuple[float, ...] = column(
+        (),
+        "per sample: start of the last rank minus start of the first",
+        "seconds",
+        _NOT_MEASURED + ", or ranks have no clock in common",
+        rounds="joined",
+    )
+    rank_samples_seconds: tuple[tuple[float, ...], ...] = column(
+        (),
+        "the same samples as each rank saw them, [rank][sample]",
+        _LAUNCH,
+        _NOT_MEASURED,
+        rounds="joined by rank",
+    )
+    round_samples: tuple[int, ...] = column(
+        (),
+        "how many of the samples each round gave; other cases run between the rounds",
+        "samples",
+        _NOT_MEASURED,
+    )
+    launching_seconds: float = column(
+        0.0,
+        "time spent in warm-up and measured launches; the rest of the case is the harness",
+        "seconds",
+        _NOT_MEASURED,
+        rounds="total",
+    )
+    # Ranks end together, so this alone shows which one is late: it waits least.
+    rank_waiting_seconds: tuple[tuple[float, ...], ...] = column(
+        (),
+        "what each rank waited for others in each round, by the last turns of its warm-up, [rank][round]",
+        _LAUNCH,
+        _NOT_MEASURED + ", or the backend does not report it",
+        rounds="joined by rank",
+    )
+    rank_cpu_share: tuple[float, ...] = column(
+        (),
+        "each rank's processor time over the time from warm-up to check (mean of rounds), in rank order; "
+        "a rank that polls while it waits has all that it is given",
+        "share of one processor",
+        _NOT_MEASURED + ", or ranks are not processes of their own",
+        rounds="mean",
+    )
+    rank_queued_share: tuple[float, ...] = column(
+        (),
+        "how long each rank could have run while something else had its processor, over the same time "
+        "(mean of rounds), in rank order",
+        "share of the time",
+        _NOT_MEASURED
+        + ", or ranks are not processes of their own, or the system does not report it",
+        rounds="mean",
+    )
+    wrong_elements: int | None = column(
+        None,
+        "elements of the timed result that were wrong",
+        "elements",
+        "nothing was checked",
+        rounds="total",
+    )
+    stop_reason: str = column("", "why sampling ended; may be empty")
+    started_at: str = column(
+        "", "when the case began, ISO 8601 in UTC; may be empty", rounds="first"
+    )
+    simulated: bool = column(False, "times were computed, not measured")
+    protocol_used: str = column(
+        "",
+        "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
+    )
+    channels_used: int = column(0, "channels the library says it used", null_when="not reported")
+    library_estimate_seconds: float | None = column(
+        None, "what the library itself expected of the case", "seconds", "the library gives none"
+    )
+    group_names: tuple[str, ...] = column(
+        (),
+        "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
+        null_when=_NO_GROUPS,
+    )
+    group_samples_seconds: tuple[tuple[float, ...], ...] = column(
+        (),
+        "the samples of each of group_names, [name][sample]",
+        _LAUNCH,
+        _NO_GROUPS,
+        rounds="joined by rank",
+    )
+    hosts: tuple[str, ...] = column((), "host of each rank", null_when=_ONE_HOST)
+    node_of_rank: tuple[int, ...] = column((), "machine of each rank, from 0", null_when=_ONE_HOST)
+    device_readings: str = column(
+        "",
+        "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
+        "after the case; else empty",
+        rounds="device readings",
+    )
+    library_path: str = column(
+        "", "file of the backend's library that the ranks had loaded", null_when=_NO_LIBRARY
+    )
+    library_sha256: str = column("", "its SHA-256, in hex digits", null_when=_NO_LIBRARY)
+    library_settings: str = column(
+        "",
+        "JSON of environment variables that are set and that the library tells of, with the values in effect",
+        null_when="the library tells of none that is set (NCCL tells of some from 2.30 on)",
+    )
+    conditions: Conditions = field(default_factory=Conditions)

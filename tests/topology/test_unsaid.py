@@ -217,7 +217,7 @@ def test_a_bridge_between_nics_speaks_against_a_flattened_tree() -> None:
     gpus = [Device(f"gpu{index}", DeviceKind.GPU, numa_node=0) for index in range(2)]
     nics = [Device(f"nic{index}", DeviceKind.NIC, numa_node=0) for index in range(2)]
     names = [device.name for device in (*gpus, *nics)]
-    words = {(name, name): "PHB" for name in names for name in names if name != name}
+    words = {(name, peer): "PHB" for name in names for peer in names if name != peer}
     flat = Topology(
         "t", (*gpus, *nics), facts={"hypervisor": "kvm", "paths": "as printed"}, matrix=words
     )

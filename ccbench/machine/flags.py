@@ -243,5 +243,5 @@ DEVICE_FLAGS = tuple(
 def advice_on(word: str) -> str:
     """Return what to do about a flag."""
     # A run of another version may hold a word that this one does not know.
-    known = {flag.value: flag.advice for flag in Flag}
-    return known.get(word, "measure these cases again when the machine is quiet")
+    advice = {flag.value: flag.advice for flag in Flag}
+    return advice.get(word, "measure these cases again when the machine is quiet")

@@ -219,7 +219,7 @@ class Nvml:
 
     def answer(self, question: str, *arguments: Any) -> Any:
         """Return as ``ask`` does, with None for both kinds of no answer."""
-        return known(self.ask(question, *arguments))
+        return answer_or_none(self.ask(question, *arguments))
 
     def _attempt(self, call: Callable[[], Any]) -> Any:
         library = self.library
@@ -254,7 +254,7 @@ class Nvml:
             state = self.library.nvmlDeviceGetGpuFabricInfo(handle, room) or room
             return int(state.state), int(state.status)
 
-        state: tuple[int, int] | None = known(self._attempt(call))
+        state: tuple[int, int] | None = answer_or_none(self._attempt(call))
         return state
 
     def field_values(
@@ -276,7 +276,7 @@ class Nvml:
         return values_of
 
 
-def known(answer: Any) -> Any:
+def answer_or_none(answer: Any) -> Any:
     """Return the answer, None where there is none of either kind."""
     return None if isinstance(answer, Missing) else answer
 

@@ -262,12 +262,12 @@ def named_shapes() -> dict[str, ModelShape]:
 
 def named_shape(name: str) -> ModelShape:
     """A shape by name; UsageError lists the names."""
-    found = named_shapes().get(name.strip().lower())
-    if found is None:
+    shape = named_shapes().get(name.strip().lower())
+    if shape is None:
         raise UsageError(
             f"shape: {name[:80]!r} is not known; one of {', '.join(sorted(named_shapes()))}"
         )
-    return found
+    return shape
 
 
 def make_shape(values: dict[str, Any]) -> ModelShape:

@@ -43,7 +43,7 @@ _OWN_FOLDER = re.compile(r"(/(?:home|Users|users)/)[^/:;,\s]+")
 """Home folders, whose next part is somebody's name."""
 
 _PAIR = re.compile(r"--?(g?env|(?:g|o|omp|prte|pmix)?mca)|setenv|(.*/)?sshpass")
-"""What two words follow, a name (of sshpass an option) and a value."""
+"""Options that two words follow: a name (of sshpass an option) and a value."""
 
 _ASSIGNMENT = re.compile(r"(\s*-?)([\w.\[\]][\w.\[\]-]*)\+?=(.*)", re.DOTALL)
 _NEXT_ASSIGNMENT = re.compile(r"([,;]\s*)(?=[\w.][\w.-]*=)")

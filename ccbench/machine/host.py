@@ -189,7 +189,7 @@ KERNEL_OPTIONS = frozenset(
         "systemd.unified_cgroup_hierarchy",
     }
 )
-"""What changes how fast devices and processors are. The rest of a command line may hold names."""
+"""Options that change how fast devices and processors are. The rest of a command line may hold names."""
 
 _CONTAINER_GROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden|crio")
 

@@ -42,7 +42,7 @@ OLDEST_DATE_SECONDS = 1_735_689_600.0
 """2025-01-01 UTC: no release of ccbench is older."""
 
 LATE_SECONDS = 86_400.0
-"""By how much files may be of the future: local time taken for UTC when they were packed."""
+"""Seconds by which files may be of the future: local time taken for UTC when they were packed."""
 
 
 class ClockWatch:

@@ -44,7 +44,7 @@ LIBRARIES = (
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where the sources lie when this is no installed copy."""
+"""Folder of the sources when this is no installed copy."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ MOST_FLOWS = 256
 """Separating flows that one bound may try; beyond that, links are only added up, which stays safe."""
 
 LARGEST_CAPACITY = 2**31 - 1
-"""What scipy's maximum_flow can count to."""
+"""Largest capacity that scipy's maximum_flow takes."""
 
 MOST_STARTS = 32
 """Ranks whose distances to all others are looked at, where these all count alike."""

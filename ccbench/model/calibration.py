@@ -53,7 +53,7 @@ from ccbench.model.machine import (
 
 QUICK_SECONDS = 0.8
 AGAIN_SECONDS = 0.3
-"""Where this host was measured before, and today's tries can only better what was found."""
+"""Time for a host that was measured before: today's tries can only improve its figures."""
 
 GRACE_SECONDS = 30.0
 """Time beyond that asked for which the measuring may last, on a machine that is busy, before it is killed."""

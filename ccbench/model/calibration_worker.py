@@ -34,7 +34,7 @@ BLOCK_BYTES = 32 << 10
 a small part of its time."""
 
 KEYS = tuple(arithmetic_key(dtype, kind) for dtype in CPU_DTYPES for kind in ARITHMETIC)
-"""What is timed, as SharedMemory.operation_bytes_per_second names it."""
+"""Timed operations, as SharedMemory.operation_bytes_per_second names them."""
 
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -57,7 +57,7 @@ ROUND_TRIPS = 150
 """In each window of the ping-pong."""
 
 POLLS_BEFORE_YIELD = 250
-"""As ranks do."""
+"""Spins before a process yields, as for ranks."""
 
 YIELDS_BEFORE_SLEEP, SLEEP_SECONDS = 2000, 0.0001
 

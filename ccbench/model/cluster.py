@@ -157,7 +157,7 @@ def open_cluster(
 def cluster_of(
     node: Topology, nodes: int | None = None, network: str | None = None, ranks: int | None = None
 ) -> Cluster:
-    """As many machines like ``node`` as asked for; see ``open_cluster``."""
+    """Return ``nodes`` machines like ``node``; see ``open_cluster``."""
     held = len(node.gpus)
     if not held:
         raise MachineError(

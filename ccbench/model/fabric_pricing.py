@@ -231,7 +231,7 @@ def piece_counts(most: int = MOST_PIECES_UNDER_WAY) -> Ints:
 
 
 PLAIN = FabricCosts()
-"""What the fabric itself states, and nothing more."""
+"""Costs that the fabric itself states, and nothing more."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -176,7 +176,7 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
 
 
 UNSHARED = frozenset({Intra.NVSWITCH, Intra.NONE, *FULL_MESHES})
-"""Where groups that have no GPU in common have no link inside a node in common."""
+"""Nodes in which groups without a common GPU have no common link."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def _system_of(node: Topology, gpus: GpuSet) -> LibrarySystem:
 
 
 def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
-    """By how much links inside a node are slower for ``own`` because all ``sets`` run: 1 to their number.
+    """Factor by which links inside a node are slower for ``own`` while all ``sets`` run: 1 to their number.
 
     Every group passes on around a ring of its own, as libraries do; of the links that ``own`` uses, the one
     that takes longest for all against the one that takes longest for it alone.

@@ -106,7 +106,7 @@ def _power_of_two(ranks: int) -> tuple[int, Plan]:
 
 
 def _doubling_all_reduce(ranks: int, root: int) -> Plan:
-    """Everything to partners ever farther away."""
+    """Exchange of the whole buffer with partners at doubling distance."""
     power, uneven = _power_of_two(ranks)
     return [*uneven, *(Stage(_exchange(power, d), 1.0, adds=True) for d in distances_up_to(power))]
 

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
-"""How pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
+"""Settings with which pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class Machine:
 
 
 MACHINES_FOLDER = Path(__file__).parent / "machines"
-"""Where the shipped machines lie, one ``<name>.yaml`` each."""
+"""Folder of the shipped machines, one ``<name>.yaml`` each."""
 
 
 def machine_names() -> tuple[str, ...]:

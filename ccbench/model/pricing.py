@@ -139,7 +139,7 @@ TERMS = FLAGS, OPERATIONS, COPYING, REDUCING, COMPUTING = range(5)
 """Rows of a price."""
 
 TERM_NAMES = ("flags", "operations", "copying", "reducing", "computing")
-"""The same as fields of Prices."""
+"""Those terms as fields of Prices."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
 
 FORWARD, BACKWARD, OPTIMIZER, PIPELINE = PHASES = ("forward", "backward", "optimizer", "pipeline")
-"""When a launch is needed: in a micro-batch's forward or backward pass, at the optimizer, between stages.
+"""Phases of a step that need a launch: in a micro-batch's forward or backward pass, at the optimizer, between stages.
 
 Recomputation is in the backward pass; so are gradients, even where only the last micro-batch sends them.
 """
@@ -60,7 +60,7 @@ class Communication:
 
 
 def communications(shape: ModelShape, strategy: Strategy) -> tuple[Communication, ...]:
-    """Everything that ranks of each kind of pipeline stage communicate in one step.
+    """Return all communication of ranks of each kind of pipeline stage in one step.
 
     A rank takes part in those of its own stage. UsageError where shape and strategy do not fit together.
     """

@@ -63,7 +63,7 @@ class Work:
         return Work(*map(operator.add, astuple(self), astuple(other)))
 
     def times(self, number: float) -> Work:
-        """As often as that."""
+        """Return this work ``number`` times."""
         return Work(*(amount * number for amount in astuple(self)))
 
     @property

@@ -258,7 +258,7 @@ EFFICIENCY = BeforeValidator(
 
 
 class PlanKeys(StrategyKeys):
-    """Everything a plan may say. model, layout, layouts: of several kinds, so they are read by themselves."""
+    """All keys of a plan. model, layout, layouts: of several kinds, so they are read by themselves."""
 
     name: Text = None
     model: Any = None
@@ -306,7 +306,7 @@ SearchValues = Mapping[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a PLAN.yaml says.
+    """Contents of a PLAN.yaml.
 
     choices: one for ``layout``, several for ``layouts``, none where layouts are searched or ``gradients`` is
     all. settings: of a Strategy, for every choice. search_values: of a search, None where there is none.

@@ -317,7 +317,7 @@ def layer_activations(shape: ModelShape, strategy: Strategy, with_experts: bool 
 
 
 def _kept(shape: ModelShape, strategy: Strategy, with_experts: bool, scores: bool) -> int:
-    """Everything that the operations of a layer need again.
+    """Bytes that the operations of a layer need again in the backward pass.
 
     Inputs of the two norms and of the two parts after them, and masks of dropout, are whole without sequence
     parallelism; queries, keys, values, attention's output and what is between the matrices of a feed-forward

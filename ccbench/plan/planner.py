@@ -358,7 +358,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Planned:
-    """Everything a plan comes to. outcomes: the layouts that were named, in their order, or of a search the
+    """Results of a plan. outcomes: the layouts that were named, in their order, or of a search the
     fastest first. refused: layouts that do not go, and why. textbook: of stated times, which need no machine.
     with_measured: whether measured points were at hand, used or not."""
 

@@ -1,4 +1,4 @@
-"""Where the time of a job's communication went: transfer, waiting, competing; what each case takes alone.
+"""Breakdown of a job's communication time: transfer, waiting, competing; the time of each case alone.
 
 The time of a collective on a rank is transfer and waiting for the ranks that came later. The rank that came
 last does not wait, so the shortest of the ranks' times is the transfer, whatever their clocks say; what

@@ -61,7 +61,7 @@ class MeasuredPoints:
 
 
 def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
-    """Everything of ``runs`` that can stand for a prediction. UsageError where runs hold nothing.
+    """Return the points of ``runs`` that can stand for a prediction. UsageError where runs hold nothing.
 
     Of several points that are alike (algorithms, backends, types) the fastest counts, since a library would
     choose it.

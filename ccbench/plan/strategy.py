@@ -29,7 +29,7 @@ BUCKET_BYTES = 25 * 2**20
 
 @dataclass(frozen=True)
 class Strategy:
-    """Everything of a training step that is not the model.
+    """Settings of a training step besides the model.
 
     Refused here is what does not go together; each setting by itself is checked where a plan is read.
 

@@ -1,4 +1,4 @@
-"""When each stage of a step works, waits and sends: intervals for a drawing, from the same numbers as the
+"""Intervals in which each stage of a step works, waits and sends, for a drawing, from the same numbers as the
 step.
 """
 

@@ -152,7 +152,7 @@ def direct_all_to_all(ranks: int, parameter: int) -> Schedule:
 
 
 def pairwise_all_to_all_v(ranks: int, parameter: int) -> Schedule:
-    """As of an all_to_all; blocks may differ in size, and the largest of a step is what all wait for.
+    """Pairwise exchange of an all_to_all with blocks of different sizes; all wait for the largest of a step.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
     MPICH", 2005. Steps p-1; every rank sends all it has but its own block.
@@ -161,7 +161,7 @@ def pairwise_all_to_all_v(ranks: int, parameter: int) -> Schedule:
 
 
 def direct_all_to_all_v(ranks: int, parameter: int) -> Schedule:
-    """As of an all_to_all; blocks may differ in size.
+    """Direct exchange of an all_to_all with blocks of different sizes.
 
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications
     in multiport message-passing systems", 1997 (p - 1 ports). Steps 1; every rank sends all it has but its

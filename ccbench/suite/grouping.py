@@ -160,7 +160,7 @@ read_group_modes = words("group mode", GROUP_MODES)
 
 
 def read_within(value: Any) -> int | str:
-    """Where pairs are made: 'all', 'rail', or inside blocks of so many consecutive units."""
+    """Return the scope of pairs: 'all', 'rail', or blocks of so many consecutive units."""
     return (
         value if value in ("all", "rail") else whole_number(value, 2, MOST_RANKS, "number of nodes")
     )
@@ -365,7 +365,7 @@ def rounds_of(expression: str, sweep: Sweep, ranks: int, nodes: int) -> Iterator
 
 
 def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
-    """As cases have it: an axis with its layout. UsageError where so many ranks cannot form it."""
+    """Return the expression of cases: an axis with its layout. UsageError where so many ranks cannot form it."""
     if expression and ranks > MOST_GROUPED_RANKS:
         raise UsageError(
             f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}"

@@ -248,7 +248,7 @@ class Range:
         return tuple(distinct)
 
     def plain(self) -> dict[str, int | float]:
-        """As a suite file writes it."""
+        """Return the range as a suite file writes it."""
         return {"from": self.first, "to": self.last, self.rule: self.amount}
 
 

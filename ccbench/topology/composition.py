@@ -209,7 +209,7 @@ def compose(
 
 
 _KEPT_FACTS = ("omits", "paths")
-"""What a source leaves out, and that its words for paths stand: true of every copy of a machine."""
+"""Facts that hold for every copy of a machine: what a source leaves out, that its words for paths stand."""
 
 
 def _check(node: Topology, nodes: int, network: Network | str | None) -> None:

@@ -47,7 +47,7 @@ PORT_GIGABITS: dict[str, int] = {
     "ib-ndr": 400,
     "ib-xdr": 800,
 }
-"""What a port of four lanes carries, as the InfiniBand Trade Association's roadmap names the generations."""
+"""Rate of a port of four lanes, as the InfiniBand Trade Association's roadmap names the generations."""
 
 RAILS = "rails"
 """The shape with a switch for each NIC of a node, which nothing joins."""
@@ -137,7 +137,7 @@ _RATES = ("bytes_per_second", "net_bytes_per_second")
 """Attributes in which sources state the rate of a NIC's port."""
 
 _OF_NICS = ("nic_", "nearest_nics", "net_devices", "paths")
-"""How facts begin that a source states with NICs in mind; they are wrong once the NICs are others."""
+"""Beginnings of the names of facts about NICs, which are wrong once the NICs are others."""
 
 _MOST_NAMED = 4
 

@@ -170,7 +170,7 @@ def walecki(vertices: int) -> list[tuple[int, ...]]:
 
 
 def _packed(counts: Counts) -> list[tuple[int, ...]]:
-    """As many cycles as the search finds within its budget; as many as can be where that is few."""
+    """Cycles that the search finds within its budget; the most there can be where that is few."""
     most = min(sum(row) for row in counts) // 2
     residual = [list(row) for row in counts]
     best: list[tuple[int, ...]] = []

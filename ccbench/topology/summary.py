@@ -103,7 +103,7 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 _LINE = re.compile(r",? line [0-9]+")
-"""Where in a source a link stands tells apart what is alike."""
+"""Place of a link in its source, by which equal links differ."""
 
 _COUNTED = {
     "gpu": DeviceKind.GPU,

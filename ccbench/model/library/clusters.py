@@ -55,7 +55,7 @@ MOST_MESHED = 16
 """GPUs without a switch between them in one node: the dies of eight MI250X, the most there are."""
 
 _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
-"""What ``nvidia-smi topo -p2p`` prints where data between two GPUs pass through host memory."""
+"""Words of ``nvidia-smi topo -p2p`` where data between two GPUs pass through host memory."""
 
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 

@@ -22,7 +22,7 @@ from ccbench.units import format_seconds
 
 @dataclass(frozen=True)
 class Prices:
-    """Everything that a request leaves open, at its sizes; ``options`` is empty for one rank.
+    """Costs of all choices that a request leaves open, at its sizes; ``options`` is empty for one rank.
 
     launch_seconds: what launching alone takes, below which nothing starts to move.
     """

@@ -65,7 +65,7 @@ SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat"
 FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 
 PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
-"""Where all that a GPU sends passes its PCIe port."""
+"""Nodes in which all that a GPU sends passes its PCIe port."""
 
 CUBE_RELAYED = 10 / 7
 """In a cube mesh of 8, a GPU sees 4 of 7 others directly; what goes to the other 3 passes two links."""

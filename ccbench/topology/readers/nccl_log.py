@@ -144,13 +144,13 @@ class TreeEdge:
     children: tuple[int, ...]
 
     def as_fact(self) -> dict[str, Any]:
-        """As it stands in the facts."""
+        """Return the path as a value of the facts."""
         return {"parent": self.parent, "children": list(self.children)}
 
 
 @dataclass
 class Session:
-    """Everything that the lines say besides the graph; of several communicators the first one's.
+    """Contents of the lines besides the graph; of several communicators the first one's.
 
     neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
     line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the ``comm`` lines say
@@ -580,7 +580,7 @@ def _session_facts(session: Session) -> dict[str, Any]:
 
 
 def _rank_count(session: Session) -> int | None:
-    """As a ``comm`` line says, else when the ranks seen in rings or trees have no gap and no open end."""
+    """Number of ranks of a ``comm`` line; else, when the ranks seen in rings or trees have no gap and no open end."""
     stated = [rank["nranks"] for rank in session.ranks if rank.get("nranks")]
     if stated:
         return int(max(stated))

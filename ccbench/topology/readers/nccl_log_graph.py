@@ -16,7 +16,7 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWar
 from ccbench.topology.text import decimal, whole
 
 Node = tuple[str, str]
-"""What NCCL prints as ``GPU/0-7000``: the word and the id."""
+"""Word and id of a node, which NCCL prints as ``GPU/0-7000``."""
 
 NODE_WORDS = frozenset({"GPU", "PCI", "NVS", "CPU", "NIC", "NET", "DEV", "GIN", "RMA", "CXB"})
 
@@ -90,7 +90,7 @@ class Path:
     kind: str
 
     def as_fact(self) -> dict[str, Any]:
-        """As it stands in the facts."""
+        """Return the path as a value of the facts."""
         return {"type": self.kind, "hops": self.hops, "bw": self.rate}
 
 

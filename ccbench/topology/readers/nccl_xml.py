@@ -618,7 +618,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> dict[str, Any]:
-    """Everything countable; strings where the file prints strings."""
+    """Counts and rates of the machine; strings where the file prints strings."""
     cpu = tree.cpus[0].attributes if tree.cpus else {}
     numa = [element.attributes.get("numaid", "") for element in tree.cpus]
     hosts = range(len(tree.hosts))

@@ -93,7 +93,7 @@ class _Listing:
 
     @property
     def name(self) -> str:
-        """As topo -m calls it."""
+        """Return the name that topo -m gives it."""
         return "GPU" if self.index is None else f"GPU{self.index}"
 
     @property

@@ -119,7 +119,7 @@ class _DriverGraph:
         """Add the NVLinks of a GPU; return how many, by (end, up), end at no device of this graph."""
         counts: Counter[tuple[str, bool]] = Counter()
         rate: float | None = None
-        origin, hidden = "nvml: NVLink version not told", 0
+        origin, hidden = "nvml: NVLink version not reported", 0
         for link in range(MOST_LINKS):
             up = self.nvml.ask("DeviceGetNvLinkState", handle, link)
             hidden += up is Missing.NOT_VISIBLE

@@ -130,7 +130,7 @@ def _processors(environment: Environment) -> Iterator[Check]:
         elif usable < 2:
             advice = "two ranks need two cores; their times will be scheduling"
         elif usable < processor.cores:
-            advice = "the rest belongs to somebody else, who may disturb a run"
+            advice = "other processes may use the rest and disturb a run"
         yield check("cores", text, advice, problem=short or usable < 2)
 
     if processor.smt_active:
@@ -220,7 +220,7 @@ def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
         return check(
             "clock", "stands still", "no sample can be taken with this clock", problem=True
         )
-    advice = "short cases need more launches a sample to be told apart"
+    advice = "short cases need more launches a sample, else their times are equal"
     text = f"moves in steps of {format_seconds(tick)} or less"
     return check("clock", text, advice if tick > COARSEST_CLOCK_SECONDS else "")
 

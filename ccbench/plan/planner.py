@@ -222,7 +222,7 @@ def search(
     if not kept and not candidates:
         raise UsageError(
             f"search: no layout of {ranks} devices divides model and batch; choose a global_batch with more "
-            "divisors or other nodes, or let a search keep to less"
+            "divisors or other nodes, or restrict the search less"
         )
     if not kept:
         raise UsageError(

@@ -168,7 +168,7 @@ class Replay:
         if step.waiting_seconds is None:
             why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
             why += " was recorded"
-            return f"{begin} nobody can say what is waiting: {why}{hidden}"
+            return f"{begin} waiting is unknown: {why}{hidden}"
         parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (
             round(step.waiting_seconds, 9) > 0
         )

@@ -368,7 +368,7 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
     """Return the expression of cases: an axis with its layout. UsageError where so many ranks cannot form it."""
     if expression and ranks > MOST_GROUPED_RANKS:
         raise UsageError(
-            f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}"
+            f"{ranks} ranks are too many for groups; take at most {MOST_GROUPED_RANKS}"
         )
     if expression and is_axis(expression):
         expression = f"{expression} of {make_layout(dict(layout), ranks)}"

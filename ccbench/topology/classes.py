@@ -349,7 +349,7 @@ XGMI: Mapping[str, tuple[float, str]] = {
     "gfx908": (46e9, "23 GT/s x 16 lanes, ROCm documentation of the MI100"),
     "gfx90a": (50e9, "25 GT/s x 16 lanes, ROCm documentation of the MI250"),
     "gfx94": (64e9, "32 GT/s x 16 lanes: Linux, amdgpu_xgmi.h"),
-    "gfx95": (76.8e9, "assumed: half of the 153.6 GB/s both ways that is told of the MI350X"),
+    "gfx95": (76.8e9, "assumed: half of the 153.6 GB/s both ways that are stated for the MI350X"),
 }
 """Architecture, or how its name begins -> one xGMI link and where that is from. ROCm/rccl, src/graph/topo.h
 searches with 24 (Vega), 36 (gfx90a) and 48 GB/s (gfx94x, gfx95x)."""

@@ -356,7 +356,7 @@ class Tree:
             )
         else:
             self.unclear += 1
-            text = f"PCI device {bus_id}: class not stated, GPU or NIC cannot be told"
+            text = f"PCI device {bus_id}: class not stated, GPU or NIC is unknown"
             self.note("not_visible", text, element)
         return None
 

@@ -84,7 +84,7 @@ class PciFunction:
 
 def read_functions(files: Files) -> dict[str, PciFunction]:
     """Return every PCI function by address; empty where ``/sys/bus/pci`` is not to be seen."""
-    found = {}
+    functions = {}
     for entry in files.matching(DEVICES):
         class_code = files.number(f"{entry}/class")
         if class_code is None:
@@ -92,7 +92,7 @@ def read_functions(files: Files) -> dict[str, PciFunction]:
         address = normal_address(entry.rpartition("/")[2])
         folders = (files.target(entry) or entry).split("/")
         is_bridge = class_code >> 8 == _PCI_TO_PCI
-        found[address] = PciFunction(
+        functions[address] = PciFunction(
             address=address,
             host_bridge=next((folder for folder in folders if _HOST_BRIDGE.fullmatch(folder)), ""),
             bridges=tuple(normal_address(part) for part in folders[:-1] if ADDRESS.fullmatch(part)),
@@ -105,7 +105,7 @@ def read_functions(files: Files) -> dict[str, PciFunction]:
             redirects=redirects(files.content(f"{entry}/config")) if is_bridge else None,
             virtual=files.exists(f"{entry}/physfn"),
         )
-    return found
+    return functions
 
 
 def gpus_among(functions: Mapping[str, PciFunction]) -> list[PciFunction]:
@@ -133,9 +133,9 @@ def redirects(config: bytes) -> bool | None:
         return None
     # A chain of capabilities: number in the low 16 bits, the next one's place in the high 12. A broken one
     # may lead in a circle.
-    at, seen = _EXTENDED_CAPABILITIES, set[int]()
-    while at >= _EXTENDED_CAPABILITIES and at + 8 <= len(config) and at not in seen:
-        seen.add(at)
+    at, visited = _EXTENDED_CAPABILITIES, set[int]()
+    while at >= _EXTENDED_CAPABILITIES and at + 8 <= len(config) and at not in visited:
+        visited.add(at)
         header = int.from_bytes(config[at : at + 4], "little")
         if header & 0xFFFF == _ACS_CAPABILITY:
             control = int.from_bytes(config[at + 6 : at + 8], "little")
@@ -164,8 +164,8 @@ def bridges_above(
 
 def redirecting(bridges: Iterable[PciFunction]) -> list[str] | None:
     """Return addresses of the bridges that send peers' traffic up to the root; None where none tells."""
-    told = [bridge for bridge in bridges if bridge.redirects is not None]
-    return [one.address for one in told if one.redirects] if told else None
+    readable = [bridge for bridge in bridges if bridge.redirects is not None]
+    return [bridge.address for bridge in readable if bridge.redirects] if readable else None
 
 
 # -- the driver ---------------------------------------------------------------------------------------------
@@ -219,18 +219,18 @@ class Nvml:
 
     def answer(self, question: str, *arguments: Any) -> Any:
         """Return as ``ask`` does, with None for both kinds of no answer."""
-        return known(self.ask(question, *arguments))
+        return answer_or_none(self.ask(question, *arguments))
 
     def _attempt(self, call: Callable[[], Any]) -> Any:
         library = self.library
         try:
-            found = call()
+            result = call()
         except (library.NVMLError_NotSupported, library.NVMLError_InvalidArgument):
             return Missing.NOT_THERE
         except (library.NVMLError, AttributeError, TypeError):
             # AttributeError: an older pynvml lacks the call; the driver's own errors are NVMLError.
             return Missing.NOT_VISIBLE
-        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+        return result.decode("utf-8", "replace") if isinstance(result, bytes) else result
 
     def handles(self) -> list[Any]:
         """Return a handle, or Missing, for every GPU that the driver shows to this process, in its order."""
@@ -251,11 +251,11 @@ class Nvml:
 
         def call() -> tuple[int, int]:
             room = self.library.c_nvmlGpuFabricInfo_t()
-            found = self.library.nvmlDeviceGetGpuFabricInfo(handle, room) or room
-            return int(found.state), int(found.status)
+            state = self.library.nvmlDeviceGetGpuFabricInfo(handle, room) or room
+            return int(state.state), int(state.status)
 
-        found: tuple[int, int] | None = known(self._attempt(call))
-        return found
+        state: tuple[int, int] | None = answer_or_none(self._attempt(call))
+        return state
 
     def field_values(
         self, handle: Any, fields: Sequence[tuple[int, int]]
@@ -264,19 +264,19 @@ class Nvml:
 
         The scope is the NVLink for fields of a link, else 0. Numbers are nvml.h's NVML_FI_DEV_*.
         """
-        found: dict[tuple[int, int], int | float] = {}
+        values_of: dict[tuple[int, int], int | float] = {}
         # One call for many: each enters the kernel, and looks must cost little.
         for begin in range(0, len(fields), FIELDS_A_CALL):
             some = fields[begin : begin + FIELDS_A_CALL]
             values = self.answer("DeviceGetFieldValues", handle, list(some))
-            for wanted, value in zip(some, values or (), strict=False):
+            for scoped_field, value in zip(some, values or (), strict=False):
                 number = field_number(value)
                 if number is not None:
-                    found[wanted] = number
-        return found
+                    values_of[scoped_field] = number
+        return values_of
 
 
-def known(answer: Any) -> Any:
+def answer_or_none(answer: Any) -> Any:
     """Return the answer, None where there is none of either kind."""
     return None if isinstance(answer, Missing) else answer
 
@@ -466,8 +466,8 @@ def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
         ("persistence", "PersistenceMode"),
         ("mig", "MigMode"),
     ):
-        found = answer(question)
-        now = found[0] if isinstance(found, list | tuple) else found
+        mode = answer(question)
+        now = mode[0] if isinstance(mode, list | tuple) else mode
         modes[name] = None if now is None else bool(now)
     return GpuSettings(
         bus_id=nvml.bus_id("DeviceGetPciInfo", handle) or str(gpu),

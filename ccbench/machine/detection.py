@@ -112,7 +112,7 @@ class _DriverGraph:
         """Add the NVLinks of a GPU; return how many, by (end, up), end at no device of this graph."""
         counts: Counter[tuple[str, bool]] = Counter()
         rate: float | None = None
-        origin, hidden = "nvml: NVLink version not told", 0
+        origin, hidden = "nvml: NVLink version not reported", 0
         for link in range(MOST_LINKS):
             up = self.nvml.ask("DeviceGetNvLinkState", handle, link)
             hidden += up is Missing.NOT_VISIBLE
@@ -154,8 +154,10 @@ class _DriverGraph:
             return PROCESSOR
         # A switch that this machine may not see (a VM, another tray) has a bus id of f's or none at all.
         if kind == SWITCH_END or address.startswith(UNSEEN_PREFIX):
-            seen = address if address and not address.startswith(UNSEEN_PREFIX) else UNSEEN_PREFIX
-            return self.switches.setdefault(seen, f"nvswitch{len(self.switches)}")
+            switch_address = (
+                address if address and not address.startswith(UNSEEN_PREFIX) else UNSEEN_PREFIX
+            )
+            return self.switches.setdefault(switch_address, f"nvswitch{len(self.switches)}")
         return ""
 
     def matrix(self) -> dict[tuple[str, str], str]:
@@ -167,10 +169,10 @@ class _DriverGraph:
                 direct[(link.source, link.target)] += link.count
                 to_switch[link.source] += link.count * link.target.startswith("nvswitch")
         matrix = {}
-        for (one, handle), (other, far) in product(enumerate(self.handles), repeat=2):
-            pair = (f"gpu{one}", f"gpu{other}")
+        for (row, handle), (column, far) in product(enumerate(self.handles), repeat=2):
+            pair = (f"gpu{row}", f"gpu{column}")
             links_between = direct[pair] or min(to_switch[pair[0]], to_switch[pair[1]])
-            if one == other:
+            if row == column:
                 matrix[pair] = "X"
             elif links_between:
                 matrix[pair] = f"NV{links_between}"
@@ -183,15 +185,17 @@ class _DriverGraph:
     def peer_matrix(self, access: int) -> list[list[str]]:
         """Return the words ``nvidia-smi topo -p2p`` prints, by rows; ``?`` where there is no answer."""
 
-        def word(one: Any, other: Any) -> str:
-            return PEER_STATUS.get(self.nvml.answer("DeviceGetP2PStatus", one, other, access), "?")
+        def word(source: Any, target: Any) -> str:
+            return PEER_STATUS.get(
+                self.nvml.answer("DeviceGetP2PStatus", source, target, access), "?"
+            )
 
         return [
             [
-                "X" if row == column else word(one, other)
-                for column, other in enumerate(self.handles)
+                "X" if row == column else word(handle, peer)
+                for column, peer in enumerate(self.handles)
             ]
-            for row, one in enumerate(self.handles)
+            for row, handle in enumerate(self.handles)
         ]
 
 
@@ -220,7 +224,7 @@ def read_nvml(nvml: Nvml) -> Topology:
         "p2p_matrix": graph.peer_matrix(READ),
         "p2p_write_matrix": graph.peer_matrix(WRITE),
     }
-    found = Topology(
+    topology = Topology(
         name="nvml",
         devices=tuple(graph.devices),
         links=tuple(graph.links),
@@ -229,7 +233,7 @@ def read_nvml(nvml: Nvml) -> Topology:
         facts=facts,
         matrix=graph.matrix(),
     )
-    return replace(found, topology_class=topology_class(found))
+    return replace(topology, topology_class=topology_class(topology))
 
 
 # -- both together -------------------------------------------------------------------------------------------
@@ -263,23 +267,25 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
 
     if nodes > MOST_MACHINES:
         raise MachineError(f"{shown(nodes)} machines are too many; the most is {MOST_MACHINES}")
-    wanted = parse_network(network)
+    interconnect = parse_network(network)
     node = load_topology(source)
     # Its own NICs either are those of the network or make room for them.
     inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
-    vertices = nodes * (inside + wanted.nics) + 1
+    vertices = nodes * (inside + interconnect.nics) + 1
     built = (
-        nodes if vertices <= LARGEST_GRAPH or not wanted.of_any_size else min(nodes, BUILT_NODES)
+        nodes
+        if vertices <= LARGEST_GRAPH or not interconnect.of_any_size
+        else min(nodes, BUILT_NODES)
     )
-    found = compose(node, built, wanted)
+    cluster = compose(node, built, interconnect)
     if built == nodes:
-        return found
+        return cluster
     text = f"the graph holds {built} of {nodes} machines, which are all alike; counts are of all of them"
     return replace(
-        found,
-        name=found.name.replace(f"{built} x", f"{nodes} x", 1),
-        warnings=(*found.warnings, SourceWarning("unsupported", text)),
-        facts={**found.facts, "machines": nodes},
+        cluster,
+        name=cluster.name.replace(f"{built} x", f"{nodes} x", 1),
+        warnings=(*cluster.warnings, SourceWarning("unsupported", text)),
+        facts={**cluster.facts, "machines": nodes},
     )
 
 
@@ -316,15 +322,17 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
             gpus.append(gpu)
             continue
         # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
-        known = gpu.numa_node is None or (same.numa_node is not None and same.numa_node >= 0)
-        node = same.numa_node if known else gpu.numa_node
+        keeps_kernel_node = gpu.numa_node is None or (
+            same.numa_node is not None and same.numa_node >= 0
+        )
+        node = same.numa_node if keeps_kernel_node else gpu.numa_node
         gpus.append(replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes}))
     for gpu in rest:
         text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
         warnings.append(SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}"))
         gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
-    others = [
+    rest_of_kernel = [
         device
         for device in kernel.devices
         if device.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)
@@ -332,9 +340,9 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
     links += [_renamed(link, of_driver) for link in driver.links]
     cores = {cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)}
-    found = Topology(
+    topology = Topology(
         name=kernel.name,
-        devices=(*gpus, *others, *switches),
+        devices=(*gpus, *rest_of_kernel, *switches),
         links=tuple(links),
         source="this machine: sysfs and the NVIDIA driver",
         warnings=tuple(warnings),
@@ -349,7 +357,7 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         },
         matrix=driver.matrix,
     )
-    return replace(found, topology_class=topology_class(found))
+    return replace(topology, topology_class=topology_class(topology))
 
 
 def _without_driver(kernel: Topology, driver: Topology) -> Topology:
@@ -365,8 +373,8 @@ def _without_driver(kernel: Topology, driver: Topology) -> Topology:
             text += "; rocm-smi --showtopo prints it for AMD's, save that and name the file"
         warnings = (*warnings, SourceWarning("not_visible", text))
     facts = kernel.facts if kernel.gpus else {**kernel.facts, "nvlinks_per_gpu": []}
-    found = replace(kernel, source="this machine: sysfs", warnings=warnings, facts=facts)
-    return replace(found, topology_class=topology_class(found))
+    topology = replace(kernel, source="this machine: sysfs", warnings=warnings, facts=facts)
+    return replace(topology, topology_class=topology_class(topology))
 
 
 def _switches(

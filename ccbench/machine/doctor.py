@@ -69,41 +69,41 @@ class Check:
     advice: str = ""
 
 
-def check(name: str, seen: str, advice: str = "", problem: bool = False) -> Check:
+def check(name: str, text: str, advice: str = "", problem: bool = False) -> Check:
     """Return a check that is a note, or a problem, where there is advice."""
-    return Check(name, "problem" if problem else "note" if advice else "ok", seen, advice)
+    return Check(name, "problem" if problem else "note" if advice else "ok", text, advice)
 
 
 def examine(
-    seen: Environment, files: Files, driver: Callable[[], Nvml] = opened
+    environment: Environment, files: Files, driver: Callable[[], Nvml] = opened
 ) -> tuple[Check, ...]:
     """Check the host, the GPUs and the way between them, in the order a person would look at them.
 
-    seen, files: the machine's facts and files. driver: opens the NVIDIA driver.
+    environment, files: the machine's facts and files. driver: opens the NVIDIA driver.
     """
-    found = seen.accelerators
-    source = seen.processor.clock_source
+    devices = environment.accelerators
+    source = environment.processor.clock_source
     quick = source is None or source in GOOD_CLOCK_SOURCES
     slow = "reading this clock enters the kernel and is slow: boot with clocksource=tsc where it is stable"
     checks = [
-        *_processors(seen),
-        *_memory(seen, files),
+        *_processors(environment),
+        *_memory(environment, files),
         check("clock source", source or UNKNOWN, "" if quick else slow),
         clock_resolution(time.perf_counter),
-        _gpu(seen, files),
+        _gpu(environment, files),
     ]
-    if found.pci_gpus or found.gpus:
-        checks += _between_gpus(seen, files)
-    if found.gpus:
-        readings = read_devices([gpu.bus_id for gpu in found.gpus], driver)
+    if devices.pci_gpus or devices.gpus:
+        checks += _between_gpus(environment, files)
+    if devices.gpus:
+        readings = read_devices([gpu.bus_id for gpu in devices.gpus], driver)
         for name, (fine, oddities) in SETTINGS.items():
             odd: dict[str, str] = {}
             for what, (has, advice) in oddities.items():
-                bus_ids = [gpu.bus_id for gpu in found.gpus if has(gpu)]
+                bus_ids = [gpu.bus_id for gpu in devices.gpus if has(gpu)]
                 if bus_ids:
-                    every = len(bus_ids) == len(found.gpus) > 1
+                    every = len(bus_ids) == len(devices.gpus) > 1
                     odd[f"{what} ({'all GPUs' if every else ', '.join(bus_ids)})"] = advice
-            text = "; ".join(odd) or f"{len(found.gpus)} GPU(s): {fine}"
+            text = "; ".join(odd) or f"{len(devices.gpus)} GPU(s): {fine}"
             checks.append(check(name, text, "; ".join(odd.values())))
         checks.append(_health(readings))
     return tuple(checks)
@@ -112,8 +112,8 @@ def examine(
 # -- the host ----------------------------------------------------------------------------------------------
 
 
-def _processors(seen: Environment) -> Iterator[Check]:
-    processor, host, limit = seen.processor, seen.host, seen.limits.cores
+def _processors(environment: Environment) -> Iterator[Check]:
+    processor, host, limit = environment.processor, environment.host, environment.limits.cores
     # Online, allowed to this process, and what a container's quota leaves of them.
     if processor.cores is None:
         yield check("cores", UNKNOWN, "give --ranks yourself")
@@ -130,15 +130,15 @@ def _processors(seen: Environment) -> Iterator[Check]:
         elif usable < 2:
             advice = "two ranks need two cores; their times will be scheduling"
         elif usable < processor.cores:
-            advice = "the rest belongs to somebody else, who may disturb a run"
+            advice = "other processes may use the rest and disturb a run"
         yield check("cores", text, advice, problem=short or usable < 2)
 
     if processor.smt_active:
         advice = "two ranks on one core's threads share its arithmetic: use at most one rank a core"
         yield check("SMT", f"on, {processor.threads_per_core or 2} threads a core", advice)
     else:
-        known = processor.smt_active is not None
-        yield check("SMT", "off: every processor is a core of its own" if known else UNKNOWN)
+        reads_smt = processor.smt_active is not None
+        yield check("SMT", "off: every processor is a core of its own" if reads_smt else UNKNOWN)
 
     # Virtual machines show no governors: that is no fault.
     governors = ", ".join(
@@ -168,8 +168,8 @@ def _processors(seen: Environment) -> Iterator[Check]:
     )
 
 
-def _memory(seen: Environment, files: Files) -> Iterator[Check]:
-    memory, limit = seen.memory, seen.limits.memory_bytes
+def _memory(environment: Environment, files: Files) -> Iterator[Check]:
+    memory, limit = environment.memory, environment.limits.memory_bytes
     if memory.available_bytes is None:
         yield check("memory", UNKNOWN)
     else:
@@ -220,7 +220,7 @@ def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
         return check(
             "clock", "stands still", "no sample can be taken with this clock", problem=True
         )
-    advice = "short cases need more launches a sample to be told apart"
+    advice = "short cases need more launches a sample, else their times are equal"
     text = f"moves in steps of {format_seconds(tick)} or less"
     return check("clock", text, advice if tick > COARSEST_CLOCK_SECONDS else "")
 
@@ -228,22 +228,22 @@ def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
 # -- GPUs --------------------------------------------------------------------------------------------------
 
 
-def sees_gpu(found: Accelerators, files: Files) -> bool:
+def sees_gpu(accelerators: Accelerators, files: Files) -> bool:
     """Return True if this process sees a device of NVIDIA's driver."""
-    return bool(found.device_files) or any(files.exists(path) for path in OTHER_DEVICES)
+    return bool(accelerators.device_files) or any(files.exists(path) for path in OTHER_DEVICES)
 
 
-def _gpu(seen: Environment, files: Files) -> Check:
-    found, container = seen.accelerators, seen.host.container
+def _gpu(environment: Environment, files: Files) -> Check:
+    devices, container = environment.accelerators, environment.host.container
     nvidia = nvidia_gpus(files)
     driver = files.exists("/proc/driver/nvidia/version")
-    version = f"driver {found.driver}" if found.driver else "driver version unknown"
+    version = f"driver {devices.driver}" if devices.driver else "driver version unknown"
     advice, problem = "", False
     # From what works down to nothing at all: what stands first explains what comes after.
-    if sees_gpu(found, files):
-        text = f"{len(found.device_files) or 1} NVIDIA device(s), {version}"
+    if sees_gpu(devices, files):
+        text = f"{len(devices.device_files) or 1} NVIDIA device(s), {version}"
     elif driver and container:
-        version = f"driver {found.driver}" if found.driver else "driver"
+        version = f"driver {devices.driver}" if devices.driver else "driver"
         text = f"the host's {version} is loaded, this container was given no device"
         advice = (
             "docker run --gpus all (needs the NVIDIA Container Toolkit on the host), or podman run --device "
@@ -272,23 +272,23 @@ def _gpu(seen: Environment, files: Files) -> Check:
     return check("GPU", text, advice, problem)
 
 
-def _between_gpus(seen: Environment, files: Files) -> Iterator[Check]:
-    found = seen.accelerators
+def _between_gpus(environment: Environment, files: Files) -> Iterator[Check]:
+    devices = environment.accelerators
     # The kernel's half of the driver and the programs' half must be of one version.
     paths = [
         path for folder in LIBRARY_FOLDERS for path in files.matching(folder, "libcuda.so.*.*")
     ]
     libraries = {path.rpartition(".so.")[2] for path in paths}
-    if found.driver is None or not libraries:
-        yield check("driver versions", found.driver or UNKNOWN)
-    elif found.driver in libraries:
-        yield check("driver versions", f"{found.driver} in the kernel and in libcuda")
+    if devices.driver is None or not libraries:
+        yield check("driver versions", devices.driver or UNKNOWN)
+    elif devices.driver in libraries:
+        yield check("driver versions", f"{devices.driver} in the kernel and in libcuda")
     else:
-        text = f"{found.driver} in the kernel, libcuda is {', '.join(sorted(libraries))}"
+        text = f"{devices.driver} in the kernel, libcuda is {', '.join(sorted(libraries))}"
         advice = "the driver was updated under a running kernel: reboot, or reload its modules"
         yield check("driver versions", text, advice, problem=True)
 
-    bridges = found.redirecting_bridges
+    bridges = devices.redirecting_bridges
     if bridges is None:
         yield check("PCIe ACS", "not visible here: ask again as root (sudo ccbench doctor)")
     elif not bridges:
@@ -307,10 +307,10 @@ def _between_gpus(seen: Environment, files: Files) -> Iterator[Check]:
 
     # Kinds of IOMMU groups whose accesses are translated; ``identity`` is not (Linux,
     # Documentation/ABI/testing/sysfs-kernel-iommu_groups).
-    kind = found.iommu
+    kind = devices.iommu
     if kind is None:
         yield check("IOMMU", "none for the GPUs, or not visible here")
-    elif {"DMA", "DMA-FQ"} & set(kind.split(", ")) and seen.host.hypervisor is None:
+    elif {"DMA", "DMA-FQ"} & set(kind.split(", ")) and environment.host.hypervisor is None:
         advice = "peers' traffic may go through the IOMMU: boot with iommu=pt, or turn it off in the firmware"
         yield check("IOMMU", f"translates the GPUs' accesses ({kind})", advice)
     else:
@@ -318,14 +318,14 @@ def _between_gpus(seen: Environment, files: Files) -> Iterator[Check]:
 
     # A network card reaches a GPU's memory by a module of its own, or by DMA-BUF with the open driver.
     cards = len(files.matching("/sys/class/infiniband"))
-    copies = "gdrcopy (gdrdrv) loaded" if "gdrdrv" in found.modules else "no gdrcopy"
-    loaded = [name for name in ("nvidia_peermem", "nv_peer_mem") if name in found.modules]
+    copies = "gdrcopy (gdrdrv) loaded" if "gdrdrv" in devices.modules else "no gdrcopy"
+    loaded = [name for name in ("nvidia_peermem", "nv_peer_mem") if name in devices.modules]
     text, advice = f"{cards} RDMA card(s), nvidia_peermem not loaded", ""
     if not cards:
         text = "no RDMA network card here"
     elif loaded:
         text = f"{loaded[0]} loaded for {cards} RDMA card(s), {copies}"
-    elif found.open_kernel_module:
+    elif devices.open_kernel_module:
         text = f"DMA-BUF of the open driver for {cards} card(s), {copies}"
     else:
         advice = "NCCL would stage network traffic in host memory: modprobe nvidia_peermem as root"
@@ -411,7 +411,7 @@ def results_folder(results: Path) -> Check:
 
 
 def backend_checks(
-    seen: Environment, files: Files, unavailable: Callable[[str], str | None]
+    environment: Environment, files: Files, unavailable: Callable[[str], str | None]
 ) -> tuple[Check, ...]:
     """Return one check for every backend: ``note`` where it cannot work, since others do.
 
@@ -424,7 +424,7 @@ def backend_checks(
             need.name: need.cure
             or (install_line(need.extra) if need.extra else cuda_install(files))
             for need in needs
-            if not _there(need, seen, files)
+            if not _there(need, environment, files)
         }
         if cures:
             # The packages of one extra come together, so their command is said once.
@@ -437,14 +437,14 @@ def backend_checks(
             for need in needs:
                 versions = [installed_version(distribution) for distribution in need.distributions]
                 if need.library:
-                    loadable = seen.software.loadable.items()
+                    loadable = environment.software.loadable.items()
                     versions += [version for path, version in loadable if need.library in path]
                 if need.distributions:
-                    known = next(
+                    version_text = next(
                         (version for version in versions if version is not None),
                         "(version unknown)",
                     )
-                    named.append(f"{need.name} {known}")
+                    named.append(f"{need.name} {version_text}")
             return check(title, f"works ({', '.join(named)})" if named else "works")
         # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
         what, *cure = re.split("; |: ", reason, maxsplit=1)
@@ -453,16 +453,16 @@ def backend_checks(
     return tuple(map(judged, backend_names()))
 
 
-def _there(need: Requirement, seen: Environment, files: Files) -> bool:
+def _there(need: Requirement, environment: Environment, files: Files) -> bool:
     if need.name == "GPU":
-        return sees_gpu(seen.accelerators, files)
+        return sees_gpu(environment.accelerators, files)
     if need.device:
         return files.exists(need.device)
     if need.name == "C++ compiler":
         return shutil.which(os.environ.get("CXX", "g++")) is not None
     folders = map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
     loadable = [
-        *seen.software.loadable,
+        *environment.software.loadable,
         *(str(path) for folder in folders for path in folder.glob("lib*.so*")),
     ]
     if need.library and any(f"{need.library}.so" in path for path in loadable):

@@ -43,7 +43,7 @@ _OWN_FOLDER = re.compile(r"(/(?:home|Users|users)/)[^/:;,\s]+")
 """Home folders, whose next part is somebody's name."""
 
 _PAIR = re.compile(r"--?(g?env|(?:g|o|omp|prte|pmix)?mca)|setenv|(.*/)?sshpass")
-"""What two words follow, a name (of sshpass an option) and a value."""
+"""Options that two words follow: a name (of sshpass an option) and a value."""
 
 _ASSIGNMENT = re.compile(r"(\s*-?)([\w.\[\]][\w.\[\]-]*)\+?=(.*)", re.DOTALL)
 _NEXT_ASSIGNMENT = re.compile(r"([,;]\s*)(?=[\w.][\w.-]*=)")
@@ -124,10 +124,10 @@ def command_shown(command: str) -> str:
 def line_shown(text: str) -> str:
     """Return a line of somebody's log without values that may be secret."""
 
-    def shown(found: re.Match[str]) -> str:
-        name = found[1] or found[3]
+    def shown(match: re.Match[str]) -> str:
+        name = match[1] or match[3]
         return (
-            found[0] if has_kept_value(name) else found[0].replace(found[2] or found[4], REDACTED)
+            match[0] if has_kept_value(name) else match[0].replace(match[2] or match[4], REDACTED)
         )
 
     return blanked(_SETTING.sub(shown, text))
@@ -154,8 +154,8 @@ def _shown(words: Sequence[str], hidden: set[str]) -> list[str]:
         # A name and its value as two words; with "=" in it the name is an assignment, which is seen as such.
         if _PAIR.fullmatch(word) and len(left) > 1 and "=" not in left[0]:
             name, value = left.pop(0), left.pop(0)
-            known = any(map(has_kept_value, (name, f"OMPI_MCA_{name}", f"PRTE_MCA_{name}")))
-            shown += [name, blanked(value) if known else _hide(value, hidden)]
+            is_kept = any(map(has_kept_value, (name, f"OMPI_MCA_{name}", f"PRTE_MCA_{name}")))
+            shown += [name, blanked(value) if is_kept else _hide(value, hidden)]
         elif left and "=" not in word and left[0][:1] != "-" and _SECRET_OPTION.fullmatch(word):
             shown.append(_hide(left.pop(0), hidden))
     return shown
@@ -182,9 +182,9 @@ def _word_shown(word: str, hidden: set[str]) -> str:
         return f"{option}={_hide(value, hidden)}"
     shown_parts = []
     for part in _NEXT_ASSIGNMENT.split(value):
-        found = _ASSIGNMENT.fullmatch(part)
-        if found and not has_kept_value(found[2]):
-            shown_parts.append(f"{found[1]}{found[2]}={_hide(found[3], hidden)}")
+        match = _ASSIGNMENT.fullmatch(part)
+        if match and not has_kept_value(match[2]):
+            shown_parts.append(f"{match[1]}{match[2]}={_hide(match[3], hidden)}")
         else:
             kept = blanked(part)
             shown_parts.append(_hide(part, hidden) if kept == REDACTED else kept)
@@ -227,17 +227,17 @@ class Files:
 
     def fields(self, path: str, separator: str = ":") -> dict[str, str]:
         """Return lines ``name: value`` of ``path``; the first of several equal names counts."""
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for line in (self.text(path) or "").splitlines():
             name, split, value = line.partition(separator)
             if split:
-                found.setdefault(name.strip(), value.strip().strip('"'))
-        return found
+                values.setdefault(name.strip(), value.strip().strip('"'))
+        return values
 
     def choice(self, path: str) -> str | None:
         """Return the word in brackets of a setting such as ``always [madvise] never``."""
-        found = re.search(r"\[([^\]]+)\]", self.text(path) or "")
-        return found[1] if found else None
+        match = re.search(r"\[([^\]]+)\]", self.text(path) or "")
+        return match[1] if match else None
 
     def cpus(self, path: str) -> list[int]:
         """Return the numbers of a list of the kernel, see ``expanded``."""
@@ -246,10 +246,10 @@ class Files:
     def matching(self, folder: str, pattern: str = "*") -> list[str]:
         """Return paths below ``folder`` that match ``pattern``, sorted, as the other methods take them."""
         try:
-            found = sorted((self.root / folder.lstrip("/")).glob(pattern))
+            paths = sorted((self.root / folder.lstrip("/")).glob(pattern))
         except OSError:
             return []
-        return ["/" + path.relative_to(self.root).as_posix() for path in found]
+        return ["/" + path.relative_to(self.root).as_posix() for path in paths]
 
     def target(self, path: str) -> str | None:
         """Return the end of all links of ``path``, as the other methods take it; None when there is none."""
@@ -287,11 +287,11 @@ def cache_folder() -> Path:
 
 def expanded(ranges: str | None) -> list[int]:
     """Return the numbers of a list of the kernel: 0, 1, 8 of ``0-1,8``; empty for anything else."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in (ranges or "").strip().split(","):
         first, _, last = part.partition("-")
         # Half a list is worse than none.
         if not first.isdecimal() or not (last or first).isdecimal() or part.endswith("-"):
             return []
-        found += range(int(first), int(last or first) + 1)
-    return found
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers

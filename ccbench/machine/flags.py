@@ -82,7 +82,7 @@ class Flag(str, Enum):
         "clocks were held back by heat, the power brake or the hardware's own slowdown: at a look, or for "
         "more than 1 % of the time",
         "cool the device, look for dust, failed fans and power brakes, then measure again; 'nvidia-smi -q "
-        "-d PERFORMANCE' tells the reason",
+        "-d PERFORMANCE' prints the reason",
     )
     POWER_CAPPED = (
         "power_capped",
@@ -100,7 +100,7 @@ class Flag(str, Enum):
         "clock_low",
         About.DEVICE_STATE,
         "the processors' clock was more than 10 % below the highest that the device had shown under load",
-        "'nvidia-smi -q -d PERFORMANCE' tells what holds clocks back; lock them, measure again",
+        "'nvidia-smi -q -d PERFORMANCE' prints what holds clocks back; lock them, measure again",
     )
     ECC_ERRORS = (
         "ecc_errors",
@@ -183,7 +183,7 @@ class Flag(str, Enum):
         About.FIGURES,
         "an imported row whose size_bytes is one rank's block, since the log does not say how many ranks "
         "there were",
-        "import it again with --machine, which tells how many ranks there were",
+        "import it again with --machine, which states the number of ranks",
     )
     SIZE_NOT_STATED = (
         "size_not_stated",
@@ -243,5 +243,5 @@ DEVICE_FLAGS = tuple(
 def advice_on(word: str) -> str:
     """Return what to do about a flag."""
     # A run of another version may hold a word that this one does not know.
-    known = {flag.value: flag.advice for flag in Flag}
-    return known.get(word, "measure these cases again when the machine is quiet")
+    advice = {flag.value: flag.advice for flag in Flag}
+    return advice.get(word, "measure these cases again when the machine is quiet")

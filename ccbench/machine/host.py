@@ -133,8 +133,8 @@ def terminated_by_signals(once: bool = False) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         if once:
-            for one in heard:
-                signal.signal(one, signal.SIG_IGN)
+            for sign in heard:
+                signal.signal(sign, signal.SIG_IGN)
         raise Terminated(number)
 
     # nohup has SIGHUP ignored, and means it.
@@ -189,7 +189,7 @@ KERNEL_OPTIONS = frozenset(
         "systemd.unified_cgroup_hierarchy",
     }
 )
-"""What changes how fast devices and processors are. The rest of a command line may hold names."""
+"""Options that change how fast devices and processors are. The rest of a command line may hold names."""
 
 _CONTAINER_GROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden|crio")
 
@@ -413,15 +413,15 @@ def read_memory(files: Files) -> Memory:
 
 
 def _kibibytes(table: Mapping[str, str], name: str) -> int | None:
-    found = re.fullmatch(r"([0-9]+) kB", table.get(name, ""))
-    return int(found[1]) * 1024 if found else None
+    match = re.fullmatch(r"([0-9]+) kB", table.get(name, ""))
+    return int(match[1]) * 1024 if match else None
 
 
 def available_memory_bytes(files: Files | None = None) -> int | None:
     """Return the memory that can still be had: the system's, or the control group's where that is less."""
     files = files or Files()
-    found = (read_memory(files).available_bytes, control_group_limits(files).memory_free_bytes)
-    return min((amount for amount in found if amount is not None), default=None)
+    amounts = (read_memory(files).available_bytes, control_group_limits(files).memory_free_bytes)
+    return min((amount for amount in amounts if amount is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ OLDEST_DATE_SECONDS = 1_735_689_600.0
 """2025-01-01 UTC: no release of ccbench is older."""
 
 LATE_SECONDS = 86_400.0
-"""By how much files may be of the future: local time taken for UTC when they were packed."""
+"""Seconds by which files may be of the future: local time taken for UTC when they were packed."""
 
 
 class ClockWatch:
@@ -154,19 +154,19 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
 
 def flagged(conditions: Conditions) -> Conditions:
     """Return the conditions of one round with their flags."""
-    found = list(_load_flags(conditions))
+    flags = list(_load_flags(conditions))
     before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
     if (
         before
         and after
         and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT
     ):
-        found.append(Flag.CORE_DISTANCE_CHANGED)
+        flags.append(Flag.CORE_DISTANCE_CHANGED)
     if conditions.oversubscribed:
-        found.append(Flag.OVERSUBSCRIBED)
+        flags.append(Flag.OVERSUBSCRIBED)
     if share_a_core(conditions.binding):
-        found.append(Flag.SHARED_CORE)
-    return replace(conditions, flags=tuple(found))
+        flags.append(Flag.SHARED_CORE)
+    return replace(conditions, flags=tuple(flags))
 
 
 @lru_cache(maxsize=64)
@@ -277,8 +277,8 @@ def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading
     links that are 0.
     """
     # A device that was lost, or came back, has a look on one side only.
-    earlier = {one.device: one for one in before}
-    later = {one.device: one for one in after}
+    earlier = {look.device: look for look in before}
+    later = {look.device: look for look in after}
     devices = []
     for device in dict.fromkeys([*earlier, *later]):
         first, last = earlier.get(device), later.get(device)
@@ -315,16 +315,18 @@ def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[Devi
         return (), ()
 
     def reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReading:
-        names = {one.name for one in fields(DeviceReading)}
-        found = {name: value for name, value in {**device, **look}.items() if name in names}
-        found |= {name: tuple(found[name]) for name in ("clock_reasons", "xids") if name in found}
-        found["links"] = {  # JSON has no numbers for keys
+        names = {field.name for field in fields(DeviceReading)}
+        values = {name: value for name, value in {**device, **look}.items() if name in names}
+        values |= {
+            name: tuple(values[name]) for name in ("clock_reasons", "xids") if name in values
+        }
+        values["links"] = {  # JSON has no numbers for keys
             int(link): {
                 str(what): int(count) for what, count in counts.items() if count is not None
             }
-            for link, counts in found.get("links", {}).items()
+            for link, counts in values.get("links", {}).items()
         }
-        return DeviceReading(**found)
+        return DeviceReading(**values)
 
     try:
         devices = json.loads(text)
@@ -348,12 +350,14 @@ def joined(texts: Sequence[str], hosts: Sequence[str] = ()) -> str:
     hosts: the machine of each process, where there are several.
     """
     several = len(set(hosts)) > 1
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    by_device: dict[tuple[str, str], dict[str, Any]] = {}
     for place, text in enumerate(texts):
         host = hosts[place] if several else ""
         for device in json.loads(text) if text else ():
-            found.setdefault((host, device["bus_id"]), device | ({"host": host} if several else {}))
-    return _text(list(found.values()))
+            by_device.setdefault(
+                (host, device["bus_id"]), device | ({"host": host} if several else {})
+            )
+    return _text(list(by_device.values()))
 
 
 def _text(devices: Sequence[Mapping[str, Any]]) -> str:
@@ -362,13 +366,13 @@ def _text(devices: Sequence[Mapping[str, Any]]) -> str:
 
 def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> tuple[Flag, ...]:
     """Return the flags of a case between two looks at its devices, in the order of DEVICE_FLAGS."""
-    earlier = {one.device: one for one in before}
-    found: set[Flag] = set()
+    earlier = {look.device: look for look in before}
+    raised_flags: set[Flag] = set()
     for last in after:
         first = earlier.get(last.device)
         if first is not None:
-            found |= {flag for flag, raised in _RAISED.items() if raised(first, last)}
-    return tuple(flag for flag in DEVICE_FLAGS if flag in found)
+            raised_flags |= {flag for flag, raised in _RAISED.items() if raised(first, last)}
+    return tuple(flag for flag in DEVICE_FLAGS if flag in raised_flags)
 
 
 def telling(texts: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ LIBRARIES = (
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where the sources lie when this is no installed copy."""
+"""Folder of the sources when this is no installed copy."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def installed_version(distribution: str) -> str | None:
 def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
     """Return the command that installs what an extra of ccbench needs; ccbench itself is on no index."""
     here, there = (
-        'name = "ccbench"' in (Files(one).text("pyproject.toml") or "")
-        for one in (Path(), checkout)
+        'name = "ccbench"' in (Files(folder).text("pyproject.toml") or "")
+        for folder in (Path(), checkout)
     )
     source = "." if here or there else "ccbench"  # beside an installed ccbench, pip takes that one
     return f"pip install '{source}[{extra}]'" + " in ccbench's checkout" * (there and not here)
@@ -151,10 +151,10 @@ def cuda_version(number: int) -> str:
 
 def loadable_versions(files: Files) -> dict[str, str]:
     """Return file of the system -> version, for libraries of collectives and of CUDA."""
-    found = {}
+    versions = {}
     for folder in LIBRARY_FOLDERS:
         for path in files.matching(folder, "lib*.so.*"):
             named = _VERSIONED.fullmatch(path.rpartition("/")[2])
             if named:
-                found[path] = named[2]
-    return found
+                versions[path] = named[2]
+    return versions

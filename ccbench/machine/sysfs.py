@@ -100,13 +100,13 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
     files = files or Files()
     ports = [port for card in files.matching(_RDMA) for port in _ports(files, card)]
     kinds = {_ARPHRD_LOOPBACK: LOOPBACK, _ARPHRD_INFINIBAND: INFINIBAND}
-    found: list[Interface] = []
+    interfaces: list[Interface] = []
     for path in files.matching(_NET):
         if not files.exists(f"{path}/mtu"):
             continue
         name = path.rpartition("/")[2]
         port = next((port for port in ports if name in port.interfaces), None)
-        found.append(
+        interfaces.append(
             Interface(
                 name,
                 kinds.get(files.number(f"{path}/type") or 0, ROCE if port else TCP),
@@ -119,15 +119,15 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
             )
         )
     # InfiniBand works without an interface of IP over it.
-    carried = {one.rdma_device for one in found}
+    carried = {interface.rdma_device for interface in interfaces}
     for port in ports:
         if port.name not in carried:
             kind = INFINIBAND if port.layer == "InfiniBand" else ROCE
             up = port.state.endswith("ACTIVE")
-            found.append(
+            interfaces.append(
                 Interface(port.name, kind, port.rate_bits_per_second, None, port.name, up, False)
             )
-    return tuple(sorted(found, key=lambda one: one.name))
+    return tuple(sorted(interfaces, key=lambda interface: interface.name))
 
 
 def _speed(files: Files, path: str) -> float | None:
@@ -147,8 +147,8 @@ def _ports(files: Files, card: str) -> Iterator[_Port]:
         for interface in interfaces:
             # Of a card with several ports the interfaces say themselves on which they are: ``dev_port`` and,
             # of older drivers, ``dev_id`` count from 0 on, ports from 1.
-            told = [files.number(f"{interface}/{name}") for name in ("dev_port", "dev_id")]
-            own = max((place + 1 for place in told if place is not None), default=None)
+            places = [files.number(f"{interface}/{name}") for name in ("dev_port", "dev_id")]
+            own = max((place + 1 for place in places if place is not None), default=None)
             if len(ports) == 1 or f"{own}" == number:
                 over.add(interface.rpartition("/")[2])
         yield _Port(
@@ -171,8 +171,8 @@ def read_cards(files: Files) -> tuple[Card, ...]:
     cards: list[Card] = []
     for folder in (_RDMA, _NET):
         places = {card.bus_id: place for place, card in enumerate(cards) if card.bus_id}
-        found = (_card(files, path, rdma=folder == _RDMA) for path in files.matching(folder))
-        for card in sorted(filter(None, found), key=order):
+        of_folder = (_card(files, path, rdma=folder == _RDMA) for path in files.matching(folder))
+        for card in sorted(filter(None, of_folder), key=order):
             if card.bus_id not in places:
                 cards.append(card)
                 continue
@@ -319,7 +319,7 @@ class _Graph:
 
     def add_endpoints(self, cards: tuple[Card, ...]) -> None:
         """Add GPUs, NVSwitches and network cards, each with its way up to a processor."""
-        functions = sorted(self.functions.values(), key=lambda one: one.address)
+        functions = sorted(self.functions.values(), key=lambda function: function.address)
         gpus = [
             function
             for function in functions
@@ -335,8 +335,12 @@ class _Graph:
                 attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
                 self._add_function(f"{kind.value}{index}", kind, function, attributes)
         # A virtual function next to its own physical one is the same cable again.
-        found = [(card, self.functions.get(card.bus_id)) for card in cards]
-        kept = [(card, one) for card, one in found if one is None or not self._shadows(one)]
+        with_functions = [(card, self.functions.get(card.bus_id)) for card in cards]
+        kept = [
+            (card, function)
+            for card, function in with_functions
+            if function is None or not self._shadows(function)
+        ]
         for number, (card, of_card) in enumerate(kept):
             self._add_card(f"nic{number}", card, of_card)
 
@@ -344,15 +348,15 @@ class _Graph:
         """Add the links between processors, with the kernel's distances."""
         for node, name in self.cpus.items():
             distances = (files.text(f"{NODES}/node{node}/distance") or "").split()
-            for position, (other, other_name) in enumerate(self.cpus.items()):
-                if node != other:
+            for position, (peer_node, peer) in enumerate(self.cpus.items()):
+                if node != peer_node:
                     # A table of another length is of nodes without processors, too: whose is whose?
                     near = distances[position] if len(distances) == len(self.cpus) else ""
                     attributes = {"distance": int(near)} if near.isdecimal() else {}
                     self.links.append(
                         Link(
                             name,
-                            other_name,
+                            peer,
                             LinkKind.INTER_SOCKET,
                             origin="sysfs",
                             attributes=attributes,
@@ -362,10 +366,10 @@ class _Graph:
     def _shadows(self, function: PciFunction) -> bool:
         """Return True for a virtual function whose physical one (same bus and bridge) is here too."""
         return function.virtual and any(
-            not other.virtual
-            and other.bridges == function.bridges
-            and other.vendor == function.vendor
-            for other in self.functions.values()
+            not physical.virtual
+            and physical.bridges == function.bridges
+            and physical.vendor == function.vendor
+            for physical in self.functions.values()
         )
 
     def _add_card(self, name: str, card: Card, function: PciFunction | None) -> None:
@@ -404,9 +408,9 @@ class _Graph:
         # Its own NUMA node; where it has none, that of the nearest bridge above that has one.
         node = function.numa_node
         for address in (function.address, *reversed(function.bridges)):
-            one = self.functions.get(address)
-            if one is not None and one.numa_node is not None and one.numa_node >= 0:
-                node = one.numa_node
+            ancestor = self.functions.get(address)
+            if ancestor is not None and ancestor.numa_node is not None and ancestor.numa_node >= 0:
+                node = ancestor.numa_node
                 break
         everything = {
             **attributes,
@@ -443,14 +447,14 @@ class _Graph:
                 if switch is not None:
                     self._attach(parent, switch, node)
         if parent is None:
-            seen = (
+            node_text = (
                 "-1"
                 if node == -1
                 else "not given"
                 if node is None
                 else f"{node}, which has no cores"
             )
-            text = f"its NUMA node is {seen}: which processor it hangs on is unknown"
+            text = f"its NUMA node is {node_text}: which processor it hangs on is unknown"
             self.warnings.append(
                 SourceWarning("not_visible", f"{name} ({function.address}): {text}")
             )

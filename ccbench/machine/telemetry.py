@@ -68,7 +68,7 @@ def link_fields(link: int) -> dict[tuple[int, int], str]:
     Numbers of nvml.h: NVLINK_COUNT_* of Blackwell and later (209 and up), NVLINK_ERROR_DL_* of Hopper, and
     NVLINK_*_ERROR_COUNT_L0 to L11 of the devices before, which have at most 12 links.
     """
-    found = {
+    counted = {
         (208, link): "received_errors",
         (215, link): "recoveries",
         (219, link): "effective_errors",
@@ -79,8 +79,8 @@ def link_fields(link: int) -> dict[tuple[int, int], str]:
     if link < 12:
         first, place = ((32, 39, 46, 53), link) if link < 6 else ((96, 102, 108, 114), link - 6)
         names = ("crc_flits", "crc_data", "replays", "recoveries")
-        found |= {(number + place, 0): name for number, name in zip(first, names, strict=True)}
-    return found
+        counted |= {(number + place, 0): name for number, name in zip(first, names, strict=True)}
+    return counted
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class NvidiaDevices:
         nvml = self._nvml
 
         def answered(fields: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-            found = nvml.field_values(handle, fields)
-            if not found:  # some drivers refuse all for one that they lack
-                found = {field: 0 for field in fields if nvml.field_values(handle, [field])}
-            return tuple(field for field in fields if field in found)
+            values = nvml.field_values(handle, fields)
+            if not values:  # some drivers refuse all for one that they lack
+                values = {field: 0 for field in fields if nvml.field_values(handle, [field])}
+            return tuple(field for field in fields if field in values)
 
         links = {}
         for link in range(MOST_LINKS):
@@ -140,7 +140,7 @@ class NvidiaDevices:
             fields = link_fields(link) if active else {}
             counted = answered(tuple(fields))
             if counted:
-                links[link] = {one: fields[one] for one in counted}
+                links[link] = {counter: fields[counter] for counter in counted}
         return _Gpu(
             handle,
             answered(FIELDS),
@@ -215,11 +215,13 @@ class NvidiaDevices:
         values = self._nvml.field_values(gpu.handle, fields)
         links: dict[int, dict[str, int]] = {}
         for link, names in gpu.links.items():
-            for one, what in names.items():
-                if one in values:  # fields of two generations may count the same
-                    links.setdefault(link, {}).setdefault(what, int(values[one]))
+            for counter, what in names.items():
+                if counter in values:  # fields of two generations may count the same
+                    links.setdefault(link, {}).setdefault(what, int(values[counter]))
         errors: dict[str, Any] = {
-            name: int(values[one]) for one, name in ERROR_COUNTERS.items() if one in values
+            name: int(values[counter])
+            for counter, name in ERROR_COUNTERS.items()
+            if counter in values
         }
         return replace(
             reading,
@@ -233,7 +235,9 @@ class NvidiaDevices:
             temperature_celsius=answer("Temperature", GPU_SENSOR),
             energy_joules=scaled(values.get(ENERGY_MILLIJOULES), 1e3),
             held_back_seconds={
-                word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values
+                word: values[counter] / 1e9
+                for counter, word in HELD_BACK.items()
+                if counter in values
             },
             links=links,
             pcie_generation=answer("CurrPcieLinkGeneration"),
@@ -298,9 +302,9 @@ class DeviceWatch:
                 risen = now
             highest |= {device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()}
             # As high as ever seen is high enough; else until they have not risen for a while.
-            known, waited = self._highest_mhz, now - began
+            highest_so_far, waited = self._highest_mhz, now - began
             if clocks and all(
-                mhz >= NEAR * known.get(device, math.inf) for device, mhz in clocks.items()
+                mhz >= NEAR * highest_so_far.get(device, math.inf) for device, mhz in clocks.items()
             ):
                 break
             rising = clocks and now - risen < SETTLED_SECONDS

@@ -42,7 +42,7 @@ MOST_FLOWS = 256
 """Separating flows that one bound may try; beyond that, links are only added up, which stays safe."""
 
 LARGEST_CAPACITY = 2**31 - 1
-"""What scipy's maximum_flow can count to."""
+"""Largest capacity that scipy's maximum_flow takes."""
 
 MOST_STARTS = 32
 """Ranks whose distances to all others are looked at, where these all count alike."""
@@ -114,9 +114,9 @@ class FlowGraph:
         order = np.lexsort((columns, rows))
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        ones = np.ones(len(order), dtype=np.int32)
+        units = np.ones(len(order), dtype=np.int32)
         matrix = csr_array(
-            (ones, (rows[order], columns[order])), shape=(vertices + 2, vertices + 2)
+            (units, (rows[order], columns[order])), shape=(vertices + 2, vertices + 2)
         )
         matrix.sort_indices()
         return edges, place, matrix
@@ -217,11 +217,11 @@ def _gather_bound(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Fraction, Sid
         sink = pending[-1]
         # A verified rank lies in every set that is still too tight, so it may as well be the source.
         supply = [None if vertex in verified else rate for vertex in graph.compute]
-        found = graph.cut_below(rate * ranks, supply, sink)
-        if found is not None:
-            tighter = Fraction(graph.capacity_out(found), graph.ranks_in(found))
+        cut = graph.cut_below(rate * ranks, supply, sink)
+        if cut is not None:
+            tighter = Fraction(graph.capacity_out(cut), graph.ranks_in(cut))
             if tighter < rate:
-                side, rate = found, tighter
+                side, rate = cut, tighter
                 continue
         pending.pop()
         if len(sinks) == ranks:
@@ -235,9 +235,9 @@ def _spanning_bound(graph: FlowGraph, start: int) -> Fraction:
     pending = [vertex for vertex in graph.compute if vertex != start]
     while pending:
         supply = [rate if vertex == start else Fraction(0) for vertex in graph.compute]
-        found = graph.cut_below(rate, supply, pending[-1])
-        if found is not None and found[start] and graph.capacity_out(found) < rate:
-            rate = Fraction(graph.capacity_out(found))
+        cut = graph.cut_below(rate, supply, pending[-1])
+        if cut is not None and cut[start] and graph.capacity_out(cut) < rate:
+            rate = Fraction(graph.capacity_out(cut))
         else:
             pending.pop()
     return rate * graph.unit_bytes_per_second
@@ -280,25 +280,25 @@ def _separating(graph: FlowGraph, group: Sequence[int], by_flow: bool) -> Side:
     if by_flow and graph.vertices <= 4 * MOST_FLOWS:
         # The minimum cut, by one flow from all of one to all of the other. The others are merged into one of
         # them, which a flow to a single sink needs; vertices that are merged keep their numbers.
-        others = [vertex for vertex in graph.compute if vertex not in set(ranks)]
+        beyond = [vertex for vertex in graph.compute if vertex not in set(ranks)]
         alias = np.arange(graph.vertices)
-        alias[others] = others[0]
+        alias[beyond] = beyond[0]
         source, target = alias[graph.source], alias[graph.target]
         inner = zip((source == target).tolist(), graph.capacity, strict=True)
         merged = replace(
             graph,
-            compute=(*ranks, others[0]),
+            compute=(*ranks, beyond[0]),
             source=source,
             target=target,
             capacity=tuple(0 if within else size for within, size in inner),
         )
         everything = Fraction(merged.capacity_out(merged.side_of(ranks)) + 1)
         supply: list[Fraction | None] = [None] * len(ranks) + [Fraction(0)]
-        side = merged.cut_below(everything, supply, others[0])
+        side = merged.cut_below(everything, supply, beyond[0])
         assert side is not None  # more was asked for than can leave
-        found = side[alias]
-        found[ranks] = True
-        candidates.append(found)
+        whole_side = side[alias]
+        whole_side[ranks] = True
+        candidates.append(whole_side)
     return min(candidates, key=graph.capacity_out)
 
 

@@ -86,7 +86,7 @@ class Correction:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LibrarySetting:
     """Algorithm and protocol that a library was told to use; ``default`` where it chose."""
 
     algorithm: str
@@ -105,7 +105,7 @@ class MeasuredCollective:
     collective: str
     in_place: bool
     points: int
-    asked: tuple[Asked, ...]
+    asked: tuple[LibrarySetting, ...]
     corrections: tuple[Correction, ...]
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -215,7 +215,7 @@ class CalibratedCluster:
             )
         for name, value in self.constants.items():
             _check_within(f"constants: {name}", value, 1 / FARTHEST, FARTHEST)
-        keys = [(one.collective, one.in_place) for one in self.measured]
+        keys = [(row.collective, row.in_place) for row in self.measured]
         if len(set(keys)) < len(keys) or not keys:
             raise MachineError(
                 "measured: list every collective and placement once, and at least one"
@@ -237,10 +237,10 @@ class CalibratedCluster:
         """The model with this machine's constants."""
         corrections = tuple(
             (
-                (one.collective, one.in_place),
-                tuple((float(at.size_bytes), math.log(at.factor)) for at in one.corrections),
+                (row.collective, row.in_place),
+                tuple((float(at.size_bytes), math.log(at.factor)) for at in row.corrections),
             )
-            for one in self.measured
+            for row in self.measured
         )
         scales = tuple((scale.term, scale.scale) for scale in self.scales)
         constants = LibraryConstants(tuple(self.constants.items()), self.origins["constants"])
@@ -309,63 +309,68 @@ def calibrated_points(
     asked for in the run is ``calibrated`` only where the library's own choice is the same.
     Raises MachineError.
     """
-    asked = as_measured(machine, request)
+    adapted = as_measured(machine, request)
     system, own = machine.cluster.system, machine.calibrated
-    points = library_points(machine.cluster, asked, root)
-    seconds, inside = own.seconds(asked), own.inside(asked)
-    there = [one for one in machine.measured if one.collective == asked.collective]
-    told = {ask for one in there if one.in_place == asked.in_place for ask in one.asked}
-    was_asked = Asked(asked.algorithm, asked.protocol) in told
-    if told and not was_asked:
+    points = library_points(machine.cluster, adapted, root)
+    seconds, inside = own.seconds(adapted), own.inside(adapted)
+    there = [row for row in machine.measured if row.collective == adapted.collective]
+    settings_measured = {
+        ask for row in there if row.in_place == adapted.in_place for ask in row.asked
+    }
+    was_asked = LibrarySetting(adapted.algorithm, adapted.protocol) in settings_measured
+    if settings_measured and not was_asked:
         # Sizes at which the library was not seen doing what it is asked: all, where only others were forced.
         foreign = np.ones(len(points), dtype=bool)
-        if Asked(DEFAULT, DEFAULT) in told:
+        if LibrarySetting(DEFAULT, DEFAULT) in settings_measured:
             chosen = predict_library(
-                system, replace(asked, algorithm=DEFAULT, protocol=DEFAULT), own.constants
+                system, replace(adapted, algorithm=DEFAULT, protocol=DEFAULT), own.constants
             )
-            forced = predict_library(system, asked, own.constants)
+            forced = predict_library(system, adapted, own.constants)
             pairs = zip(forced, chosen, strict=True)
             foreign = np.array(
                 [
-                    (one.algorithm, one.protocol) != (usual.algorithm, usual.protocol)
-                    for one, usual in pairs
+                    (forced_point.algorithm, forced_point.protocol)
+                    != (usual.algorithm, usual.protocol)
+                    for forced_point, usual in pairs
                 ]
             )
         uncorrected = np.maximum(
-            seconds_of(system, asked, own.constants.table), floor_seconds(system, asked)
+            seconds_of(system, adapted, own.constants.table), floor_seconds(system, adapted)
         )
         seconds, inside = np.where(foreign, uncorrected, seconds), inside & ~foreign
     if not there:
         # Never measured here: the scaled library knows no shared links, the usual prediction does.
-        plain = [point.seconds for point in predict_library(system, asked)]
+        plain = [point.seconds for point in predict_library(system, adapted)]
         shared = [point.prediction.predicted_seconds for point in points]
         ratios = zip(shared, plain, strict=True)
         seconds = seconds * np.array(
-            [max(1.0, both / one) if one > 0 else 1.0 for both, one in ratios]
+            [max(1.0, both / alone) if alone > 0 else 1.0 for both, alone in ratios]
         )
-    found = []
+    predictions = []
     for point, time in zip(points, seconds.tolist(), strict=True):
         usual, taken = point.prediction, max(time, point.prediction.bound_seconds)
         factor = taken / usual.predicted_seconds if usual.predicted_seconds > 0 else 1.0
         parts = factor * usual.latency_seconds, factor * usual.bandwidth_seconds
-        found.append(Prediction(usual.bound_seconds, taken, *parts, usual.bottleneck))
+        predictions.append(Prediction(usual.bound_seconds, taken, *parts, usual.bottleneck))
     # Distances in size to what was measured of the same; of anything else nothing narrower is known.
-    same = [one for one in there if one.in_place == asked.in_place] if was_asked else []
-    measured = [at.size_bytes for one in same for at in one.corrections]
+    same = [row for row in there if row.in_place == adapted.in_place] if was_asked else []
+    measured = [at.size_bytes for row in same for at in row.corrections]
     octaves = octaves_from(measured, [point.size_bytes for point in points])
-    likely = intervals(system, found, octaves=octaves)
+    likely = intervals(system, predictions, octaves=octaves)
     return tuple(
         CalibratedPoint(
-            point, new.predicted_seconds, CALIBRATED if seen else EXTRAPOLATED, interval
+            point, new.predicted_seconds, CALIBRATED if is_inside else EXTRAPOLATED, interval
         )
-        for point, new, seen, interval in zip(points, found, inside.tolist(), likely, strict=True)
+        for point, new, is_inside, interval in zip(
+            points, predictions, inside.tolist(), likely, strict=True
+        )
     )
 
 
 def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryRequest:
     """``request`` with the launches, the version and, where it was not measured otherwise, the placement."""
     used = machine.measured_as
-    placements = {one.in_place for one in machine.measured if one.collective == request.collective}
+    placements = {row.in_place for row in machine.measured if row.collective == request.collective}
     placed = (
         request.in_place
         if not placements or request.in_place in placements
@@ -434,15 +439,15 @@ def modelled(base: Base, measured: Sequence[Measured]) -> tuple[list[Measured], 
     """
     system = base.cluster.system
     kept: list[Measured] = []
-    told: list[str] = []
+    reasons: list[str] = []
     for request, seconds in measured:
         try:
             priced(system, request, shipped().table)
         except MachineError as error:  # noqa: PERF203 - a handful of requests, each with a reason of its own
-            told.append(f"{len(seconds)} rows: {error}")
+            reasons.append(f"{len(seconds)} rows: {error}")
         else:
             kept.append((request, seconds))
-    return kept, told
+    return kept, reasons
 
 
 def faster_than_bound(base: Base, measured: Sequence[Measured]) -> int:
@@ -470,11 +475,11 @@ def calibrate_cluster(
     )
     if not sizes:
         raise MachineError(f"{run}: no size of {cluster.name} can be used; measure one or more")
-    found = calibrate(observations)
+    fitted = calibrate(observations)
     # Rows that were measured otherwise than most still count with their own launches in the fit.
     launched: Counter[MeasuredAs] = Counter()
     points: Counter[tuple[str, bool]] = Counter()
-    asked: dict[tuple[str, bool], dict[Asked, None]] = {}
+    settings: dict[tuple[str, bool], dict[LibrarySetting, None]] = {}
     for observation in observations:
         request, count = observation.request, len(observation.seconds)
         launched[MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)] += (
@@ -482,7 +487,7 @@ def calibrate_cluster(
         )
         key = request.collective, request.in_place
         points[key] += count
-        asked.setdefault(key, {})[Asked(request.algorithm, request.protocol)] = None
+        settings.setdefault(key, {})[LibrarySetting(request.algorithm, request.protocol)] = None
     return CalibratedCluster(
         name=provenance.name,
         machine=base.described,
@@ -490,18 +495,18 @@ def calibrate_cluster(
         nodes=cluster.nodes,
         network=base.network,
         measured_as=launched.most_common(1)[0][0],
-        scales=scale_estimates(found, observations),
+        scales=scale_estimates(fitted, observations),
         measured=tuple(
             MeasuredCollective(
                 *key,
                 points[key],
-                tuple(asked[key]),
+                tuple(settings[key]),
                 tuple(Correction(round(size), math.exp(log)) for size, log in corrections),
             )
-            for key, corrections in found.corrections
+            for key, corrections in fitted.corrections
         ),
         held_out=_held_out(observations, sizes),
-        constants=found.constants.table,
+        constants=fitted.constants.table,
         points=points.total(),
         run=run,
         calibrated_at=provenance.at,
@@ -510,45 +515,51 @@ def calibrate_cluster(
     )
 
 
-def from_other_sizes(one: Observation) -> Mapping[int, Prediction]:
-    """Place -> that size of ``one`` as the sizes measured on either side imply it, with its interval.
+def from_other_sizes(observation: Observation) -> Mapping[int, Prediction]:
+    """Place -> that size of ``observation`` as the sizes measured on either side imply it, with its interval.
 
     Levels are fitted to every other size and predict those between, so that no size is among its own anchors.
     Of fewer than FEWEST_TO_HOLD_OUT there are none. Raises MachineError for what the model does not know.
     """
-    sizes = sorted(set(one.request.size_bytes))
-    found: dict[int, Prediction] = {}
+    sizes = sorted(set(observation.request.size_bytes))
+    predictions: dict[int, Prediction] = {}
     if len(sizes) < FEWEST_TO_HOLD_OUT:
-        return found
-    for told in (sizes[::2], sizes[1::2]):
-        seen = [place for place, size in enumerate(one.request.size_bytes) if size in told]
-        inner = {*sizes[1:-1]} - {*told}
-        places = [place for place, size in enumerate(one.request.size_bytes) if size in inner]
-        request = one.taking(places).request
-        seconds = calibrate([one.taking(seen)]).seconds(request).tolist()
+        return predictions
+    for fitted_sizes in (sizes[::2], sizes[1::2]):
+        fitted_places = [
+            place
+            for place, size in enumerate(observation.request.size_bytes)
+            if size in fitted_sizes
+        ]
+        inner = {*sizes[1:-1]} - {*fitted_sizes}
+        places = [
+            place for place, size in enumerate(observation.request.size_bytes) if size in inner
+        ]
+        request = observation.taking(places).request
+        seconds = calibrate([observation.taking(fitted_places)]).seconds(request).tolist()
         made = []
-        pairs = zip(predict_library(one.system, request), seconds, strict=True)
+        pairs = zip(predict_library(observation.system, request), seconds, strict=True)
         for usual, taken in pairs:
             transfer = taken * usual.bandwidth_seconds / usual.seconds
             made.append(Prediction(0.0, taken, taken - transfer, transfer, usual.bottleneck))
-        octaves = octaves_from(told, request.size_bytes)
-        likely = intervals(one.system, made, octaves=octaves, between=True)
+        octaves = octaves_from(fitted_sizes, request.size_bytes)
+        likely = intervals(observation.system, made, octaves=octaves, between=True)
         for place, prediction, interval in zip(places, made, likely, strict=True):
-            found[place] = replace(prediction, interval=interval)
-    return found
+            predictions[place] = replace(prediction, interval=interval)
+    return predictions
 
 
 def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:
     run, kept = provenance.run, "a topology, kept whole"
     if isinstance(base.described, str):
         kept = "a name of ccbench's catalog"
-    seen = f"{points} points measured with {provenance.library}, run {run}"
+    run_text = f"{points} points measured with {provenance.library}, run {run}"
     return {
         "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
         "measured_as": f"what run {run} records",
-        "scales": f"fitted to {seen}",
+        "scales": f"fitted to {run_text}",
         "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
-        "measured": f"measured over scaled model, {seen}",
+        "measured": f"measured over scaled model, {run_text}",
         "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
     }
 
@@ -562,16 +573,18 @@ def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> Held
             for observation in observations
         ]
         return [
-            one.taking(wanted) for one, wanted in zip(observations, places, strict=True) if wanted
+            observation.taking(chosen_places)
+            for observation, chosen_places in zip(observations, places, strict=True)
+            if chosen_places
         ]
 
-    seen, unseen = at(set(sizes[::2])), at(set(sizes[1::2]))
+    fitted_part, unseen = at(set(sizes[::2])), at(set(sizes[1::2]))
     if len(sizes) < FEWEST_TO_HOLD_OUT:
         return None
-    fitted, table = calibrate(seen), shipped().table
-    real = np.concatenate([one.seconds for one in unseen])
-    with_scales = np.concatenate([fitted.seconds(one.request) for one in unseen])
-    without = np.concatenate([seconds_of(one.system, one.request, table) for one in unseen])
+    fitted, table = calibrate(fitted_part), shipped().table
+    real = np.concatenate([row.seconds for row in unseen])
+    with_scales = np.concatenate([fitted.seconds(row.request) for row in unseen])
+    without = np.concatenate([seconds_of(row.system, row.request, table) for row in unseen])
     errors = [np.abs(predicted / real - 1) for predicted in (with_scales, without)]
     return HeldOutError(
         len(real), *(float(of(error)) for error in errors for of in (np.median, np.mean))

@@ -53,7 +53,7 @@ from ccbench.version import __version__
 
 QUICK_SECONDS = 0.8
 AGAIN_SECONDS = 0.3
-"""Where this host was measured before, and today's tries can only better what was found."""
+"""Time for a host that was measured before: today's tries can only improve its figures."""
 
 GRACE_SECONDS = 30.0
 """Time beyond that asked for which the measuring may last, on a machine that is busy, before it is killed."""
@@ -118,22 +118,22 @@ def stale(machine: Machine) -> str:
 
     They are old, or this is the host of that name with another processor, kernel or release.
     """
-    told, here = (
+    measured_on, here = (
         machine.origins["cores"].rpartition("; host ")[2],
         _this_host().removeprefix("host "),
     )
     cure = "calibrate again (ccbench calibrate -o FILE)"
-    if told != here and told.partition(":")[0] == here.partition(":")[0]:
-        return f"{machine.name} was measured on {told}; now it is {here}; {cure}"
+    if measured_on != here and measured_on.partition(":")[0] == here.partition(":")[0]:
+        return f"{machine.name} was measured on {measured_on}; now it is {here}; {cure}"
     return too_old(machine.name, machine.origins.values(), cure)
 
 
-def too_old(name: str, told: Iterable[str], cure: str) -> str:
-    """Return that ``name`` was measured more than MOST_DAYS ago, by the days in ``told``, or ''."""
+def too_old(name: str, origins: Iterable[str], cure: str) -> str:
+    """Return that ``name`` was measured more than MOST_DAYS ago, by the days in ``origins``, or ''."""
     # Without a day (shipped machines have theirs in the catalog's pages) nothing is old.
     days = sorted(
         day
-        for text in told
+        for text in origins
         for day in re.findall(r"\b2[0-9]{3}-[01][0-9]-[0-3][0-9](?![0-9])", text)
     )
     with suppress(ValueError, IndexError):  # somebody edited the file
@@ -153,10 +153,10 @@ def disturbance(samples: Mapping[str, Any], load: Conditions) -> str:
 
     samples: as ``calibration_worker.Samples`` describes them. load: of the processors meanwhile.
     """
-    other, steal = load.other_cpu_share or 0.0, load.steal_share or 0.0
-    if other + steal > contention_limit(samples["cores"], QUARTILE):
+    other_share, steal = load.other_cpu_share or 0.0, load.steal_share or 0.0
+    if other_share + steal > contention_limit(samples["cores"], QUARTILE):
         return (
-            f"other programs took {other:.0%} of the processors' time and the hypervisor {steal:.0%} while "
+            f"other programs took {other_share:.0%} of the processors' time and the hypervisor {steal:.0%} while "
             "this machine was measured"
         )
     # Tries disagree, too, where what disturbs them is not in the system's books.
@@ -165,7 +165,7 @@ def disturbance(samples: Mapping[str, Any], load: Conditions) -> str:
             (key, _lower_quartile(tries) / min(tries))
             for key, tries in samples["operations"].items()
         ),
-        key=lambda one: one[1],
+        key=lambda pair: pair[1],
     )
     if spread > SPREAD_LIMIT:
         kind, working_set, processes = key.split("/")
@@ -234,15 +234,15 @@ def better_of(earlier: Machine, now: Calibration) -> Machine:
         names += [*SECONDS_FIELDS, "copy", "reduce", "operation_bytes_per_second"]
     changed: dict[str, Any] = {}
     for name in names:
-        one, other = getattr(old, name), getattr(new, name)
-        if isinstance(one, Rates):
-            changed[name] = _faster(one, other)
-        elif isinstance(one, Mapping):
+        before, after = getattr(old, name), getattr(new, name)
+        if isinstance(before, Rates):
+            changed[name] = _faster(before, after)
+        elif isinstance(before, Mapping):
             changed[name] = {
-                key: max(rate, other.get(key, rate)) for key, rate in {**other, **one}.items()
+                key: max(rate, after.get(key, rate)) for key, rate in {**after, **before}.items()
             }
         else:
-            changed[name] = min(one, other)
+            changed[name] = min(before, after)
     fabric = replace(old, **changed)
     # A figure that stayed is of the day that it was measured on.
     origins = {
@@ -389,7 +389,7 @@ def _rates(
         peaks.append(best)
     # All cores together see at least what one of them does alone; apart from each other, each sees that.
     apart = cores if virtual else 1
-    peaks[1] = [max(apart * one, every) for one, every in zip(*peaks, strict=True)]
+    peaks[1] = [max(apart * single, every) for single, every in zip(*peaks, strict=True)]
     copy, reduce, peak = (
         Rates(*(tuple(map(RatePoint, sizes, rates)) for rates in curves))
         for curves in (usual[COPY], usual[REDUCE], peaks)

@@ -34,7 +34,7 @@ BLOCK_BYTES = 32 << 10
 a small part of its time."""
 
 KEYS = tuple(arithmetic_key(dtype, kind) for dtype in CPU_DTYPES for kind in ARITHMETIC)
-"""What is timed, as SharedMemory.operation_bytes_per_second names it."""
+"""Timed operations, as SharedMemory.operation_bytes_per_second names them."""
 
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -57,7 +57,7 @@ ROUND_TRIPS = 150
 """In each window of the ping-pong."""
 
 POLLS_BEFORE_YIELD = 250
-"""As ranks do."""
+"""Spins before a process yields, as for ranks."""
 
 YIELDS_BEFORE_SLEEP, SLEEP_SECONDS = 2000, 0.0001
 
@@ -364,10 +364,10 @@ class Probe:
 def main(until_seconds: float) -> None:
     """Measure until the monotonic clock reads ``until_seconds``."""
     die_with_parent(os.getppid())
-    probe, leader, others = Probe(), os.getpid(), list[int]()
+    probe, leader, children = Probe(), os.getpid(), list[int]()
     for rank in range(1, probe.ranks):
-        others.append(os.fork())
-        if not others[-1]:
+        children.append(os.fork())
+        if not children[-1]:
             status = 1
             try:
                 die_with_parent(leader)
@@ -378,8 +378,8 @@ def main(until_seconds: float) -> None:
                 os._exit(status)
     probe.become(0)
     samples = collect(probe, until_seconds, time.monotonic)
-    for other in others:
-        os.waitpid(other, 0)
+    for child in children:
+        os.waitpid(child, 0)
     print(json.dumps(vars(samples)))
     gc.freeze()  # who waits for the samples does not wait for garbage to be collected
 

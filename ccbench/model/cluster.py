@@ -128,8 +128,8 @@ class Cluster:
             if len(self._known) > MOST_KEPT:
                 self._known.clear()
             self._known[key] = make()
-        found: T = self._known[key]
-        return found
+        value: T = self._known[key]
+        return value
 
     @property
     def adds_in_network(self) -> bool:
@@ -157,7 +157,7 @@ def open_cluster(
 def cluster_of(
     node: Topology, nodes: int | None = None, network: str | None = None, ranks: int | None = None
 ) -> Cluster:
-    """As many machines like ``node`` as asked for; see ``open_cluster``."""
+    """Return ``nodes`` machines like ``node``; see ``open_cluster``."""
     held = len(node.gpus)
     if not held:
         raise MachineError(
@@ -240,13 +240,13 @@ def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
     """Share of a link's nominal rate that schedules get: the library model (docs/model-library.md)."""
     table = shipped().table
     links = read_installed(LINKS_FILE).items()
-    found = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
+    efficiency = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
     if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
         # Measured on Hopper by itself: 362 to 370 of 450 GB/s, where A100 has 235 of 300.
-        found[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
+        efficiency[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
     elif system.intra is not Intra.NVSWITCH:
-        found[LinkKind.NVLINK] = table["efficiency.nvlink_mesh"]
-    return found
+        efficiency[LinkKind.NVLINK] = table["efficiency.nvlink_mesh"]
+    return efficiency
 
 
 def library_points(
@@ -258,9 +258,9 @@ def library_points(
     if name is not None and cluster.ranks > 1 and cluster.system.intra is not Intra.NVSWITCH:
         # The library's model knows one GPU's links and one node's NICs; where messages of several GPUs share
         # a link in between (PCIe trees, cube meshes, two sockets), the graph knows better.
-        asked = request.collective, name, cluster.fabric, request.size_bytes, cluster.costs
-        shared = price_algorithm(*asked, root=root)
-    found = []
+        arguments = request.collective, name, cluster.fabric, request.size_bytes, cluster.costs
+        shared = price_algorithm(*arguments, root=root)
+    predicted = []
     for index, point in enumerate(predict_library(cluster.system, request)):
         # Of the library's own figure and what links in between allow, the slower holds.
         if shared is not None and point.algorithm == "pairwise":
@@ -269,9 +269,9 @@ def library_points(
                 point = replace(
                     point, bandwidth_seconds=slower, bottleneck=shared.explanation(index)
                 )
-        found.append(point)
+        predicted.append(point)
     points = points_with_bounds(
-        request.collective, cluster.ranks, cluster.system, found, bounds.tolist()
+        request.collective, cluster.ranks, cluster.system, predicted, bounds.tolist()
     )
     if request.launch_known:
         return points
@@ -286,15 +286,15 @@ def library_points(
 
 def _reaching(prediction: Prediction, slower: Prediction, most: int) -> Prediction:
     """``prediction`` with an interval that ends where that of ``slower`` does, if that is later."""
-    own, other = prediction.interval, slower.interval
+    own, later = prediction.interval, slower.interval
     assert own is not None
-    assert other is not None
+    assert later is not None
     return replace(
         prediction,
         interval=replace(
             own,
-            high_80_seconds=max(own.high_80_seconds, other.high_80_seconds),
-            high_95_seconds=max(own.high_95_seconds, other.high_95_seconds),
+            high_80_seconds=max(own.high_80_seconds, later.high_80_seconds),
+            high_95_seconds=max(own.high_95_seconds, later.high_95_seconds),
             origin=f"{own.origin}; wider, for one thread may launch on 1 to {most} GPUs",
         ),
     )

@@ -67,30 +67,32 @@ def predict_case(
                 return None
             if able.priced_by is PricedBy.GPU_LIBRARY:
                 return _of_library(case, machine, algorithm_used, gpus_per_process)
-        found = schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
+        prediction = schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
-    if found is None or not able.device_timed:
-        return found
+    if prediction is None or not able.device_timed:
+        return prediction
     # Where a device takes the time, launching may take longer than a small message, as with a library.
     launches = 1 if gpus_per_process is None else gpus_per_process
     floor = launches * shipped().table["launch_us"] * MICRO
-    if found.latency_seconds >= floor:
-        return found
-    told = found.bottleneck
-    if floor > found.bandwidth_seconds:
-        told = f"launches: {format_seconds(floor)} for one thread to launch on its GPUs"
-    predicted = found.predicted_seconds + floor - found.latency_seconds
-    return replace(found, predicted_seconds=predicted, latency_seconds=floor, bottleneck=told)
+    if prediction.latency_seconds >= floor:
+        return prediction
+    bottleneck = prediction.bottleneck
+    if floor > prediction.bandwidth_seconds:
+        bottleneck = f"launches: {format_seconds(floor)} for one thread to launch on its GPUs"
+    predicted = prediction.predicted_seconds + floor - prediction.latency_seconds
+    return replace(
+        prediction, predicted_seconds=predicted, latency_seconds=floor, bottleneck=bottleneck
+    )
 
 
 def _of_library(
     case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int | None
 ) -> Prediction:
     request = _request(case, algorithm_used, gpus_per_process)
-    other = case.concurrent_case
-    if other is not None:
-        both = (case, request), (other, _request(other, "", gpus_per_process))
+    beside = case.concurrent_case
+    if beside is not None:
+        both = (case, request), (beside, _request(beside, "", gpus_per_process))
         return library_at_once(cluster, *both).prediction
     if subset_of(case) == ALL_RANKS:
         return library_points(cluster, request, _root(case))[0].prediction
@@ -121,15 +123,15 @@ def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) ->
 
     Raises UsageError, ScheduleError and MachineError where there is no such thing.
     """
-    subset, other = subset_of(case), case.concurrent_case
-    if isinstance(where, Cluster) and other is None and subset == ALL_RANKS:
+    subset, beside = subset_of(case), case.concurrent_case
+    if isinstance(where, Cluster) and beside is None and subset == ALL_RANKS:
         # Of so many ranks that no schedule can be listed, too.
         sizes = (case.size_bytes,)
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[0].prediction
     schedule = schedule_of(case, algorithm)
-    if other is not None:
+    if beside is not None:
         return schedules_at_once(
-            where, (case, schedule), (other, cheapest(other, where))
+            where, (case, schedule), (beside, cheapest(beside, where))
         ).prediction
     if isinstance(where, Cluster):
         return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
@@ -196,9 +198,9 @@ class PredictionContext:
 
     def needed_machine(self, case: Case) -> Machine | Cluster:
         """The machine of a case where there must be one; MachineError says why there is none."""
-        found = self.machine_of(case)
-        if found is not None:
-            return found
+        machine = self.machine_of(case)
+        if machine is not None:
+            return machine
         if self.gpus is None:
             raise MachineError("no machine to price on; name one with --machine")
         return cluster_of(self.gpus, case.nodes, self.network, case.ranks)

@@ -220,10 +220,10 @@ PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline,
 
 
 def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
-    others = np.delete(np.arange(ranks), root)
-    roots = np.full_like(others, root)
-    ends = (others, roots) if to_root else (roots, others)
-    return Steps(*ends, np.ones_like(others))
+    peers = np.delete(np.arange(ranks), root)
+    roots = np.full_like(peers, root)
+    ends = (peers, roots) if to_root else (roots, peers)
+    return Steps(*ends, np.ones_like(peers))
 
 
 def _to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
@@ -321,9 +321,9 @@ def stratified(turns: int, samples: int) -> Sample:
     if turns <= samples:
         return [(turn, 1) for turn in range(turns)]
     half, middle = turns // 2, turns % 2
-    wanted = max(2, samples // 2)
-    near = [1 << bit for bit in range(min(wanted // 3, half.bit_length() - 1))]
-    even = np.linspace(0, half, wanted - len(near) + 1).astype(np.int64)
+    target = max(2, samples // 2)
+    near = [1 << bit for bit in range(min(target // 3, half.bit_length() - 1))]
+    even = np.linspace(0, half, target - len(near) + 1).astype(np.int64)
     edges = np.unique(np.concatenate([even, np.array(near, dtype=np.int64)]))
     sizes = np.diff(edges)
     # Multiples of the golden fraction fall evenly into strata and on no period of the fabric.
@@ -386,18 +386,18 @@ class FabricCosts:
     def of_links(self, name: str, fabric: Fabric) -> Floats:
         """The field ``name`` for each link. Raises MachineError where it does not fit the fabric."""
         value = getattr(self, name)
-        given = np.asarray(
+        values = np.asarray(
             fabric.link_latency_seconds if value is None else value, dtype=np.float64
         )
-        right, wanted = (given >= 0) & np.isfinite(given), "zero or more"
+        right, range_text = (values >= 0) & np.isfinite(values), "zero or more"
         if name == "rate_efficiency":
-            right, wanted = (given > 0) & (given <= 1), "above 0 and at most 1"
-        if given.shape not in {(), (fabric.links,)} or not bool(right.all()):
+            right, range_text = (values > 0) & (values <= 1), "above 0 and at most 1"
+        if values.shape not in {(), (fabric.links,)} or not bool(right.all()):
             raise MachineError(
-                f"{name}: not {wanted} for each of {fabric.links} links of {fabric.name}; give one number, "
+                f"{name}: not {range_text} for each of {fabric.links} links of {fabric.name}; give one number, "
                 "or one per link"
             )
-        return np.broadcast_to(given, (fabric.links,))
+        return np.broadcast_to(values, (fabric.links,))
 
     def rates(self, fabric: Fabric) -> Floats:
         """Usable bytes per second of each link. Raises MachineError for efficiencies that cannot be."""
@@ -427,14 +427,14 @@ class StepLoad:
 class LinkTable:
     """A fabric's links with what they cost; routes flows and adds up what goes through each link.
 
-    known: what was found before for the same three: loads of flows one slot wide by what they are of, and the
+    cache: what was found before for the same three: loads of flows one slot wide by what they are of, and the
     ranks that stand for all.
     """
 
     fabric: Fabric
     costs: FabricCosts
     ranks: int
-    known: dict[Hashable, Any] = field(default_factory=dict)
+    cache: dict[Hashable, Any] = field(default_factory=dict)
     latency: Floats = field(init=False)
     message_seconds: Floats = field(init=False)
     seconds_per_byte: Floats = field(init=False)
@@ -491,16 +491,16 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
             content.update(array.astype(np.int64).tobytes())
         moves = pattern.turns, pattern.source_move, pattern.target_move
         key = (content.digest(), len(pattern.source), *moves)
-    if key not in table.known:
+    if key not in table.cache:
         if isinstance(pattern, AllPairs):
-            found = all_pairs_loads(table, pattern) if table.ranks > 1 else []
+            new_loads = all_pairs_loads(table, pattern) if table.ranks > 1 else []
         elif isinstance(pattern, Uniform):
-            one = uniform_load(table, pattern, representatives(table))
-            found = [one] if one else []
+            every = uniform_load(table, pattern, representatives(table))
+            new_loads = [every] if every else []
         else:
-            found = steps_loads(table, replace(pattern, width=pattern.width // max(1, width)))
-        table.known[key] = found
-    loads: list[StepLoad] = table.known[key]
+            new_loads = steps_loads(table, replace(pattern, width=pattern.width // max(1, width)))
+        table.cache[key] = new_loads
+    loads: list[StepLoad] = table.cache[key]
     return [
         replace(
             load,
@@ -582,7 +582,7 @@ def representatives(table: LinkTable) -> Ints | None:
     Symmetry is not assumed: two steps, a short way and one across the fabric, must cost the same with all
     ranks as with these.
     """
-    if REPRESENTATIVES not in table.known:
+    if REPRESENTATIVES not in table.cache:
         few = representative_ranks(table.fabric) if table.ranks == table.fabric.ranks else None
         for distance in (1, table.ranks // 3 + 1) if few is not None else ():
             probe = Uniform(distance, 1)
@@ -590,18 +590,19 @@ def representatives(table: LinkTable) -> Ints | None:
             if whole is None or part is None:
                 alike = whole is part
             else:
-                one, other = (
+                whole_costs, part_costs = (
                     (load.latency_seconds, load.seconds_per_slot_byte) for load in (whole, part)
                 )
                 alike = (
-                    bool(np.allclose(one, other, rtol=1e-12, atol=0.0)) and whole.hops == part.hops
+                    bool(np.allclose(whole_costs, part_costs, rtol=1e-12, atol=0.0))
+                    and whole.hops == part.hops
                 )
             if not alike:
                 few = None
                 break
-        table.known[REPRESENTATIVES] = few
-    found: Ints | None = table.known[REPRESENTATIVES]
-    return found
+        table.cache[REPRESENTATIVES] = few
+    representing: Ints | None = table.cache[REPRESENTATIVES]
+    return representing
 
 
 def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
@@ -660,8 +661,8 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
     ways, further = [], 0.0
     # From one rank to all others and back: where ranks are alike, the longest ways are among these, and each
     # rank is as busy with its messages.
-    others, one = np.arange(1, ranks), np.zeros(ranks - 1, dtype=np.int64)
-    for source, target in ((one, others), (others, one)):
+    peers, zeros = np.arange(1, ranks), np.zeros(ranks - 1, dtype=np.int64)
+    for source, target in ((zeros, peers), (peers, zeros)):
         kept = target != pattern.spared
         probe = flows_load(table, source[kept], target[kept], np.ones_like(source[kept]), 1)
         if probe is not None:

@@ -86,11 +86,15 @@ class Overlaps:
             np.maximum.at(best, (level, begin), value)
             np.maximum.at(best, (level, end - (1 << level)), value)
         # What holds for an interval holds for both of its halves.
-        for one in range(levels - 1, 0, -1):
-            half = 1 << (one - 1)
-            np.maximum(best[one - 1], best[one], out=best[one - 1])
+        for level_above in range(levels - 1, 0, -1):
+            half = 1 << (level_above - 1)
+            np.maximum(best[level_above - 1], best[level_above], out=best[level_above - 1])
             if half < steps:
-                np.maximum(best[one - 1, half:], best[one, :-half], out=best[one - 1, half:])
+                np.maximum(
+                    best[level_above - 1, half:],
+                    best[level_above, :-half],
+                    out=best[level_above - 1, half:],
+                )
         return np.asarray(best[0])
 
 
@@ -134,22 +138,23 @@ class PipelineLoad:
     hops: int
     messages: Overlaps
     message_seconds: float
-    known: dict[int, PipelineTotals] = field(default_factory=dict)
+    cache: dict[int, PipelineTotals] = field(default_factory=dict)
 
     def totals(self, pieces: int) -> PipelineTotals:
         """Sums over all steps when ``pieces`` pieces are under way; found once."""
-        if pieces not in self.known:
+        if pieces not in self.cache:
             steps = self.starts + pieces - 1
             latency, cost, messages = (
-                one.per_step(steps, pieces) for one in (self.latency, self.links, self.messages)
+                steps_of.per_step(steps, pieces)
+                for steps_of in (self.latency, self.links, self.messages)
             )
             further = (messages - 1) * self.message_seconds
             many = further > 0  # in no step of a chain, however long it is
             totals = PipelineTotals(
                 steps, float(latency.sum()), float(cost.sum()), further[many], cost[many]
             )
-            self.known[pieces] = totals
-        return self.known[pieces]
+            self.cache[pieces] = totals
+        return self.cache[pieces]
 
     def bottleneck(self, pieces: int) -> tuple[int, float]:
         """The link that costs most while ``pieces`` pieces are under way, and its seconds per slot byte."""
@@ -226,7 +231,7 @@ def piece_counts(most: int = MOST_PIECES_UNDER_WAY) -> Ints:
 
 
 PLAIN = FabricCosts()
-"""What the fabric itself states, and nothing more."""
+"""Costs that the fabric itself states, and nothing more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,14 +288,14 @@ class FabricPrices:
             load = cost * float(rates[link])
             spent.append((link, load, pipeline.totals(pieces).seconds_per_slot_byte))
         of_rate: dict[float, list[tuple[int, float, float]]] = {}
-        for one in spent:
-            of_rate.setdefault(float(rates[one[0]]), []).append(one)
+        for use in spent:
+            of_rate.setdefault(float(rates[use[0]]), []).append(use)
         if not of_rate:
             return -1, 0.0, 0.0
         # Equal links share the blame: naming one of eight NICs as the bottleneck would hide seven eighths
         # of the time.
         alike = max(of_rate.values(), key=lambda group: sum(seconds for _, _, seconds in group))
-        link, load, _ = max(alike, key=lambda one: one[1])
+        link, load, _ = max(alike, key=lambda use: use[1])
         return link, load * slot, sum(seconds for _, _, seconds in alike) * slot
 
     def explanation(self, index: int) -> str:
@@ -327,8 +332,8 @@ class FabricPrices:
             words = f"latency of {plural(steps, 'step')} over up to {plural(hops, 'link')}"
             parts.append((float(self.latency[index]), words))
         parts.sort(key=lambda part: -part[0])
-        told = [part for part in parts if part[0] >= 0.005 * total]
-        return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in told)
+        significant = [part for part in parts if part[0] >= 0.005 * total]
+        return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in significant)
 
 
 @dataclass(eq=False)

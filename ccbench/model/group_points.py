@@ -86,7 +86,7 @@ class GroupPlacement:
         sets = self.gpu_sets
         if sets and (
             len(sets) != self.groups_per_node
-            or any(len(one) != self.ranks_per_node for one in sets)
+            or any(len(gpus) != self.ranks_per_node for gpus in sets)
         ):
             raise UsageError(
                 f"placement: GPU sets {sets} for {self.groups_per_node} groups of {self.ranks_per_node} "
@@ -100,17 +100,17 @@ class GroupPlacement:
             return self.gpu_sets
         size = self.ranks_per_node
         return tuple(
-            tuple(range(one * size, (one + 1) * size)) for one in range(self.groups_per_node)
+            tuple(range(group * size, (group + 1) * size)) for group in range(self.groups_per_node)
         )
 
 
 def standing(group: Sequence[int], gpus_per_node: int) -> dict[int, GpuSet]:
     """The GPUs of a group on each of its nodes; rank = node * GPUs of a node + GPU."""
-    found: dict[int, list[int]] = {}
+    by_node: dict[int, list[int]] = {}
     for rank in group:
         node, gpu = divmod(rank, gpus_per_node)
-        found.setdefault(node, []).append(gpu)
-    return {node: tuple(sorted(gpus)) for node, gpus in found.items()}
+        by_node.setdefault(node, []).append(gpu)
+    return {node: tuple(sorted(gpus)) for node, gpus in by_node.items()}
 
 
 def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
@@ -129,9 +129,9 @@ def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
     if len(by_node) != 1:
         return None
     own = next(iter(of_groups[0].values()))
-    others = [one for one in next(iter(by_node)) if one != own]
+    other_sets = [gpu_set for gpu_set in next(iter(by_node)) if gpu_set != own]
     return GroupPlacement(
-        len(groups[0]), len(own), len(of_groups[0]), len(others) + 1, (own, *others)
+        len(groups[0]), len(own), len(of_groups[0]), len(other_sets) + 1, (own, *other_sets)
     )
 
 
@@ -150,7 +150,7 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
     gpus = min(gpus_per_node, layout.ranks)
     # Of each axis how many steps stay within a node, and how many GPUs on one of them moves.
     ours: list[tuple[int, int]] = []
-    others: list[tuple[int, int]] = []
+    across: list[tuple[int, int]] = []
     stride = nodes = 1
     for name in (names[name] for name in layout.order.split("-") if name in names):
         size = layout.size(name)
@@ -165,18 +165,18 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
                 f"layout: {layout} on nodes of {gpus_per_node} GPUs cuts {name} unevenly; choose sizes whose "
                 f"products divide {gpus_per_node} or are multiples of it"
             )
-        (ours if name in joined else others).append((within, stride))
+        (ours if name in joined else across).append((within, stride))
         nodes *= size // within if name in joined else 1
         stride *= size
     offsets = sorted(offsets_of(ours))
     sets = tuple(
-        tuple(start + offset for offset in offsets) for start in sorted(offsets_of(others))
+        tuple(start + offset for offset in offsets) for start in sorted(offsets_of(across))
     )
     return GroupPlacement(len(offsets) * nodes, len(offsets), nodes, len(sets), sets)
 
 
 UNSHARED = frozenset({Intra.NVSWITCH, Intra.NONE, *FULL_MESHES})
-"""Where groups that have no GPU in common have no link inside a node in common."""
+"""Nodes in which groups without a common GPU have no common link."""
 
 
 @dataclass(frozen=True)
@@ -209,29 +209,32 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[G
         one_node = groups.sets
         if (
             groups.nodes > whole.nodes
-            or max(gpu for one in one_node for gpu in one) >= whole.ranks_per_node
+            or max(gpu for gpus_of_group in one_node for gpu in gpus_of_group)
+            >= whole.ranks_per_node
         ):
             raise MachineError(
                 f"{whole.name}: groups of {groups.ranks_per_node} GPUs on {groups.nodes} nodes, "
                 f"{len(one_node)} a node, but there are {whole.nodes} nodes of {whole.ranks_per_node} GPUs"
             )
         # All nodes are alike: two of them show what is shared, inside a node and across.
-        stands = [dict.fromkeys(range(min(2, groups.nodes)), one) for one in one_node]
+        stands = [
+            dict.fromkeys(range(min(2, groups.nodes)), gpus_of_group) for gpus_of_group in one_node
+        ]
     else:
         stands = [standing(group, whole.ranks_per_node) for group in groups]
-        if not stands or max(max(one, default=0) for one in stands) >= whole.nodes:
+        if not stands or max(max(stand, default=0) for stand in stands) >= whole.nodes:
             raise MachineError(
                 f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"
             )
     # All groups' GPUs, and the groups on each NIC, node by node.
     sets: dict[int, list[GpuSet]] = {}
     users: dict[int, Counter[int]] = {}
-    for one in stands:
-        for node, gpus in one.items():
+    for stand in stands:
+        for node, gpus in stand.items():
             sets.setdefault(node, []).append(gpus)
-            if len(one) > 1:
+            if len(stand) > 1:
                 users.setdefault(node, Counter()).update(_nics(gpus, whole))
-    found: dict[GroupSystem, None] = {}
+    systems: dict[GroupSystem, None] = {}
     for own in stands:
         ranks, nodes = sum(map(len, own.values())), len(own)
         if isinstance(groups, GroupPlacement):
@@ -247,12 +250,17 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[G
         inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
         for node, gpus in own.items():
             if len(gpus) > 1 and whole.intra not in UNSHARED:
-                inside.add((gpus, tuple(sorted(one for one in sets[node] if len(one) > 1))))
+                inside.add(
+                    (
+                        gpus,
+                        tuple(sorted(peer_gpus for peer_gpus in sets[node] if len(peer_gpus) > 1)),
+                    )
+                )
             elif len(gpus) > 1 and whole.intra is not Intra.NVSWITCH:
                 inside.add((gpus, (gpus,)))
         kind = ranks, max(map(len, own.values())), nodes, nics, most, tuple(sorted(inside))
-        found[cluster.once(("group system", kind), partial(_group_system, cluster, *kind))] = None
-    return tuple(found)
+        systems[cluster.once(("group system", kind), partial(_group_system, cluster, *kind))] = None
+    return tuple(systems)
 
 
 def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
@@ -321,7 +329,7 @@ def _system_of(node: Topology, gpus: GpuSet) -> LibrarySystem:
 
 
 def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
-    """By how much links inside a node are slower for ``own`` because all ``sets`` run: 1 to their number.
+    """Factor by which links inside a node are slower for ``own`` while all ``sets`` run: 1 to their number.
 
     Every group passes on around a ring of its own, as libraries do; of the links that ``own`` uses, the one
     that takes longest for all against the one that takes longest for it alone.
@@ -329,15 +337,15 @@ def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
     if len(sets) < 2 or cluster.system.intra in UNSHARED:
         return 1.0
 
-    def found() -> float:
+    def slowdown() -> float:
         fabric = cluster.once("one node", lambda: replace(cluster, nodes=1, network=None).fabric)
         rates = np.append(fabric.link_bytes_per_second, np.inf)
         mine = _ring_loads(fabric, own)
-        total = sum((_ring_loads(fabric, one) for one in sets), np.zeros_like(mine))
+        total = sum((_ring_loads(fabric, gpus) for gpus in sets), np.zeros_like(mine))
         shared = float((np.where(mine > 0, total, 0.0) / rates).max() / (mine / rates).max())
         return min(max(shared, 1.0), float(len(sets)))
 
-    return cluster.once(("link users", own, tuple(sets)), found)
+    return cluster.once(("link users", own, tuple(sets)), slowdown)
 
 
 def _ring_loads(fabric: Fabric, gpus: GpuSet) -> Floats:
@@ -355,8 +363,8 @@ QUANTA = 4096
 def _groups_of_a_node(cluster: Cluster, groups: Groups | GroupPlacement) -> int:
     """Equal groups that put their bytes through one node's NICs; 1 where they do not stand alike."""
     if not isinstance(groups, GroupPlacement):
-        found = placement_of(groups, cluster.system.ranks_per_node)
-        return 1 if found is None else found.groups_per_node
+        placement = placement_of(groups, cluster.system.ranks_per_node)
+        return 1 if placement is None else placement.groups_per_node
     return groups.groups_per_node
 
 
@@ -408,15 +416,15 @@ def group_points(
     does not know.
     """
 
-    def found() -> tuple[ClusterPoint, ...]:
-        asked = request
+    def priced() -> tuple[ClusterPoint, ...]:
+        adapted = request
         if not collective_row(request.collective).moves_data:
-            asked = replace(request, size_bytes=(0,) * len(request.size_bytes))
+            adapted = replace(request, size_bytes=(0,) * len(request.size_bytes))
         crossing = _groups_of_a_node(cluster, groups)
         kinds = []
         for kind in group_systems(cluster, groups):
             bounds = _bounds(
-                cluster, kind, asked.collective, asked.size_bytes, asked.traffic, crossing
+                cluster, kind, adapted.collective, adapted.size_bytes, adapted.traffic, crossing
             )
             # Parts of a group's system that others use as well.
             shared = ""
@@ -429,10 +437,10 @@ def group_points(
                 )
             points = [
                 replace(point, bottleneck=point.bottleneck + shared)
-                for point in predict_library(kind.system, asked)
+                for point in predict_library(kind.system, adapted)
             ]
             kinds.append(
-                points_with_bounds(asked.collective, kind.ranks, kind.system, points, bounds)
+                points_with_bounds(adapted.collective, kind.ranks, kind.system, points, bounds)
             )
         # The launch is over when the slowest kind of group is.
         return tuple(
@@ -440,7 +448,7 @@ def group_points(
             for points in zip(*kinds, strict=True)
         )
 
-    return cluster.once(("group points", groups, request), found)
+    return cluster.once(("group points", groups, request), priced)
 
 
 def subset_points(
@@ -456,8 +464,8 @@ def subset_points(
     """
     prices = subset_prices(cluster, schedule, subset, size_bytes)
     members = subset.groups_of(schedule.ranks)
-    asked = schedule.collective, size_bytes, subset.traffic, _groups_of_a_node(cluster, members)
-    bounds = [_bounds(cluster, kind, *asked) for kind in group_systems(cluster, members)]
+    arguments = schedule.collective, size_bytes, subset.traffic, _groups_of_a_node(cluster, members)
+    bounds = [_bounds(cluster, kind, *arguments) for kind in group_systems(cluster, members)]
     slowest = map(max, zip(*bounds, strict=True))
     return points_of(prices, algorithm, schedule.ranks, size_bytes, slowest)
 
@@ -512,7 +520,7 @@ def link_seconds(
         # What a rank copies within itself uses no link.
         apart = steps.source != steps.target
         source, target, width = (
-            np.asarray(one)[apart] for one in (steps.source, steps.target, steps.width)
+            np.asarray(column)[apart] for column in (steps.source, steps.target, steps.width)
         )
         for part, ids in table.routed(source.astype(np.int64), target.astype(np.int64)):
             carried += steps.turns * table.carried(ids, width[part].astype(np.int64))
@@ -537,7 +545,7 @@ def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
 
     Raises ScheduleError where there is none for that number of ranks.
     """
-    found: list[tuple[float, Schedule]] = []
+    candidates: list[tuple[float, Schedule]] = []
     for name in algorithms_of(case.collective):
         try:
             schedule = schedule_of(case, name)
@@ -547,68 +555,68 @@ def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
             prices = subset_prices(where, schedule, subset_of(case), (case.size_bytes,)).seconds
         else:
             prices = case_prices(case, where, schedule).seconds
-        found.append((float(prices[0]), schedule))
-    if not found:
+        candidates.append((float(prices[0]), schedule))
+    if not candidates:
         raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
-    return min(found, key=lambda one: one[0])[1]
+    return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
 def schedules_at_once(
-    where: Machine | Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]
+    where: Machine | Cluster, first: tuple[Case, Schedule], second: tuple[Case, Schedule]
 ) -> Both:
     """Both as ccbench's own schedules, on one host or on a cluster's links."""
-    told: list[Prediction] = []
+    predictions: list[Prediction] = []
     if isinstance(where, Cluster):
         # The seconds for which each link is busy with either add up.
         shared = np.zeros(where.fabric.links)
-        for case, schedule in (one, other):
+        for case, schedule in (first, second):
             subset = subset_of(case)
             (point,) = subset_points(
                 where, schedule, subset, (case.size_bytes,), schedule.algorithm
             )
-            told.append(point.prediction)
+            predictions.append(point.prediction)
             shared = shared + link_seconds(where, schedule, subset, case.size_bytes)
-        latency = max(prediction.latency_seconds for prediction in told)
-        return _both(one[0], told, latency, latency + float(shared.max(initial=0.0)))
+        latency = max(prediction.latency_seconds for prediction in predictions)
+        return _both(first[0], predictions, latency, latency + float(shared.max(initial=0.0)))
     # Ranks of a host do both by turns: work adds up, and goes on while one of the two waits.
-    prices = [case_prices(case, where, schedule) for case, schedule in (one, other)]
+    prices = [case_prices(case, where, schedule) for case, schedule in (first, second)]
     latency = max(float(price.flags[0]) for price in prices)
     work = sum(float(price.operations[0] + price.bandwidth[0]) for price in prices)
-    told = [price.prediction(0) for price in prices]
-    return _both(one[0], told, latency, latency + work)
+    predictions = [price.prediction(0) for price in prices]
+    return _both(first[0], predictions, latency, latency + work)
 
 
 def library_at_once(
-    cluster: Cluster, one: tuple[Case, LibraryRequest], other: tuple[Case, LibraryRequest]
+    cluster: Cluster, first: tuple[Case, LibraryRequest], second: tuple[Case, LibraryRequest]
 ) -> Both:
     """Both by the collective library, on communicators of their own: GPUs' links and NICs serve both."""
-    told: list[Prediction] = []
+    predictions: list[Prediction] = []
     waiting, inside, network = 0.0, 0.0, 0.0
-    for case, request in (one, other):
+    for case, request in (first, second):
         (point,) = group_points(cluster, case.members, request)
-        told.append(point.prediction)
+        predictions.append(point.prediction)
         kinds = [
             busy_seconds(kind.system, request) for kind in group_systems(cluster, case.members)
         ]
         waits, links, nics = (max(column) for column in zip(*kinds, strict=True))
         # Neither waits for the other, but both need the same links and NICs.
         waiting, inside, network = max(waiting, waits), inside + links, network + nics
-    return _both(one[0], told, waiting, waiting + max(inside, network))
+    return _both(first[0], predictions, waiting, waiting + max(inside, network))
 
 
-def _both(case: Case, told: list[Prediction], latency: float, seconds: float) -> Both:
+def _both(case: Case, predictions: list[Prediction], latency: float, seconds: float) -> Both:
     # Whatever is shared, both cannot end before the longer would alone.
-    longer = max(told, key=lambda prediction: prediction.predicted_seconds)
+    longer = max(predictions, key=lambda prediction: prediction.predicted_seconds)
     whole = max(seconds, longer.predicted_seconds)
     latency = min(latency, whole)
     sharing = whole - longer.predicted_seconds
-    main, other = (prediction.predicted_seconds + sharing for prediction in told)
+    main, second = (prediction.predicted_seconds + sharing for prediction in predictions)
     prediction = replace(
         longer,
-        bound_seconds=max(prediction.bound_seconds for prediction in told),
+        bound_seconds=max(prediction.bound_seconds for prediction in predictions),
         predicted_seconds=whole,
         latency_seconds=latency,
         bandwidth_seconds=whole - latency,
         bottleneck=f"{longer.bottleneck}; concurrent with {case.concurrent}, which shares what both use",
     )
-    return Both(prediction, main, other)
+    return Both(prediction, main, second)

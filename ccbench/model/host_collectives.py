@@ -100,9 +100,9 @@ def swaps(host_of_rank: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """
     half, odd = divmod(len(host_of_rank), 2)
     pairs = tuple((rank, rank + half) for rank in range(half))
-    if odd or any(host_of_rank[one] == host_of_rank[other] for one, other in pairs):
+    if odd or any(host_of_rank[rank_a] == host_of_rank[rank_b] for rank_a, rank_b in pairs):
         return ()
-    return (*pairs, *((other, one) for one, other in pairs))
+    return (*pairs, *((rank_b, rank_a) for rank_a, rank_b in pairs))
 
 
 @dataclass(frozen=True)
@@ -165,15 +165,15 @@ class HostNetwork:
     def peak_bytes_per_second(self) -> float:
         """The most that any host was seen to send or receive, for bounds."""
         curves = [curve for curve in (self.between, self.together) if curve]
-        seen = [
+        rates = [
             size / second
             for curve in curves
             for size, second in zip(curve.sizes_bytes, curve.seconds, strict=True)
         ]
-        seen += [
+        rates += [
             curve.bytes_per_second for curve in curves if math.isfinite(curve.bytes_per_second)
         ]
-        return max([*seen, self.stream_bytes_per_second or 0.0])
+        return max([*rates, self.stream_bytes_per_second or 0.0])
 
     @property
     def least_seconds(self) -> float:
@@ -441,25 +441,27 @@ def predict_host_library(
         for name, plan in plans.items()
     }
     # Unless it is known or named, the algorithm is the one a library would choose that knew this network.
-    name, seconds = min(priced.items(), key=lambda one: one[1])
+    name, seconds = min(priced.items(), key=lambda priced_pair: priced_pair[1])
     latency = min(seconds, calls[name] + price(plans[name], 0, network))
     carried = seconds - latency
     where = "inside the host" if one_host else "between hosts"
     rate = network.between or network.inside or network.together
     if seconds <= 0:
-        told = "nothing to do"
+        bottleneck = "nothing to do"
     elif 2 * latency >= seconds:
         steps = sum(stage.times for stage in plans[name])
-        told = f"{steps} messages in a row {where} ({name}): {latency / seconds:.0%} ({format_seconds(latency)})"
+        bottleneck = f"{steps} messages in a row {where} ({name}): {latency / seconds:.0%} ({format_seconds(latency)})"
     else:
         at = (
             f" at {format_rate(rate.bytes_per_second)}"
             if rate and np.isfinite(rate.bytes_per_second)
             else ""
         )
-        told = f"bytes {where}{at} ({name}): {carried / seconds:.0%} ({format_seconds(carried)})"
+        bottleneck = (
+            f"bytes {where}{at} ({name}): {carried / seconds:.0%} ({format_seconds(carried)})"
+        )
     bound = min(seconds, bound_of(case, size, network, host))
-    return Prediction(bound, seconds, latency, carried, told)
+    return Prediction(bound, seconds, latency, carried, bottleneck)
 
 
 def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | None) -> float:
@@ -471,8 +473,8 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     row, root, pair = collective(case.collective), max(case.root, 0), case.one_pair
     one_host, place_of = len(network.hosts) == 1, network.host_of_rank
     if one_host and host is not None:
-        asked = case.group_ranks, case.count, item_bytes(case.dtype)
-        return float(bound_seconds(row, *asked, host, root, case.in_place, subset_of(case)))
+        arguments = case.group_ranks, case.count, item_bytes(case.dtype)
+        return float(bound_seconds(row, *arguments, host, root, case.in_place, subset_of(case)))
     # The quickest message seen where this case's go; of launches in a row whose messages go one way only,
     # the quickest of those for whose answer nobody waited.
     near = pair is not None and place_of[pair.source] == place_of[pair.target]
@@ -491,11 +493,11 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     ranks = case.ranks
     slots = ranks if row.blocked else 1
     # What must come to each host: outputs there that depend on a rank elsewhere, equal ones once.
-    wanted: list[set[object]] = [set() for _ in network.hosts]
+    arriving: list[set[object]] = [set() for _ in network.hosts]
     for rank, place in enumerate(place_of):
         for index in range(len(row.outputs(rank, ranks, slots, root))):
             origins = tuple(row.origins(rank, index, ranks, root))
             if any(place_of[origin] != place for origin, _ in origins):
-                wanted[place].add(origins)
-    most = max(map(len, wanted)) * (size_bytes / slots)
+                arriving[place].add(origins)
+    most = max(map(len, arriving)) * (size_bytes / slots)
     return max(least, most / network.peak_bytes_per_second)

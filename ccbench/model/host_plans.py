@@ -100,13 +100,13 @@ def _power_of_two(ranks: int) -> tuple[int, Plan]:
     """The largest power of two of ranks, and what is sent so that the others may rest."""
     # Ranks beyond the power of two hand what they have to a partner, rest, and get the result back.
     power = 1 << (ranks.bit_length() - 1)
-    extra = tuple((power + one, one) for one in range(ranks - power))
+    extra = tuple((power + rank, rank) for rank in range(ranks - power))
     back = tuple((b, a) for a, b in extra)
     return power, [Stage(extra, 1.0, adds=True), Stage(back, 1.0)] if extra else []
 
 
 def _doubling_all_reduce(ranks: int, root: int) -> Plan:
-    """Everything to partners ever farther away."""
+    """Exchange of the whole buffer with partners at doubling distance."""
     power, uneven = _power_of_two(ranks)
     return [*uneven, *(Stage(_exchange(power, d), 1.0, adds=True) for d in distances_up_to(power))]
 
@@ -150,7 +150,7 @@ def _neighbor_all_gather(ranks: int, root: int) -> Plan:
     if ranks % 2:
         return _ring(ranks)
     pairs = [(rank, rank + 1) for rank in range(0, ranks, 2)]
-    messages = tuple(message for one, other in pairs for message in ((one, other), (other, one)))
+    messages = tuple(message for left, right in pairs for message in ((left, right), (right, left)))
     return [Stage(messages, 1 / ranks), Stage(messages, 2 / ranks, ranks // 2 - 1)]
 
 
@@ -163,7 +163,7 @@ def _binomial_broadcast(ranks: int, root: int) -> Plan:
     """A rank that has it hands it on, ever farther, one message after the other."""
     plan = []
     for distance in distances_up_to(ranks):
-        places = [(root + one) % ranks for one in range(min(distance, ranks - distance))]
+        places = [(root + offset) % ranks for offset in range(min(distance, ranks - distance))]
         plan.append(Stage(tuple((place, (place + distance) % ranks) for place in places), 1.0))
     return plan
 
@@ -175,11 +175,14 @@ def _tree(children: Callable[[int, int], list[int]]) -> Maker:
         plan, level = [], [0]
         while level:
             edges = [
-                (one, child) for one in level for child in children(one, ranks) if child < ranks
+                (parent, child)
+                for parent in level
+                for child in children(parent, ranks)
+                if child < ranks
             ]
             if edges:
                 messages = tuple(
-                    ((root + one) % ranks, (root + child) % ranks) for one, child in edges
+                    ((root + parent) % ranks, (root + child) % ranks) for parent, child in edges
                 )
                 plan.append(Stage(messages, 1.0))
             level = [child for _, child in edges]
@@ -252,7 +255,9 @@ def dissemination(ranks: int, root: int) -> Plan:
 
 def pipeline_broadcast(ranks: int, root: int, segment_bytes: int) -> Plan:
     """From rank to rank in pieces, so that all links are busy."""
-    chain = tuple(((root + one) % ranks, (root + one + 1) % ranks) for one in range(ranks - 1))
+    chain = tuple(
+        ((root + offset) % ranks, (root + offset + 1) % ranks) for offset in range(ranks - 1)
+    )
     return [Stage(chain, 1.0, ranks - 1, segment_bytes)]
 
 
@@ -352,14 +357,14 @@ def own_choice(
     for row in rows:
         if ranks < row["below"] and (not row.get("power_of_two") or ranks & (ranks - 1) == 0):
             algorithms, limits = row["take"][::2], row["take"][1::2]
-            found = str(algorithms[sum(size_bytes >= limit for limit in limits)])
+            algorithm = str(algorithms[sum(size_bytes >= limit for limit in limits)])
             if (
                 table == "Open MPI 4.1"
                 and collective == "all_reduce"
-                and found == "ring"
+                and algorithm == "ring"
                 and count < ranks
             ):
                 # A ring needs an element for each rank (ompi/mca/coll/base/coll_base_allreduce.c).
                 return "recursive_doubling"
-            return "" if found == "unknown" else found
+            return "" if algorithm == "unknown" else algorithm
     return ""

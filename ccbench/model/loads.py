@@ -79,7 +79,7 @@ def step_loads(
     advance. Out of place, each rank first copies what it keeps from its input to its output buffer.
     """
     # Work core by core, repetitions, whether these wait, and for how many flags.
-    found: list[tuple[Floats, int, bool, int]] = []
+    merged: list[tuple[Floats, int, bool, int]] = []
     placed = _Cores.of(schedule, cores, subset)
     weights = subset.weights(schedule.ranks)
     if weights is not None:
@@ -87,7 +87,7 @@ def step_loads(
         schedule = replace(schedule, phases=turns)
     kept = None if in_place else _kept_work(schedule, placed)
     if kept is not None:
-        found.append((kept, 1, False, 0))
+        merged.append((kept, 1, False, 0))
     touched = _Touched.nothing()
     for phase in schedule.phases:
         moved = None if weights is None else flow_weights(phase, schedule, weights)
@@ -116,13 +116,13 @@ def step_loads(
             last = here if repeat == 1 else _Touched.by(phase, schedule, phase.repeat - 1)
             touched = last if waits else touched.joined(last, complete=repeat == 1)
             # Without a wait in between a rank does both in one go, so the busiest core is that of the sum.
-            if found and not waits and found[-1][1] == 1:
-                before, _, waited, heard = found.pop()
-                found.append((before + repeat * work, 1, waited, heard))
+            if merged and not waits and merged[-1][1] == 1:
+                before, _, waited, heard = merged.pop()
+                merged.append((before + repeat * work, 1, waited, heard))
             else:
-                found.append((work, repeat, waits, flags))
+                merged.append((work, repeat, waits, flags))
     loads = []
-    for work, repeat, waits, flags in found:
+    for work, repeat, waits, flags in merged:
         # Cores with equal loads are listed once.
         operations, copied, reduced = np.unique(work, axis=1)
         active = int(np.count_nonzero(work[OPERATIONS]))
@@ -198,26 +198,26 @@ def _kept_work(schedule: Schedule, placed: _Cores) -> Floats | None:
 class _Touched:
     """Slots that ranks read and wrote since they last waited; a slot of a rank is one number.
 
-    known: False when there were too many to list, and then any step conflicts.
+    listed: False when there were too many to list, and then any step conflicts.
     """
 
     read: Integers
     reader: Integers
     written: Integers
     writer: Integers
-    known: bool = True
+    listed: bool = True
 
     @staticmethod
-    def nothing(known: bool = True) -> _Touched:
+    def nothing(listed: bool = True) -> _Touched:
         none = np.zeros(0, dtype=np.int64)
-        return _Touched(none, none, none, none, known)
+        return _Touched(none, none, none, none, listed)
 
     @staticmethod
     def by(
         phase: Phase, schedule: Schedule, turn: int, most_slots: int | None = MOST_TRACKED_SLOTS
     ) -> _Touched:
         if most_slots is not None and int(phase.width.sum()) > most_slots:
-            return _Touched.nothing(known=False)
+            return _Touched.nothing(listed=False)
         source = (phase.source + turn * phase.advance.source) % schedule.ranks
         target = (phase.target + turn * phase.advance.target) % schedule.ranks
         worker = np.repeat(source if phase.executed_by_source else target, phase.width).astype(
@@ -229,22 +229,22 @@ class _Touched:
         )
         return _Touched(read, worker, written, worker)
 
-    def joined(self, other: _Touched, complete: bool) -> _Touched:
+    def joined(self, later: _Touched, complete: bool) -> _Touched:
         """Both; ``complete`` says that nothing was touched in between that neither lists."""
         joined = _Touched(
-            np.concatenate((self.read, other.read)),
-            np.concatenate((self.reader, other.reader)),
-            np.concatenate((self.written, other.written)),
-            np.concatenate((self.writer, other.writer)),
-            self.known and other.known and complete,
+            np.concatenate((self.read, later.read)),
+            np.concatenate((self.reader, later.reader)),
+            np.concatenate((self.written, later.written)),
+            np.concatenate((self.writer, later.writer)),
+            self.listed and later.listed and complete,
         )
         if len(joined.written) > MOST_TRACKED_SLOTS:
-            return _Touched.nothing(known=False)
+            return _Touched.nothing(listed=False)
         return joined
 
     def conflicts_with(self, later: _Touched) -> bool:
         """True if some rank would touch what another rank wrote, or overwrite what another rank read."""
-        if not (self.known and later.known):
+        if not (self.listed and later.listed):
             return True
         return (
             _by_another(self.written, self.writer, later.read, later.reader)
@@ -278,6 +278,14 @@ def _by_another(
     highest = np.full(len(places), -1, dtype=np.int64)
     np.minimum.at(lowest, position, earlier_rank)
     np.maximum.at(highest, position, earlier_rank)
-    found = np.minimum(np.searchsorted(places, later), len(places) - 1)
-    same = places[found] == later
-    return bool(np.any(same & ((lowest[found] != later_rank) | (highest[found] != later_rank))))
+    position_of_later = np.minimum(np.searchsorted(places, later), len(places) - 1)
+    same = places[position_of_later] == later
+    return bool(
+        np.any(
+            same
+            & (
+                (lowest[position_of_later] != later_rank)
+                | (highest[position_of_later] != later_rank)
+            )
+        )
+    )

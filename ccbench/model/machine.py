@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
-"""How pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
+"""Settings with which pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Rates:
         Between one process and all cores the total follows a power of the process count, the straight
         line in log-log through the two measured curves.
         """
-        one = _interpolated(self.one_process, working_set_bytes)
+        single = _interpolated(self.one_process, working_set_bytes)
         if processes <= 1 or cores <= 1:
-            return one
+            return single
         # Bandwidth saturates as cores are added; a power law through both measured ends follows that.
         exponent = math.log(min(processes, cores)) / math.log(cores)
         every = _interpolated(self.all_cores, working_set_bytes)
-        return np.asarray(one ** (1.0 - exponent) * every**exponent)
+        return np.asarray(single ** (1.0 - exponent) * every**exponent)
 
 
 def _interpolated(points: tuple[RatePoint, ...], working_set_bytes: ArrayLike) -> Floats:
@@ -192,8 +192,8 @@ class SharedMemory:
                         f"peak_traffic: less than {traffic} x {name} at {knot} bytes and {processes} "
                         "processes; a peak cannot lie below a rate that was seen"
                     )
-        one = self.peak_traffic.at(knots, 1, self.cores)
-        if bool(np.any(one > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
+        single_peak = self.peak_traffic.at(knots, 1, self.cores)
+        if bool(np.any(single_peak > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
             raise MachineError("peak_traffic: all_cores lies below one_process; it cannot")
 
 
@@ -264,7 +264,7 @@ class Machine:
 
 
 MACHINES_FOLDER = Path(__file__).parent / "machines"
-"""Where the shipped machines lie, one ``<name>.yaml`` each."""
+"""Folder of the shipped machines, one ``<name>.yaml`` each."""
 
 
 def machine_names() -> tuple[str, ...]:
@@ -281,9 +281,9 @@ def load_machine(name_or_path: str | Path) -> Machine:
     path = Path(name_or_path)
     if path.suffix not in {".yaml", ".yml"}:
         if str(name_or_path) not in machine_names():
-            known = ", ".join(machine_names())
+            names = ", ".join(machine_names())
             raise MachineError(
-                f"machine: {str(name_or_path)!r} is not known; one of {known}, or a path ending in .yaml"
+                f"machine: {str(name_or_path)!r} is not known; one of {names}, or a path ending in .yaml"
             )
         path = MACHINES_FOLDER / f"{name_or_path}.yaml"
     return machine_from_plain(read_machine_document(path), path)
@@ -342,7 +342,7 @@ def typed(kind: type[T], plain: object, place: str | Path) -> T:
         first = error.errors(include_url=False)[0]
     except (TypeError, MachineError) as error:
         raise MachineError(f"{place}: {error}") from None
-    loc, seen = first["loc"], shown(first["input"])
+    loc, value_text = first["loc"], shown(first["input"])
     if first["type"] == "unexpected_keyword_argument" and len(loc) == 1:
         raise MachineError(f"{place}: {shown(loc[0])} is not a field; remove it")
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(
@@ -350,7 +350,7 @@ def typed(kind: type[T], plain: object, place: str | Path) -> T:
     )
     message = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] != "missing":
-        message += f"; seen {seen}"
+        message += f"; seen {value_text}"
     if isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}:
         message += "; write numbers without quotes"
     raise MachineError(f"{place}: {where or 'the file'}: {message}")

@@ -139,7 +139,7 @@ TERMS = FLAGS, OPERATIONS, COPYING, REDUCING, COMPUTING = range(5)
 """Rows of a price."""
 
 TERM_NAMES = ("flags", "operations", "copying", "reducing", "computing")
-"""The same as fields of Prices."""
+"""Those terms as fields of Prices."""
 
 
 @dataclass(frozen=True)
@@ -186,13 +186,13 @@ class Prices:
             "adding through memory": self.reducing,
             f"arithmetic of {self.arithmetic}": self.computing,
         }
-        total, told = float(self.seconds[index]), "nothing to do"
+        total, bottleneck = float(self.seconds[index]), "nothing to do"
         if total > 0:
             name, seconds = max(terms.items(), key=lambda term: float(term[1][index]))
             cost = float(seconds[index])
-            told = f"{name}: {cost / total:.0%} ({format_seconds(cost)})"
+            bottleneck = f"{name}: {cost / total:.0%} ({format_seconds(cost)})"
         parts = float(self.latency[index]), float(self.bandwidth[index])
-        return Prediction(float(self.bound[index]), total, *parts, told)
+        return Prediction(float(self.bound[index]), total, *parts, bottleneck)
 
 
 def price_sizes(

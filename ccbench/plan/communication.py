@@ -17,7 +17,7 @@ from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
 
 FORWARD, BACKWARD, OPTIMIZER, PIPELINE = PHASES = ("forward", "backward", "optimizer", "pipeline")
-"""When a launch is wanted: in a micro-batch's forward or backward pass, at the optimizer, between stages.
+"""Phases of a step that need a launch: in a micro-batch's forward or backward pass, at the optimizer, between stages.
 
 Recomputation is in the backward pass; so are gradients, even where only the last micro-batch sends them.
 """
@@ -60,28 +60,28 @@ class Communication:
 
 
 def communications(shape: ModelShape, strategy: Strategy) -> tuple[Communication, ...]:
-    """Everything that ranks of each kind of pipeline stage communicate in one step.
+    """Return all communication of ranks of each kind of pipeline stage in one step.
 
     A rank takes part in those of its own stage. UsageError where shape and strategy do not fit together.
     """
     check_strategy(shape, strategy)
-    found: list[Communication] = []
+    listed: list[Communication] = []
     for holding in holdings(shape, strategy):
         stage = Stage(shape, strategy, holding)
         for part in PARTS:
-            found += part(stage)
-    return tuple(found)
+            listed += part(stage)
+    return tuple(listed)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of stage; ``one`` makes a communication of it."""
+    """One kind of stage; ``communication`` makes one of its communications."""
 
     shape: ModelShape
     strategy: Strategy
     holding: Holding
 
-    def one(
+    def communication(
         self,
         axis: str,
         collective: str,
@@ -141,14 +141,16 @@ def tensor_parallel(stage: Stage) -> Iterator[Communication]:
     for phase, sent, again in passes:
         for collective, name in sent:
             hide = strategy.overlap_tensor
-            yield stage.one("tp", collective, size, times, f"{name}{again}", phase, LAYER, hide)
+            yield stage.communication(
+                "tp", collective, size, times, f"{name}{again}", phase, LAYER, hide
+            )
     if split:
         name = "inputs for gradients of weights"
-        yield stage.one("tp", "all_gather", size, times, name, BACKWARD, LAYER, True)
+        yield stage.communication("tp", "all_gather", size, times, name, BACKWARD, LAYER, True)
         # Norms and late biases see a part of the sequence each: their gradients are summed once a step
         # (Megatron-LM, megatron/core/distributed/finalize_model_grads.py).
         size, name = held.replicated * strategy.gradient_bytes, "gradients of norms and biases"
-        yield stage.one("tp", "all_reduce", size, 1, name, OPTIMIZER, STEP)
+        yield stage.communication("tp", "all_reduce", size, 1, name, OPTIMIZER, STEP)
 
 
 def vocabulary_parallel(stage: Stage) -> Iterator[Communication]:
@@ -162,23 +164,23 @@ def vocabulary_parallel(stage: Stage) -> Iterator[Communication]:
         return
     times, split, hide = strategy.micro_batches, strategy.sequence_parallel, strategy.overlap_tensor
     summed = "reduce_scatter" if split else "all_reduce"
-    found: list[tuple[str, str, str, bool]] = []
+    exchanges: list[tuple[str, str, str, bool]] = []
     if kind in (ONLY, FIRST):
-        found.append((summed, "embedding", FORWARD, False))
+        exchanges.append((summed, "embedding", FORWARD, False))
         if split:
-            found.append(("all_gather", "gradients of embedding", BACKWARD, False))
+            exchanges.append(("all_gather", "gradients of embedding", BACKWARD, False))
     if kind in (ONLY, LAST):
         if split:
-            found.append(("all_gather", "inputs of head", FORWARD, hide))
-            found.append(("all_gather", "inputs of head again", BACKWARD, True))
-        found.append((summed, "gradients of head's inputs", BACKWARD, hide))
-    for collective, name, phase, hides in found:
-        yield stage.one(
+            exchanges.append(("all_gather", "inputs of head", FORWARD, hide))
+            exchanges.append(("all_gather", "inputs of head again", BACKWARD, True))
+        exchanges.append((summed, "gradients of head's inputs", BACKWARD, hide))
+    for collective, name, phase, hides in exchanges:
+        yield stage.communication(
             "tp", collective, stage.stream_bytes, times, name, phase, MICRO_BATCH, hides
         )
     if kind in (ONLY, LAST):
         loss = strategy.rank_tokens * LOSS_BYTES
-        yield stage.one("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
+        yield stage.communication("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
 
 
 def context_parallel(stage: Stage) -> Iterator[Communication]:
@@ -226,7 +228,7 @@ def context_parallel(stage: Stage) -> Iterator[Communication]:
     times, hide = stage.holding.layers * strategy.micro_batches, strategy.context_kind == "ring"
     for phase, exchanges, again in passes:
         for collective, size, count, name in exchanges:
-            yield stage.one(
+            yield stage.communication(
                 "cp", collective, size, count * times, f"{name}{again}", phase, LAYER, hide
             )
 
@@ -244,21 +246,23 @@ def expert_parallel(stage: Stage) -> Iterator[Communication]:
     if not times:
         return
     size = strategy.expert_rows(shape) * shape.hidden * strategy.activation_bytes
-    found: list[tuple[str, str, int, str]] = []
+    exchanges: list[tuple[str, str, int, str]] = []
     if layout.ep > 1:
         collective = "all_to_all_v" if strategy.traffic else "all_to_all"
-        found += [("ep", collective, size, name) for name in ("dispatch", "combine")]
+        exchanges += [("ep", collective, size, name) for name in ("dispatch", "combine")]
     if layout.expert_tp > 1:
         # They gather what arrived, on the busiest rank more than was sent.
         whole = round(size * strategy.busiest_share) * layout.expert_tp
-        found.append(("etp", "all_gather", whole, "tokens of experts"))
-        found.append(("etp", "reduce_scatter", whole, "outputs of experts"))
+        exchanges.append(("etp", "all_gather", whole, "tokens of experts"))
+        exchanges.append(("etp", "reduce_scatter", whole, "outputs of experts"))
     passes = [(FORWARD, ""), (BACKWARD, "gradients of ")]
     passes += [(BACKWARD, "recomputed ")] if strategy.recompute == "full" else []
     for phase, word in passes:
-        for axis, collective, each, name in found:
+        for axis, collective, each, name in exchanges:
             hide = strategy.overlap_experts
-            yield stage.one(axis, collective, each, times, f"{word}{name}", phase, LAYER, hide)
+            yield stage.communication(
+                axis, collective, each, times, f"{word}{name}", phase, LAYER, hide
+            )
 
 
 def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
@@ -280,10 +284,10 @@ def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
         ("activations", FORWARD, FIRST),
         ("gradients of activations", BACKWARD, LAST),
     ):
-        yield stage.one("pp", "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide)
+        yield stage.communication("pp", "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide)
         received = times - (strategy.micro_batches if stage.holding.kind == end else 0)
         if split and not strategy.sequence_parallel and received:
-            yield stage.one(
+            yield stage.communication(
                 "tp", "all_gather", whole, received, f"received {name}", phase, MICRO_BATCH
             )
     if stage.holding.tied:
@@ -291,7 +295,7 @@ def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
             stage.holding.tied * strategy.gradient_bytes,
             "gradients of the shared embedding",
         )
-        yield stage.one("pp", "all_reduce", size, 1, name, OPTIMIZER, STEP, ranks=2)
+        yield stage.communication("pp", "all_reduce", size, 1, name, OPTIMIZER, STEP, ranks=2)
 
 
 def data_parallel(stage: Stage) -> Iterator[Communication]:
@@ -318,29 +322,31 @@ def data_parallel(stage: Stage) -> Iterator[Communication]:
     weights = ("all_gather", strategy.parameter_bytes)
     if zero == 3:
         gathers = turns if strategy.reshard else 1
-        found = [(*weights, gathers, "parameters{}", FORWARD, hides_weights)]
+        messages = [(*weights, gathers, "parameters{}", FORWARD, hides_weights)]
         # Weights that were let go after the forward pass are gathered once more.
         if strategy.reshard:
-            found.append((*weights, gathers, "parameters{} again", BACKWARD, hides_weights))
-        found.append(gradients)
+            messages.append((*weights, gathers, "parameters{} again", BACKWARD, hides_weights))
+        messages.append(gradients)
     else:
-        found = [gradients]
-        found += [(*weights, 1, "parameters{}", OPTIMIZER, hides_weights)] if zero else []
+        messages = [gradients]
+        messages += [(*weights, 1, "parameters{}", OPTIMIZER, hides_weights)] if zero else []
     for axis, portions, of in ((strategy.data_axis, dense, ""), ("edp", experts, " of experts")):
         if strategy.layout.size(axis) == 1:
             continue
         units = [(size, count) for size, count in portions if size * count]
         every = sum(size * count for size, count in units)
-        for collective, item, times, name, phase, hide in found if zero < 3 else ():
+        for collective, item, times, name, phase, hide in messages if zero < 3 else ():
             full, rest = divmod(every * item, strategy.bucket_bytes)
             for size, count in ((strategy.bucket_bytes, full), (rest, 1)):
                 if size and count:
                     purpose, launches = name.format(of), count * times
-                    yield stage.one(axis, collective, size, launches, purpose, phase, BUCKET, hide)
+                    yield stage.communication(
+                        axis, collective, size, launches, purpose, phase, BUCKET, hide
+                    )
         for parameters, count in units if zero == 3 else ():
-            for collective, item, times, name, phase, hide in found:
+            for collective, item, times, name, phase, hide in messages:
                 purpose, launches = name.format(of), count * times
-                yield stage.one(
+                yield stage.communication(
                     axis, collective, parameters * item, launches, purpose, phase, LAYER, hide
                 )
 

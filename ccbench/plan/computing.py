@@ -63,8 +63,8 @@ class Work:
         return Work(*map(operator.add, astuple(self), astuple(other)))
 
     def times(self, number: float) -> Work:
-        """As often as that."""
-        return Work(*(one * number for one in astuple(self)))
+        """Return this work ``number`` times."""
+        return Work(*(amount * number for amount in astuple(self)))
 
     @property
     def flops(self) -> float:
@@ -178,12 +178,12 @@ def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False
     experts = shape.experts // layout.ep
     of_an_expert = rows * layout.expert_tp / experts
     part = shape.expert_ffn_hidden / layout.expert_tp
-    one = product(of_an_expert, shape.hidden, part, each, 4 * of_an_expert)
+    matrix = product(of_an_expert, shape.hidden, part, each, 4 * of_an_expert)
     router = product(strategy.sharded_tokens, shape.hidden, shape.experts, each)
     # Sorted by expert and back: read and written twice; between the matrices as in a dense layer.
     numbers = rows * (4 * shape.hidden + shape.ffn_matrices * shape.expert_ffn_hidden)
     moved = Work(moved_bytes=numbers * strategy.activation_bytes)
-    return work + one.times(experts * shape.ffn_matrices) + router + moved
+    return work + matrix.times(experts * shape.ffn_matrices) + router + moved
 
 
 def attention_work(shape: ModelShape, strategy: Strategy) -> Work:

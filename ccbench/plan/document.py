@@ -89,18 +89,18 @@ def _number(least: float) -> Callable[[Any], float]:
 
 
 def _fraction(value: Any) -> float:
-    found = parse_fraction(value)
-    if found < LEAST_NUMBER:
+    fraction = parse_fraction(value)
+    if fraction < LEAST_NUMBER:
         raise MisfitError("is 0; write such as 50%")
-    return found
+    return fraction
 
 
 def _size(least: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
-        found = parse_size(value)
-        if found < least:
-            raise MisfitError(f"{found} bytes are too few; write {max(least >> 20, 1)} MiB or more")
-        return found
+        size = parse_size(value)
+        if size < least:
+            raise MisfitError(f"{size} bytes are too few; write {max(least >> 20, 1)} MiB or more")
+        return size
 
     return read
 
@@ -258,7 +258,7 @@ EFFICIENCY = BeforeValidator(
 
 
 class PlanKeys(StrategyKeys):
-    """Everything a plan may say. model, layout, layouts: of several kinds, so they are read by themselves."""
+    """All keys of a plan. model, layout, layouts: of several kinds, so they are read by themselves."""
 
     name: Text = None
     model: Any = None
@@ -300,16 +300,16 @@ class Choice:
         return Strategy(make_layout(self.axes, ranks), **self.settings)
 
 
-Wanted = Mapping[str, tuple[Any, ...]]
+SearchValues = Mapping[str, tuple[Any, ...]]
 """Bounds of a search, by setting; of one that is not named it tries everything that divides."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a PLAN.yaml says.
+    """Contents of a PLAN.yaml.
 
     choices: one for ``layout``, several for ``layouts``, none where layouts are searched or ``gradients`` is
-    all. settings: of a Strategy, for every choice. wanted: of a search, None where there is none.
+    all. settings: of a Strategy, for every choice. search_values: of a search, None where there is none.
     hide_pipeline: whether messages between stages run behind computing, None: as the schedule's usual code
     does. dtype_stated: whether the plan says it; else it is bfloat16, or float16 on devices without it.
     """
@@ -321,7 +321,7 @@ class Plan:
     network: str | None
     choices: tuple[Choice, ...]
     settings: Mapping[str, Any]
-    wanted: Wanted | None
+    search_values: SearchValues | None
     device: DeviceKeys
     efficiency: Efficiency
     hide_pipeline: bool | None
@@ -375,13 +375,15 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
                 raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
         # Without experts no tokens go among them.
         places = [((), settings), *((choice.spot, choice.settings) for choice in choices)]
-        for (spot, given), key in product(() if shape.experts else places, ("traffic", "capacity")):
-            if given.get(key):
+        for (spot, values_of_place), key in product(
+            () if shape.experts else places, ("traffic", "capacity")
+        ):
+            if values_of_place.get(key):
                 raise origin.error(
                     (*spot, key), "is of tokens among experts, and the model has none; leave it out"
                 )
     searches = keys.search is not None or keys.layout == "search"
-    wanted = {name: values for name, values in keys.search or () if values}
+    search_values = {name: values for name, values in keys.search or () if values}
     efficiency = {name: share for name, share in keys.efficiency or () if share is not None}
     return Plan(
         name=name,
@@ -391,7 +393,7 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
         network=keys.network,
         choices=choices,
         settings=settings,
-        wanted=wanted if searches else None,
+        search_values=search_values if searches else None,
         device=keys.device or DeviceKeys(),
         efficiency=Efficiency(**efficiency),
         hide_pipeline=keys.hide_pipeline,
@@ -432,20 +434,20 @@ def _shape(value: Any, name: str, origin: Origin) -> ModelShape:
 
 def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradients | None:
     """Return ``gradients`` with stated times; a plan of them needs no machine, and nothing else counts."""
-    given = keys.gradients
-    if given is None:
+    times = keys.gradients
+    if times is None:
         return None
     for key in tree:
         if key not in ("name", "gradients"):
             problem = "beside gradients, whose stated times need nothing else; leave it out"
             raise origin.error((key,), problem)
     made = Gradients(
-        given.layers,
-        given.per_layer,
-        given.compute,
-        given.communicate,
-        given.startup,
-        given.bucket or (),
+        times.layers,
+        times.per_layer,
+        times.compute,
+        times.communicate,
+        times.startup,
+        times.bucket or (),
     )
     try:
         made.check()
@@ -457,26 +459,28 @@ def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradi
 def _choices(
     keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Origin
 ) -> tuple[Choice, ...]:
-    one, several = keys.layout, keys.layouts
-    if one is not None and several is not None:
+    single, several = keys.layout, keys.layouts
+    if single is not None and several is not None:
         raise origin.error(("layouts",), "beside layout; write one of the two")
     if several is None:
         return (
-            () if one in (None, "search") else (_choice(one, ("layout",), settings, dtype, origin),)
+            ()
+            if single in (None, "search")
+            else (_choice(single, ("layout",), settings, dtype, origin),)
         )
     if not isinstance(several, list) or not several:
         raise origin.error(
             ("layouts",), f"{shown(several)} is not a list; write '- {{tp: 8, pp: 2}}' lines"
         )
-    found: dict[str, Choice] = {}
+    by_name: dict[str, Choice] = {}
     for place, item in enumerate(several):
         choice = _choice(item, ("layouts", place), settings, dtype, origin)
-        if choice.name in found:
+        if choice.name in by_name:
             # Of layouts of one name nobody could tell which one a line of a table is of.
             problem = f"has the name of an earlier one, {shown(choice.name)}; write another 'name:'"
             raise origin.error(choice.spot, problem)
-        found[choice.name] = choice
-    return tuple(found.values())
+        by_name[choice.name] = choice
+    return tuple(by_name.values())
 
 
 def _choice(

@@ -53,8 +53,8 @@ class Device:
         for name, flops in self.peak_flops:
             if name == dtype:
                 return flops
-        known = ", ".join(name for name, _ in self.peak_flops)
-        raise UsageError(f"device {self.name}: no rate for dtype {dtype!r}; one of {known}")
+        dtypes = ", ".join(name for name, _ in self.peak_flops)
+        raise UsageError(f"device {self.name}: no rate for dtype {dtype!r}; one of {dtypes}")
 
     @property
     def usual_dtype(self) -> str:
@@ -72,10 +72,10 @@ class Device:
 @lru_cache(maxsize=1)
 def named_devices() -> dict[str, Device]:
     """The devices of devices.yaml by name."""
-    found = {}
+    devices = {}
     for name, values in read_installed(Path(__file__).with_name("devices.yaml")).items():
         rate = values["memory_rate"].removesuffix("/s")
-        found[name] = Device(
+        devices[name] = Device(
             name,
             parse_size(values["memory"]),
             float(parse_size(rate)),
@@ -85,14 +85,14 @@ def named_devices() -> dict[str, Device]:
             values.get("achieved_source", ML_ENGINEERING),
             tuple(values["models"]),
         )
-    return found
+    return devices
 
 
 def named_device(name: str) -> Device:
     """A device by its name here or as machines call it; UsageError lists the names."""
-    wanted = name.strip().lower()
+    lowered = name.strip().lower()
     for device in named_devices().values():
-        if wanted == device.name or wanted in (model.lower() for model in device.models):
+        if lowered == device.name or lowered in (model.lower() for model in device.models):
             return device
     raise UsageError(
         f"device: {name[:80]!r} is not known; one of {', '.join(sorted(named_devices()))}"
@@ -219,17 +219,19 @@ def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
     layers = [sum(parts) for parts in strategy.stage_layers(shape)]
     moe_layers = strategy.stage_moe_layers(shape)
     embedding = embedding_share(shape, layout.tp)
-    found = []
+    kinds = []
     for kind in dict.fromkeys(stage_order(layout.pp)):
         stage = {ONLY: 0, FIRST: 0, LAST: len(layers) - 1}.get(kind, -1)
         if kind == MIDDLE:
-            stage = max(range(1, len(layers) - 1), key=lambda one: (moe_layers[one], layers[one]))
+            stage = max(
+                range(1, len(layers) - 1), key=lambda middle: (moe_layers[middle], layers[middle])
+            )
         starts, ends = kind in (ONLY, FIRST), kind in (ONLY, LAST)
         shared = shape.tied_embeddings and kind in (FIRST, LAST)
         heads = ends and (shared or not shape.tied_embeddings)
         around = (starts + heads) * embedding
         around += starts * shape.positions * shape.hidden + ends * shape.norm_parameters
-        found.append(
+        kinds.append(
             Holding(
                 kind,
                 stage,
@@ -242,7 +244,7 @@ def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
                 ends * shape.norm_parameters,
             )
         )
-    return tuple(found)
+    return tuple(kinds)
 
 
 LOGIT_BYTES = 4
@@ -273,7 +275,7 @@ class Memory:
 def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
     """Memory of a rank of each kind of stage at its fullest; UsageError where the model does not divide."""
     check_strategy(shape, strategy)
-    found = []
+    memories = []
     for holding in holdings(shape, strategy):
         # Each stage of ZeRO shards one state more: the optimizer, gradients, parameters.
         dense = -(-holding.dense // strategy.data_ranks)
@@ -298,8 +300,8 @@ def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
             logits = strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
             kept += 2 * strategy.activation_bytes * stream + logits
         working = _working(shape, strategy, holding)
-        found.append(Memory(holding.kind, states[0], states[1], states[2], kept, working))
-    return tuple(found)
+        memories.append(Memory(holding.kind, states[0], states[1], states[2], kept, working))
+    return tuple(memories)
 
 
 def largest_memory(shape: ModelShape, strategy: Strategy) -> Memory:
@@ -315,7 +317,7 @@ def layer_activations(shape: ModelShape, strategy: Strategy, with_experts: bool 
 
 
 def _kept(shape: ModelShape, strategy: Strategy, with_experts: bool, scores: bool) -> int:
-    """Everything that the operations of a layer need again.
+    """Bytes that the operations of a layer need again in the backward pass.
 
     Inputs of the two norms and of the two parts after them, and masks of dropout, are whole without sequence
     parallelism; queries, keys, values, attention's output and what is between the matrices of a feed-forward

@@ -105,7 +105,7 @@ def bucketed(gradients: Gradients, bucket: int, startup_seconds: float) -> Bucke
     ready = [end * gradients.compute_seconds for end in itertools.accumulate(sizes)]
     sent = queue(zip(ready, [startup_seconds + size * moving for size in sizes], strict=True))
     computing = gradients.count * gradients.compute_seconds
-    communicating = sum(one.end_seconds - one.begin_seconds for one in sent)
+    communicating = sum(message.end_seconds - message.begin_seconds for message in sent)
     return Bucketed(
         bucket, startup_seconds, len(sent), sent[-1].end_seconds, computing, communicating
     )
@@ -119,17 +119,17 @@ def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
     """
     # Unless stated: one gradient, one layer, eight layers, everything.
     usual = (gradients.per_layer, 8 * gradients.per_layer, gradients.count)
-    wanted = dict.fromkeys(
+    buckets = dict.fromkeys(
         min(size, gradients.count) for size in (1, *(gradients.buckets or usual))
     )
-    known = gradients.startup_seconds
-    ends = (0.0, gradients.communicate_seconds) if known is None else (known,)
-    found = [in_series(gradients)]
-    for bucket in wanted:
+    startup_seconds = gradients.startup_seconds
+    ends = (0.0, gradients.communicate_seconds) if startup_seconds is None else (startup_seconds,)
+    schedules = [in_series(gradients)]
+    for bucket in buckets:
         # One by one, the start-up is paid each time whatever part of the whole it is.
         startups = ends if bucket > 1 else ends[:1]
-        found += [bucketed(gradients, bucket, startup) for startup in startups]
-    return tuple(found)
+        schedules += [bucketed(gradients, bucket, startup) for startup in startups]
+    return tuple(schedules)
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ class Sent:
 def queue(messages: Iterable[tuple[float, float]]) -> tuple[Sent, ...]:
     """Messages, each (seconds until it is ready, seconds it takes), one after the other."""
     free = 0.0
-    found = []
+    sent = []
     for ready_seconds, seconds in messages:
         begin = max(free, ready_seconds)
         free = begin + seconds
-        found.append(Sent(begin, free))
-    return tuple(found)
+        sent.append(Sent(begin, free))
+    return tuple(sent)
 
 
 def gradients_sent(count: int, seconds: float, computing_seconds: float) -> tuple[Sent, ...]:
@@ -284,8 +284,8 @@ def order_of(pipeline: Pipeline, stage: int) -> list[tuple[Work, int, int]]:
         chunk, micro_batch = _place(k, pipeline)
         backward.append(("backward", v - 1 - chunk, micro_batch))
     order = forward[:ahead]
-    for one, other in zip(forward[ahead:], backward, strict=False):
-        order += [one, other]
+    for ahead_pass, back_pass in zip(forward[ahead:], backward, strict=False):
+        order += [ahead_pass, back_pass]
     return order + backward[total - ahead :]
 
 
@@ -304,7 +304,7 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
     done: dict[tuple[Work, int, int, int], float] = {}
     free = [0.0] * p
     at = [0] * p
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     moved = True
     while moved:
         moved = False
@@ -328,7 +328,7 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
                     stage
                 ]
                 end = done[work, stage, chunk, micro_batch] = begin + length
-                found.append(Interval(stage, chunk, micro_batch, work, begin, end))
+                intervals.append(Interval(stage, chunk, micro_batch, work, begin, end))
                 # A stage that does not overlap waits until its message is sent.
                 sends = place < last if is_forward else place > 0
                 free[stage] = end + (
@@ -336,4 +336,4 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
                 )
                 at[stage] += 1
                 moved = True
-    return tuple(sorted(found, key=lambda one: (one.begin_seconds, one.stage)))
+    return tuple(sorted(intervals, key=lambda interval: (interval.begin_seconds, interval.stage)))

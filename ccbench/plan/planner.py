@@ -27,7 +27,7 @@ from ccbench.plan.computing import (
     step_flops,
     utilization,
 )
-from ccbench.plan.document import Choice, DeviceKeys, Plan, Wanted
+from ccbench.plan.document import Choice, DeviceKeys, Plan, SearchValues
 from ccbench.plan.memory import Device, Memory, holdings, largest_memory, named_device, stage_order
 from ccbench.plan.pipeline import Bucketed, textbook
 from ccbench.plan.shape import ModelShape
@@ -125,13 +125,13 @@ class Planner:
 
     def computing(self, strategy: Strategy) -> dict[str, Computing]:
         """By kind of stage."""
-        found = {}
+        by_kind = {}
         for holding in holdings(self.shape, strategy):
             works = (*stage_work(self.shape, strategy, holding), optimizer_work(strategy, holding))
-            found[holding.kind] = Computing(
+            by_kind[holding.kind] = Computing(
                 *(seconds_of(work, self.device, self.efficiency, self.dtype) for work in works)
             )
-        return found
+        return by_kind
 
 
 def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
@@ -186,7 +186,11 @@ class Searched:
 
 
 def search(
-    planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int, most: int = BEST
+    planner: Planner,
+    settings: Mapping[str, Any],
+    values: SearchValues,
+    ranks: int,
+    most: int = BEST,
 ) -> Searched:
     """The ``most`` fastest ways to train on ``ranks`` devices. UsageError where none fits.
 
@@ -194,14 +198,14 @@ def search(
     """
     candidates = fitting = 0
     waiting: list[tuple[float, int, Strategy]] = []
-    for strategy in strategies(planner, settings, wanted, ranks):
+    for strategy in strategies(planner, settings, values, ranks):
         candidates += 1
         if planner.fits(largest_memory(planner.shape, strategy)):
             fitting += 1
             waiting.append(
                 (least_seconds(strategy, planner.computing(strategy)), fitting, strategy)
             )
-    waiting.sort(key=lambda one: one[:2])
+    waiting.sort(key=lambda candidate: candidate[:2])
     kept: list[tuple[float, int, Outcome]] = []
     priced = 0
     for least, number, strategy in waiting:
@@ -213,12 +217,12 @@ def search(
             outcome = planner.outcome(name_of(strategy), strategy)
         except (UsageError, MachineError):
             continue  # groups stand on nodes in a way that is not priced
-        bisect.insort(kept, (outcome.step.seconds, number, outcome), key=lambda one: one[:2])
+        bisect.insort(kept, (outcome.step.seconds, number, outcome), key=lambda ranked: ranked[:2])
         del kept[most:]
     if not kept and not candidates:
         raise UsageError(
             f"search: no layout of {ranks} devices divides model and batch; choose a global_batch with more "
-            "divisors or other nodes, or let a search keep to less"
+            "divisors or other nodes, or restrict the search less"
         )
     if not kept:
         raise UsageError(
@@ -255,28 +259,32 @@ def name_of(strategy: Strategy) -> str:
 
 
 def strategies(
-    planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int
+    planner: Planner, settings: Mapping[str, Any], values: SearchValues, ranks: int
 ) -> Iterator[Strategy]:
     """All that divide: layouts, then micro-batches, virtual stages, sharding, recomputation.
 
     Where sequence parallelism is not stated, it goes with tensor parallelism, as Megatron-LM recommends.
     """
-    for sizes in layouts_of(planner, settings, wanted, ranks):
+    for sizes in layouts_of(planner, settings, values, ranks):
         layout = make_layout(sizes, ranks)
         fixed = {"sequence_parallel": layout.tp > 1, **settings}
         per_rank = fixed["global_batch"] // layout.dp
         # Fused attention computes scores again anyway: nothing is left for selective recomputation to do.
         fused = fixed.get("fused_attention", True)
-        recomputed = tuple(one for one in RECOMPUTED if one != "selective" or not fused)
+        recomputed = tuple(
+            recompute_mode
+            for recompute_mode in RECOMPUTED
+            if recompute_mode != "selective" or not fused
+        )
         zeros = ZERO_STAGES if layout.dp * layout.cp > 1 else (0,)
-        for micro_batch in wanted.get(
+        for micro_batch in values.get(
             "micro_batch", [size for size in MICRO_BATCHES if size <= per_rank]
         ):
             if per_rank % micro_batch:
                 continue
             # Virtual stages must divide the layers, and their schedule have whole rounds of micro-batches.
             whole_rounds = layout.pp > 1 and per_rank // micro_batch % layout.pp == 0
-            for chunks in wanted.get("virtual_stages", range(1, MOST_VIRTUAL_STAGES + 1)):
+            for chunks in values.get("virtual_stages", range(1, MOST_VIRTUAL_STAGES + 1)):
                 if chunks > 1 and not (
                     whole_rounds and planner.shape.layers % (layout.pp * chunks) == 0
                 ):
@@ -290,14 +298,14 @@ def strategies(
                     "virtual_stages": chunks,
                 }
                 for zero, recompute in product(
-                    wanted.get("zero", zeros), wanted.get("recompute", recomputed)
+                    values.get("zero", zeros), values.get("recompute", recomputed)
                 ):
                     own = {"zero_stage": zero, "recompute": recompute}
                     yield Strategy(layout, **{**fixed, **varied, **own})
 
 
 def layouts_of(
-    planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int
+    planner: Planner, settings: Mapping[str, Any], values: SearchValues, ranks: int
 ) -> Iterator[dict[str, int | str]]:
     """Sizes of tp, cp, ep, pp (dp is the rest) that divide model, sequence, batch and ranks."""
     shape = planner.shape
@@ -311,19 +319,19 @@ def layouts_of(
     )
     kept = {name: settings[name] for name in names if name in settings}
     # Found up to the root, since devices may be written as millions of millions by a slip.
-    low = [one for one in range(1, math.isqrt(ranks) + 1) if ranks % one == 0]
-    divisors = tuple(sorted({*low, *(ranks // one for one in low)}))
+    low = [divisor for divisor in range(1, math.isqrt(ranks) + 1) if ranks % divisor == 0]
+    divisors = tuple(sorted({*low, *(ranks // divisor for divisor in low)}))
     # Context parallelism is for sequences that one device could not hold; a search tries it on long ones.
     context = divisors if settings["sequence"] > 8192 else (1,)
     # A model has as many heads and layers as it has, however many devices there are.
     heads = tuple(divisor for divisor in divisors if shape.heads % divisor == 0)
     stages = tuple(divisor for divisor in divisors if divisor <= shape.layers)
     for tp, cp, pp in product(
-        wanted.get("tp", heads), wanted.get("cp", context), wanted.get("pp", stages)
+        values.get("tp", heads), values.get("cp", context), values.get("pp", stages)
     ):
         if ranks % (tp * cp * pp) or settings["global_batch"] % (ranks // (tp * cp * pp)):
             continue
-        for ep in wanted.get("ep", divisors if shape.experts else (1,)):
+        for ep in values.get("ep", divisors if shape.experts else (1,)):
             sizes: dict[str, int | str] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep}
             # One expert's matrices are rarely split: the expert axis takes the tensor parallel ranks.
             if shape.experts and ep > 1:
@@ -350,7 +358,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Planned:
-    """Everything a plan comes to. outcomes: the layouts that were named, in their order, or of a search the
+    """Results of a plan. outcomes: the layouts that were named, in their order, or of a search the
     fastest first. refused: layouts that do not go, and why. textbook: of stated times, which need no machine.
     with_measured: whether measured points were at hand, used or not."""
 
@@ -388,46 +396,46 @@ class Asked:
     most: int = BEST
 
 
-def plan_out(plan: Plan, asked: Asked) -> Planned:
+def plan_out(plan: Plan, options: Asked) -> Planned:
     """Work out ``plan``. SuiteError, UsageError and MachineError for what cannot be."""
     if plan.gradients is not None:
         # Nothing is asked of a machine that stated times do without.
         names = ("machine", "nodes", "network", "search", "scale", "measured")
-        if given := [f"--{name}" for name in names if getattr(asked, name)]:
-            problem = f"stated times need no machine; leave out {', '.join(given)}"
+        if superfluous := [f"--{name}" for name in names if getattr(options, name)]:
+            problem = f"stated times need no machine; leave out {', '.join(superfluous)}"
             raise plan.origin.error(("gradients",), problem)
         return Planned(plan, None, None, textbook=textbook(plan.gradients))
-    machine, network = asked.machine or plan.machine, asked.network or plan.network
+    machine, network = options.machine or plan.machine, options.network or plan.network
     if machine is None:
         raise plan.origin.error(
             ("machine",), "is missing; write 'machine: hgx-h100' into the plan, or give --machine"
         )
     try:
-        cluster = open_cluster(machine, asked.nodes or plan.nodes, network)
+        cluster = open_cluster(machine, options.nodes or plan.nodes, network)
     except MachineError as problem:
         # What is wrong with the plan's own machine is told with the line that says it.
         key = "network" if str(problem).startswith("network:") else "machine"
-        if getattr(asked, key) is not None:
+        if getattr(options, key) is not None:
             raise
         raise plan.origin.error((key,), str(problem).removeprefix("network: ")) from None
-    planner = planner_of(plan, cluster, asked.measured)
+    planner = planner_of(plan, cluster, options.measured)
     plan = replace(plan, dtype=planner.dtype)
-    wanted = dict(plan.wanted or {})
-    if not asked.search:
+    values = dict(plan.search_values or {})
+    if not options.search:
         # A search keeps to what ``search`` says, else to what the plan says for all layouts.
         for name in ("micro_batch", "virtual_stages", "zero", "recompute"):
             setting = "zero_stage" if name == "zero" else name
             if setting in plan.settings:
-                wanted.setdefault(name, (plan.settings[setting],))
-    planned = Planned(plan, cluster, planner.device, with_measured=asked.measured is not None)
-    if asked.search or not plan.choices:
-        found = _searched(plan, planner, wanted, asked.most)
-        planned = replace(planned, outcomes=found.best, searched=found)
+                values.setdefault(name, (plan.settings[setting],))
+    planned = Planned(plan, cluster, planner.device, with_measured=options.measured is not None)
+    if options.search or not plan.choices:
+        searched = _searched(plan, planner, values, options.most)
+        planned = replace(planned, outcomes=searched.best, searched=searched)
     else:
         outcomes, refused = _named(plan, planner)
         planned = replace(planned, outcomes=outcomes, refused=refused)
-    if asked.scale:
-        scaled = tuple(_scaled(planned, planner, wanted, machine, network))
+    if options.scale:
+        scaled = tuple(_scaled(planned, planner, values, machine, network))
         planned = replace(planned, scaled=scaled)
     return planned
 
@@ -437,7 +445,7 @@ def _plain(problem: Exception) -> str:
     return str(problem).removeprefix("layout: ").removeprefix("strategy: ").removeprefix("search: ")
 
 
-def _searched(plan: Plan, planner: Planner, wanted: Wanted, most: int) -> Searched:
+def _searched(plan: Plan, planner: Planner, values: SearchValues, most: int) -> Searched:
     # A search needs for all layouts what a plan may say for each of several.
     for key in ("global_batch", "sequence"):
         if key not in plan.settings:
@@ -446,7 +454,7 @@ def _searched(plan: Plan, planner: Planner, wanted: Wanted, most: int) -> Search
                 f"stands in single layouts only; a search needs one: write '{key}:' above the layouts",
             )
     try:
-        return search(planner, plan.settings, wanted, planner.cluster.ranks, most)
+        return search(planner, plan.settings, values, planner.cluster.ranks, most)
     except UsageError as problem:
         # Where nothing is found, it is told with the line that asks for it.
         asks = [key for key in ("search", "layout", "layouts") if (key,) in plan.origin.lines]
@@ -472,7 +480,7 @@ def _named(plan: Plan, planner: Planner) -> tuple[tuple[Outcome, ...], dict[str,
 
 
 def _scaled(
-    planned: Planned, planner: Planner, wanted: Wanted, machine: str, network: str | None
+    planned: Planned, planner: Planner, values: SearchValues, machine: str, network: str | None
 ) -> Iterator[Scaled]:
     """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
     for ranks in SCALES:
@@ -483,23 +491,23 @@ def _scaled(
                     f"{ranks} devices are several {machine}, which no network joins; give --network"
                 )
             cluster = open_cluster(machine, nodes, network if nodes > 1 else None, ranks)
-            outcome = _resized(planned, replace(planner, cluster=cluster), wanted, ranks)
+            outcome = _resized(planned, replace(planner, cluster=cluster), values, ranks)
         except (UsageError, MachineError) as problem:  # one size may fail, the rest go on
             yield Scaled(ranks, None, _plain(problem))
         else:
             yield Scaled(ranks, outcome)
 
 
-def _resized(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> Outcome:
+def _resized(planned: Planned, planner: Planner, values: SearchValues, ranks: int) -> Outcome:
     plan, base = planned.plan, planned.outcomes[0]
     chosen = next((choice for choice in plan.choices if choice.name == base.name), None)
     settings = plan.settings
     if planned.searched is None and chosen is not None:
         settings = chosen.settings
-        other = base.ranks // base.strategy.layout.dp
-        if ranks % other:
+        model_ranks = base.ranks // base.strategy.layout.dp
+        if ranks % model_ranks:
             raise UsageError(
-                f"{ranks} devices hold no whole copy of the model, which takes {other}"
+                f"{ranks} devices hold no whole copy of the model, which takes {model_ranks}"
             )
     # Weak scaling: as many sequences for each device as the plan has; strong: as many for all.
     batch = settings["global_batch"]
@@ -512,7 +520,7 @@ def _resized(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> 
         batch = wanted_batch
     settings = {**settings, "global_batch": batch}
     if planned.searched is not None or chosen is None:
-        return search(planner, settings, wanted, ranks, 1).best[0]
+        return search(planner, settings, values, ranks, 1).best[0]
     # Only data parallel ranks become more or fewer.
     axes = {name: size for name, size in chosen.axes.items() if name != "dp"}
     resized = Choice(chosen.name, axes, settings, chosen.spot)

@@ -1,4 +1,4 @@
-"""Where the time of a job's communication went: transfer, waiting, competing; what each case takes alone.
+"""Breakdown of a job's communication time: transfer, waiting, competing; the time of each case alone.
 
 The time of a collective on a rank is transfer and waiting for the ranks that came later. The rank that came
 last does not wait, so the shortest of the ranks' times is the transfer, whatever their clocks say; what
@@ -146,11 +146,13 @@ class Replay:
     @property
     def verdict(self) -> str:
         """One sentence: how long a step communicates, and where that goes."""
-        ran = sum(one.job.count for one in self.cases)
+        ran = sum(case.job.count for case in self.cases)
         if not ran:
-            others = sum(self.fold.not_folded.values())
+            not_cases = sum(self.fold.not_folded.values())
             return (
-                f"{plural(others, 'communication')}, none of which is a case" if others else NOTHING
+                f"{plural(not_cases, 'communication')}, none of which is a case"
+                if not_cases
+                else NOTHING
             )
         if self.step is None:
             return f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
@@ -166,7 +168,7 @@ class Replay:
         if step.waiting_seconds is None:
             why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
             why += " was recorded"
-            return f"{begin} nobody can say what is waiting: {why}{hidden}"
+            return f"{begin} waiting is unknown: {why}{hidden}"
         parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (
             round(step.waiting_seconds, 9) > 0
         )
@@ -175,16 +177,20 @@ class Replay:
                 f"{format_seconds(step.competing_seconds)} compete with computing or each other"
             )
         if step.slower_seconds:
-            than = "alone" if any(one.alone.measured_seconds for one in self.cases) else "predicted"
+            than = (
+                "alone" if any(case.alone.measured_seconds for case in self.cases) else "predicted"
+            )
             parts.append(
                 f"{format_seconds(step.slower_seconds)} take longer than {than} for no visible reason"
             )
-        known = [one.alone.seconds is not None for one in self.cases if one.seconds is not None]
+        compared = [
+            case.alone.seconds is not None for case in self.cases if case.seconds is not None
+        ]
         name = "is transfer (nothing to compare with: is it the wire?)"
-        if any(known):
+        if any(compared):
             name = (
                 "are the wire"
-                if all(known)
+                if all(compared)
                 else "are the wire, or transfer with nothing to compare with"
             )
         parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {name}")
@@ -208,7 +214,7 @@ def replay(
     alone: of cases of the fold. compared: see Replay. machine: of the predictions.
     """
     timed = [instance for job in fold.cases for instance in job.instances if instance.seconds]
-    total = sum(sum(one.seconds) * one.count for one in timed)
+    total = sum(sum(instance.seconds) * instance.count for instance in timed)
     # Asked once for the job: a single collective that looks possible proves nothing about clocks.
     clock = have_one_clock(timed)
     cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
@@ -233,8 +239,10 @@ def replay(
     ):
         seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
         # A sum that lacks a case would promise too much.
-        if seconds and all(one is not None for one in seconds):
-            spent = sum(n * (one or 0.0) for n, one in zip(often, seconds, strict=True))
+        if seconds and all(case_seconds is not None for case_seconds in seconds):
+            spent = sum(
+                n * (case_seconds or 0.0) for n, case_seconds in zip(often, seconds, strict=True)
+            )
             what_if.append((name, spent / each))
     return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
 
@@ -265,7 +273,7 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
         for job in jobs
         if job.case in here
     ]
-    shares = {one.job.case: one.share for one in replay.cases}
+    shares = {time_of_case.job.case: time_of_case.share for time_of_case in replay.cases}
     comments = {
         here[case][0]: f"{share:.1%} of the communication"
         for case, share in shares.items()
@@ -279,22 +287,27 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
     timed = [(instance, instance.seconds) for instance in job.instances if instance.seconds]
     if not timed:
         return CaseTime(job, alone)
-    spent = sum(sum(found) * one.count for one, found in timed)
+    spent = sum(sum(seconds) * instance.count for instance, seconds in timed)
     # One rank alone tells its time, but not how much of that it waited.
     joined = [
-        (one, np.array(found), one.waits(one_clock)) for one, found in timed if len(found) > 1
+        (instance, np.array(seconds), instance.waits(one_clock))
+        for instance, seconds in timed
+        if len(seconds) > 1
     ]
-    last = Counter(rank for one, _, _ in joined if (rank := one.last_rank(one_clock)) is not None)
-    joined_spent = sum(float(found.sum()) for _, found, _ in joined)
+    last = Counter(
+        rank for instance, _, _ in joined if (rank := instance.last_rank(one_clock)) is not None
+    )
+    joined_spent = sum(float(seconds.sum()) for _, seconds, _ in joined)
     return CaseTime(
         job,
         alone,
         share=spent / total_seconds if total_seconds else None,
         # Of the same instances and by the longest rank, as the transfer: no part is longer than the whole.
         seconds=median(
-            max(found) for _, found in [(one, found) for one, found, _ in joined] or timed
+            max(seconds)
+            for _, seconds in [(instance, seconds) for instance, seconds, _ in joined] or timed
         ),
-        transfer_seconds=median(float((found - waited).max()) for _, found, waited in joined)
+        transfer_seconds=median(float((seconds - waited).max()) for _, seconds, waited in joined)
         if joined
         else None,
         waiting_share=sum(sum(waited) for _, _, waited in joined) / joined_spent
@@ -312,10 +325,12 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
     """Take apart the mean step; of a trace without steps, all of it as one."""
     # Identity of a record -> (its case, how long its rank waited, which rank came last).
     where: dict[int, tuple[Case, float | None, int | None]] = {}
-    for case, one in ((job.case, instance) for job in fold.cases for instance in job.instances):
-        last = one.last_rank(one_clock)
+    for case, instance in (
+        (job.case, instance) for job in fold.cases for instance in job.instances
+    ):
+        last = instance.last_rank(one_clock)
         # Of a rank that was recorded alone there is no waiting to tell.
-        for record, waited in zip_longest(one.timed, one.waits(one_clock)):
+        for record, waited in zip_longest(instance.timed, instance.waits(one_clock)):
             where[id(record)] = case, waited, last
     by_rank: dict[int | None, list[Communication]] = defaultdict(list)
     no_case: dict[int | None, list[Communication]] = defaultdict(list)
@@ -329,24 +344,28 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         within = trace.steps.get(rank) if rank is not None else None
         inside = _inside(records, within)
         busy = trace.computing.get(rank) if rank is not None else None
-        has_times = all(one.start_seconds is not None for one in inside)
+        has_times = all(record.start_seconds is not None for record in inside)
         # One rank of which it is not known spoils the mean over ranks, and so the figure.
         computes &= busy is not None and has_times
         spans = _spans(inside) if has_times else np.empty((0, 2))
-        others = busy if busy is not None else np.empty((0, 2))
-        sums["exposed"] += length(merged(spans)) - float(overlaps(merged(spans), others).sum())
+        computing_spans = busy if busy is not None else np.empty((0, 2))
+        sums["exposed"] += length(merged(spans)) - float(
+            overlaps(merged(spans), computing_spans).sum()
+        )
         sums["computing"] += length(
-            others if within is None or not len(within) else common(others, within)
+            computing_spans
+            if within is None or not len(within)
+            else common(computing_spans, within)
         )
         unlisted = _inside(no_case[rank], within)
-        sums["no_case"] += sum(one.duration_seconds or 0.0 for one in unlisted)
+        sums["no_case"] += sum(record.duration_seconds or 0.0 for record in unlisted)
         beside = np.zeros(len(inside))
         if has_times:
             # What runs while a rank waits takes nothing from the transfer after it.
             moving = spans.copy()
-            moving[:, 0] += [where[id(one)][1] or 0.0 for one in inside]
-            every = [*inside, *(one for one in unlisted if one.start_seconds is not None)]
-            beside = np.maximum(overlaps(moving, others), _on_other_streams(moving, every))
+            moving[:, 0] += [where[id(record)][1] or 0.0 for record in inside]
+            every = [*inside, *(record for record in unlisted if record.start_seconds is not None)]
+            beside = np.maximum(overlaps(moving, computing_spans), _on_other_streams(moving, every))
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
             for part, seconds in _parts(
@@ -409,15 +428,15 @@ def _whole_seconds(
     trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int
 ) -> float:
     """Mean length of a step; of a trace without steps, from the first communication's start to the end."""
-    found = []
+    lengths = []
     for rank, records in by_rank.items():
         marked = trace.steps.get(rank) if rank is not None else None
         if steps and marked is not None and len(marked):
-            found.append(length(marked) / len(marked))
+            lengths.append(length(marked) / len(marked))
         elif not steps and all(record.start_seconds is not None for record in records):
             spans = _spans(records)
-            found.append(float(spans[:, 1].max() - spans[:, 0].min()))
-    return sum(found) / len(found) if found else 0.0
+            lengths.append(float(spans[:, 1].max() - spans[:, 0].min()))
+    return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[Communication]:
@@ -428,7 +447,7 @@ def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[C
     begins = np.array([record.start_seconds for record in records], float)
     place = np.searchsorted(steps[:, 0], begins, side="right") - 1
     inside = (place >= 0) & (begins < steps[np.maximum(place, 0), 1])
-    return [one for one, is_inside in zip(records, inside, strict=True) if is_inside]
+    return [record for record, is_inside in zip(records, inside, strict=True) if is_inside]
 
 
 def _spans(records: Iterable[Communication]) -> Intervals:
@@ -444,12 +463,12 @@ def _spans(records: Iterable[Communication]) -> Intervals:
 
 def _on_other_streams(moving: Intervals, records: Sequence[Communication]) -> Floats:
     """Seconds of each of ``moving``, transfers of the first ``records``, in which another stream had one."""
-    spans, found = _spans(records), np.zeros(len(moving))
+    spans, covered = _spans(records), np.zeros(len(moving))
     streams = np.array([record.stream for record in records], object)
     for stream in {*streams}:
         own = streams == stream
-        found[own[: len(moving)]] = overlaps(moving[own[: len(moving)]], merged(spans[~own]))
-    return found
+        covered[own[: len(moving)]] = overlaps(moving[own[: len(moving)]], merged(spans[~own]))
+    return covered
 
 
 def length(intervals: Intervals) -> float:
@@ -457,18 +476,18 @@ def length(intervals: Intervals) -> float:
     return float((intervals[:, 1] - intervals[:, 0]).sum()) if len(intervals) else 0.0
 
 
-def overlaps(spans: Intervals, others: Intervals) -> Floats:
-    """Seconds of each of ``spans`` that lie in ``others``, which are sorted and apart."""
-    if not len(spans) or not len(others):
+def overlaps(spans: Intervals, covering: Intervals) -> Floats:
+    """Seconds of each of ``spans`` that lie in ``covering``, which are sorted and apart."""
+    if not len(spans) or not len(covering):
         return np.zeros(len(spans))
     # Sums up to each interval make every span two look-ups, however many intervals it covers.
-    before = np.concatenate(([0.0], np.cumsum(others[:, 1] - others[:, 0])))
+    before = np.concatenate(([0.0], np.cumsum(covering[:, 1] - covering[:, 0])))
 
     def covered(moments: Floats) -> Floats:
-        """Return the seconds of ``others`` before each moment."""
-        place = np.maximum(np.searchsorted(others[:, 0], moments, side="right") - 1, 0)
-        inside = np.minimum(moments, others[place, 1]) - others[place, 0]
-        found: Floats = np.where(moments > others[0, 0], before[place] + inside, 0.0)
-        return found
+        """Return the seconds of ``covering`` before each moment."""
+        place = np.maximum(np.searchsorted(covering[:, 0], moments, side="right") - 1, 0)
+        inside = np.minimum(moments, covering[place, 1]) - covering[place, 0]
+        seconds: Floats = np.where(moments > covering[0, 0], before[place] + inside, 0.0)
+        return seconds
 
     return covered(spans[:, 1]) - covered(spans[:, 0])

@@ -173,12 +173,12 @@ class ModelShape:
         return self.ffn_matrices * self.hidden * inner
 
     def ffn_bias_parameters(self, inner: int) -> tuple[int, int]:
-        """As attention_bias_parameters, of a feed-forward part."""
+        """Return the like of attention_bias_parameters for a feed-forward part."""
         return ((self.ffn_matrices - 1) * inner, self.hidden) if self.biases else (0, 0)
 
     @cached_property
     def attention_parameters(self) -> int:
-        """Everything in one layer's attention."""
+        """Return all parameters of one layer's attention."""
         return (
             self.attention_matrix_parameters
             + sum(self.attention_bias_parameters)
@@ -186,7 +186,7 @@ class ModelShape:
         )
 
     def ffn_parameters(self, inner: int) -> int:
-        """Everything in a feed-forward part."""
+        """Return all parameters of a feed-forward part."""
         return self.ffn_matrix_parameters(inner) + sum(self.ffn_bias_parameters(inner))
 
     @property
@@ -262,12 +262,12 @@ def named_shapes() -> dict[str, ModelShape]:
 
 def named_shape(name: str) -> ModelShape:
     """A shape by name; UsageError lists the names."""
-    found = named_shapes().get(name.strip().lower())
-    if found is None:
+    shape = named_shapes().get(name.strip().lower())
+    if shape is None:
         raise UsageError(
             f"shape: {name[:80]!r} is not known; one of {', '.join(sorted(named_shapes()))}"
         )
-    return found
+    return shape
 
 
 def make_shape(values: dict[str, Any]) -> ModelShape:

@@ -61,7 +61,7 @@ class MeasuredPoints:
 
 
 def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
-    """Everything of ``runs`` that can stand for a prediction. UsageError where runs hold nothing.
+    """Return the points of ``runs`` that can stand for a prediction. UsageError where runs hold nothing.
 
     Of several points that are alike (algorithms, backends, types) the fastest counts, since a library would
     choose it.
@@ -156,11 +156,11 @@ class Prices:
             collective, size, traffic = key[1:]
             request = LibraryRequest(collective, (size,), traffic=traffic)
             (point,) = group_points(self.cluster, groups, request)
-            found = point.prediction
+            prediction = point.prediction
             nodes, on_node = _nodes_and_groups(groups, self._gpus)
             price = Price(
-                found.predicted_seconds,
-                found.bottleneck,
+                prediction.predicted_seconds,
+                prediction.bottleneck,
                 PREDICTED,
                 nodes,
                 on_node,
@@ -203,7 +203,7 @@ def _stands(layout: Layout, axis: str, ends: bool, gpus_per_node: int) -> Placed
     if placement.nodes == 1:
         return replace(placement, ranks=2, ranks_per_node=2, gpu_sets=sets)
     # First and last are on different nodes; each node has one of the two of each group.
-    firsts = tuple((one[0],) for one in sets)
+    firsts = tuple((gpu_set[0],) for gpu_set in sets)
     return replace(placement, ranks=2, ranks_per_node=1, nodes=2, gpu_sets=firsts)
 
 
@@ -311,18 +311,18 @@ class _Stage:
             hides = all(line.communication.can_hide for line in backward)
             return _spread_out(backward, shown if hides else one_turn * turns)
         gathers = turns if strategy.reshard else 1
-        found = _spread_out(forward, gathers * _pass(forward, [], forward_room, gathers))
+        spread = _spread_out(forward, gathers * _pass(forward, [], forward_room, gathers))
         weights = [line for line in backward if line.communication.collective == "all_gather"]
         gradients = [line for line in backward if line.communication.collective != "all_gather"]
-        found += _spread_out(backward, turns * _pass(weights, gradients, backward_room, turns))
-        return found
+        spread += _spread_out(backward, turns * _pass(weights, gradients, backward_room, turns))
+        return spread
 
     def ending(
-        self, strategy: Strategy, stages: Mapping[str, _Stage], wanted: Sequence[Line]
+        self, strategy: Strategy, stages: Mapping[str, _Stage], sent: Sequence[Line]
     ) -> tuple[Line, ...]:
         """Lines of a kind of stage after its last micro-batch, before the next step can begin."""
-        found: list[Line] = []
-        lines = [line for line in wanted if is_sent_once(strategy, line.communication)]
+        at_end: list[Line] = []
+        lines = [line for line in sent if is_sent_once(strategy, line.communication)]
         if lines:
             # A stage that is not the first has been done before the first is, by the backward passes between
             # them; of those in the middle the nearest to it counts.
@@ -334,34 +334,34 @@ class _Stage:
                 if self.kind == MIDDLE
                 else order[:-1]
             )
-            ahead = sum(stages[one].backward_seconds for one in before) / strategy.virtual_stages
+            ahead = sum(stages[kind].backward_seconds for kind in before) / strategy.virtual_stages
             shown = _gradients_exposed(lines, self.room(BACKWARD, lines))
-            found += _spread_out(lines, max(0.0, shown - ahead))
-        late = [line for line in wanted if line.communication.phase == OPTIMIZER]
+            at_end += _spread_out(lines, max(0.0, shown - ahead))
+        late = [line for line in sent if line.communication.phase == OPTIMIZER]
         weights = [line for line in late if is_data(strategy, line.communication)]
-        found += [
+        at_end += [
             replace(line, exposed_seconds=line.total_seconds)
             for line in late
             if line not in weights
         ]
         # Weights are gathered behind the first forward pass of the next step.
-        found += _spread_out(weights, _pass(weights, [], self.room(FORWARD, weights), 1))
-        return tuple(found)
+        at_end += _spread_out(weights, _pass(weights, [], self.room(FORWARD, weights), 1))
+        return tuple(at_end)
 
 
 def step_of(
     strategy: Strategy,
-    wanted: Iterable[Line],
+    priced_lines: Iterable[Line],
     computing: Mapping[str, Computing],
     hide_pipeline: bool | None = None,
 ) -> Step:
     """The step of a strategy.
 
-    wanted: communications of all kinds of stages, priced. computing: by kind of stage. hide_pipeline: whether
+    priced_lines: communications of all kinds of stages, priced. computing: by kind of stage. hide_pipeline: whether
     messages between stages run behind computing; None: as the strategy's schedule usually has it.
     """
     listed: dict[str, list[Line]] = {kind: [] for kind in computing}
-    for line in wanted:
+    for line in priced_lines:
         listed[line.communication.stage].append(line)
     stages = {
         kind: _stage(strategy, kind, computing[kind], lines) for kind, lines in listed.items()
@@ -392,35 +392,41 @@ def step_of(
     computed = strategy.micro_batches * (
         slowest.computing.forward_seconds + slowest.computing.backward_seconds
     )
-    optimizer = max(one.optimizer_seconds for one in computing.values())
+    optimizer = max(stage_times.optimizer_seconds for stage_times in computing.values())
     lines = (*slowest.lines, *_spread_out(hops, shown), *last)
     return Step(strategy, slowest.kind, computed + optimizer, bubble, lines, pipeline, optimizer)
 
 
-def is_data(strategy: Strategy, one: Communication) -> bool:
+def is_data(strategy: Strategy, communication: Communication) -> bool:
     """True if it is of gradients or weights, over ranks that hold the same."""
-    return one.axis in (strategy.data_axis, "edp")
+    return communication.axis in (strategy.data_axis, "edp")
 
 
-def is_sent_once(strategy: Strategy, one: Communication) -> bool:
+def is_sent_once(strategy: Strategy, communication: Communication) -> bool:
     """True if it is of gradients that only the last micro-batch's backward pass sends."""
-    gradients = one.phase == BACKWARD and one.collective != "all_gather" and is_data(strategy, one)
+    gradients = (
+        communication.phase == BACKWARD
+        and communication.collective != "all_gather"
+        and is_data(strategy, communication)
+    )
     return gradients and (strategy.zero_stage < 2 or strategy.keep_gradients)
 
 
-def is_at_the_end(strategy: Strategy, one: Communication) -> bool:
+def is_at_the_end(strategy: Strategy, communication: Communication) -> bool:
     """True if it is of the end of the step: the last micro-batch's gradients, the optimizer."""
-    return one.phase == OPTIMIZER or is_sent_once(strategy, one)
+    return communication.phase == OPTIMIZER or is_sent_once(strategy, communication)
 
 
-def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence[Line]) -> _Stage:
+def _stage(
+    strategy: Strategy, kind: str, computing: Computing, own_lines: Sequence[Line]
+) -> _Stage:
     """One kind of stage with everything that a micro-batch waits for, and the lines of it."""
     turns = strategy.micro_batches
-    found: list[Line] = []
+    waited_lines: list[Line] = []
     busy: dict[tuple[str, bool], float] = {}
     passes = {FORWARD: computing.forward_seconds, BACKWARD: computing.backward_seconds}
     for phase, seconds in passes.items():
-        inside = [line for line in wanted if line.communication.phase == phase]
+        inside = [line for line in own_lines if line.communication.phase == phase]
         inside = [line for line in inside if not is_data(strategy, line.communication)]
         # Between parts of a layer all is waited for, but for what may run behind the computing.
         hiding = sum(line.total_seconds for line in inside if line.communication.can_hide)
@@ -436,18 +442,18 @@ def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence
             for line in inside
         ]
         passes[phase] += sum(line.exposed_seconds for line in lines) / turns
-        found += lines
-    stage = _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], tuple(found), busy)
+        waited_lines += lines
+    stage = _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], tuple(waited_lines), busy)
     if strategy.zero_stage < 2:
         return stage
-    data = [line for line in wanted if is_data(strategy, line.communication)]
+    data = [line for line in own_lines if is_data(strategy, line.communication)]
     data = [line for line in data if not is_at_the_end(strategy, line.communication)]
     lines = stage.every_micro_batch(data, strategy)
     for line in lines:
         phase = line.communication.phase
         busy[phase, line.price.nodes > 1] += line.total_seconds / turns
         passes[phase] += line.exposed_seconds / turns
-    return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*found, *lines), busy)
+    return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*waited_lines, *lines), busy)
 
 
 def _pass(gathered: Sequence[Line], sent: Sequence[Line], seconds: float, turns: int) -> float:

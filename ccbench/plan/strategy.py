@@ -29,7 +29,7 @@ BUCKET_BYTES = 25 * 2**20
 
 @dataclass(frozen=True)
 class Strategy:
-    """Everything of a training step that is not the model.
+    """Settings of a training step besides the model.
 
     Refused here is what does not go together; each setting by itself is checked where a plan is read.
 
@@ -186,14 +186,14 @@ class Strategy:
         counts = self.stage_layers(shape)
         if not shape.experts:
             return (0,) * len(counts)
-        found = [0] * len(counts)
+        moe_layers = [0] * len(counts)
         before = 0
         for turn in range(self.virtual_stages):
             for stage, sizes in enumerate(counts):
                 dense = min(max(shape.dense_layers - before, 0), sizes[turn])
-                found[stage] += sizes[turn] - dense
+                moe_layers[stage] += sizes[turn] - dense
                 before += sizes[turn]
-        return tuple(found)
+        return tuple(moe_layers)
 
 
 def check_strategy(shape: ModelShape, strategy: Strategy) -> None:

@@ -1,4 +1,4 @@
-"""When each stage of a step works, waits and sends: intervals for a drawing, from the same numbers as the
+"""Intervals in which each stage of a step works, waits and sends, for a drawing, from the same numbers as the
 step.
 """
 
@@ -102,7 +102,7 @@ def _waiting_shares(step: Step) -> dict[str, float]:
         BACKWARD: step.pipeline.backward_seconds[place],
     }
     turns = step.strategy.micro_batches * step.pipeline.chunks
-    found = {}
+    shares = {}
     for phase, seconds in lengths.items():
         waited = sum(
             line.exposed_seconds
@@ -110,8 +110,8 @@ def _waiting_shares(step: Step) -> dict[str, float]:
             if line.communication.phase == phase
             and not is_at_the_end(step.strategy, line.communication)
         )
-        found[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
-    return found
+        shares[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
+    return shares
 
 
 def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
@@ -122,13 +122,13 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     turns = step.strategy.micro_batches * step.pipeline.chunks
     sent = {FORWARD: 0.0, BACKWARD: 0.0}
     for line in step.lines:
-        one = line.communication
+        communication = line.communication
         if (
-            one.phase in sent
-            and is_data(step.strategy, one)
-            and not is_at_the_end(step.strategy, one)
+            communication.phase in sent
+            and is_data(step.strategy, communication)
+            and not is_at_the_end(step.strategy, communication)
         ):
-            sent[one.phase] += line.total_seconds / turns
+            sent[communication.phase] += line.total_seconds / turns
     return [
         Piece(
             lane,
@@ -145,26 +145,30 @@ def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     """Pieces of the end, in ``lane`` and in those of the stages above it: buckets of gradients as the last
     backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
     """
-    found = _gradients(step, intervals, lane)
+    pieces = _gradients(step, intervals, lane)
     free = max(
-        [interval.end_seconds for interval in intervals] + [one.end_seconds for one in found]
+        [interval.end_seconds for interval in intervals] + [piece.end_seconds for piece in pieces]
     )
     late = [
         line
         for line in step.lines
         if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0
     ]
-    for line in (one for one in late if not is_data(step.strategy, one.communication)):
-        found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+    for line in (
+        late_line for late_line in late if not is_data(step.strategy, late_line.communication)
+    ):
+        pieces.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds
     if step.optimizer_seconds > 0:
         end = free + step.optimizer_seconds
-        found += [Piece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
+        pieces += [Piece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
         free = end
-    for line in (one for one in late if is_data(step.strategy, one.communication)):
-        found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+    for line in (
+        late_line for late_line in late if is_data(step.strategy, late_line.communication)
+    ):
+        pieces.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds
-    return found
+    return pieces
 
 
 def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
@@ -184,7 +188,7 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
         for interval in intervals
         if interval.stage == stage and interval.work == "backward"
     ]
-    end = max(one.end_seconds for one in mine)
+    end = max(interval.end_seconds for interval in mine)
     length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
     count = min(MOST_BUCKETS, sum(line.communication.times for line in gradients))
     each = sum(line.total_seconds for line in gradients) / count
@@ -194,4 +198,7 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     shown = sum(line.exposed_seconds for line in gradients)
     if shown > 0:
         begin = max(interval.end_seconds for interval in intervals) + shown - sent[-1].end_seconds
-    return [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
+    return [
+        Piece(lane, begin + message.begin_seconds, begin + message.end_seconds, DATA)
+        for message in sent
+    ]

@@ -142,10 +142,10 @@ def algorithms_of(collective: str) -> tuple[str, ...]:
 
 def algorithm_row(collective: str, name: str) -> Algorithm:
     """Return the row of the table; UsageError lists the names when there is none."""
-    known = algorithms_of(collective)
-    if name not in known:
+    names = algorithms_of(collective)
+    if name not in names:
         raise UsageError(
-            f"algorithm: {name!r} is not known for {collective}; one of {', '.join(known)}"
+            f"algorithm: {name!r} is not known for {collective}; one of {', '.join(names)}"
         )
     return _BY_NAME[collective, name]
 
@@ -187,10 +187,10 @@ def schedule_for(
     rooted = collective_row(collective).rooted
     if rooted and not 0 <= root < ranks:
         raise ScheduleError(f"{where}: root {root}, expected 0 to {ranks - 1}")
-    asked = parameter if parameter is not None else named
-    if asked and not row.parameter:
-        raise ScheduleError(f"{where}: parameter {asked}, but {name} has none; write {name!r}")
-    resolved = row.default_parameter(ranks, size_bytes) if asked is None else asked
+    requested = parameter if parameter is not None else named
+    if requested and not row.parameter:
+        raise ScheduleError(f"{where}: parameter {requested}, but {name} has none; write {name!r}")
+    resolved = row.default_parameter(ranks, size_bytes) if requested is None else requested
     reason = row.unsupported(ranks, resolved)
     if reason:
         raise ScheduleError(f"{where}: {reason}")

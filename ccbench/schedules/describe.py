@@ -82,7 +82,7 @@ def proven_text(schedule: Schedule) -> str:
     """Return what a proof of ``schedule`` has shown, in one sentence without its full stop."""
     row, ranks = collective(schedule.collective), plural(schedule.ranks, "rank")
     if not row.moves_data:
-        return f"every one of {ranks} has heard of every other"
+        return f"every one of {ranks} has a signal from every other"
     if row.reduces:
         return f"every output of {ranks} holds every contribution exactly once"
     return f"every output of {ranks} holds the piece it should, and nothing else"
@@ -125,7 +125,7 @@ def _body(schedule: Schedule) -> Iterator[str]:
     row = collective(schedule.collective)
     meaning = "B2: piece B of rank 2's input"
     if not row.moves_data:
-        meaning = "A0+A2: this rank has heard of ranks 0 and 2"
+        meaning = "A0+A2: this rank has signals from ranks 0 and 2"
     elif row.reduces:
         meaning = "B0+B2: piece B of ranks 0 and 2, combined"
     yield from ("", f"{meaning}; -: empty; *: changed by the step", "", "before the first step")

@@ -94,12 +94,12 @@ def direct_broadcast(ranks: int, parameter: int) -> Schedule:
     "Interprocessor collective communication library (InterCom)", 1994, each in one step.
     Steps 2; the root sends 2n(p-1)/p, the others n(p-2)/p.
     """
-    others = everyone(ranks)[1:]
+    peers = everyone(ranks)[1:]
     source, target = ordered_pairs(ranks)
     # The root has the whole buffer already.
     lacking = target != 0
     phases = [
-        phase(0, others, others),
+        phase(0, peers, peers),
         phase(source[lacking], target[lacking], source[lacking], pushed=True),
     ]
     return schedule("broadcast", "direct", ranks, ranks, phases)
@@ -112,8 +112,8 @@ def direct_reduce(ranks: int, parameter: int) -> Schedule:
     "Collective communication: theory, practice, and experience", 2007. Steps 2; every rank but the root
     sends n, the root n(p-1)/p.
     """
-    others = everyone(ranks)[1:]
-    phases = [_pull_and_combine(ranks), phase(others, 0, others, pushed=True)]
+    peers = everyone(ranks)[1:]
+    phases = [_pull_and_combine(ranks), phase(peers, 0, peers, pushed=True)]
     return schedule("reduce", "direct", ranks, ranks, phases)
 
 
@@ -152,7 +152,7 @@ def direct_all_to_all(ranks: int, parameter: int) -> Schedule:
 
 
 def pairwise_all_to_all_v(ranks: int, parameter: int) -> Schedule:
-    """As of an all_to_all; blocks may differ in size, and the largest of a step is what all wait for.
+    """Pairwise exchange of an all_to_all with blocks of different sizes; all wait for the largest of a step.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
     MPICH", 2005. Steps p-1; every rank sends all it has but its own block.
@@ -161,7 +161,7 @@ def pairwise_all_to_all_v(ranks: int, parameter: int) -> Schedule:
 
 
 def direct_all_to_all_v(ranks: int, parameter: int) -> Schedule:
-    """As of an all_to_all; blocks may differ in size.
+    """Direct exchange of an all_to_all with blocks of different sizes.
 
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications
     in multiport message-passing systems", 1997 (p - 1 ports). Steps 1; every rank sends all it has but its
@@ -198,8 +198,8 @@ def direct_gather(ranks: int, parameter: int) -> Schedule:
     Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice,
     and experience", 2007. Steps 1; every rank but the root sends n/p.
     """
-    others = everyone(ranks)[1:]
-    return schedule("gather", "direct", ranks, ranks, [phase(others, 0, others, pushed=True)])
+    peers = everyone(ranks)[1:]
+    return schedule("gather", "direct", ranks, ranks, [phase(peers, 0, peers, pushed=True)])
 
 
 def direct_scatter(ranks: int, parameter: int) -> Schedule:
@@ -208,8 +208,8 @@ def direct_scatter(ranks: int, parameter: int) -> Schedule:
     Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice,
     and experience", 2007. Steps 1; the root sends n(p-1)/p.
     """
-    others = everyone(ranks)[1:]
-    return schedule("scatter", "direct", ranks, ranks, [phase(0, others, others)])
+    peers = everyone(ranks)[1:]
+    return schedule("scatter", "direct", ranks, ranks, [phase(0, peers, peers)])
 
 
 @lru_cache(maxsize=1)

@@ -141,7 +141,7 @@ def reduce_scatter_gather_reduce(ranks: int, parameter: int) -> Schedule:
 
 
 def recursive_doubling_all_gather(ranks: int, parameter: int) -> Schedule:
-    """Everything held so far is exchanged with partners at doubling distance.
+    """Exchange of all blocks held so far with partners at doubling distance.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
     MPICH", 2005. Steps log2 p; every rank sends n(p-1)/p. Other than powers of two: 2 steps more, and

@@ -45,26 +45,26 @@ class Place:
     offset: int
     elements: int
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, place: Place) -> bool:
         """True when the two share an element."""
         return (
-            self.rank == other.rank
-            and self.space == other.space
-            and self.offset < other.offset + other.elements
-            and other.offset < self.offset + self.elements
+            self.rank == place.rank
+            and self.space == place.space
+            and self.offset < place.offset + place.elements
+            and place.offset < self.offset + self.elements
         )
 
-    def followed_by(self, other: Place) -> bool:
-        """True when ``other`` begins where this ends."""
+    def followed_by(self, following: Place) -> bool:
+        """True when ``following`` begins where this ends."""
         return (
-            self.rank == other.rank
-            and self.space == other.space
-            and self.offset + self.elements == other.offset
+            self.rank == following.rank
+            and self.space == following.space
+            and self.offset + self.elements == following.offset
         )
 
-    def joined(self, other: Place) -> Place:
+    def joined(self, following: Place) -> Place:
         """Return this place and the one that follows it, as one."""
-        return Place(self.rank, self.space, self.offset, self.elements + other.elements)
+        return Place(self.rank, self.space, self.offset, self.elements + following.elements)
 
 
 @dataclass(frozen=True)
@@ -261,10 +261,10 @@ class Placement:
 
     def assign(self) -> None:
         """Give every value a place and append the copies that bring stray results home."""
-        wanted = self._wanted_places()
+        home_of = self._home_places()
         for value in self._versions.values:
             if value.place is None:
-                place = wanted.get(value.number)
+                place = home_of.get(value.number)
                 value.place = (
                     place if place and self._is_free(place, value) else self._work_place(value)
                 )
@@ -282,8 +282,8 @@ class Placement:
             self.occupants.setdefault(home, []).append(copy)
         self._versions.last_step += stray
 
-    def _wanted_places(self) -> dict[int, Place]:
-        wanted: dict[int, Place] = {}
+    def _home_places(self) -> dict[int, Place]:
+        home_of: dict[int, Place] = {}
         for key, chain in self._versions.chains.items():
             home = self._homes[key[0]].get(key[1])
             if home is None:
@@ -299,9 +299,9 @@ class Placement:
                 ):
                     at_home = not at_home
                 if at_home:
-                    wanted[value.number] = home
+                    home_of[value.number] = home
                 following = value
-        return wanted
+        return home_of
 
     def _is_free(self, place: Place, value: Value) -> bool:
         if place.elements == 0:

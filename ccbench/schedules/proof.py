@@ -143,9 +143,9 @@ class Contributions:
             text = f"holds {held} and is combined with piece {incoming}, expected piece {own}"
         raise self._error(step, rank, at, text)
 
-    def _error(self, step: Step, rank: object, slot: object, seen: str) -> ScheduleError:
+    def _error(self, step: Step, rank: object, slot: object, fault: str) -> ScheduleError:
         name = f"{self.schedule.collective} {self.schedule.algorithm}, {plural(self.schedule.ranks, 'rank')}"
-        return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {seen}")
+        return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {fault}")
 
 
 def piece_name(piece: int) -> str:
@@ -213,8 +213,8 @@ def check_form(schedule: Schedule) -> None:
         for field, (low, high) in limits.items():
             array = getattr(phase, field)
             if array.shape != (flows,) or array.dtype != np.int32:
-                seen = f"{array.dtype} of shape {array.shape}"
-                raise ScheduleError(f"{where}: {field} is {seen}, expected int32 of ({flows},)")
+                form = f"{array.dtype} of shape {array.shape}"
+                raise ScheduleError(f"{where}: {field} is {form}, expected int32 of ({flows},)")
             wrong = np.flatnonzero((array < low) | (array > high))
             if len(wrong):
                 flow = wrong[0]
@@ -239,5 +239,5 @@ def _wrong_output(
     ]
     if state.piece[rank, slot] == piece and missing and not np.any(held[expected == 0]):
         return f"{where} holds {state.show(rank, slot)}; missing: {', '.join(missing)}"
-    wanted = "+".join(f"{piece_name(piece)}{origin}" for origin in np.flatnonzero(expected))
-    return f"{where} holds {state.show(rank, slot)}, expected {wanted}"
+    parts = "+".join(f"{piece_name(piece)}{origin}" for origin in np.flatnonzero(expected))
+    return f"{where} holds {state.show(rank, slot)}, expected {parts}"

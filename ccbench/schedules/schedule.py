@@ -231,13 +231,13 @@ def relabelled(built: Schedule, root: int) -> Schedule:
     turn = root if collective(built.collective).blocked else 0
     phases = tuple(
         replace(
-            one,
-            source=frozen((one.source + root) % built.ranks),
-            target=frozen((one.target + root) % built.ranks),
-            source_slot=frozen(built.wrapped(one.source_slot, turn)),
-            target_slot=frozen(built.wrapped(one.target_slot, turn)),
+            phase,
+            source=frozen((phase.source + root) % built.ranks),
+            target=frozen((phase.target + root) % built.ranks),
+            source_slot=frozen(built.wrapped(phase.source_slot, turn)),
+            target_slot=frozen(built.wrapped(phase.target_slot, turn)),
         )
-        for one in built.phases
+        for phase in built.phases
     )
     return replace(built, phases=phases, root=root)
 

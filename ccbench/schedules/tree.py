@@ -228,14 +228,14 @@ def double_binary_tree_all_reduce(ranks: int, parameter: int) -> Schedule:
     Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
     scan", 2009. Steps 2(floor(log2 p) + k - 1); every rank sends at most 2n.
     """
-    one = tree_edges(ranks)
+    first = tree_edges(ranks)
     # The second tree carries the other half of the buffer, so that each edge of either moves half the bytes.
-    other = complement(one, ranks, parameter)
+    second = complement(first, ranks, parameter)
     both = Edges(
-        np.concatenate([one.child, other.child]),
-        np.concatenate([one.parent, other.parent]),
-        np.concatenate([one.depth, other.depth]),
-        np.concatenate([one.first_slot, other.first_slot]),
+        np.concatenate([first.child, second.child]),
+        np.concatenate([first.parent, second.parent]),
+        np.concatenate([first.depth, second.depth]),
+        np.concatenate([first.first_slot, second.first_slot]),
     )
     phases = up_and_down(both, parameter)
     return schedule(

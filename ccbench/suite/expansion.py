@@ -87,24 +87,24 @@ class _Block:
     ranks: int
     values: Mapping[str, _Values]
 
-    def count(self, kept: Sequence[_Values], asked: Sequence[_Values] = ()) -> int:
+    def count(self, kept: Sequence[_Values], following: Sequence[_Values] = ()) -> int:
         """Cases before equal ones are joined, by multiplication."""
-        values = math.prod(len(one.has) for one in kept)
-        values *= math.prod(len(one.has) + one.lacked.total() for one in asked)
+        values = math.prod(len(axis.has) for axis in kept)
+        values *= math.prod(len(axis.has) + axis.lacked.total() for axis in following)
         sizes = self.sweep.size if values and self.row.sized else (0,)
         return values * sum(size.count() if isinstance(size, Range) else 1 for size in sizes)
 
     def left_out(self) -> Iterator[tuple[str, int]]:
         """Values that the sweep asks for and are not here, with the number of cases that go with each."""
         axes = [*self.values.values()]
-        for place, one in enumerate(axes):
-            for what, values in one.lacked.items():
+        for place, axis in enumerate(axes):
+            for what, values in axis.lacked.items():
                 if cases := values * self.count(axes[:place], axes[place + 1 :]):
                     yield f"{self.backend} has no {what}", cases
 
     def cases(self, suite_name: str, nodes: int) -> Iterator[Case]:
         """Every case of the block; some of them may be equal."""
-        row, values = self.row, {name: one.has for name, one in self.values.items()}
+        row, values = self.row, {name: axis.has for name, axis in self.values.items()}
         settings = {name: has for name, has in values.items() if name not in INNER}
         for *chosen, work, dtype in product(*settings.values(), values["work"], values["dtype"]):
             varied = Case(
@@ -135,7 +135,7 @@ class _Block:
                 ]
             # Nothing else runs while something is computed, and everybody computes.
             plain = varied.everybody and not varied.concurrent
-            modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
+            modes = [pair for pair in values["mode"] if plain or pair[0] != OVERLAP]
             for algorithm, op, root, in_place, (mode, computing), (
                 size_bytes,
                 count,
@@ -208,10 +208,10 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
 
 def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
     """Number of cases that ``expand`` leaves out, by reason; equal ones count as often as asked for."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for block in (block for sweep in suite.sweep for block in _blocks(suite, sweep, context)):
-        found.update(dict(block.left_out()))
-    return found
+        counts.update(dict(block.left_out()))
+    return counts
 
 
 def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
@@ -228,39 +228,53 @@ def _sweep_backends(suite: Suite, sweep: Sweep, context: ExpansionContext) -> tu
 
 def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
     # One rank communicates with nobody, so auto never means 1.
-    asked = (max(context.auto_ranks, 2),) if isinstance(sweep.ranks, str) else sweep.ranks
+    rank_counts = (max(context.auto_ranks, 2),) if isinstance(sweep.ranks, str) else sweep.ranks
     if context.ranks is not None:
-        asked = (context.ranks,)
-    return tuple(ranks for ranks in asked if sweep.fewest_ranks <= ranks <= sweep.most_ranks)
+        rank_counts = (context.ranks,)
+    return tuple(ranks for ranks in rank_counts if sweep.fewest_ranks <= ranks <= sweep.most_ranks)
 
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend, name in product(_sweep_backends(suite, sweep, context), sweep.collective):
         row = collective(name)
         # A barrier waits: there is nothing to hide. What is set up is given back between samples.
-        asked = [mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data]
-        asked = ["isolated"] if name in SETUPS else asked
+        requested_modes = [
+            mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data
+        ]
+        requested_modes = ["isolated"] if name in SETUPS else requested_modes
         named = suite.variants or (Variant(),)
         variants = _parted(
-            {one: "" if offers(backend, "variant", one.name) else "variants" for one in named}
+            {
+                variant: "" if offers(backend, "variant", variant.name) else "variants"
+                for variant in named
+            }
         )
         modes = _parted(
-            {mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked}
+            {
+                mode: "" if offers(backend, "mode", mode) else f"mode {mode}"
+                for mode in requested_modes
+            }
         )
         meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
         modes = replace(
-            modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))]
+            modes, has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))]
         )
         algorithms = _Values(sweep.algorithm)
         if sweep.algorithm != ("default",):
             offered = context.algorithms_of(backend, name)
             bases = {"default", *map(_base, offered)}  # every backend has a default
             all_offered = {"all": offered or ("default",)}
-            wanted = [one for word in sweep.algorithm for one in all_offered.get(word, (word,))]
+            requested = [
+                algorithm
+                for word in sweep.algorithm
+                for algorithm in all_offered.get(word, (word,))
+            ]
             algorithms = _parted(
                 {
-                    one: "" if _base(one) in bases else f"{name} with algorithm {one}"
-                    for one in wanted
+                    algorithm: ""
+                    if _base(algorithm) in bases
+                    else f"{name} with algorithm {algorithm}"
+                    for algorithm in requested
                 }
             )
         values = {
@@ -312,17 +326,17 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
 def _works(sweep: Sweep, backend: str, row: Collective, ranks: int, nodes: int) -> _Values:
     """Groups, pairs, concurrent collectives and traffic of the sweep, each combination once."""
     lacked: Counter[str] = Counter()
-    found: dict[tuple[tuple[str, Any], ...], None] = {}
+    distinct: dict[tuple[tuple[str, Any], ...], None] = {}
     for work in works(sweep, row, ranks, offers(backend, "pair", "0>1"), nodes):
         missing = [name for name, value in work.items() if not offers(backend, name, value)]
         if not offers(backend, "collective", row.name):
             missing = [row.name]
         lacked.update(missing[:1])
         if not missing:
-            found[tuple(work.items())] = None
-        if len(found) > MOST_POINTS:
+            distinct[tuple(work.items())] = None
+        if len(distinct) > MOST_POINTS:
             break
-    return _Values(tuple(map(dict, found)), lacked)
+    return _Values(tuple(map(dict, distinct)), lacked)
 
 
 def _base(algorithm: str) -> str:
@@ -334,29 +348,31 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
     named = [name for name in sweep.algorithm if name not in ("all", "default")]
     if not named:
         return
-    asked = _sweep_backends(suite, sweep, context) or sweep.backends
-    known = _offered(asked, sweep, context)
-    if all(_base(name) in known for name in named):
+    backends = _sweep_backends(suite, sweep, context) or sweep.backends
+    offered = _offered(backends, sweep, context)
+    if all(_base(name) in offered for name in named):
         return
     # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
-    others = (*suite.backends, *context.auto_backends, *backends_of_auto(gpus=False))
-    anywhere = known | _offered([name for name in others if name in sweep.backends], sweep, context)
+    elsewhere = (*suite.backends, *context.auto_backends, *backends_of_auto(gpus=False))
+    anywhere = offered | _offered(
+        [name for name in elsewhere if name in sweep.backends], sweep, context
+    )
     for name in named:
         if _base(name) not in anywhere:
             raise suite.origin.error(
                 ("sweep", index, "algorithm"),
-                f"{name!r} is no algorithm of {', '.join(asked)} for {', '.join(sweep.collective)}; "
-                f"{suggestion(_base(name), sorted(known)) if known else 'write default'}",
+                f"{name!r} is no algorithm of {', '.join(backends)} for {', '.join(sweep.collective)}; "
+                f"{suggestion(_base(name), sorted(offered)) if offered else 'write default'}",
             )
 
 
 def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
-    found: set[str] = set()
+    bases: set[str] = set()
     for backend, name in product(backends, sweep.collective):
         # A backend that cannot even be asked offers nothing here.
         with suppress(CcbenchError):
-            found.update(map(_base, context.algorithms_of(backend, name)))
-    return found
+            bases.update(map(_base, context.algorithms_of(backend, name)))
+    return bases
 
 
 def _why_empty(suite: Suite, context: ExpansionContext) -> str:
@@ -368,8 +384,8 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     named = dict.fromkeys(name for sweep in suite.sweep for name in sweep.backends)
     if not {*_backends(suite, context)} & {*named}:
         return f"{nothing}: its sweeps are for {', '.join(named)}"
-    asked = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
-    reasons = {why_no_groups(*one, context.nodes) for one in asked}
+    sweeps = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
+    reasons = {why_no_groups(*sweep_and_ranks, context.nodes) for sweep_and_ranks in sweeps}
     if "" not in reasons and len(reasons) == 1:
         return f"{nothing}: {reasons.pop()}"
     if lacking := "; ".join(list(left_out(suite, context))[:MOST_REASONS]):
@@ -408,7 +424,7 @@ def selected(cases: tuple[Case, ...], only: str | None) -> tuple[Case, ...]:
     """Return the cases whose label has every word of ``only``, all without one. UsageError where none has."""
     if not (only or "").strip():
         return cases
-    sizes = [parse_size(found[0]) for found in _SIZE.finditer(only or "")]
+    sizes = [parse_size(match[0]) for match in _SIZE.finditer(only or "")]
     words = _SIZE.sub(" ", only or "").split()
     chosen = []
     for case in cases:

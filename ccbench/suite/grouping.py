@@ -136,9 +136,9 @@ def _groups(item: Any) -> str:
         return ""
     if is_axis(item) or item in (NODE, "round_robin"):
         return str(item)
-    if isinstance(item, str) and (found := _PAIRING.fullmatch(item)):
-        if int(found[1]) > MOST_ROUNDS:
-            raise MisfitError(f"{found[1]} matchings; write at most {MOST_ROUNDS}")
+    if isinstance(item, str) and (match := _PAIRING.fullmatch(item)):
+        if int(match[1]) > MOST_ROUNDS:
+            raise MisfitError(f"{match[1]} matchings; write at most {MOST_ROUNDS}")
         return item
     return read_groups(
         item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]")
@@ -157,7 +157,7 @@ read_group_modes = words("group mode", GROUP_MODES)
 
 
 def read_within(value: Any) -> int | str:
-    """Where pairs are made: 'all', 'rail', or inside blocks of so many consecutive units."""
+    """Return the scope of pairs: 'all', 'rail', or blocks of so many consecutive units."""
     return (
         value if value in ("all", "rail") else whole_number(value, 2, MOST_RANKS, "number of nodes")
     )
@@ -293,8 +293,12 @@ def works(
     for groups in _groupings(sweep, ranks, nodes):
         members = parse_groups(groups, ranks)
         # One group is always alone, which says nothing.
-        asked = {"concurrent": (ALL_GROUPS,), "isolated": (0,), "each": range(len(members))}
-        numbers = [number for name in sweep.group_mode for number in asked[name]]
+        groups_of_mode = {
+            "concurrent": (ALL_GROUPS,),
+            "isolated": (0,),
+            "each": range(len(members)),
+        }
+        numbers = [number for name in sweep.group_mode for number in groups_of_mode[name]]
         for alone in dict.fromkeys(numbers) if len(members) > 1 else (ALL_GROUPS,):
             for concurrent in _concurrents(sweep, row, ranks, groups):
                 if concurrent and alone != ALL_GROUPS:
@@ -332,9 +336,9 @@ def _groupings(sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
     Axes and expressions that make the same groups are one, and one of single ranks is none; lists are taken
     as they are written.
     """
-    seen = set()
+    visited = set()
     for expression in (
-        one for group in sweep.groups for one in rounds_of(group, sweep, ranks, nodes)
+        expression for group in sweep.groups for expression in rounds_of(group, sweep, ranks, nodes)
     ):
         try:
             spelled = _spelled(expression, sweep.layout, ranks)
@@ -342,9 +346,9 @@ def _groupings(sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
         except UsageError:
             continue
         if spelled and not spelled.startswith("["):
-            if groups in seen or len(groups[0]) == 1:
+            if groups in visited or len(groups[0]) == 1:
                 continue
-            seen.add(groups)
+            visited.add(groups)
         yield "" if groups == (tuple(range(ranks)),) else spelled
 
 
@@ -357,8 +361,8 @@ def rounds_of(expression: str, sweep: Partners, ranks: int, nodes: int) -> Itera
     if expression == NODE:
         yield f"rank // {node_ranks}" if nodes > 1 else ""
         return
-    found = _PAIRING.fullmatch(expression)
-    if not found and expression != "round_robin":
+    match = _PAIRING.fullmatch(expression)
+    if not match and expression != "round_robin":
         yield expression
         return
     by_node = sweep.per == "node" or sweep.within == "rail"
@@ -366,18 +370,18 @@ def rounds_of(expression: str, sweep: Partners, ranks: int, nodes: int) -> Itera
     block = min(sweep.within, units) if isinstance(sweep.within, int) else units
     rounds, seed = block - 1 + block % 2 if units > 1 else 0, 0
     kind = "round_robin"
-    if found:
-        kind, rounds, seed = "matching", min(rounds, int(found[1])), int(found[2] or 0)
+    if match:
+        kind, rounds, seed = "matching", min(rounds, int(match[1])), int(match[2] or 0)
     for number in range(rounds):
         made = PairingRound(kind, number, seed, unit_ranks, block % units, sweep.within == "rail")
         yield str(made)
 
 
 def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
-    """As cases have it: an axis with its layout. UsageError where so many ranks cannot form it."""
+    """Return the expression of cases: an axis with its layout. UsageError where so many ranks cannot form it."""
     if expression and ranks > MOST_GROUPED_RANKS:
         raise UsageError(
-            f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}"
+            f"{ranks} ranks are too many for groups; take at most {MOST_GROUPED_RANKS}"
         )
     if expression and is_axis(expression):
         expression = f"{expression} of {make_layout(dict(layout), ranks)}"
@@ -423,12 +427,12 @@ def _concurrents(sweep: Partners, row: Collective, ranks: int, groups: str) -> I
             yield f"{name} on {own}" if own else name
 
 
-def _traffics(asked: Sequence[str], row: Collective, group_ranks: int) -> Iterator[str]:
+def _traffics(traffics: Sequence[str], row: Collective, group_ranks: int) -> Iterator[str]:
     """Of all_to_all_v alone; a matrix has a row for each rank of a group."""
     if row.name != UNEVEN:
         yield ""
         return
-    for traffic in asked:
+    for traffic in traffics:
         # A matrix has a row for each rank of a group; formulas are of any number of ranks.
         is_matrix = traffic.startswith("[")
         fits = (

@@ -107,8 +107,8 @@ def _texts(read: Callable[[Any], tuple[str, ...]], *types: str) -> Reads:
     )
 
 
-def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
-    return Reads(read, one_or_many({"enum": list(known)}), write=list)
+def _words(read: Callable[[Any], tuple[str, ...]], *words: str) -> Reads:
+    return Reads(read, one_or_many({"enum": list(words)}), write=list)
 
 
 def _values(axis: Axis) -> Reads:
@@ -131,8 +131,8 @@ _read_question = one_text(
 )
 
 
-def _one_of(kind: str, *known: str) -> Reads:
-    return Reads(one_word(kind, known), {"enum": list(known)})
+def _one_of(kind: str, *words: str) -> Reads:
+    return Reads(one_word(kind, words), {"enum": list(words)})
 
 
 _LAYOUT_SCHEMA: dict[str, Any] = {
@@ -170,17 +170,17 @@ class StrictModel(BaseModel):
         if isinstance(value, cls):
             return value
         # pydantic would refuse an unknown key as well, but without naming the nearest that exists.
-        known = [field.alias or name for name, field in cls.model_fields.items()]
+        keys = [field.alias or name for name, field in cls.model_fields.items()]
         needed = [
             field.alias or name for name, field in cls.model_fields.items() if field.is_required()
         ]
         if not isinstance(value, Mapping):
             raise MisfitError(
-                f"{shown(value)} is not a mapping; write keys such as '{(needed or known)[0]}: ...'"
+                f"{shown(value)} is not a mapping; write keys such as '{(needed or keys)[0]}: ...'"
             )
         for key in value:
-            if key not in known:
-                raise MisfitError(f"unknown key; {suggestion(key, known)}", str(key))
+            if key not in keys:
+                raise MisfitError(f"unknown key; {suggestion(key, keys)}", str(key))
         for key in needed:
             if key not in value:
                 raise MisfitError(f"has no {key!r}; add the key")
@@ -431,8 +431,8 @@ def suite_file(path_or_name: str | Path) -> Path:
         problem = f"no such file; the suite that ships is called {path.stem!r}"
     else:
         cure = suggestion(path.stem, shipped)
-        known = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
-        problem = f"no such file, nor a suite that ships; {cure}{known}"
+        listed = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
+        problem = f"no such file, nor a suite that ships; {cure}{listed}"
     raise SuiteError(f"{_place(path)}: {problem}")
 
 
@@ -467,11 +467,11 @@ def first_error(
     problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()
 ) -> CcbenchError:
     """Return the error that stands first in the file, below ``spot``: later ones often follow from it."""
-    found = []
+    errors = []
     for error in problem.errors(include_url=False, include_input=False):
         cause = error.get("ctx", {}).get("error")
         place = cause.place if isinstance(cause, MisfitError) else ()
         message = str(cause) if isinstance(cause, ValueError) else error["msg"]
-        found.append(((*spot, *error["loc"], *place), message))
-    path, message = min(found, key=lambda item: origin.line(item[0]) or 0)
+        errors.append(((*spot, *error["loc"], *place), message))
+    path, message = min(errors, key=lambda item: origin.line(item[0]) or 0)
     return origin.error(path, message)

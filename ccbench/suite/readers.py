@@ -86,13 +86,13 @@ def one_text(kind: str, fits: Callable[[str], object], cure: str) -> Callable[[A
     return read
 
 
-def one_word(kind: str, known: Sequence[str]) -> Callable[[Any], str]:
-    """A reader of one of ``known``."""
+def one_word(kind: str, choices: Sequence[str]) -> Callable[[Any], str]:
+    """A reader of one of ``choices``."""
 
     def read(value: Any) -> str:
-        if not isinstance(value, str) or value not in known:
+        if not isinstance(value, str) or value not in choices:
             raise MisfitError(
-                f"{shown(value)} is not {_article(kind)} {kind}; {suggestion(value, known)}"
+                f"{shown(value)} is not {_article(kind)} {kind}; {suggestion(value, choices)}"
             )
         return value
 
@@ -104,17 +104,17 @@ def _article(noun: str) -> str:
 
 
 def words(
-    kind: str, known: Sequence[str], everything: Sequence[str] = ()
+    kind: str, choices: Sequence[str], everything: Sequence[str] = ()
 ) -> Callable[[Any], tuple[str, ...]]:
-    """A reader of one or more of ``known``; ``all`` stands for ``everything`` where there is any."""
-    read_one = one_word(kind, (*known, "all") if everything else known)
+    """A reader of one or more of ``choices``; ``all`` stands for ``everything`` where there is any."""
+    read_one = one_word(kind, (*choices, "all") if everything else choices)
 
     def read(value: Any) -> tuple[str, ...]:
-        found: list[str] = []
+        names: list[str] = []
         for place, item in items(value, kind):
             name = read_at(place, read_one, item)
-            found.extend(everything if everything and name == "all" else (name,))
-        return tuple(dict.fromkeys(found))
+            names.extend(everything if everything and name == "all" else (name,))
+        return tuple(dict.fromkeys(names))
 
     return read
 
@@ -240,15 +240,15 @@ class Range:
             return tuple(range(self.first, self.last + 1, int(self.amount)))
         ratio = self.amount if self.rule == "factor" else 10 ** (1 / self.amount)
         # Rounded powers of a small factor repeat themselves at small sizes.
-        found: dict[int, None] = {}
+        distinct: dict[int, None] = {}
         power = 0
         while (point := round(self.first * ratio**power)) <= self.last:
-            found[point] = None
+            distinct[point] = None
             power += 1
-        return tuple(found)
+        return tuple(distinct)
 
     def plain(self) -> dict[str, int | float]:
-        """As a suite file writes it."""
+        """Return the range as a suite file writes it."""
         return {"from": self.first, "to": self.last, self.rule: self.amount}
 
 
@@ -256,10 +256,10 @@ def _read_range(
     value: Mapping[str, Any], rules: tuple[str, ...], read: Callable[[Any], int]
 ) -> Range:
     """``{from, to}`` and at most one of ``rules`` (default: factor 2), both ends read by ``read``."""
-    known = ("from", "to", *rules)
+    keys = ("from", "to", *rules)
     for key in value:
-        if key not in known:
-            raise MisfitError(f"unknown key; {suggestion(key, known)}", key)
+        if key not in keys:
+            raise MisfitError(f"unknown key; {suggestion(key, keys)}", key)
     for key in ("from", "to"):
         if key not in value:
             raise MisfitError(
@@ -278,13 +278,13 @@ def _read_range(
         raise MisfitError(
             "a range that starts at 0 never grows by a factor; start at 1 or give a 'step'", "from"
         )
-    amount = read_at((rule,), lambda given: _amount(rule, given, read), value.get(rule, 2))
-    found = Range(ends["from"], ends["to"], rule, amount)
-    if found.count() > MOST_POINTS:
+    amount = read_at((rule,), lambda raw: _amount(rule, raw, read), value.get(rule, 2))
+    values = Range(ends["from"], ends["to"], rule, amount)
+    if values.count() > MOST_POINTS:
         raise MisfitError(
-            f"{found.count():,} points; at most {MOST_POINTS:,}: write a factor or a larger step"
+            f"{values.count():,} points; at most {MOST_POINTS:,}: write a factor or a larger step"
         )
-    return found
+    return values
 
 
 def _amount(rule: str, value: Any, read: Callable[[Any], int]) -> int | float:
@@ -319,18 +319,18 @@ def _rank_count(value: Any) -> int:
 
 def read_sizes(value: Any) -> tuple[int | Range, ...]:
     """Sizes in bytes: one, a range, ``from:to:factor`` as text, or a list of any of these."""
-    found: dict[int | Range, None] = {}
+    distinct: dict[int | Range, None] = {}
     points = 0
     for place, item in items(value, "size"):
         size = read_at(place, _one_size, item)
-        found[size] = None
+        distinct[size] = None
         # Ranges that are short enough one by one may be too many together.
         points += size.count() if isinstance(size, Range) else 1
         if points > MOST_POINTS:
             raise MisfitError(
                 f"more than {MOST_POINTS:,} points in all; write fewer or shorter ranges"
             )
-    return tuple(found)
+    return tuple(distinct)
 
 
 def _one_size(item: Any) -> int | Range:
@@ -351,10 +351,10 @@ def _one_size(item: Any) -> int | Range:
 
 def size_points(sizes: Iterable[int | Range]) -> tuple[int, ...]:
     """Every size in bytes, in the order given, each once."""
-    found: dict[int, None] = {}
+    distinct: dict[int, None] = {}
     for size in sizes:
-        found.update(dict.fromkeys(size.points() if isinstance(size, Range) else (size,)))
-    return tuple(found)
+        distinct.update(dict.fromkeys(size.points() if isinstance(size, Range) else (size,)))
+    return tuple(distinct)
 
 
 def parse_sizes(text: str | int) -> tuple[int, ...]:
@@ -372,12 +372,12 @@ def read_ranks(value: Any) -> tuple[int, ...] | str:
 
 def _some_ranks(item: Any) -> tuple[int, ...]:
     if isinstance(item, Mapping):
-        found = _read_range(item, ("factor", "step"), _rank_count)
-        if found.count() > MOST_RANK_COUNTS:
+        counts = _read_range(item, ("factor", "step"), _rank_count)
+        if counts.count() > MOST_RANK_COUNTS:
             raise MisfitError(
-                f"{found.count():,} numbers of ranks; at most {MOST_RANK_COUNTS:,}: write a factor"
+                f"{counts.count():,} numbers of ranks; at most {MOST_RANK_COUNTS:,}: write a factor"
             )
-        return found.points()
+        return counts.points()
     if isinstance(item, str):
         raise MisfitError(
             f"{shown(item)} is not a number of ranks; write 'auto' or a number such as 4"

@@ -34,7 +34,7 @@ _read_library = one_text(
 
 def read_variants(value: Any) -> tuple[Variant, ...]:
     """Each variant, in the order of the file."""
-    if isinstance(value, tuple) and all(isinstance(one, Variant) for one in value):
+    if isinstance(value, tuple) and all(isinstance(variant, Variant) for variant in value):
         return value
     if not isinstance(value, Mapping):
         raise MisfitError(

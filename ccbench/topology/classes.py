@@ -84,10 +84,13 @@ def class_of_direct_links(
         return TopologyClass.NVLINK_MESH
 
     def gaps(quad: set[Vertex]) -> int:
-        return len(quad) * (len(quad) - 1) // 2 - sum(len(peers[one] & quad) for one in quad) // 2
+        return (
+            len(quad) * (len(quad) - 1) // 2
+            - sum(len(peers[member] & quad) for member in quad) // 2
+        )
 
-    one = next(one for one, near in peers.items() if len(near) == CUBE_MESH_PEERS)
-    quads = [{one, *peers[one]} - {twin} for twin in peers[one]]
+    first = next(first for first, near in peers.items() if len(near) == CUBE_MESH_PEERS)
+    quads = [{first, *peers[first]} - {twin} for twin in peers[first]]
     is_cube = any(gaps(quad) + gaps(set(peers) - quad) <= missing for quad in quads)
     return TopologyClass.NVLINK_CUBE_MESH if is_cube else TopologyClass.NVLINK_MESH
 
@@ -95,16 +98,16 @@ def class_of_direct_links(
 def connected_groups(peers: Mapping[Vertex, Iterable[Vertex]]) -> list[set[Vertex]]:
     """Vertices that reach each other, lone ones too, in the order of their first member."""
     groups: list[set[Vertex]] = []
-    seen: set[Vertex] = set()
+    visited: set[Vertex] = set()
     for start in peers:
-        if start in seen:
+        if start in visited:
             continue
         group, waiting = {start}, [start]
         while waiting:
             new = set(peers[waiting.pop()]) - group
             group |= new
             waiting.extend(new)
-        seen |= group
+        visited |= group
         groups.append(group)
     return groups
 
@@ -235,9 +238,13 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
         return Verdict(TopologyClass.NVLINK_MESH, reason, certain=False)
     both = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
     if gpu_count == 2 and most >= FEWEST_TO_SWITCHES:
-        others = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_BRIDGE, TopologyClass.NVLINK_MESH)
+        candidates = (
+            TopologyClass.NVSWITCH,
+            TopologyClass.NVLINK_BRIDGE,
+            TopologyClass.NVLINK_MESH,
+        )
         return Verdict(
-            TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", others
+            TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", candidates
         )
     if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
         reason = f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
@@ -342,7 +349,7 @@ XGMI: Mapping[str, tuple[float, str]] = {
     "gfx908": (46e9, "23 GT/s x 16 lanes, ROCm documentation of the MI100"),
     "gfx90a": (50e9, "25 GT/s x 16 lanes, ROCm documentation of the MI250"),
     "gfx94": (64e9, "32 GT/s x 16 lanes: Linux, amdgpu_xgmi.h"),
-    "gfx95": (76.8e9, "assumed: half of the 153.6 GB/s both ways that is told of the MI350X"),
+    "gfx95": (76.8e9, "assumed: half of the 153.6 GB/s both ways that are stated for the MI350X"),
 }
 """Architecture, or how its name begins -> one xGMI link and where that is from. ROCm/rccl, src/graph/topo.h
 searches with 24 (Vega), 36 (gfx90a) and 48 GB/s (gfx94x, gfx95x)."""
@@ -408,13 +415,13 @@ def _class_of_node(
     if LinkKind.NVLINK in kinds:
         nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
         modules = any(is_module(str(gpu.attributes.get("model") or "")) for gpu in gpus)
-        told = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
+        counted = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
         drawn = any(
             link.target not in names for link in nvlinks
         )  # POWER: NVLinks end at the processor too
         pairs = [(link.source, link.target) for link in nvlinks]
         shape = class_of_direct_links(
-            sorted(names), pairs, on_board=modules or told or drawn, forgiven=1
+            sorted(names), pairs, on_board=modules or counted or drawn, forgiven=1
         )
         return shape or TopologyClass.NVLINK_MESH
     # The absence of NVLinks and the like is an answer only where somebody looked for them.
@@ -428,6 +435,6 @@ def _class_of_node(
     elif topology.matrix:
         looked = all((name, peer) in topology.matrix for name in names for peer in names - {name})
     else:
-        seen = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
-        looked = any(link.kind is LinkKind.PCIE for link in seen)
+        visible = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
+        looked = any(link.kind is LinkKind.PCIE for link in visible)
     return TopologyClass.PCIE if looked else TopologyClass.UNKNOWN

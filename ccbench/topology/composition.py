@@ -80,22 +80,22 @@ def _parts(
     box = striped(node)
     if network is None:
         return _Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False
-    wanted = _wanted(network)
-    box = with_nics(box, wanted, min(wanted.nics, most_ports))
+    interconnect = _wanted(network)
+    box = with_nics(box, interconnect, min(interconnect.nics, most_ports))
     nics = tuple(device.name for device in box.of_kind(DeviceKind.NIC))
     ends = [*(device.name for device in box.gpus), *nics]
     ready = _Node(box, routes_by_search(box, ends=ends), len(box.gpus), nics)
     if nodes == 1:
         return ready, 1, None, False
     ports = nodes * len(ready.nics)
-    port = port_wire(wanted, len(ready.nics))
-    rails = fabric is None and wanted.shape == RAILS
+    port = port_wire(interconnect, len(ready.nics))
+    rails = fabric is None and interconnect.shape == RAILS
     if fabric is not None:
         outer = fabric
-    elif wanted.of_any_size:
+    elif interconnect.of_any_size:
         outer = single_switch(ports, port, rails=len(ready.nics) if rails else 1)
     else:
-        outer = fabric_of(wanted.shape, port)
+        outer = fabric_of(interconnect.shape, port)
     if outer.ranks != ports:
         raise MachineError(
             f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
@@ -159,15 +159,15 @@ def compose(
     if nodes == 1:
         if network is None:
             return node
-        wanted = _wanted(network)
-        return with_nics(node, wanted, wanted.nics)
+        interconnect = _wanted(network)
+        return with_nics(node, interconnect, interconnect.nics)
     # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
-    wanted = _wanted(network)
-    shaped = fabric is not None or not wanted.of_any_size
+    interconnect = _wanted(network)
+    shaped = fabric is not None or not interconnect.of_any_size
     most_ports = len(node.gpus) if shaped else MOST_NICS
     parts = _parts(node, nodes, network, fabric, most_ports)
     made, ready = _joined(*parts), parts[0]
-    box = with_nics(node, wanted, len(ready.nics))
+    box = with_nics(node, interconnect, len(ready.nics))
     first_outer = nodes * len(ready.topology.devices)
     vertices = made.vertices - first_outer + nodes * len(box.devices)
     if vertices > MOST_VERTICES:
@@ -191,13 +191,13 @@ def compose(
         for link in box.links
     ]
     matrix = {
-        (_named(one, copy, nodes), _named(other, copy, nodes)): label
+        (_named(row, copy, nodes), _named(column, copy, nodes)): label
         for copy in copies
-        for (one, other), label in box.matrix.items()
+        for (row, column), label in box.matrix.items()
     }
     graph = made.topology()
     # A fabric keeps no origins; the default one has the network's ports and nothing else.
-    origin = f"{wanted}: nominal rate of its ports" if not shaped else ""
+    origin = f"{interconnect}: nominal rate of its ports" if not shaped else ""
     outer = [
         replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]
     ]
@@ -209,7 +209,7 @@ def compose(
 
 
 _KEPT_FACTS = ("omits", "paths")
-"""What a source leaves out, and that its words for paths stand: true of every copy of a machine."""
+"""Facts that hold for every copy of a machine: what a source leaves out, that its words for paths stand."""
 
 
 def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
@@ -316,20 +316,20 @@ class _Cluster:
 
     def route(self, source: Ints, target: Ints) -> Ints:
         gpus = self.node.gpus
-        node, other = source // gpus, target // gpus
+        node, far_node = source // gpus, target // gpus
         start, end = source % gpus, target % gpus
-        inside = node == other
+        inside = node == far_node
         parts = [np.where(inside[:, None], self._local(node, start, end), -1)]
         if self.outer is not None:
             nics = len(self.node.nics)
             nic_in = self.nic_of_gpu[end]
             nic_out = nic_in if self.rails else self.nic_of_gpu[start]
-            across = self.outer.router(node * nics + nic_out, other * nics + nic_in)
+            across = self.outer.router(node * nics + nic_out, far_node * nics + nic_in)
             across = np.where(across >= 0, across + self.nodes * self.local_links, -1)
             hops = [
                 self._local(node, start, gpus + nic_out),
                 across,
-                self._local(other, gpus + nic_in, end),
+                self._local(far_node, gpus + nic_in, end),
             ]
             parts += [np.where(inside[:, None], -1, part) for part in hops]
         return np.concatenate(parts, axis=1)

@@ -65,8 +65,8 @@ def diagnose(topology: Topology) -> tuple[Finding, ...]:
         nic_paths,
         placement,
     )
-    found = [finding for check in checks for finding in check(topology)]
-    return tuple(sorted(found, key=lambda finding: finding.severity != "problem"))
+    findings = [finding for check in checks for finding in check(topology)]
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "problem"))
 
 
 def _names(devices: Sequence[Device]) -> tuple[str, ...]:
@@ -85,12 +85,12 @@ def gpu_settings(topology: Topology) -> Iterator[Finding]:
     """Yield findings about the NVLink fabric and MIG, as the driver says."""
     bad = [gpu for gpu in topology.gpus if gpu.attributes.get("fabric") not in (None, "ok")]
     if bad:
-        seen = ", ".join(f"{gpu.name} {gpu.attributes['fabric']}" for gpu in bad)
+        states = ", ".join(f"{gpu.name} {gpu.attributes['fabric']}" for gpu in bad)
         yield Finding(
             "problem",
             "fabric_not_ready",
             _names(bad),
-            f"NVLink fabric: {seen}",
+            f"NVLink fabric: {states}",
             RESTART_FABRIC_MANAGER,
         )
     split = _names([gpu for gpu in topology.gpus if gpu.attributes.get("mig") is True])
@@ -107,8 +107,8 @@ def gpu_settings(topology: Topology) -> Iterator[Finding]:
 def peer_access(topology: Topology) -> Iterator[Finding]:
     """Yield findings about pairs of GPUs that the driver lets not reach each other."""
     # The driver's own answers are of reading; nvidia-smi's table does not say what it is of.
-    asked = topology.facts.get("p2p_access", "read")
-    for fact, access in (("p2p_matrix", asked), ("p2p_write_matrix", "write")):
+    driver_access = topology.facts.get("p2p_access", "read")
+    for fact, access in (("p2p_matrix", driver_access), ("p2p_write_matrix", "write")):
         if access in ("nvlink", "atomics", "prop"):
             continue  # not having these is no fault: data go between the GPUs without them
         access = access if access in ("read", "write") else "access (which kind is not stated)"
@@ -147,7 +147,9 @@ def isolation(topology: Topology) -> Iterator[Finding]:
             "switch ACS off in the BIOS, or per bridge: setpci -s <bridge> ECAP_ACS+6.w=0000",
         )
     translating = (
-        [one for one in types if str(one).startswith("DMA")] if isinstance(types, list) else []
+        [group_type for group_type in types if str(group_type).startswith("DMA")]
+        if isinstance(types, list)
+        else []
     )
     if translating and not topology.facts.get("hypervisor"):
         yield Finding(
@@ -177,10 +179,11 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
     # processors of their own (GB200).
     ends = _names((*gpus, *nics))
     over_pcie = {
-        labels[one, other]
-        for one in ends
-        for other in ends
-        if one != other and not labels[one, other].startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
+        labels[source, target]
+        for source in ends
+        for target in ends
+        if source != target
+        and not labels[source, target].startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
     } - {NO_PATH, NOT_VISIBLE, DOWN}
     hypervisor = topology.facts.get("hypervisor")
     one_node = (
@@ -203,7 +206,7 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
         )
         return
     near = {gpu.name: {labels[gpu.name, nic.name] for nic in nics} for gpu in gpus}
-    far = tuple(name for name, found in near.items() if found and found <= {"SYS", "SOC"})
+    far = tuple(name for name, paths in near.items() if paths and paths <= {"SYS", "SOC"})
     if far:
         words = " or ".join(sorted(set().union(*(near[name] for name in far))))
         yield Finding(
@@ -262,12 +265,12 @@ def nvlinks(topology: Topology) -> Iterator[Finding]:
         if down[gpu.name] and gpu.name not in resting and not complete:
             broken.append(gpu.name)
     if broken:
-        seen = ", ".join(f"{name}: {down[name]} of {up[name] + down[name]}" for name in broken)
+        counts = ", ".join(f"{name}: {down[name]} of {up[name] + down[name]}" for name in broken)
         yield Finding(
             "problem",
             "nvlink_down",
             tuple(broken),
-            f"NVLinks that are down: {seen}",
+            f"NVLinks that are down: {counts}",
             "read nvidia-smi nvlink -e and dmesg for Xid 74; reset the GPU, reseat the bridge or tray",
         )
     yield from _missing(topology, up, {*broken, *resting})
@@ -315,11 +318,14 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     """Fewer than the model has, or than GPUs of the same model have; ``named`` are spoken of already."""
     # Only a source that counts links is held to its numbers, and only when it is whole; the driver itself was
     # asked for every link.
-    stated, asked = topology.facts.get("nvlinks_per_gpu"), topology.facts.get("driver") is not None
+    stated, by_driver = (
+        topology.facts.get("nvlinks_per_gpu"),
+        topology.facts.get("driver") is not None,
+    )
     damage = {"truncated", "damaged_line", "unknown_spelling"} & {
         warning.kind for warning in topology.warnings
     }
-    if not isinstance(stated, list) or damage or not (any(up.values()) or asked):
+    if not isinstance(stated, list) or damage or not (any(up.values()) or by_driver):
         return
     hidden = {
         warning.text.partition(":")[0]
@@ -337,17 +343,23 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
         if not model and topology.topology_class is TopologyClass.NVLINK_BRIDGE:
             continue  # a source without models: cards beside a bridged pair may have no bridge on
         # Links to GPUs that this source leaves out are missing from its direct links, not from the machine.
-        whole = topology.topology_class is TopologyClass.NVSWITCH or asked
+        whole = topology.topology_class is TopologyClass.NVSWITCH or by_driver
         expected = nvlinks_of_model(model) if whole and not is_card(model) else None
         most = max(up[gpu.name] for gpu in gpus)
-        wanted = max(most, expected or 0)
+        complete_count = max(most, expected or 0)
         short = [
-            gpu.name for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden
+            gpu.name
+            for gpu in gpus
+            if up[gpu.name] < complete_count and gpu.name not in named | hidden
         ]
         if not short:
             continue
         few = sorted({up[name] for name in short})
-        against = f"a {model} has {expected}" if expected == wanted else f"its siblings have {most}"
+        against = (
+            f"a {model} has {expected}"
+            if expected == complete_count
+            else f"its siblings have {most}"
+        )
         # A source without models shows display cards beside a board's GPUs too.
         bare = not model and few == [0]
         against += ", unless it is another model" if bare else ""
@@ -371,7 +383,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
     """Yield findings about PCIe links: narrower or slower than they can be, idle, implausible."""
     devices = {device.name: device for device in topology.devices}
     invented: list[str] = []
-    told = set[str]()
+    read_by_sysfs = set[str]()
     for link in topology.links:
         lower, upper = devices.get(link.source), devices.get(link.target)
         if link.kind is not LinkKind.PCIE or lower is None or upper is None:
@@ -383,7 +395,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
             continue
         state = _numbers(link)
         if "max_width" in link.attributes:
-            told.add(lower.name)
+            read_by_sysfs.add(lower.name)
         # x1 at 2.5 GT/s as the most a bridge above a GPU can: a hypervisor's invention (TI 104c:8232). Where
         # only the rate is printed: that of such a link between a processor and a switch.
         is_switch = lower.kind is DeviceKind.PCIE_SWITCH
@@ -407,7 +419,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
         )
     yield from slow
     for gpu in topology.gpus:
-        if gpu.name in told:
+        if gpu.name in read_by_sysfs:
             continue
         # The driver's figures, where sysfs did not show this hop.
         names = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
@@ -463,7 +475,7 @@ def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Findin
         )
 
 
-def _slow(lower: Device, where: str, seen: str) -> Finding:
+def _slow(lower: Device, where: str, state_text: str) -> Finding:
     state = _numbers(lower).get("performance_state")
     if lower.kind is DeviceKind.GPU and (state is None or state > _BUSY_STATE):
         resting = f"the GPU rests (P{state})" if state is not None else "the GPU may be resting"
@@ -471,14 +483,14 @@ def _slow(lower: Device, where: str, seen: str) -> Finding:
             "note",
             "pcie_idle",
             (lower.name,),
-            f"{where}: {seen}; {resting}, and idle links slow down",
+            f"{where}: {state_text}; {resting}, and idle links slow down",
             "look again while it copies; if it stays, treat it as a slow link",
         )
     return Finding(
         "problem",
         "pcie_speed",
         (lower.name,),
-        f"{where}: {seen}",
+        f"{where}: {state_text}",
         "look for link errors (AER in dmesg), an older riser or cable, a speed limit in the BIOS",
     )
 
@@ -507,9 +519,9 @@ def _slow_hops(
         hop = above.get(gpu.name)
         fastest = hop.attributes["gigatransfers"] if hop is not None else 0.0
         if hop is not None and fastest <= _SLOWEST:
-            seen = f"{gpu.name} to {hop.target}: {fastest:g} GT/s, as idle links are"
+            text = f"{gpu.name} to {hop.target}: {fastest:g} GT/s, as idle links are"
             cure = "look again while it copies; if it stays, treat it as a slow link"
-            findings.append(Finding("note", "pcie_idle", (gpu.name,), seen, cure))
+            findings.append(Finding("note", "pcie_idle", (gpu.name,), text, cure))
         # The hop and those above it, to the CPU or where the source is silent.
         while hop is not None:
             speed, width = hop.attributes["gigatransfers"], hop.attributes["width"]

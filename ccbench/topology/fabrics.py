@@ -98,9 +98,11 @@ def cheapest_paths(
     costs = csr_array((cost[chosen], ends), shape=(vertices, vertices))
     _, before = dijkstra(costs, indices=list(starts), return_predecessors=True)
     # Keys are sorted, so the link between a vertex and the one before it is found by bisection.
-    wanted = before.astype(np.int64) * vertices + np.arange(vertices)
-    at = np.minimum(np.searchsorted(keys[first], wanted), len(chosen) - 1)
-    arriving = np.where(before >= 0, chosen[at], -1) if len(chosen) else np.full(wanted.shape, -1)
+    arriving_keys = before.astype(np.int64) * vertices + np.arange(vertices)
+    at = np.minimum(np.searchsorted(keys[first], arriving_keys), len(chosen) - 1)
+    arriving = (
+        np.where(before >= 0, chosen[at], -1) if len(chosen) else np.full(arriving_keys.shape, -1)
+    )
     row = np.full(vertices, -1, dtype=np.int64)
     row[list(starts)] = np.arange(len(starts))
     return PathTable(row, arriving, link_source)

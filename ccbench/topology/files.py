@@ -131,9 +131,9 @@ def from_plain(plain: Any, place: str) -> Topology:
     for index, link in enumerate(topology.links):
         for end in ("source", "target"):
             if getattr(link, end) not in names:
-                seen = shown(getattr(link, end))
+                end_name = shown(getattr(link, end))
                 raise MachineError(
-                    f"{place}.links[{index}].{end}: {seen} is not a device; name one of devices"
+                    f"{place}.links[{index}].{end}: {end_name} is not a device; name one of devices"
                 )
     return topology
 
@@ -293,10 +293,10 @@ def catalog_names() -> tuple[str, ...]:
 
 def load_catalog(name: str) -> Topology:
     """The machine called ``name``. Raises MachineError, with the nearest names, for an unknown one."""
-    known = catalog_names()
-    if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
-        cure = f"did you mean {' or '.join(near)}" if near else f"one of {', '.join(known)}"
+    names = catalog_names()
+    if name not in names:
+        near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4)
+        cure = f"did you mean {' or '.join(near)}" if near else f"one of {', '.join(names)}"
         raise MachineError(f"machine: {shown(name)} is not in the catalog; {cure}")
     return expand(read_installed(CATALOG_FOLDER / f"{name}.yaml"), name)
 

@@ -52,23 +52,23 @@ def path_labels(
     labels: dict[tuple[str, str], str] = {}
     paths = _Paths(topology)
     only_printed = topology.facts.get("paths") == "as printed" and bool(topology.matrix)
-    for one in chosen:
-        found: dict[str, str] | None = None
-        for other in chosen:
-            pair = (one.name, other.name)
-            printed = topology.matrix.get(pair) or topology.matrix.get((other.name, one.name))
-            if one.name == other.name:
+    for source in chosen:
+        row_labels: dict[str, str] | None = None
+        for target in chosen:
+            pair = (source.name, target.name)
+            printed = topology.matrix.get(pair) or topology.matrix.get((target.name, source.name))
+            if source.name == target.name:
                 labels[pair] = "X"
             elif printed:
                 labels[pair] = printed
-            elif only_printed and one.node == other.node:
+            elif only_printed and source.node == target.node:
                 labels[pair] = NOT_VISIBLE
             else:
                 # The search is made once a device, and not at all where the source prints every pair.
-                found = paths.labels_from(one.name) if found is None else found
+                row_labels = paths.labels_from(source.name) if row_labels is None else row_labels
                 label = paths.direct(*pair)
                 if not label and not paths.is_unseen(*pair):
-                    label = found.get(other.name) or paths.by_a_peer(*pair)
+                    label = row_labels.get(target.name) or paths.by_a_peer(*pair)
                 labels[pair] = label or paths.absent(*pair)
     return labels
 
@@ -83,7 +83,7 @@ def _adrift(topology: Topology) -> set[str]:
 
     Links to a GPU that the source names and leaves out do not count: their far end is known.
     """
-    found = {gpu.name for gpu in topology.gpus if gpu.attributes.get("nvlinks_up_unknown_end")}
+    adrift = {gpu.name for gpu in topology.gpus if gpu.attributes.get("nvlinks_up_unknown_end")}
     stated = topology.facts.get("nvlinks_per_gpu")
     wrong = any(warning.kind == "self_link" for warning in topology.warnings)
     if wrong and isinstance(stated, list) and len(stated) == len(topology.gpus):
@@ -91,12 +91,12 @@ def _adrift(topology: Topology) -> set[str]:
         for link in topology.links:
             placed[link.source] += link.count if link.kind is LinkKind.NVLINK else 0
         numbers = zip(topology.gpus, stated, strict=True)
-        found |= {
+        adrift |= {
             gpu.name
             for gpu, count in numbers
             if isinstance(count, int) and count > placed[gpu.name]
         }
-    return found
+    return adrift
 
 
 class _Paths:
@@ -154,32 +154,34 @@ class _Paths:
         else:
             self._edges.setdefault(link.source, []).append(link.target)
 
-    def direct(self, one: str, other: str) -> str:
+    def direct(self, source: str, target: str) -> str:
         """NV# and the like for two devices that are joined by such links, else nothing."""
-        count, ends = self._nvlinks[(one, other)], {one}
+        count, ends = self._nvlinks[(source, target)], {source}
         if not count:
-            mine, yours = self._to_switches.get(one), self._to_switches.get(other)
+            mine, yours = self._to_switches.get(source), self._to_switches.get(target)
             if (
                 mine
                 and yours
-                and {self._plane[one] for one in mine} & {self._plane[your] for your in yours}
+                and {self._plane[switch] for switch in mine} & {self._plane[your] for your in yours}
             ):
-                count, ends = min(sum(mine.values()), sum(yours.values())), {one, other}
+                count, ends = min(sum(mine.values()), sum(yours.values())), {source, target}
         if count and ends & self._cut:
             return NOT_VISIBLE
         if count and ends & self._uncounted:
             return UNCOUNTED
-        return f"NV{count}" if count else self._named.get((one, other), "")
+        return f"NV{count}" if count else self._named.get((source, target), "")
 
-    def is_unseen(self, one: str, other: str) -> bool:
+    def is_unseen(self, source: str, target: str) -> bool:
         """Return True if there is, or may be, a link of which nobody could see if it is up."""
-        seen_whole = not {one, other} <= self._adrift
-        return not seen_whole or (one, other) in self._unseen or (other, one) in self._unseen
+        seen_whole = not {source, target} <= self._adrift
+        return (
+            not seen_whole or (source, target) in self._unseen or (target, source) in self._unseen
+        )
 
-    def by_a_peer(self, one: str, other: str) -> str:
+    def by_a_peer(self, source: str, target: str) -> str:
         """PXN for a GPU and the NIC on a GPU that it is directly linked to, in one machine; else nothing."""
-        ends = {self._devices[name].kind: name for name in (one, other)}
-        if set(ends) != {DeviceKind.GPU, DeviceKind.NIC} or not self._is_inside(one, other):
+        ends = {self._devices[name].kind: name for name in (source, target)}
+        if set(ends) != {DeviceKind.GPU, DeviceKind.NIC} or not self._is_inside(source, target):
             return ""
         gpu, nic = ends[DeviceKind.GPU], ends[DeviceKind.NIC]
         peers = (
@@ -187,23 +189,23 @@ class _Paths:
         )
         return BY_A_PEER if any(self.direct(gpu, peer) for peer in peers) else ""
 
-    def absent(self, one: str, other: str) -> str:
+    def absent(self, first: str, second: str) -> str:
         """Return the label of two devices without a path, which a source may have failed to show."""
-        if self.is_unseen(one, other):
+        if self.is_unseen(first, second):
             return NOT_VISIBLE
-        if (one, other) in self._down or (other, one) in self._down:
+        if (first, second) in self._down or (second, first) in self._down:
             return DOWN
         if self._is_damaged:
             return NOT_VISIBLE
-        unlinked = {one, other} - self._linked
+        unlinked = {first, second} - self._linked
         if unlinked & {end for pair in self._unseen for end in pair}:
             return NOT_VISIBLE
         if unlinked:  # such as a GPU whose links to the NVSwitches are all down
             return DOWN if unlinked <= {source for source, _ in self._down} else NOT_VISIBLE
-        return NOT_VISIBLE if self._has_host and self._is_inside(one, other) else NO_PATH
+        return NOT_VISIBLE if self._has_host and self._is_inside(first, second) else NO_PATH
 
-    def _is_inside(self, one: str, other: str) -> bool:
-        return self._devices[one].node == self._devices[other].node
+    def _is_inside(self, first: str, second: str) -> bool:
+        return self._devices[first].node == self._devices[second].node
 
     def labels_from(self, start: str) -> dict[str, str]:
         """The label of the best path from ``start`` to every GPU and NIC it leads to."""

@@ -138,10 +138,10 @@ class _Groups:
         self.copies = ports // (groups - 1) if groups > 1 else 0
         self.used = self.copies * (groups - 1)
 
-    def port(self, group: Ints, other: Ints, choice: Ints) -> Ints:
-        """The port of ``group`` that leads to ``other``, by the copy numbered ``choice``."""
+    def port(self, group: Ints, peer: Ints, choice: Ints) -> Ints:
+        """The port of ``group`` that leads to ``peer``, by the copy numbered ``choice``."""
         around: Ints = (
-            choice % max(1, self.copies) * (self.groups - 1) + (other - group - 1) % self.groups
+            choice % max(1, self.copies) * (self.groups - 1) + (peer - group - 1) % self.groups
         )
         return around
 
@@ -151,8 +151,8 @@ class _Groups:
         port = np.tile(np.arange(self.used), self.groups)
         # Seen from the other end a link leads on by as many groups as close the circle.
         span = max(1, self.groups - 1)
-        other = (group + port % span + 1) % self.groups
-        return group, port, other, port // span * span + (span - 1 - port % span)
+        peer = (group + port % span + 1) % self.groups
+        return group, port, peer, port // span * span + (span - 1 - port % span)
 
 
 class _Dragonfly:
@@ -195,19 +195,22 @@ class _Dragonfly:
             end = group_of * self.leaves + peer + (peer >= start % self.leaves)
             made.append(Bundle(start + self.ranks, end + self.ranks, local))
         gates, first = (self.spines, self.first_spine) if self.spines else (self.leaves, self.ranks)
-        group, port, other, other_port = self.laid.ends()
+        group, port, peer_group, other_port = self.laid.ends()
         leave = first + group * gates + port // self.global_links
-        return [*made, Bundle(leave, first + other * gates + other_port // self.global_links, far)]
+        return [
+            *made,
+            Bundle(leave, first + peer_group * gates + other_port // self.global_links, far),
+        ]
 
     def route(self, source: Ints, target: Ints) -> Ints:
         here, there = source // self.hosts, target // self.hosts
         group = here // self.leaves
         crosses = group != there // self.leaves
-        other = there // self.leaves
+        peer_group = there // self.leaves
         if self.spines:
-            port = self.laid.port(group, other, target)
+            port = self.laid.port(group, peer_group, target)
             # The copy is chosen by the same number at both ends, so both ports are of one link.
-            into = self.laid.port(other, group, target)
+            into = self.laid.port(peer_group, group, target)
             ends = []
             for leaf, gate, first in ((here, port, 0), (there, into, self.locals)):
                 spine = np.where(crosses, gate // self.global_links, target % self.spines)
@@ -219,10 +222,10 @@ class _Dragonfly:
             # target's number chooses, because it is tried first.
             fewest, port, leave, enter = np.full_like(here, 3), here, here, here
             for turn in range(max(1, self.laid.copies)):
-                out = self.laid.port(group, other, target + turn)
-                into = self.laid.port(other, group, target + turn)
+                out = self.laid.port(group, peer_group, target + turn)
+                into = self.laid.port(peer_group, group, target + turn)
                 start = group * self.leaves + out // self.global_links
-                end = other * self.leaves + into // self.global_links
+                end = peer_group * self.leaves + into // self.global_links
                 hops = (start != here).astype(np.int64) + (end != there)
                 nearer = hops < fewest
                 fewest = np.where(nearer, hops, fewest)

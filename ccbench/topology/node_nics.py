@@ -48,7 +48,7 @@ PORT_GIGABITS: dict[str, int] = {
     "ib-ndr": 400,
     "ib-xdr": 800,
 }
-"""What a port of four lanes carries, as the InfiniBand Trade Association's roadmap names the generations."""
+"""Rate of a port of four lanes, as the InfiniBand Trade Association's roadmap names the generations."""
 
 RAILS = "rails"
 """The shape with a switch for each NIC of a node, which nothing joins."""
@@ -89,13 +89,13 @@ class Network:
         return self.shape in ("", RAILS)
 
 
-def is_other_network(declared: str, said: str) -> bool:
-    """Return True if ``said`` does not begin with a network of the declared kind and rate of a node.
+def is_other_network(declared: str, stated: str) -> bool:
+    """Return True if ``stated`` does not begin with a network of the declared kind and rate of a node.
 
     Nothing is other where nothing is declared, and everything is that cannot be read where something is: a
     log over sockets would else pass for what InfiniBand gives.
     """
-    return bool(declared) and _kind_and_rate(declared) != _kind_and_rate(said)
+    return bool(declared) and _kind_and_rate(declared) != _kind_and_rate(stated)
 
 
 def _kind_and_rate(text: str) -> tuple[str, float] | None:
@@ -138,7 +138,7 @@ _RATES = ("bytes_per_second", "net_bytes_per_second")
 """Attributes in which sources state the rate of a NIC's port."""
 
 _OF_NICS = ("nic_", "nearest_nics", "net_devices", "paths")
-"""How facts begin that a source states with NICs in mind; they are wrong once the NICs are others."""
+"""Beginnings of the names of facts about NICs, which are wrong once the NICs are others."""
 
 _MOST_NAMED = 4
 
@@ -241,21 +241,21 @@ def _down(machine: Topology) -> list[str]:
 def _rated(machine: Topology, network: Network) -> Topology:
     """``machine`` whose own NICs have the rate of ``network``; a warning where that is not theirs."""
     rate = network.bytes_per_second
-    others: dict[str, float] = {}
+    own_rates: dict[str, float] = {}
     for nic in machine.of_kind(DeviceKind.NIC):
         rates = (nic.attributes.get(name) for name in _RATES)
         own = next((float(rate) for rate in rates if isinstance(rate, (int, float))), rate)
         # Rates that differ by less are the same number, written with more or fewer digits.
         if not math.isclose(own, rate, rel_tol=0.01):
-            others[nic.name] = own
-    if not others:
+            own_rates[nic.name] = own
+    if not own_rates:
         return machine
-    said = " and ".join(f"{own * 8 / 1e9:g}" for own in sorted(set(others.values())))
-    text = f"{_listed([*others])} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
+    figures = " and ".join(f"{own * 8 / 1e9:g}" for own in sorted(set(own_rates.values())))
+    text = f"{_listed([*own_rates])} of {machine.name}: {figures} Gb/s, {network} says {rate * 8 / 1e9:g}"
     warning = SourceWarning("contradiction", f"{text}: the latter is taken")
     devices = tuple(
         replace(device, attributes={**device.attributes, **dict.fromkeys(_RATES, rate)})
-        if device.name in others
+        if device.name in own_rates
         else device
         for device in machine.devices
     )
@@ -268,12 +268,12 @@ def _places(gpus: Sequence[str], upwards: Mapping[str, Link], processors: set[st
     if len(above) <= 1:
         return above or list(gpus)
     # On several switches: the processor of most of the GPUs, over however many switches.
-    found: Counter[str] = Counter()
+    processors_above: Counter[str] = Counter()
     for name in gpus:
         while name in upwards:
             name = upwards[name].target
-        found[name] += name in processors
-    most, number = found.most_common(1)[0]
+        processors_above[name] += name in processors
+    most, number = processors_above.most_common(1)[0]
     return [most] if number else above[:1]
 
 
@@ -286,15 +286,15 @@ def towards_processors(machine: Topology, links: Iterable[Link]) -> dict[str, Li
     below: dict[str, list[Link]] = {}
     for link in links:
         below.setdefault(link.target, []).append(link)
-    found: dict[str, Link] = {}
+    upwards: dict[str, Link] = {}
     processors = [device.name for device in machine.of_kind(DeviceKind.CPU)]
     waiting = list(processors)
     for upper in waiting:
         for link in below.get(upper, ()):
-            if link.source not in found and link.source not in processors:
-                found[link.source] = link
+            if link.source not in upwards and link.source not in processors:
+                upwards[link.source] = link
                 waiting.append(link.source)
-    return found
+    return upwards
 
 
 def check_rates(machine: Topology) -> None:

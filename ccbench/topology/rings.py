@@ -170,21 +170,21 @@ def walecki(vertices: int) -> list[tuple[int, ...]]:
 
 
 def _packed(counts: Counts) -> list[tuple[int, ...]]:
-    """As many cycles as the search finds within its budget; as many as can be where that is few."""
+    """Cycles that the search finds within its budget; the most there can be where that is few."""
     most = min(sum(row) for row in counts) // 2
     residual = [list(row) for row in counts]
     best: list[tuple[int, ...]] = []
     steps = [MOST_STEPS]
 
-    def pack(found: list[tuple[int, ...]]) -> bool:
+    def pack(packed: list[tuple[int, ...]]) -> bool:
         nonlocal best
-        if len(found) > len(best):
-            best = list(found)
+        if len(packed) > len(best):
+            best = list(packed)
         if len(best) >= most:
             return True
         for cycle in _cycles(residual, steps):
             _take(residual, cycle, -1)
-            done = pack([*found, cycle])
+            done = pack([*packed, cycle])
             _take(residual, cycle, 1)
             if done or steps[0] <= 0:
                 return done
@@ -203,24 +203,24 @@ def _take(residual: Counts, cycle: tuple[int, ...], change: int) -> None:
 def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
     """Cycles through all vertices over links that are left, those with most links left first."""
     size = len(residual)
-    path, seen = [0], {0}
+    path, visited = [0], {0}
 
     def options() -> list[int]:
         here = residual[path[-1]]
         return sorted(
-            (v for v in range(size) if here[v] > 0 and v not in seen), key=lambda v: here[v]
+            (v for v in range(size) if here[v] > 0 and v not in visited), key=lambda v: here[v]
         )
 
     waiting = [options()]
     while waiting and steps[0] > 0:
         if not waiting[-1]:
             waiting.pop()
-            seen.discard(path.pop())
+            visited.discard(path.pop())
             continue
         steps[0] -= 1
         vertex = waiting[-1].pop()
         path.append(vertex)
-        seen.add(vertex)
+        visited.add(vertex)
         # Each cycle is met in both directions; the one that begins with the lower neighbour counts.
         if len(path) == size and residual[vertex][0] > 0 and path[1] < vertex:
             yield tuple(path)
@@ -240,7 +240,7 @@ def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
             onward.setdefault(link.source, set()).add(link.target)
             onward.setdefault(link.target, set()).add(link.source)
     joined = connected_groups({name: onward.get(name, set()) for name in inside})
-    return any(found >= set(group) for found in joined)
+    return any(component >= set(group) for component in joined)
 
 
 def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, Fraction]:

@@ -96,7 +96,7 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 _LINE = re.compile(r",? line [0-9]+")
-"""Where in a source a link stands tells apart what is alike."""
+"""Place of a link in its source, by which equal links differ."""
 
 _COUNTED = {
     "gpu": DeviceKind.GPU,
@@ -130,7 +130,9 @@ def _nodes_in_graph(topology: Topology) -> int:
 
 def device_count(topology: Topology, kind: DeviceKind) -> int | None:
     """Return the source's count, else that of the graph; None where the source says it does not know."""
-    word = next((word for word, one in _COUNTED.items() if one is kind), kind.value)
+    word = next(
+        (word for word, counted_kind in _COUNTED.items() if counted_kind is kind), kind.value
+    )
     if node_count(topology) <= 1 and f"{word}_count" in topology.facts:
         stated = topology.facts[f"{word}_count"]
         # A source may count one way and name more another way: columns and rows, PCI classes and devices.
@@ -155,10 +157,10 @@ def gpu_matrix(topology: Topology) -> list[list[str | None]] | None:
         return [
             # Some tools print 0 for the way from a GPU to itself.
             [
-                "X" if one == other else None if label is None else str(label)
-                for other, label in enumerate(row)
+                "X" if row_index == column_index else None if label is None else str(label)
+                for column_index, label in enumerate(row)
             ]
-            for one, row in enumerate(stated)
+            for row_index, row in enumerate(stated)
         ]
     return _rows(topology, gpus, gpus)
 
@@ -171,10 +173,10 @@ def nic_matrix(topology: Topology) -> list[list[str | None]] | None:
 
 
 def _rows(
-    topology: Topology, ones: Sequence[Device], ends: Sequence[Device]
+    topology: Topology, rows_of: Sequence[Device], ends: Sequence[Device]
 ) -> list[list[str | None]]:
     labels = path_labels(topology, ends)
-    rows = [[labels[(one.name, other.name)] for other in ends] for one in ones]
+    rows = [[labels[(source.name, target.name)] for target in ends] for source in rows_of]
     return [[None if label == NOT_VISIBLE else label for label in row] for row in rows]
 
 
@@ -192,10 +194,10 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
         # Behind switches every path shows all links of a GPU; else each path has its own.
         switched = topology.topology_class is TopologyClass.NVSWITCH
         hidden = _hidden(topology)
-        known = zip(topology.gpus, stated, strict=True)
+        counted = zip(topology.gpus, stated, strict=True)
         return [
             None if gpu.name in hidden and not (switched and count) else count
-            for gpu, count in known
+            for gpu, count in counted
         ]
     counts = _counted(topology, LinkKind.NVLINK)
     # A source that states null has links in the graph that stand for an unknown number, or for a part.
@@ -215,7 +217,7 @@ def _hidden(topology: Topology) -> set[str]:
     if len(topology.gpus) > MOST_MATRIX or topology.facts.get("omits", "nothing") != "nothing":
         return set()
     labels = path_labels(topology, topology.gpus)
-    return {one for (one, _), label in labels.items() if label == NOT_VISIBLE}
+    return {source for (source, _), label in labels.items() if label == NOT_VISIBLE}
 
 
 def _counted(topology: Topology, kind: LinkKind) -> Counter[str]:
@@ -249,7 +251,7 @@ def _uncounted(topology: Topology, *, direct: bool = False) -> set[str]:
 
 def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
     """xGMI and HCCS links that carry data, by kind, then by GPU; None for a GPU without any that was seen."""
-    found = {kind.value: _counted(topology, kind) for kind in (LinkKind.XGMI, LinkKind.HCCS)}
+    by_kind = {kind.value: _counted(topology, kind) for kind in (LinkKind.XGMI, LinkKind.HCCS)}
     unknown = _uncounted(topology)
     return {
         kind: [
@@ -258,7 +260,7 @@ def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
             else counts[gpu.name] or None
             for gpu in topology.gpus
         ]
-        for kind, counts in found.items()
+        for kind, counts in by_kind.items()
         if any(counts[gpu.name] for gpu in topology.gpus)
     }
 
@@ -310,10 +312,10 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
         ways = directions.setdefault(key, [words, 0, 0])
         ways[1 if link.source == ends[0] else 2] += 1
     groups: Counter[tuple[Any, ...]] = Counter()
-    for key, ((one, other), forth, back) in directions.items():
+    for key, ((source, target), forth, back) in directions.items():
         kind, *rest = key[2:]
-        turned = (kind, other, one, *rest, bool(forth and back))
-        same = (kind, one, other, *rest, bool(forth and back))
+        turned = (kind, target, source, *rest, bool(forth and back))
+        same = (kind, source, target, *rest, bool(forth and back))
         groups[turned if turned in groups and forth and back else same] += max(forth, back)
     names = (
         "kind",

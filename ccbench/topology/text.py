@@ -122,10 +122,10 @@ def without_tags(line: str) -> str:
     """Return ``line`` without what launchers wrote before it: ranks, hosts, pods, time stamps."""
     # Launchers start each other, so a line may carry the tags of several.
     for _ in range(_MOST_TAGS):
-        found = _TAG.match(line)
-        if found is None:
+        match = _TAG.match(line)
+        if match is None:
             break
-        line = line[found.end() :]
+        line = line[match.end() :]
     return line
 
 
@@ -152,11 +152,11 @@ def share_said(words: str, part: str) -> tuple[float, str]:
     rated = rf"(?:{part})\s+(?:[a-z]+\s+)?at\s+(?:an?\s+)?{_SHARE}(?:full\s+)?(?:rate|speed|width|bandwidth)"
     shares = [1.0]
     for pattern in (rf"{_SHARE}(?:them\b|{part})(?P<gone>\s+{_IS}{_OUT_OF_USE})?", rated):
-        for found in re.finditer(pattern, words, re.IGNORECASE):
-            one = _SHARES[(found["part"] or "half").lower()]
-            one *= {"two": 2, "three": 3}.get((found["times"] or "").lower(), 1)
-            one = int(found["percent"]) / 100 if found["percent"] else one
-            shares.append(1 - one if found.groupdict().get("gone") else one)
+        for match in re.finditer(pattern, words, re.IGNORECASE):
+            share = _SHARES[(match["part"] or "half").lower()]
+            share *= {"two": 2, "three": 3}.get((match["times"] or "").lower(), 1)
+            share = int(match["percent"]) / 100 if match["percent"] else share
+            shares.append(1 - share if match.groupdict().get("gone") else share)
         words = re.sub(pattern, "", words, flags=re.IGNORECASE)
     return min(shares), words
 
@@ -196,8 +196,8 @@ def figure(text: str) -> Figure | None:
 
 def decimal(text: str) -> float | None:
     """Return the value of ``figure(text)``."""
-    found = figure(text)
-    return found.value if found else None
+    number = figure(text)
+    return number.value if number else None
 
 
 def one_or_all(values: Sequence[Any]) -> Any:
@@ -212,20 +212,22 @@ def ranges(text: str) -> tuple[tuple[int, int], ...] | None:
 
     Ranges are not expanded, so that a damaged number cannot fill the memory.
     """
-    found = []
+    pairs = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
             return None
-        found.append((int(match[1]), int(match[2] or match[1])))
-    return tuple(found)
+        pairs.append((int(match[1]), int(match[2] or match[1])))
+    return tuple(pairs)
 
 
-def overlap(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
+def overlap(
+    first_list: tuple[tuple[int, int], ...], second_list: tuple[tuple[int, int], ...]
+) -> bool:
     """Return whether two lists of ranges name a number in common."""
     # By their beginning: a range overlaps what the other side has reached before it.
     reached = [-1, -1]
-    sides = [(*pair, 0) for pair in one] + [(*pair, 1) for pair in other]
+    sides = [(*pair, 0) for pair in first_list] + [(*pair, 1) for pair in second_list]
     for first, last, side in sorted(sides):
         if first <= reached[1 - side]:
             return True
@@ -302,8 +304,8 @@ class _Builder:
     def line(self) -> int:
         return int(self.parser.parser.CurrentLineNumber) + self.first_line - 1
 
-    def refusal(self, seen: str, expected: str) -> MachineError:
-        return MachineError(f"{self.name}: line {self.line()}: {seen}; expected {expected}")
+    def refusal(self, fault: str, expected: str) -> MachineError:
+        return MachineError(f"{self.name}: line {self.line()}: {fault}; expected {expected}")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self.count += 1
@@ -350,8 +352,8 @@ class _Builder:
         except ParseError as error:
             return ErrorString(error.code)
         except DefusedXmlException:
-            seen = "a document type or an entity is declared"
-            raise self.refusal(seen, "plain elements; remove the declaration") from None
+            fault = "a document type or an entity is declared"
+            raise self.refusal(fault, "plain elements; remove the declaration") from None
         return ""
 
 
@@ -411,13 +413,13 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
 def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[Document, Element]:
     """Return what ``parse_xml`` does, and its first ``tag``; MachineError naming ``writer`` without."""
     document = parse_xml(text, name)
-    found = next((element for element in document.root.walk() if element.tag == tag), None)
-    if found is None:
+    first_element = next((element for element in document.root.walk() if element.tag == tag), None)
+    if first_element is None:
         raise MachineError(
             f"{name}: line {document.root.line}: <{document.root.tag}> was found, <{tag}> was expected; "
             f"give a file that {writer} wrote"
         )
-    return document, found
+    return document, first_element
 
 
 ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
@@ -440,11 +442,11 @@ GENERATIONS: Mapping[float, int] = {speed: index + 1 for index, speed in enumera
 
 def normal_address(text: str) -> str:
     """``00000000:0A:00.0`` -> ``0000:0a:00.0``: how sysfs spells it; the text itself if it is no address."""
-    found = ADDRESS.fullmatch(text.strip())
-    if found is None:
+    match = ADDRESS.fullmatch(text.strip())
+    if match is None:
         return text.strip().lower()
     # Some tools pad the domain to eight digits; sysfs has four.
-    return f"{int(found[1], 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4]}"
+    return f"{int(match[1], 16):04x}:{match[2].lower()}:{match[3].lower()}.{match[4]}"
 
 
 def card_count(devices: Iterable[Device]) -> int:

@@ -173,7 +173,7 @@ def test_a_drawing_that_cannot_be_is_refused_before_anything_is_printed(
             "4",
             "every output of 4 ranks holds the piece it should, and nothing else",
         ),
-        ("barrier", "dissemination", "4", "every one of 4 ranks has heard of every other"),
+        ("barrier", "dissemination", "4", "every one of 4 ranks has a signal from every other"),
     ],
 )
 def test_a_proof_says_what_the_collective_promises(

@@ -37,7 +37,7 @@ def limited(**limits: str) -> dict[str, str | None]:
 SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
     ("cores", limited(cpu_max="150000 100000\n"), "problem", "may use the time of 1.5", "cpuset"),
     ("cores", {ALLOWED: "Cpus_allowed_list: 0\n"}, "problem", "8 online, 1 allowed", "two cores"),
-    ("cores", {ALLOWED: "Cpus_allowed_list: 0-3\n"}, "note", "4 allowed", "somebody else"),
+    ("cores", {ALLOWED: "Cpus_allowed_list: 0-3\n"}, "note", "4 allowed", "other processes"),
     ("SMT", {f"{CPU}/smt/active": "1\n"}, "note", "on, 2 threads", "one rank a core"),
     ("governor", {GOVERNOR: "powersave\n"}, "note", "performance on 1, powersave on 1", "cpupower"),
     (

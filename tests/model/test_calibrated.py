@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from ccbench.errors import MachineError
 from ccbench.model.calibrated import (
     ORIGINS,
-    Asked,
     CalibratedCluster,
     Correction,
     HeldOutError,
+    LibrarySetting,
     MeasuredAs,
     MeasuredCollective,
     as_measured,
@@ -73,7 +73,7 @@ def clusters(draw: st.DrawFn) -> CalibratedCluster:
         scales=tuple(ScaleEstimate(term, scale, 5, 0.5) for term, scale in scales),
         measured=(
             MeasuredCollective(
-                "all_reduce", draw(st.booleans()), 9, (Asked("ring", "ll"),), corrections
+                "all_reduce", draw(st.booleans()), 9, (LibrarySetting("ring", "ll"),), corrections
             ),
         ),
         held_out=held,
@@ -250,7 +250,9 @@ def machine_like(place: int, factor: float, collective: str) -> CalibratedCluste
     """A machine on which ``collective`` takes the model's time times ``factor`` at every size."""
     name, nodes, network, ranks = MACHINES[place]
     corrections = tuple(Correction(1 << power, factor) for power in (3, 20, 30))
-    seen = MeasuredCollective(collective, False, 3, (Asked("default", "default"),), corrections)
+    seen = MeasuredCollective(
+        collective, False, 3, (LibrarySetting("default", "default"),), corrections
+    )
     return replace(
         calibrated(), machine=name, nodes=nodes, network=network, ranks=ranks, measured=(seen,)
     )
@@ -296,7 +298,7 @@ def test_an_algorithm_that_was_not_asked_for_is_calibrated_only_where_the_librar
 
 def test_only_what_was_forced_is_calibrated_where_everything_was_forced() -> None:
     (seen,) = calibrated(collectives=("all_reduce",)).measured
-    forced = replace(seen, asked=(Asked("ring", "simple"),))
+    forced = replace(seen, asked=(LibrarySetting("ring", "simple"),))
     machine = replace(calibrated(collectives=("all_reduce",)), measured=(forced,))
     request = LibraryRequest("all_reduce", (1 << 20,))
     (default,) = calibrated_points(machine, request)

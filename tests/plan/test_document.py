@@ -70,8 +70,8 @@ def test_traffic_may_be_a_matrix_as_yaml_writes_it() -> None:
 def test_a_search_keeps_to_what_is_named() -> None:
     plan = read_plan(START + "layout: search\nsearch: {tp: [2, 4], recompute: full, zero: 0}\n")
     assert plan.choices == ()
-    assert plan.wanted == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
-    assert read_plan(START + "search: {tp: [2, 4, 2]}\n").wanted == {"tp": (2, 4)}
+    assert plan.search_values == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
+    assert read_plan(START + "search: {tp: [2, 4, 2]}\n").search_values == {"tp": (2, 4)}
 
 
 GRADIENTS = (

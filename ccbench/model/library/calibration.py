@@ -50,13 +50,13 @@ class Observation:
     request: LibraryRequest
     seconds: tuple[float, ...]
 
-    def taking(self, wanted: Sequence[int]) -> Observation:
+    def taking(self, places: Sequence[int]) -> Observation:
         """Only the sizes at these places."""
-        sizes = tuple(self.request.size_bytes[place] for place in wanted)
+        sizes = tuple(self.request.size_bytes[place] for place in places)
         return replace(
             self,
             request=replace(self.request, size_bytes=sizes),
-            seconds=tuple(self.seconds[place] for place in wanted),
+            seconds=tuple(self.seconds[place] for place in places),
         )
 
 
@@ -78,18 +78,25 @@ class Calibrated:
 
     def seconds(self, request: LibraryRequest) -> Floats:
         """Calibrated time at each size; never below the time of the links at their nominal rates."""
-        scaled, seen = seconds_of(self.system, request, self.constants.table), self._seen(request)
-        if seen:
+        scaled, corrections = (
+            seconds_of(self.system, request, self.constants.table),
+            self._seen(request),
+        )
+        if corrections:
             # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
-            places = np.log([size for size, _ in seen])
+            places = np.log([size for size, _ in corrections])
             at = np.log(np.maximum(np.asarray(request.size_bytes, dtype=np.float64), 1.0))
-            scaled = scaled * np.exp(interpolated(at, places, np.array([one for _, one in seen])))
+            scaled = scaled * np.exp(
+                interpolated(at, places, np.array([log_factor for _, log_factor in corrections]))
+            )
         return np.asarray(np.maximum(scaled, floor_seconds(self.system, request)))
 
     def inside(self, request: LibraryRequest) -> NDArray[np.bool_]:
         """True for each size within twice the sizes seen; False beyond, and where nothing was seen."""
-        sizes, seen = np.asarray(request.size_bytes, dtype=np.float64), self._seen(request)
-        low, high = (seen[0][0] / 2, seen[-1][0] * 2) if seen else (np.inf, np.inf)
+        sizes, corrections = np.asarray(request.size_bytes, dtype=np.float64), self._seen(request)
+        low, high = (
+            (corrections[0][0] / 2, corrections[-1][0] * 2) if corrections else (np.inf, np.inf)
+        )
         return np.asarray((low <= sizes) & (sizes <= high))
 
 
@@ -143,7 +150,7 @@ def calibrate(
         # The prior, one more residual for each scale: a spread weighs as much as a row off by LOSS_SCALE.
         return np.concatenate([ratios, LOSS_SCALE * point / spread])
 
-    found = least_squares(
+    fit = least_squares(
         residuals,
         np.zeros(len(LEVELS)),
         loss="soft_l1",
@@ -151,14 +158,16 @@ def calibrate(
         max_nfev=40,
         diff_step=[DIFFERENCE] * len(LEVELS),
     )
-    scales = np.exp(found.x)
+    scales = np.exp(fit.x)
     values = tuple(scaled_by(table, scales).items())
     constants = LibraryConstants(values, "calibration of one system")
     # What the scales leave: of a size that was measured several times, the median.
     left: dict[tuple[str, bool], dict[float, list[float]]] = {}
-    for one, ratios in zip(observations, log_ratios(observations, constants.table), strict=True):
-        sizes = left.setdefault((one.request.collective, one.request.in_place), {})
-        for size, ratio in zip(one.request.size_bytes, (-ratios).tolist(), strict=True):
+    for observation, ratios in zip(
+        observations, log_ratios(observations, constants.table), strict=True
+    ):
+        sizes = left.setdefault((observation.request.collective, observation.request.in_place), {})
+        for size, ratio in zip(observation.request.size_bytes, (-ratios).tolist(), strict=True):
             sizes.setdefault(float(size), []).append(ratio)
     corrections = tuple(
         (key, tuple((size, float(np.median(logs))) for size, logs in sorted(sizes.items())))
@@ -210,20 +219,24 @@ def scale_estimates(
     calibrated: Calibrated, observations: Sequence[Observation]
 ) -> tuple[ScaleEstimate, ...]:
     """The scales of ``calibrated``, which was fitted to ``observations``, each with what tells it."""
-    found, table = np.log([scale for _, scale in calibrated.scales]), shipped().table
+    logs_of_scales, table = np.log([scale for _, scale in calibrated.scales]), shipped().table
 
     def logs(point: Floats) -> Floats:
         return np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
 
-    steps = STEP * np.eye(len(found))
+    steps = STEP * np.eye(len(logs_of_scales))
     slopes = np.stack(
-        [(logs(found + step) - logs(found - step)) / (2 * STEP) for step in steps], axis=1
+        [
+            (logs(logs_of_scales + step) - logs(logs_of_scales - step)) / (2 * STEP)
+            for step in steps
+        ],
+        axis=1,
     )
     points = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
     estimates = []
     for place, (term, scale) in enumerate(calibrated.scales):
-        own, others = slopes[:, place], np.delete(slopes, place, axis=1)
-        left = own - others @ np.linalg.lstsq(others, own, rcond=None)[0]
+        own, rest = slopes[:, place], np.delete(slopes, place, axis=1)
+        left = own - rest @ np.linalg.lstsq(rest, own, rcond=None)[0]
         apart = (
             min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own))) if points[place] else 0.0
         )

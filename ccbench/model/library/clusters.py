@@ -55,7 +55,7 @@ MOST_MESHED = 16
 """GPUs without a switch between them in one node: the dies of eight MI250X, the most there are."""
 
 _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
-"""What ``nvidia-smi topo -p2p`` prints where data between two GPUs pass through host memory."""
+"""Words of ``nvidia-smi topo -p2p`` where data between two GPUs pass through host memory."""
 
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 
@@ -91,7 +91,7 @@ def generation_of_capability(capability: int) -> Generation:
     lowest = {
         row["capability"]: generation for generation, row in ROWS.items() if "capability" in row
     }
-    reached = [one for one in lowest if one <= capability]
+    reached = [bound for bound in lowest if bound <= capability]
     return lowest[max(reached)] if reached else Generation.UNKNOWN
 
 
@@ -155,11 +155,11 @@ def host_of(words: str, generation: Generation, is_board: bool) -> tuple[Host, s
     words: whatever names the box. is_board: its accelerators are modules of a board with switches (HGX),
         for which makers mostly chose one family; cards go into any box and stay UNKNOWN.
     """
-    said = said_and_denied(words)[0]
+    affirmed = said_and_denied(words)[0]
     for pattern, host, origin in WORDS["boxes"]:
-        found = re.search(pattern, said, re.IGNORECASE)
-        if found is not None:
-            return Host(host), f"{found[0]}: {origin}"
+        match = re.search(pattern, affirmed, re.IGNORECASE)
+        if match is not None:
+            return Host(host), f"{match[0]}: {origin}"
     assumed = ROWS.get(generation, {}).get("board_host")
     if is_board and assumed:
         return Host(
@@ -190,7 +190,7 @@ def library_system(
             raise MachineError(
                 f"{name}: is {len(of_node)} machines already; leave the number of nodes out"
             )
-        if any(len(others) != len(gpus) for others in of_node.values()):
+        if any(len(gpus_there) != len(gpus) for gpus_there in of_node.values()):
             raise MachineError(
                 f"{name}: its machines have different numbers of GPUs; model one of them"
             )
@@ -238,8 +238,8 @@ def _model(topology: Topology, gpus: Sequence[Device]) -> str:
     """The sources' name of the GPUs: their model, or their architecture where that is named."""
     words = [gpus[0].attributes.get(key) for key in ("model", "gcn", "architecture")]
     words.append(topology.facts.get("gpu_model"))
-    known = [str(word) for word in words if isinstance(word, str) and word]
-    return f"gfx{known[0]}" if known and known[0][:2] in ("90", "94", "95") else " ".join(known[:1])
+    named = [str(word) for word in words if isinstance(word, str) and word]
+    return f"gfx{named[0]}" if named and named[0][:2] in ("90", "94", "95") else " ".join(named[:1])
 
 
 def _generation(topology: Topology, gpu: Device, model: str) -> tuple[Generation, str]:
@@ -247,17 +247,17 @@ def _generation(topology: Topology, gpu: Device, model: str) -> tuple[Generation
     if named:
         return named[0], f"named: {model}"
     # A capability is a pair where a driver was asked, and a number ("90") where NCCL's XML says it.
-    said: Any = gpu.attributes.get("compute_capability")
+    stated: Any = gpu.attributes.get("compute_capability")
     capability = None
     if (
-        isinstance(said, (list, tuple))
-        and len(said) == 2
-        and all(isinstance(part, int) for part in said)
+        isinstance(stated, (list, tuple))
+        and len(stated) == 2
+        and all(isinstance(part, int) for part in stated)
     ):
-        capability = int(said[0]) * 10 + int(said[1])
+        capability = int(stated[0]) * 10 + int(stated[1])
     else:
-        said = gpu.attributes.get("sm", topology.facts.get("sm"))
-        text = str(said[0] if isinstance(said, list) and said else said)
+        stated = gpu.attributes.get("sm", topology.facts.get("sm"))
+        text = str(stated[0] if isinstance(stated, list) and stated else stated)
         capability = int(text) if text.isdecimal() and len(text) <= 4 else None
     if capability is not None:
         return generation_of_capability(capability), f"compute capability {capability / 10:g}"
@@ -267,15 +267,15 @@ def _generation(topology: Topology, gpu: Device, model: str) -> tuple[Generation
 def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
     if len(gpus) == 1:
         return Intra.NONE
-    found = topology_class(topology)
-    if found is TopologyClass.UNKNOWN:
-        found = topology.topology_class
-    if found in (TopologyClass.UNKNOWN, TopologyClass.SINGLE_GPU):
+    joined_as = topology_class(topology)
+    if joined_as is TopologyClass.UNKNOWN:
+        joined_as = topology.topology_class
+    if joined_as in (TopologyClass.UNKNOWN, TopologyClass.SINGLE_GPU):
         raise MachineError(
             f"{topology.name}: the source does not show what joins its {len(gpus)} GPUs; name a machine of "
             "the catalog, or a dump that shows NVLinks and PCIe"
         )
-    kind = Intra(found.value)
+    kind = Intra(joined_as.value)
     if kind is Intra.BRIDGE:
         bridges = [
             (link.source, link.target) for link in _up(topology) if link.kind is LinkKind.NVLINK
@@ -306,17 +306,17 @@ def _rate(
     if kind is Intra.NONE:
         return 0.0, 0, "one GPU a node"
     egress = [_egress(topology, gpu, gpus, kind) for gpu in gpus]
-    links = min(sum(link.count for link in found) for found in egress)
+    links = min(sum(link.count for link in links_out) for links_out in egress)
     # A ring waits for its slowest GPU.
-    rates = [[link.bytes_per_second for link in found] for found in egress]
-    if links and all(rate is not None for found in rates for rate in found):
-        slowest = min(sum(rate for rate in found if rate is not None) for found in rates)
+    rates = [[link.bytes_per_second for link in links_out] for links_out in egress]
+    if links and all(rate is not None for gpu_rates in rates for rate in gpu_rates):
+        slowest = min(sum(rate for rate in gpu_rates if rate is not None) for gpu_rates in rates)
         if kind in DIRECT_LINKS and len(gpus) <= MOST_MESHED:
             # A ring leaves every group of GPUs once, so the one with the least way out counts too. Row g is a
             # group as bits; rates out of it are those to GPUs that are not in it.
             place = {gpu.name: rank for rank, gpu in enumerate(gpus)}
             between = np.zeros((len(gpus), len(gpus)))
-            for link in (link for found in egress for link in found):
+            for link in (link for links_out in egress for link in links_out):
                 between[place[link.source], place[link.target]] += link.bytes_per_second or 0.0
             groups = (np.arange(1, 2 ** len(gpus) - 1)[:, None] >> np.arange(len(gpus))) & 1
             narrowest = float(((groups @ between) * (1 - groups)).sum(axis=1).min())
@@ -331,9 +331,9 @@ def _rate(
         if rate is not None:
             return rate, 1, f"assumed: PCIe {number} x16, the port of {generation.value} cards"
     elif kind is Intra.XGMI:
-        known = xgmi_rate(model, generation)
-        if known is not None:
-            count, (per_link, source) = links or len(gpus) - 1, known
+        rate_per_link = xgmi_rate(model, generation)
+        if rate_per_link is not None:
+            count, (per_link, source) = links or len(gpus) - 1, rate_per_link
             return per_link * count, count, f"{count} links of {per_link / 1e9:g} GB/s; {source}"
     else:
         nvlink, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
@@ -363,7 +363,7 @@ def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra
         }
         # Its port is one, whatever else the source shows behind it.
         return [link for link in own if link.kind is LinkKind.PCIE and link.target in upward][:1]
-    names = {other.name for other in gpus}
+    names = {peer.name for peer in gpus}
     return [link for link in own if link.target in names and link.kind is DIRECT_LINKS[kind]]
 
 
@@ -378,8 +378,8 @@ def _ports(
         return None, "one node"
     nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == topology.gpus[0].node]
     rates = [nic.attributes.get("bytes_per_second") for nic in nics]
-    known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and rate > 0]
-    if not known or len(known) < len(nics):
+    stated_rates = [float(rate) for rate in rates if isinstance(rate, (int, float)) and rate > 0]
+    if not stated_rates or len(stated_rates) < len(nics):
         raise MachineError(
             f"{topology.name}: {nodes} nodes, and the rates of its NICs are not known; name a network, such "
             "as ib-ndr-400x8"
@@ -391,7 +391,7 @@ def _ports(
     if word is None:
         by_port = "roce" if nics[0].attributes.get("rdma") else "tcp"
         word = "ib" if nics[0].attributes.get("link_layer") == "InfiniBand" else by_port
-    return NetworkPorts(word, min(known), len(nics)), "the NICs that the source shows"
+    return NetworkPorts(word, min(stated_rates), len(nics)), "the NICs that the source shows"
 
 
 def _gpu_port(
@@ -404,16 +404,16 @@ def _gpu_port(
         return math.inf, "not limited: the GPU reaches NICs over C2C"
     ports = [link for link in own if link.kind is LinkKind.PCIE and link.target not in names]
     rates = [link.bytes_per_second for link in ports]
-    known = [rate for rate in rates if rate is not None]
-    if {link.source for link in ports} == names and len(known) == len(rates):
-        return min(known), ports[0].origin or "the PCIe ports that the source states"
+    stated_rates = [rate for rate in rates if rate is not None]
+    if {link.source for link in ports} == names and len(stated_rates) == len(rates):
+        return min(stated_rates), ports[0].origin or "the PCIe ports that the source states"
     return nic_port(generation, model)
 
 
 def _host(topology: Topology, generation: Generation, kind: Intra) -> tuple[Host, str]:
-    said: list[Any] = [topology.facts.get("cpu")]
-    said += [cpu.attributes for cpu in topology.of_kind(DeviceKind.CPU)]
-    for facts in said:
+    descriptions: list[Any] = [topology.facts.get("cpu")]
+    descriptions += [cpu.attributes for cpu in topology.of_kind(DeviceKind.CPU)]
+    for facts in descriptions:
         words = " ".join(map(str, facts.values())).lower() if isinstance(facts, Mapping) else ""
         for word, host in _VENDORS.items():
             if word in words:

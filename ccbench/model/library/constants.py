@@ -44,8 +44,8 @@ CONSTANTS: dict[str, float] = {name: float(value) for name, (value, _) in _FILE[
 """Everything that the model takes from outside NCCL's tables, by name."""
 
 LEVELS = {
-    name: Level(name, tuple(one["moves"]), float(one["learned"]), float(one["measured"]))
-    for name, one in _FILE["levels"].items()
+    name: Level(name, tuple(row["moves"]), float(row["learned"]), float(row["measured"]))
+    for name, row in _FILE["levels"].items()
 }
 """All levels, by name."""
 
@@ -121,21 +121,21 @@ def constants_of(
 
 def shipped(path: Path = SHIPPED_FILE) -> LibraryConstants:
     """The constants that ``benchmarks.score.learning`` wrote. Raises MachineError for a damaged file."""
-    found: LibraryConstants = read_installed(path, _made)
-    return found
+    constants: LibraryConstants = read_installed(path, _made)
+    return constants
 
 
 def _made(plain: Any) -> LibraryConstants:
-    seen = plain.get("domain") or {}
+    ranges = plain.get("domain") or {}
     most_nodes = tuple(
         ((str(kind), str(word)), int(nodes))
-        for kind, words in seen.get("most_nodes", {}).items()
+        for kind, words in ranges.get("most_nodes", {}).items()
         for word, nodes in words.items()
     )
     inside = tuple(
-        (str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items()
+        (str(intra), int(ranks)) for intra, ranks in ranges.get("most_ranks_per_node", {}).items()
     )
-    domain = Domain(most_nodes, inside, int(seen.get("largest_bytes", 0)))
+    domain = Domain(most_nodes, inside, int(ranges.get("largest_bytes", 0)))
     levels = {str(name): float(scale) for name, scale in plain["levels"].items()}
     return constants_of(levels, str(plain["learned_on"]), domain)
 
@@ -168,32 +168,32 @@ def reasons(
 ) -> tuple[str, ...]:
     """The reasons for which each size of ``request`` is extrapolated, "" where it is not."""
     domain = constants.domain
-    seen, found = dict(domain.most_nodes), list[str]()
-    for kind, word in kinds_of(system, request) if seen else ():
+    most_nodes, texts = dict(domain.most_nodes), list[str]()
+    for kind, word in kinds_of(system, request) if most_nodes else ():
         together = kind in ("collective across", "collective inside")
-        if together and found:
+        if together and texts:
             continue  # follows from what was said
-        most = seen.get((kind, word))
+        most = most_nodes.get((kind, word))
         if word == Generation.UNKNOWN.value:
-            found.append("the generation of the GPUs is not known")
+            texts.append("the generation of the GPUs is not known")
         elif most is None:
             inside = " within one node" if kind == "collective inside" else ""
-            found.append(
+            texts.append(
                 f"no {word}{inside} was learned on"
                 if together
                 else f"no {kind} {word} was learned on"
             )
         # Of networks alone the number of nodes that was seen matters.
         elif kind == "network" and system.nodes > most:
-            found.append(f"{system.nodes} nodes on {word}; learned on up to {most}")
+            texts.append(f"{system.nodes} nodes on {word}; learned on up to {most}")
         elif kind == "collective across" and system.nodes > most:
-            found.append(f"{word} over {system.nodes} nodes; learned on up to {most}")
+            texts.append(f"{word} over {system.nodes} nodes; learned on up to {most}")
     most_inside = dict(domain.most_ranks_per_node).get(system.intra.value, system.ranks_per_node)
-    if not seen:
-        found.append("nothing was learned: the constants are published figures and assumptions")
+    if not most_nodes:
+        texts.append("nothing was learned: the constants are published figures and assumptions")
     elif system.ranks_per_node > most_inside:
-        found.append(f"{system.ranks_per_node} GPUs a node; learned on up to {most_inside}")
-    always, largest = "; ".join(found), domain.largest_bytes
+        texts.append(f"{system.ranks_per_node} GPUs a node; learned on up to {most_inside}")
+    always, largest = "; ".join(texts), domain.largest_bytes
     far = f"no size above {format_size(largest)} was learned on" if largest else ""
     limit = largest * FAR_IN_SIZE
     return tuple(

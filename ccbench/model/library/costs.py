@@ -122,7 +122,7 @@ class Cost:
     base_seconds: float
 
     def floored(self, launch_seconds: float) -> Floats:
-        """Everything, where launching alone takes ``launch_seconds``: transfers wait for the last launch."""
+        """Seconds where launching alone takes ``launch_seconds``: transfers wait for the last launch."""
         return np.asarray(
             max(self.latency_seconds, launch_seconds) + self.fill_seconds + self.bandwidth_seconds
         )

@@ -154,21 +154,21 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
 
 def residuals(path: Path = RESIDUALS_FILE) -> Residuals:
     """Content of ``residuals.yaml``, or ``anchored.yaml``. Raises MachineError for a damaged file."""
-    found: Residuals = read_installed(path, _made)
-    return found
+    content: Residuals = read_installed(path, _made)
+    return content
 
 
 def _made(plain: Any) -> Residuals:
     systems = tuple(
         LearnedSystem(
-            str(one["name"]),
-            tuple(map(str, one["kind"])),
-            tuple(map(float, one["transfer_shares"])),
-            tuple(map(float, one["log_ratios"])),
-            tuple((str(regime), float(median)) for regime, median in one["medians"].items()),
-            tuple(map(float, one.get("octaves", ()))),
+            str(row["name"]),
+            tuple(map(str, row["kind"])),
+            tuple(map(float, row["transfer_shares"])),
+            tuple(map(float, row["log_ratios"])),
+            tuple((str(regime), float(median)) for regime, median in row["medians"].items()),
+            tuple(map(float, row.get("octaves", ()))),
         )
-        for one in plain["systems"]
+        for row in plain["systems"]
     )
     # Every system has some rows, with a share each, and as many words of its kind as the others.
     even = len({len(system.kind) for system in systems}) == 1
@@ -195,60 +195,64 @@ def intervals(
     """
     near = between and max(map(abs, octaves)) <= MOST_BETWEEN
     file = BETWEEN_FILE if near else ANCHORED_FILE if octaves else RESIDUALS_FILE
-    known = learned or residuals(file)
+    basis = learned or residuals(file)
     kind = kind_of(system)
-    origin = _origin(kind, known.systems) + ", by sizes as far from a measured one" * bool(octaves)
-    found = []
-    for place, one in enumerate(predictions):
-        share = one.bandwidth_seconds / one.predicted_seconds if one.predicted_seconds > 0 else 0.0
+    origin = _origin(kind, basis.systems) + ", by sizes as far from a measured one" * bool(octaves)
+    edges = []
+    for place, prediction in enumerate(predictions):
+        share = (
+            prediction.bandwidth_seconds / prediction.predicted_seconds
+            if prediction.predicted_seconds > 0
+            else 0.0
+        )
         away = round(octaves[place]) if octaves else None
         low_80, high_80, low_95, high_95 = (
             max(
-                one.bound_seconds,
-                one.predicted_seconds * float(np.exp(np.interp(share, _SHARES, column))),
+                prediction.bound_seconds,
+                prediction.predicted_seconds * float(np.exp(np.interp(share, _SHARES, column))),
             )
-            for column in _quantiles(kind, known, away)
+            for column in _quantiles(kind, basis, away)
         )
-        found.append(Interval(low_80, high_80, low_95, high_95, origin))
-    return tuple(found)
+        edges.append(Interval(low_80, high_80, low_95, high_95, origin))
+    return tuple(edges)
 
 
-def octaves_from(told: Sequence[int], size_bytes: Sequence[int]) -> list[float]:
-    """Logarithm to base two of each size over the nearest of ``told``; empty where none was told."""
-    if not told:
+def octaves_from(measured_bytes: Sequence[int], size_bytes: Sequence[int]) -> list[float]:
+    """Logarithm to base two of each size over the nearest of ``measured_bytes``; empty where none was measured."""
+    if not measured_bytes:
         return []
-    away = np.log2(np.maximum(size_bytes, 1))[:, None] - np.log2(np.maximum(told, 1))
+    away = np.log2(np.maximum(size_bytes, 1))[:, None] - np.log2(np.maximum(measured_bytes, 1))
     nearest = np.take_along_axis(away, np.abs(away).argmin(axis=1)[:, None], axis=1)
-    return [float(one) for one in np.clip(nearest[:, 0], -MOST_OCTAVES, MOST_OCTAVES)]
+    return [float(octave) for octave in np.clip(nearest[:, 0], -MOST_OCTAVES, MOST_OCTAVES)]
 
 
 @cache
-def _quantiles(kind: tuple[str, ...], known: Residuals, octaves: int | None) -> Floats:
+def _quantiles(kind: tuple[str, ...], learned: Residuals, octaves: int | None) -> Floats:
     """Of log(measured / predicted), for the edges of Interval in its order, at each of _SHARES.
 
-    octaves: from the nearest measured size, None where none was told.
+    octaves: from the nearest measured size, None where none was measured.
     """
-    weights = _weights(kind, known.systems)
-    shares = np.concatenate([system.transfer_shares for system in known.systems])
-    logs = np.concatenate([system.log_ratios for system in known.systems])
+    weights = _weights(kind, learned.systems)
+    shares = np.concatenate([system.transfer_shares for system in learned.systems])
+    logs = np.concatenate([system.log_ratios for system in learned.systems])
     rows = np.concatenate(
         [
-            np.full(len(one.log_ratios), weight / len(one.log_ratios))
-            for one, weight in zip(known.systems, weights, strict=True)
+            np.full(len(system.log_ratios), weight / len(system.log_ratios))
+            for system, weight in zip(learned.systems, weights, strict=True)
         ]
     )
     if octaves is not None:
-        away = np.concatenate([system.octaves for system in known.systems])
+        away = np.concatenate([system.octaves for system in learned.systems])
         rows = rows * np.exp(-0.5 * ((away - octaves) / OCTAVES_WIDTH) ** 2)
     order = np.argsort(logs)
-    tails = np.array([known.tail_80, 1 - known.tail_80, known.tail_95, 1 - known.tail_95])
-    found = []
+    tails = np.array([learned.tail_80, 1 - learned.tail_80, learned.tail_95, 1 - learned.tail_95])
+    columns = []
     for share in _SHARES:
         near = rows * np.exp(-0.5 * ((shares - share) / SHARE_WIDTH) ** 2)
         heights = np.cumsum(near[order])
         places = np.searchsorted(heights, tails * heights[-1])
-        found.append(logs[order][np.minimum(places, len(logs) - 1)])
-    return np.stack(found, axis=1)
+        columns.append(logs[order][np.minimum(places, len(logs) - 1)])
+    return np.stack(columns, axis=1)
 
 
 def typicality(
@@ -272,44 +276,44 @@ def typicality(
 
 
 def _typicality(
-    kind: tuple[str, ...], medians: Mapping[str, float], known: Residuals
+    kind: tuple[str, ...], medians: Mapping[str, float], learned: Residuals
 ) -> dict[str, Typicality]:
     """By regime; medians: log(measured / predicted) by regime."""
-    found = {}
+    by_regime = {}
     for regime, median in medians.items():
-        there = [system for system in known.systems if regime in dict(system.medians)]
+        there = [system for system in learned.systems if regime in dict(system.medians)]
         if len(there) < FEWEST_SYSTEMS:
             continue
-        others = np.array([dict(one.medians)[regime] for one in there])
+        their_medians = np.array([dict(system.medians)[regime] for system in there])
         # The system at hand counts as one of mean weight, which makes the least share 1 / (systems + 1). Its
         # own weight is higher, and with it (Tibshirani et al.) so few systems could show nothing.
         weights = _weights(kind, there)
-        slower, faster = others >= median, others <= median
+        slower, faster = their_medians >= median, their_medians <= median
         p_slow, p_fast = (
             min(1.0, len(medians) * float((1.0 + weights[those].sum()) / (1.0 + weights.sum())))
             for those in (slower, faster)
         )
         counts = int(slower.sum()), int(faster.sum())
         ratio, origin = float(np.exp(median)), _origin(kind, there)
-        found[regime] = Typicality(regime, ratio, p_slow, p_fast, *counts, len(there), origin)
-    return found
+        by_regime[regime] = Typicality(regime, ratio, p_slow, p_fast, *counts, len(there), origin)
+    return by_regime
 
 
-def without(name: str, known: Residuals) -> Residuals:
-    """``known`` without the system of that name."""
-    rest = tuple(system for system in known.systems if system.name != name)
-    return Residuals(rest, known.tail_80, known.tail_95)
+def without(name: str, learned: Residuals) -> Residuals:
+    """``learned`` without the system of that name."""
+    rest = tuple(system for system in learned.systems if system.name != name)
+    return Residuals(rest, learned.tail_80, learned.tail_95)
 
 
 @cache
 def false_alarms() -> tuple[int, int]:
     """Healthy systems that are called slow by what was learned from the others, and all such systems."""
-    known = residuals()
-    found = [
-        _typicality(system.kind, dict(system.medians), without(system.name, known))
-        for system in known.systems
+    learned = residuals()
+    typicalities = [
+        _typicality(system.kind, dict(system.medians), without(system.name, learned))
+        for system in learned.systems
     ]
-    flagged = [any(at.slow for at in regimes.values()) for regimes in found]
+    flagged = [any(at.slow for at in regimes.values()) for regimes in typicalities]
     return sum(flagged), len(flagged)
 
 

@@ -22,7 +22,7 @@ from ccbench.units import format_seconds
 
 @dataclass(frozen=True)
 class Prices:
-    """Everything that a request leaves open, at its sizes; ``options`` is empty for one rank.
+    """Costs of all choices that a request leaves open, at its sizes; ``options`` is empty for one rank.
 
     launch_seconds: what launching alone takes, below which nothing starts to move.
     """
@@ -122,7 +122,7 @@ def predict_library(
             LibraryPoint(size, "none", "none", floor, floor, 0.0, 0.0, "one rank: nothing is sent")
             for size in request.size_bytes
         )
-    found = []
+    points = []
     why = reasons(system, request, using)
     for place, (size, choice) in enumerate(
         zip(request.size_bytes, prices.best.tolist(), strict=True)
@@ -130,10 +130,10 @@ def predict_library(
         option = prices.options[choice]
         latency = max(option.latency_seconds, floor)
         parts = latency, float(option.fill_seconds[place]), float(option.bandwidth_seconds[place])
-        told = _bottleneck(system, option, size, floor, *parts)
+        bottleneck = _bottleneck(system, option, size, floor, *parts)
         chosen = option.shape.algorithm, option.protocol
-        found.append(LibraryPoint(size, *chosen, sum(parts), *parts, told, why[place]))
-    return tuple(found)
+        points.append(LibraryPoint(size, *chosen, sum(parts), *parts, bottleneck, why[place]))
+    return tuple(points)
 
 
 def _bottleneck(
@@ -153,14 +153,14 @@ def _bottleneck(
         return f"launches: {format_seconds(launch)} for one thread to launch on its GPUs"
     if bandwidth < latency:
         base = option.base_seconds
-        told = [(base, f"{format_seconds(base)} of base")] if base else []
+        terms = [(base, f"{format_seconds(base)} of base")] if base else []
         for hops, seconds, where in (
             (shape.inside_hops, option.hop_seconds, "inside a node"),
             (shape.network_hops, option.network_hop_seconds, "across"),
         ):
             if hops:
-                told.append((hops * seconds, f"{hops} x {format_seconds(seconds)} {where}"))
-        parts = ", ".join(words for _, words in sorted(told, key=lambda part: -part[0]))
+                terms.append((hops * seconds, f"{hops} x {format_seconds(seconds)} {where}"))
+        parts = ", ".join(words for _, words in sorted(terms, key=lambda part: -part[0]))
         return f"latency: {latency / total:.0%} ({parts})"
     if option.network_seconds_per_byte > option.inside_seconds_per_byte:
         assert system.network is not None  # what has bytes to carry is there

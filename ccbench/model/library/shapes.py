@@ -65,7 +65,7 @@ SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat"
 FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 
 PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
-"""Where all that a GPU sends passes its PCIe port."""
+"""Nodes in which all that a GPU sends passes its PCIe port."""
 
 CUBE_RELAYED = 10 / 7
 """In a cube mesh of 8, a GPU sees 4 of 7 others directly; what goes to the other 3 passes two links."""
@@ -91,14 +91,14 @@ def shapes(
         )
     if system.ranks < 2:
         return ()
-    found = _BUILDERS[collective](collective, system)
+    built = _BUILDERS[collective](collective, system)
     if traffic:
         loads = uneven_loads(system, traffic)
-        found = tuple(
-            replace(shape, port_bytes=loads.inside, node_bytes=loads.nic) for shape in found
+        built = tuple(
+            replace(shape, port_bytes=loads.inside, node_bytes=loads.nic) for shape in built
         )
     return tuple(
-        shape for shape in found if not version or version >= SINCE.get(shape.algorithm, ())
+        shape for shape in built if not version or version >= SINCE.get(shape.algorithm, ())
     )
 
 
@@ -134,36 +134,36 @@ def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     depth = (nodes - 1).bit_length() if nodes > 1 else 0
     # Two nodes exchange each half once; with more, inner nodes of both trees pass everything up and down.
     tree_network = 0.0 if nodes == 1 else 1.0 if nodes == 2 else 2.0
-    found = [
+    built = [
         # Reduce-scatter, then all-gather: each passes (p - 1) / p of the buffer through every link.
         _ring(system, 2, 2 * (ranks - 1) / ranks),
         Shape("tree", 2 * (inside - 1), 2 * depth, 2.0, tree_network),
     ]
     if _has_nvls(system):
         name = "nvls" if nodes == 1 else "nvlstree"
-        found.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
+        built.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
     if nodes > 1 and system.network is not None and system.network.in_network_reduction:
         # The node's sum goes up through its NICs once, the total comes down once; one stay in the network.
         if collnet_is_direct(system):
             hops, port = 2 * min(1, inside - 1), 2.0 * (inside - 1) / inside
         else:
             hops, port = 2 * (inside - 1), 2.0 * min(1, inside - 1)
-        found.append(Shape("collnet", hops, 1, port, 1.0))
-    return tuple(found)
+        built.append(Shape("collnet", hops, 1, port, 1.0))
+    return tuple(built)
 
 
 def _gathering(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     ranks, nodes = system.ranks, system.nodes
     share = (ranks - 1) / ranks
-    found = [_ring(system, 1, share)]
+    built = [_ring(system, 1, share)]
     if nodes > 1 and system.ranks_per_node == 1:
-        found.append(Shape("pat", 0, (nodes - 1).bit_length(), 0.0, share))
+        built.append(Shape("pat", 0, (nodes - 1).bit_length(), 0.0, share))
     if nodes == 1 and _has_nvls(system):
         # NCCL's constants rate it at (p - 1)^2 / p^2 of NVLS all_reduce, bytes of the buffer per second:
         # below Ring, which is what published runs name. Only NCCL_ALGO brings it.
         slower = (ranks / (ranks - 1)) ** 2
-        found.append(Shape("nvls", 2, 0, (1.0 + 1.0 / ranks) * slower, 0.0, unasked=False))
-    return tuple(found)
+        built.append(Shape("nvls", 2, 0, (1.0 + 1.0 / ranks) * slower, 0.0, unasked=False))
+    return tuple(built)
 
 
 def _rooted(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:

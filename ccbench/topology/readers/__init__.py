@@ -68,9 +68,9 @@ def read_text(text: str, name: str = "") -> Topology:
     """
     candidate = _reader_of(text)
     if candidate is None:
-        seen = shown(text.strip()) if text.strip() else "nothing"
+        start = shown(text.strip()) if text.strip() else "nothing"
         raise MachineError(
-            f"{name or 'the text'}: this is no machine description ccbench knows: {seen}; give it {FORMATS}"
+            f"{name or 'the text'}: this is no machine description ccbench knows: {start}; give it {FORMATS}"
         )
     try:
         topology: Topology = reader(candidate).read(text)

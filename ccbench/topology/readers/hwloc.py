@@ -160,17 +160,17 @@ def _read_console(text: str) -> Topology:
     column, group, pci = 0, Element("object", {"type": "Group"}, 1), None
     for number, line in enumerate(text.split("\n"), start=1):
         line = line[:2000].rstrip()
-        found = _OBJECT.match(line)
-        if found is None or (found[4] is None and found[2] not in _OS_DEVICES | {"PCI", "Machine"}):
+        match = _OBJECT.match(line)
+        if match is None or (match[4] is None and match[2] not in _OS_DEVICES | {"PCI", "Machine"}):
             continue
-        word, rest = found[2].removesuffix("Dev"), line[found.end() :]
-        element = Element("object", {"type": found[2], "subtype": found[3] or ""}, number)
+        word, rest = match[2].removesuffix("Dev"), line[match.end() :]
+        element = Element("object", {"type": match[2], "subtype": match[3] or ""}, number)
         if word == "NUMANode":
             node, memory = _NODE.search(rest), _MEMORY_BUS.search(rest)
             element.attributes["os_index"] = node[1] if node else ""
             info = {"name": "PCIBusID", "value": memory[1].lower() if memory else ""}
             element.children.append(Element("info", info, number))
-            if node and found[3] != "GPUMemory":
+            if node and match[3] != "GPUMemory":
                 # A node's devices are told by its bit in a set, groups of 32 bits, highest first.
                 bits = f"{1 << int(node[1]) % 32:#x}" + ",0" * (int(node[1]) // 32)
                 group = Element("object", {"type": "Group", "nodeset": bits}, number)
@@ -189,8 +189,8 @@ def _read_console(text: str) -> Topology:
             }
             element.attributes["pci_type"] = f"{pci_class} [{ids[1] if ids else '0000:0000'}]"
             group.children.append(element)
-            column, pci = len(found[1]), element
-        elif found[2] in _OS_DEVICES and pci is not None and len(found[1]) > column:
+            column, pci = len(match[1]), element
+        elif match[2] in _OS_DEVICES and pci is not None and len(match[1]) > column:
             name = _QUOTED.search(rest)
             if name:
                 pci.children.append(Element("object", {"type": "OSDev", "name": name[1]}, number))
@@ -265,15 +265,9 @@ class _Bandwidths:
                     text = f"{matrix.name} names {key[:40]}, which is not in the tree"
                     warnings.append(SourceWarning("missing_peer", text, matrix.line))
             for key, row in zip(matrix.keys, matrix.rows, strict=True):
-                for other, megabytes in zip(matrix.keys, row, strict=True):
-                    source, target = tree.names.get(key), tree.names.get(other)
-                    if (
-                        key == other
-                        or not megabytes
-                        or not source
-                        or not target
-                        or source == target
-                    ):
+                for peer, megabytes in zip(matrix.keys, row, strict=True):
+                    source, target = tree.names.get(key), tree.names.get(peer)
+                    if key == peer or not megabytes or not source or not target or source == target:
                         continue
                     # Not countable where the model does not tell the rate of one link.
                     model = models.get(source) or models.get(target, "")
@@ -283,7 +277,7 @@ class _Bandwidths:
                     )
                     count = megabytes // each if each and megabytes % each == 0 else None
                     origin = f"hwloc {matrix.name}, line {matrix.line}: {megabytes} MB/s"
-                    said = {} if count else {"count_known": False}
+                    count_note = {} if count else {"count_known": False}
                     self.links.append(
                         Link(
                             source,
@@ -292,7 +286,7 @@ class _Bandwidths:
                             megabytes * 1e6,
                             count=count or 1,
                             origin=origin,
-                            attributes=said,
+                            attributes=count_note,
                         )
                     )
                     if source.startswith("gpu"):
@@ -340,7 +334,7 @@ class _Bandwidths:
                 ),
                 "gpu_row_sum": one_or_all([sum(rows[gpu]) for gpu in gpus]),
                 "switch_row_sum": one_or_all([sum(rows[switch]) for switch in switches]),
-                "gpu_to_gpu": one_or_all([rows[gpu][other] for gpu in gpus for other in gpus]),
+                "gpu_to_gpu": one_or_all([rows[gpu][peer] for gpu in gpus for peer in gpus]),
             }
         labels = [self.tree.os_names.get(key, key) for key in matrix.keys]
         values = {(i, j): rows[i][j] for i in range(len(rows)) for j in range(i + 1, len(rows))}
@@ -546,8 +540,8 @@ class _Tree:
                 self.os_names[key] = each.attributes.get("name", "") or each.attributes.get(
                     "pci_busid", name
                 )
-        said = {key: value for key, value in attributes.items() if value is not None}
-        self.devices.append(Device(name, kind, 0, self._bus_id(element), place.numa_node, said))
+        stated = {key: value for key, value in attributes.items() if value is not None}
+        self.devices.append(Device(name, kind, 0, self._bus_id(element), place.numa_node, stated))
         self._hang(name, element, place)
 
     def _bus_id(self, element: Element) -> str:
@@ -576,8 +570,8 @@ class _Tree:
             upper = f"cpu{place.homes[0]}"
         if upper:
             speed, port = _speed(element), place.speed
-            known = [value for value in (speed, port) if value is not None]
-            rate = min(known) * 1e9 if known else None  # that of the slower end
+            speeds = [value for value in (speed, port) if value is not None]
+            rate = min(speeds) * 1e9 if speeds else None  # that of the slower end
             origin = f"hwloc pci_link_speed, line {element.line}: device {speed} GB/s, port above {port} GB/s"
             self.links += Link(name, upper, LinkKind.PCIE, rate, origin=origin).both_ways()
         if switch is not None and fresh:
@@ -586,7 +580,7 @@ class _Tree:
     def facts(self) -> dict[str, Any]:
         """Return everything countable."""
         gpus, switches = self.of_kind(DeviceKind.GPU), self.of_kind(DeviceKind.NVSWITCH)
-        known = [switch.attributes["pci_id"] for switch in switches]
+        pci_ids = [switch.attributes["pci_id"] for switch in switches]
         speeds = [
             gpu.attributes["pci_link_GBps"] for gpu in gpus if "pci_link_GBps" in gpu.attributes
         ]
@@ -612,7 +606,7 @@ class _Tree:
             ),
             "gpu_pci_link_GBps": one_or_all(speeds),
             "nvswitch_pci_device": one_or_all(
-                [pci_id for pci_id in known if pci_id != "0000:0000"]
+                [pci_id for pci_id in pci_ids if pci_id != "0000:0000"]
             ),
         }
 
@@ -629,8 +623,8 @@ def _infos_of(elements: list[Element]) -> dict[str, str]:
 
 def _type(element: Element) -> tuple[str, str, str]:
     """Class, vendor and device, in small hexadecimal digits, of ``0302 [10de:1db8]``; empty if not one."""
-    found = _TYPE.match(element.attributes.get("pci_type", "")[:40])
-    return (found[1].lower(), found[2].lower(), found[3].lower()) if found else ("", "", "")
+    match = _TYPE.match(element.attributes.get("pci_type", "")[:40])
+    return (match[1].lower(), match[2].lower(), match[3].lower()) if match else ("", "", "")
 
 
 def _bus(element: Element) -> str:

@@ -36,9 +36,9 @@ _AS_PRINTED = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typein
 
 @dataclass(frozen=True)
 class _Graph:
-    """One search: the orders of GPUs and the nets of each channel, ids as numbers; ``said``: as printed."""
+    """One search: the orders of GPUs and the nets of each channel, ids as numbers; ``attributes``: as printed."""
 
-    said: dict[str, str]
+    attributes: dict[str, str]
     orders: list[tuple[int, ...]]
     nets: list[tuple[int, ...]]
     first_printed: list[str]
@@ -118,13 +118,13 @@ def _graph(element: Element, warnings: list[SourceWarning]) -> _Graph:
         graph.first_printed.extend(printed if not graph.orders else [])
         graph.orders.append(tuple(ids["gpu"]))
         graph.nets.append(tuple(ids["net"]))
-    pattern, stated = graph.said.get("pattern", ""), graph.said.get("nchannels", "")
+    pattern, stated = graph.attributes.get("pattern", ""), graph.attributes.get("nchannels", "")
     if pattern not in PATTERNS:
         warnings.append(
             SourceWarning("unknown_spelling", f"pattern {shown(pattern)}", element.line)
         )
     if stated != str(len(graph.orders)):
-        name = shown(graph.said.get("id", ""))
+        name = shown(graph.attributes.get("id", ""))
         text = f"graph {name} says {shown(stated)} channels and lists {len(graph.orders)}"
         warnings.append(SourceWarning("contradiction", text, element.line))
     return graph
@@ -140,11 +140,13 @@ def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | No
     direct = {
         frozenset(pair)
         for graph in used
-        if by_links <= graph.said.items() and len(set(graph.orders)) > 1 and not any(graph.nets)
+        if by_links <= graph.attributes.items()
+        and len(set(graph.orders)) > 1
+        and not any(graph.nets)
         for order in graph.orders
         for pair in zip(order, order[1:] + order[:1], strict=True)
     }
-    if any(graph.said.get("pattern") == NVLS for graph in used):
+    if any(graph.attributes.get("pattern") == NVLS for graph in used):
         return TopologyClass.NVSWITCH, True, "a graph for NVLink SHARP, which only an NVSwitch has"
     if complete and len(gpus) > 2 and len(direct) == len(gpus) * (len(gpus) - 1) // 2:
         return (
@@ -152,7 +154,9 @@ def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | No
             False,
             "rings of several orders, NVL between all pairs of GPUs",
         )
-    if len(gpus) > 1 and any(graph.said.get("typeintra") not in _NVLINK_TYPES for graph in used):
+    if len(gpus) > 1 and any(
+        graph.attributes.get("typeintra") not in _NVLINK_TYPES for graph in used
+    ):
         # Pairs with a bridge and GPUs without any NVLink give the same file.
         return (
             TopologyClass.UNKNOWN,
@@ -167,10 +171,10 @@ def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | No
 def _facts(root: Element, graphs: list[_Graph], gpu_count: int) -> dict[str, Any]:
     of_pattern: dict[str, list[_Graph]] = {RING: [], NVLS: []}
     for graph in graphs:
-        of_pattern.setdefault(graph.said.get("pattern", ""), []).append(graph)
+        of_pattern.setdefault(graph.attributes.get("pattern", ""), []).append(graph)
     rings = [order for graph in of_pattern[RING] for order in graph.orders]
     nets = [nets for graph in of_pattern[RING] for nets in graph.nets]
-    listed = all(graph.said.get("nchannels") == str(len(graph.orders)) for graph in graphs)
+    listed = all(graph.attributes.get("nchannels") == str(len(graph.orders)) for graph in graphs)
     unsaid = ("nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
     return {
         "root": root.tag,
@@ -179,7 +183,7 @@ def _facts(root: Element, graphs: list[_Graph], gpu_count: int) -> dict[str, Any
         **dict.fromkeys(unsaid),
         "graphs": [
             {
-                **{key: graph.said.get(key) for key in _AS_PRINTED},
+                **{key: graph.attributes.get(key) for key in _AS_PRINTED},
                 "channels_listed": len(graph.orders),
                 "first_channel_gpus": graph.first_printed,
             }
@@ -187,9 +191,9 @@ def _facts(root: Element, graphs: list[_Graph], gpu_count: int) -> dict[str, Any
         ],
         "rings": [list(order) for order in rings],
         "chains": {
-            graph.said.get("id", ""): [list(order) for order in graph.orders]
+            graph.attributes.get("id", ""): [list(order) for order in graph.orders]
             for graph in graphs
-            if graph.said.get("pattern") not in (RING, NVLS)
+            if graph.attributes.get("pattern") not in (RING, NVLS)
         },
         "channels_listed_complete": listed and root.closed,
         "nvls_heads": [order[0] for graph in of_pattern[NVLS] for order in graph.orders if order],

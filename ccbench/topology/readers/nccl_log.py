@@ -123,9 +123,9 @@ def entries(text: str) -> Iterator[Entry]:
         elif marker is not None:
             start = marker.start()
             prefix = line[max(0, start - _MOST_CHARACTERS_OF_A_PREFIX) : start].rstrip()
-            found = _SPEAKER.search(prefix)
-            host, *_, device = found.groups() if found else (None, None, None, None)
-            speaker = ":".join(found.groups()[:3]) if found and host else ""
+            match = _SPEAKER.search(prefix)
+            host, *_, device = match.groups() if match else (None, None, None, None)
+            speaker = ":".join(match.groups()[:3]) if match and host else ""
             speaker += f"[{device}]" if device is not None else ""
             yield Entry(number, speaker, host or "", True, line[marker.end() :])
 
@@ -138,13 +138,13 @@ class TreeEdge:
     children: tuple[int, ...]
 
     def as_fact(self) -> dict[str, Any]:
-        """As it stands in the facts."""
+        """Return the path as a value of the facts."""
         return {"parent": self.parent, "children": list(self.children)}
 
 
 @dataclass
 class Session:
-    """Everything that the lines say besides the graph; of several communicators the first one's.
+    """Contents of the lines besides the graph; of several communicators the first one's.
 
     neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
     line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the ``comm`` lines say
@@ -184,8 +184,8 @@ class Session:
         if body.startswith("Channel "):
             self._channel(entry, body)
         elif body.startswith("Ring "):
-            if found := _RING.match(body):
-                channel, _, rank, following = map(int, found.groups())
+            if match := _RING.match(body):
+                channel, _, rank, following = map(int, match.groups())
                 self.neighbours.setdefault(channel, {}).setdefault(rank, following)
         elif body.startswith(("Trees [", "Tree ")):
             self._trees(entry, body)
@@ -205,8 +205,8 @@ class Session:
         else:
             if body[:1].isdigit() and self.patterns and entry.speaker == self.pattern_speaker:
                 # A line of the search that the pattern above it heads.
-                found, last = _SEARCH_LINE.match(body), self.patterns[-1]
-                nodes = [node_of(word) for word in body[found.end() :].split()] if found else []
+                match, last = _SEARCH_LINE.match(body), self.patterns[-1]
+                nodes = [node_of(word) for word in body[match.end() :].split()] if match else []
                 gpus = [
                     node[1].rpartition("-")[2]
                     for node in nodes
@@ -215,39 +215,39 @@ class Session:
                 if gpus and None not in nodes and len(last["orders"]) < last["nchannels"]:
                     last["orders"].append(gpus)
             if self.topo_file is None and "opo" in body[:60].lower():
-                found = _TOPO_FILE.search(body[:600])
-                self.topo_file = (found[1] or found[2]) if found else None
+                match = _TOPO_FILE.search(body[:600])
+                self.topo_file = (match[1] or match[2]) if match else None
             if (
                 self.version is None
                 and "CCL version" in body[:80]
-                and (found := _VERSION.search(body[:200]))
+                and (match := _VERSION.search(body[:200]))
             ):
-                self.library, self.version = found[1], found[2]
+                self.library, self.version = match[1], match[2]
 
     def _channel(self, entry: Entry, body: str) -> None:
-        found = _CHANNEL.match(body)
-        rest = body[found.end() :] if found else ""
+        match = _CHANNEL.match(body)
+        rest = body[match.end() :] if match else ""
         words = rest.split()
-        if found is None or "->" in rest or not words:
+        if match is None or "->" in rest or not words:
             transport = rest.rpartition(" via ")[2].split()
             if "->" in rest and " via " in rest and transport:
                 self.transports[transport[0][:60]] += 1
             return
         cut = words[-1].startswith("..")
         ranks = [whole(word) for word in (words[:-1] if cut else words)]
-        known = [rank for rank in ranks if rank is not None]
-        if not known or len(known) != len(ranks):
+        order = [rank for rank in ranks if rank is not None]
+        if not order or len(order) != len(ranks):
             self.warnings.append(
                 SourceWarning("damaged_line", f"no ranks: {rest[:60]!r}", entry.number)
             )
             return
-        channel = f"{int(found[1]):02d}"
-        if self.rings.get(channel, known) != known:
+        channel = f"{int(match[1]):02d}"
+        if self.rings.get(channel, order) != order:
             self._note_other_communicator("rings", entry.number)
             return
-        if found[2] is not None and self.total is None:
-            self.total = int(found[2])
-        self.rings[channel] = known
+        if match[2] is not None and self.total is None:
+            self.total = int(match[2])
+        self.rings[channel] = order
         if cut:
             self.cut.add(channel)
 
@@ -265,14 +265,14 @@ class Session:
             left, middle, right = text.split("->") if text.count("->") == 2 else ("", "", "")
             children, parent = (left, right) if "/" in left else (right, left)
             numbers = [whole(word) for word in (middle, parent, *children.split("/"))]
-            known = [number for number in numbers if number is not None]
-            if len(known) < len(numbers) or known[0] < 0:
+            places = [number for number in numbers if number is not None]
+            if len(places) < len(numbers) or places[0] < 0:
                 bad = SourceWarning(
                     "damaged_line", f"no place in a tree: {text[:60]!r}", entry.number
                 )
                 self.warnings.append(bad)
                 continue
-            rank, above, *below = known
+            rank, above, *below = places
             edge = TreeEdge(
                 above if above >= 0 else None, tuple(child for child in below if child >= 0)
             )
@@ -313,20 +313,20 @@ class Session:
 
     def _setting(self, host: str, body: str) -> None:
         """Names of network devices, affinities, NVLS, the chunk size, models; of several the first counts."""
-        if found := _USING.match(body):
-            names = {int(index): name for index, name in _NET_DEVICE.findall(found[1])}
+        if match := _USING.match(body):
+            names = {int(index): name for index, name in _NET_DEVICE.findall(match[1])}
             if names:
                 self.net_devices.setdefault(host, names)
-        elif found := _MASK.match(body) or _AFFINITY.match(body):
-            is_list = "-" in found[2] or found.re is _AFFINITY
+        elif match := _MASK.match(body) or _AFFINITY.match(body):
+            is_list = "-" in match[2] or match.re is _AFFINITY
             kind = self.affinities if is_list else self.masks
-            kind.setdefault(host, {}).setdefault(found[1], found[2])
-        elif found := _HEAD.match(body):
-            self.heads.add(int(found[1]))
-        elif found := _CHUNK.match(body):
-            self.chunk_bytes = int(found[1]) if self.chunk_bytes is None else self.chunk_bytes
-        elif found := _MODEL.match(body):
-            self.models.setdefault(found[1].lower(), found[2].strip())
+            kind.setdefault(host, {}).setdefault(match[1], match[2])
+        elif match := _HEAD.match(body):
+            self.heads.add(int(match[1]))
+        elif match := _CHUNK.match(body):
+            self.chunk_bytes = int(match[1]) if self.chunk_bytes is None else self.chunk_bytes
+        elif match := _MODEL.match(body):
+            self.models.setdefault(match[1].lower(), match[2].strip())
         self.multicast |= body.startswith("NVLS multicast support is available")
 
 
@@ -377,9 +377,13 @@ def read(text: str) -> Topology:
         ):
             bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
             model = session.models.get(bus_id.rpartition(".")[0])
-            said = {"rank": int(rank), "nccl_id": nccl_id, **({"model": model} if model else {})}
+            attributes = {
+                "rank": int(rank),
+                "nccl_id": nccl_id,
+                **({"model": model} if model else {}),
+            }
             graph.devices.append(
-                Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=said)
+                Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=attributes)
             )
     warnings = [*graph.warnings, *session.warnings]
     _warn_of_parts(warnings, dumps, dump, session)
@@ -426,7 +430,9 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
     # One pair that is missing ends the search: a damaged table may name thousands of GPUs.
     pairs = ((left, right) for left in gpus for right in gpus if left != right)
     if graph.matrix and all(pair in graph.matrix for pair in pairs):
-        facts["gpu_matrix"] = [[graph.matrix.get((one, two), "X") for two in gpus] for one in gpus]
+        facts["gpu_matrix"] = [
+            [graph.matrix.get((row, column), "X") for column in gpus] for row in gpus
+        ]
     rates: dict[str, list[float]] = {}
     xgmi: dict[frozenset[str], list[str]] = {}
     for edge in dump.edges:
@@ -475,23 +481,23 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "rows": len(rows),
         "paths": {
-            "/".join(node): {"/".join(other): path.as_fact() for other, path in row.items()}
+            "/".join(node): {"/".join(peer): path.as_fact() for peer, path in row.items()}
             for node, row in rows.items()
         },
     }
     gpus = {node: row for node, row in rows.items() if node[0] == "GPU"}
     between = [
-        gpus[one][other]
-        for one in gpus
-        for other in gpus[one]
-        if other[0] == "GPU" and one != other
+        gpus[source][peer]
+        for source in gpus
+        for peer in gpus[source]
+        if peer[0] == "GPU" and source != peer
     ]
     if len(set(between)) == 1:
         facts["gpu_gpu_path"] = between[0].as_fact()
     near: dict[str, Any] = {}
     far: list[Path] = []
     for node, row in gpus.items():
-        nets = {f"NET/{other[1]}": path for other, path in row.items() if other[0] == "NET"}
+        nets = {f"NET/{peer[1]}": path for peer, path in row.items() if peer[0] == "NET"}
         if nets:
             best = min(_distance(path) for path in nets.values())
             nearest = [net for net, path in nets.items() if _distance(path) == best]
@@ -568,7 +574,7 @@ def _session_facts(session: Session) -> dict[str, Any]:
 
 
 def _rank_count(session: Session) -> int | None:
-    """As a ``comm`` line says, else when the ranks seen in rings or trees have no gap and no open end."""
+    """Number of ranks of a ``comm`` line; else, when the ranks seen in rings or trees have no gap and no open end."""
     stated = [rank["nranks"] for rank in session.ranks if rank.get("nranks")]
     if stated:
         return int(max(stated))

@@ -17,7 +17,7 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind
 from ccbench.topology.text import decimal, whole
 
 Node = tuple[str, str]
-"""What NCCL prints as ``GPU/0-7000``: the word and the id."""
+"""Word and id of a node, which NCCL prints as ``GPU/0-7000``."""
 
 NODE_WORDS = frozenset({"GPU", "PCI", "NVS", "CPU", "NIC", "NET", "DEV", "GIN", "RMA", "CXB"})
 
@@ -91,7 +91,7 @@ class Path:
     kind: str
 
     def as_fact(self) -> dict[str, Any]:
-        """As it stands in the facts."""
+        """Return the path as a value of the facts."""
         return {"type": self.kind, "hops": self.hops, "bw": self.rate}
 
 
@@ -143,9 +143,9 @@ class Dump:
             node, rest = node_of(row[1]), body[row.end() :]
             paths: dict[Node, Path] = {}
             for cell, hops, rate_text, kind in _CELL.findall(rest):
-                rate, other = decimal(rate_text), node_of(cell)
-                if rate is not None and other is not None:
-                    paths[other] = Path(int(hops), rate, kind)
+                rate, target = decimal(rate_text), node_of(cell)
+                if rate is not None and target is not None:
+                    paths[target] = Path(int(hops), rate, kind)
             if node is not None and not paths and rest.strip():
                 self.warnings.append(
                     SourceWarning("damaged_line", f"no paths: {rest[:60]!r}", entry.number)
@@ -163,30 +163,30 @@ class Dump:
             self.open_columns = [(-1, node)]
 
     def _read_item(self, entry: Entry, body: str) -> None:
-        found = _ITEM.match(body)
-        rate = decimal(found[2]) if found else None
-        if found is None or found[3] not in NODE_WORDS or rate is None:
+        match = _ITEM.match(body)
+        rate = decimal(match[2]) if match else None
+        if match is None or match[3] not in NODE_WORDS or rate is None:
             text = f"no link of NCCL's graph: {body[:60]!r}"
             self.warnings.append(SourceWarning("damaged_line", text, entry.number))
             return
-        kind, node = found[1], (found[3], found[4])
+        kind, node = match[1], (match[3], match[4])
         column = len(entry.body) - len(body)
         # Children of an excerpt without its CPU line have no parent; they must not fall to a later one.
         while self.open_columns and self.open_columns[-1][0] >= column:
             self.open_columns.pop()
         # The parent by column; where blanks were lost, the last node that can have such a child.
         upper = self.open_columns[-1][1] if self.open_columns else None
-        wanted = {"NET": ("NIC", "DEV", "GPU"), "LOC": ("DEV",)}.get(kind)
-        wanted = ("GPU", "DEV") if node[0] == "NVS" else wanted
-        if wanted is not None and upper is not None and upper[0] not in wanted:
-            candidates = [self.last[word] for word in wanted if word in self.last]
+        parents = {"NET": ("NIC", "DEV", "GPU"), "LOC": ("DEV",)}.get(kind)
+        parents = ("GPU", "DEV") if node[0] == "NVS" else parents
+        if parents is not None and upper is not None and upper[0] not in parents:
+            candidates = [self.last[word] for word in parents if word in self.last]
             upper = max(candidates)[1] if candidates else upper
         if upper == node:
             text = f"{node[0]}/{node[1]} is linked to itself; left out"
             self.warnings.append(SourceWarning("self_link", text, entry.number))
             return
         self.edges.append(Edge(upper, node, kind, rate, entry.number))
-        detail = (found[5] or "").strip()
+        detail = (match[5] or "").strip()
         if detail or node not in self.details:
             self.details[node] = detail
         if kind in ("PCI", "LOC", "NET"):
@@ -226,8 +226,8 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
 
 def node_of(text: str) -> Node | None:
     """Return the node that ``text`` names in full, such as ``NET/1``; None where it names none."""
-    found = _NODE.fullmatch(text)
-    return (found[1], found[2]) if found and found[1] in NODE_WORDS else None
+    match = _NODE.fullmatch(text)
+    return (match[1], match[2]) if match and match[1] in NODE_WORDS else None
 
 
 def number_of(identity: str) -> int:
@@ -280,9 +280,9 @@ class MachineGraph:
         self.matrix = {
             (source, target): path.kind
             for node, row in dump.rows.items()
-            for other, path in row.items()
-            if node[0] == other[0] == "GPU" and node != other
-            if (source := self.names.get(node)) and (target := self.names.get(other))
+            for peer, path in row.items()
+            if node[0] == peer[0] == "GPU" and node != peer
+            if (source := self.names.get(node)) and (target := self.names.get(peer))
         }
 
     def _ports(self, nic_names: Mapping[int, str]) -> dict[Node, dict[str, Any]]:
@@ -290,7 +290,7 @@ class MachineGraph:
 
         Where a table of paths names NETs and no tree their NICs, each NET stands for a NIC of its own.
         """
-        found: dict[Node, dict[str, Any]] = {}
+        by_nic: dict[Node, dict[str, Any]] = {}
         no_tree = not any(node[0] == "NIC" for node in self.words)
         edges = {edge.lower: edge for edge in self.dump.edges if edge.kind == "NET"}
         for node in self.words:
@@ -304,7 +304,7 @@ class MachineGraph:
             )
             if node[0] != "NET" or holder is None:
                 continue
-            attributes = found.setdefault(holder, {"ports": []})
+            attributes = by_nic.setdefault(holder, {"ports": []})
             port: dict[str, Any] = {"net": f"NET/{node[1]}"}
             rate = edge.rate if edge is not None else None
             detail = self.dump.details.get(node, "").split("/")
@@ -319,7 +319,7 @@ class MachineGraph:
                 port["name"] = name
                 attributes.setdefault("name", name)
             attributes["ports"].append(port)
-        return found
+        return by_nic
 
     def _add_devices(self, ports: Mapping[Node, dict[str, Any]]) -> None:
         counts: dict[DeviceKind, int] = {}
@@ -351,22 +351,27 @@ class MachineGraph:
             self.names[node] = name
             bus_id = bus_id_of(identity) if word in ("GPU", "PCI", "DEV", "NIC") else ""
             detail = self.dump.details.get(node, "")
-            said: dict[str, Any] = {}
+            stated: dict[str, Any] = {}
             if word == "GPU":
-                said = {"rank": whole(detail), "model": self.models.get(bus_id.rpartition(".")[0])}
+                stated = {
+                    "rank": whole(detail),
+                    "model": self.models.get(bus_id.rpartition(".")[0]),
+                }
             elif word == "NVS":
-                said = {"stands_for": "all NVSwitches of the machine"}
+                stated = {"stands_for": "all NVSwitches of the machine"}
             elif word in ("CPU", "PCI", "DEV"):
-                said = {"architecture_vendor_model" if word == "CPU" else "pci_id": detail or None}
-            said = {key: value for key, value in said.items() if value is not None}
-            attributes = {"nccl_id": identity, **said, **ports.get(node, {})}
+                stated = {
+                    "architecture_vendor_model" if word == "CPU" else "pci_id": detail or None
+                }
+            stated = {key: value for key, value in stated.items() if value is not None}
+            attributes = {"nccl_id": identity, **stated, **ports.get(node, {})}
             self.devices.append(Device(name, kind, system, bus_id, numa_node, attributes))
         self.names |= {
             node: self.names[gpu] for node, gpu in self.aliases.items() if gpu in self.names
         }
 
     def _add_links(self) -> None:
-        found: dict[tuple[str, str, LinkKind], Link] = {}
+        links: dict[tuple[str, str, LinkKind], Link] = {}
         stated: set[tuple[str, str, LinkKind]] = set()
         for edge in self.dump.edges:
             kind = _KINDS.get(edge.kind)
@@ -390,8 +395,8 @@ class MachineGraph:
             # NCCL's word for no limit is no rate of anything.
             limited = edge.rate < NO_LIMIT_GIGABYTES_PER_SECOND
             rate = edge.rate * 1e9 if limited else None
-            said = "all parallel links together" if limited else "NCCL's word for no limit"
-            origin = f"NCCL log, line {edge.line}: {edge.kind}[{edge.rate}] GB/s, {said}"
+            rate_note = "all parallel links together" if limited else "NCCL's word for no limit"
+            origin = f"NCCL log, line {edge.line}: {edge.kind}[{edge.rate}] GB/s, {rate_note}"
             attributes = {"count_known": False} if edge.kind in _DIRECT else {}
             link, back = Link(
                 upper, lower, kind, rate, origin=origin, attributes=attributes
@@ -399,11 +404,11 @@ class MachineGraph:
             forth = (upper, lower, kind)
             if forth not in stated:
                 stated.add(forth)
-                found[forth] = link
+                links[forth] = link
                 # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
-                found.setdefault((lower, upper, kind), back)
+                links.setdefault((lower, upper, kind), back)
                 self._note_direct(edge.kind, upper, lower)
-        self.links.extend(found.values())
+        self.links.extend(links.values())
 
     def _note_direct(self, kind: str, left: str, right: str) -> None:
         if kind in _DIRECT and left.startswith("gpu") and right.startswith("gpu"):
@@ -416,15 +421,15 @@ class MachineGraph:
             name = self.names.get(node)
             if name is None or node[0] != "GPU" or name in linked:
                 continue
-            for other, path in row.items():
-                target = self.names.get(other)
+            for peer, path in row.items():
+                target = self.names.get(peer)
                 if target is None or target == name:
                     continue
                 attributes: dict[str, Any] = {"hops": path.hops}
-                if path.hops == 1 and path.kind in _DIRECT and other[0] in {"NVS", "GPU"}:
+                if path.hops == 1 and path.kind in _DIRECT and peer[0] in {"NVS", "GPU"}:
                     kind = _DIRECT[path.kind]
                     attributes["count_known"] = False
-                elif other[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
+                elif peer[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
                     kind = LinkKind.PCIE
                 else:
                     continue
@@ -434,4 +439,4 @@ class MachineGraph:
                     name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes
                 )
                 # A GPU at the other end has a row of its own.
-                self.links += [link] if other[0] == "GPU" else link.both_ways()
+                self.links += [link] if peer[0] == "GPU" else link.both_ways()

@@ -135,19 +135,19 @@ def read(text: str) -> Topology:
                 (nvlinks if element.tag == "nvlink" else xgmi).add(gpu, element, count)
     for joined in (nvlinks, xgmi):
         joined.draw_pairs()
-    found, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
-    if found is TopologyClass.UNKNOWN:
+    topology_class, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
+    if topology_class is TopologyClass.UNKNOWN:
         tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
     nvswitch: bool | None = nvlinks.to_switch
     if not nvswitch and (
-        found is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)
+        topology_class is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)
     ):
         nvswitch = None
     return Topology(
         name="nccl-xml",
         devices=tuple(tree.devices),
         links=tuple(tree.links),
-        topology_class=found,
+        topology_class=topology_class,
         source=NAME,
         warnings=(*document.warnings, *tree.warnings),
         facts={
@@ -301,13 +301,17 @@ class Tree:
                 self.note("contradiction", f"NUMA node {numa} stands in the file twice", element)
                 name = self._prefixed(node, f"cpu{next(spare)}")
             taken.add(name)
-            said: dict[str, Any] = {
+            cpu_attributes: dict[str, Any] = {
                 key: value for key, value in attributes.items() if key != "numaid"
             }
             mask = attributes.get("affinity", "")
             if _MASK.fullmatch(mask):
-                said["cores"] = sum(int(group, 16).bit_count() for group in mask.split(","))
-            self.devices.append(Device(name, DeviceKind.CPU, node, numa_node=numa, attributes=said))
+                cpu_attributes["cores"] = sum(
+                    int(group, 16).bit_count() for group in mask.split(",")
+                )
+            self.devices.append(
+                Device(name, DeviceKind.CPU, node, numa_node=numa, attributes=cpu_attributes)
+            )
             self._add_children(element, _Place(node, name, name, numa))
 
     def _add_children(self, element: Element, place: _Place) -> None:
@@ -318,16 +322,16 @@ class Tree:
                 # Network interfaces that no PCI device stands for: virtual ones, or their place is hidden.
                 for net in child.named("net"):
                     name = self.name(place.node, "nic")
-                    said = {**self._net_attributes([net]), "pci": False}
+                    attributes = {**self._net_attributes([net]), "pci": False}
                     self.devices.append(
-                        Device(name, DeviceKind.NIC, place.node, "", place.numa_node, said)
+                        Device(name, DeviceKind.NIC, place.node, "", place.numa_node, attributes)
                     )
                     origin = "no PCI device stated for this interface"
                     self.links += Link(place.cpu, name, LinkKind.PCIE, origin=origin).both_ways()
 
     def _kind(self, element: Element) -> DeviceKind | None:
         """Kind by the children before the class, which hand-written files leave out."""
-        said, bus_id = (
+        pci_class, bus_id = (
             element.attributes.get("class", "").lower(),
             element.attributes.get("busid", ""),
         )
@@ -337,13 +341,15 @@ class Tree:
             ("", _SWITCHES, DeviceKind.NVSWITCH),
             ("pci", _BRIDGES, DeviceKind.PCIE_SWITCH),
         ):
-            if element.named(child) or said.startswith(classes):
+            if element.named(child) or pci_class.startswith(classes):
                 return kind
-        if said:
-            self.note("unsupported", f"PCI device {bus_id} of class {said} is left out", element)
+        if pci_class:
+            self.note(
+                "unsupported", f"PCI device {bus_id} of class {pci_class} is left out", element
+            )
         else:
             self.unclear += 1
-            text = f"PCI device {bus_id}: class not stated, GPU or NIC cannot be told"
+            text = f"PCI device {bus_id}: class not stated, GPU or NIC is unknown"
             self.note("not_visible", text, element)
         return None
 
@@ -362,26 +368,26 @@ class Tree:
         # A partitioned device or a package of several dies is one PCI device with several GPUs.
         for detail in details or [None]:
             name = self.name(place.node, _NAMES[kind])
-            other = self.buses.setdefault((place.node, bus_id), name)
-            if other != name and len(details) < 2:
+            holder = self.buses.setdefault((place.node, bus_id), name)
+            if holder != name and len(details) < 2:
                 self.note(
                     "repeated_bus_id",
-                    f"bus id {bus_id!r} of {name} is that of {other} too",
+                    f"bus id {bus_id!r} of {name} is that of {holder} too",
                     element,
                 )
-            said: dict[str, Any] = {
+            attributes: dict[str, Any] = {
                 key: text for key, text in element.attributes.items() if key != "busid"
             }
             if kind is DeviceKind.GPU:
                 self.gpus.append(Gpu(name, place.node, bus_id, place.cpu, element, detail))
-                said |= detail.attributes if detail is not None else {}
+                attributes |= detail.attributes if detail is not None else {}
                 model = model_of(
                     element.attributes.get("vendor", ""), element.attributes.get("device", "")
                 )
-                said |= {"model": model} if model is not None else {}
+                attributes |= {"model": model} if model is not None else {}
             elif kind is DeviceKind.NIC:
                 nets = [net for nic in element.named("nic") for net in nic.named("net")]
-                said |= {**self._net_attributes(nets), "pci": True}
+                attributes |= {**self._net_attributes(nets), "pci": True}
             self._link_above(chain, name, place.parent)
             # Every hop above a GPU that is hard to believe: one lane, Gen1, or two generations slower.
             fastest = link.gigatransfers or 0.0
@@ -395,7 +401,7 @@ class Tree:
                         " on the way to a GPU is implausible (virtual or idle port); kept as stated"
                     )
                     self.note("contradiction", text, upper)
-            self.devices.append(Device(name, kind, place.node, bus_id, place.numa_node, said))
+            self.devices.append(Device(name, kind, place.node, bus_id, place.numa_node, attributes))
         self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node, chain))
 
     def _link_above(self, chain: Chain, name: str, parent: str) -> None:
@@ -417,12 +423,14 @@ class Tree:
         if link.lanes is None:
             text = f"PCIe width {width!r} above {name} says no lanes (NCCL takes 16)"
             self.note("not_visible", text, element)
-        said: dict[str, Any] = {"link_speed": speed, "link_width": width}
-        said |= {"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {}
-        said |= {"width": link.lanes} if link.lanes is not None else {}
+        attributes: dict[str, Any] = {"link_speed": speed, "link_width": width}
+        attributes |= (
+            {"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {}
+        )
+        attributes |= {"width": link.lanes} if link.lanes is not None else {}
         rate = link.bytes_per_second
         self.links += Link(
-            parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=said
+            parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=attributes
         ).both_ways()
 
     def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
@@ -430,7 +438,7 @@ class Tree:
         self.nets.extend(nets)
         if not nets:
             return {}
-        known = []
+        rates = []
         for net in nets:
             printed, name = net.attributes.get("speed", ""), net.attributes.get("name", "")
             mbps = whole(printed)
@@ -444,11 +452,11 @@ class Tree:
                     f"net {name!r}: {mbps} Mb/s is implausible; kept as stated",
                     net,
                 )
-            known.append(mbps)
+            rates.append(mbps)
         latency = nets[0].attributes.get("latency", "")
         return {
             "name": nets[0].attributes.get("name", ""),
-            "net_bytes_per_second": sum(known) * 1e6 / 8 if len(known) == len(nets) else None,
+            "net_bytes_per_second": sum(rates) * 1e6 / 8 if len(rates) == len(nets) else None,
             "gdr": any(net.attributes.get("gdr") == "1" for net in nets),
             "latency_seconds": float(latency) * 1e-6 if _REAL.fullmatch(latency) else None,
             "nets": [dict(net.attributes) for net in nets],
@@ -492,9 +500,9 @@ class _GpuLinks:
             name = tree.buses.get((node, target))
             if name is None:
                 name = tree.buses[node, target] = tree.name(node, "nvswitch")
-                said = {"visible": not unseen}
+                attributes = {"visible": not unseen}
                 tree.devices.append(
-                    Device(name, DeviceKind.NVSWITCH, node, target, attributes=said)
+                    Device(name, DeviceKind.NVSWITCH, node, target, attributes=attributes)
                 )
                 if unseen:
                     tree.note(
@@ -544,7 +552,9 @@ class _GpuLinks:
     def groups(self, word: str) -> dict[str, Any]:
         """GPUs that reach each other over direct links, by their index in the file."""
         index = {gpu.name: number for number, gpu in enumerate(self.tree.gpus)}
-        near = peers_of(index.values(), [(index[one], index[other]) for one, other in self.stated])
+        near = peers_of(
+            index.values(), [(index[source], index[target]) for source, target in self.stated]
+        )
         groups = [sorted(group) for group in connected_groups(near)]
         return {
             f"{word}_groups": [[str(number) for number in group] for group in groups],
@@ -601,7 +611,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> dict[str, Any]:
-    """Everything countable; strings where the file prints strings."""
+    """Counts and rates of the machine; strings where the file prints strings."""
     cpu = tree.cpus[0].attributes if tree.cpus else {}
     numa = [element.attributes.get("numaid", "") for element in tree.cpus]
     hosts = range(len(tree.hosts))
@@ -614,8 +624,10 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
     )
     # Speed and width above GPUs as printed, and the slowest of both that any GPU has.
     above = [gpu.pci.attributes for gpu in tree.gpus]
-    printed = _distinct((said.get("link_speed"), said.get("link_width")) for said in above)
-    links = [PcieLink(said) for said in above]
+    printed = _distinct(
+        (attributes.get("link_speed"), attributes.get("link_width")) for attributes in above
+    )
+    links = [PcieLink(attributes) for attributes in above]
     speeds = [link.gigatransfers for link in links if link.gigatransfers is not None]
     facts: dict[str, Any] = {
         "root": system.tag,
@@ -628,7 +640,7 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
         "numa_node_count": len(set(numa)),
         "cpu": {key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu},
         "gpu_pci_link": [{"speed": speed, "width": width} for speed, width in printed],
-        "gpu_pci_device_ids": _distinct(said.get("device") for said in above),
+        "gpu_pci_device_ids": _distinct(attributes.get("device") for attributes in above),
         "pcie_gen": GENERATIONS[min(speeds)] if speeds else None,
         "pcie_width": min((link.lanes for link in links if link.lanes is not None), default=None),
         "nvlinks_per_gpu": nvlinks.per_gpu(),
@@ -656,9 +668,10 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
 def _device_facts(tree: Tree) -> dict[str, Any]:
     """Devices by what the file calls them. Physical ones are PCI devices, however many elements each has."""
     classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
-    nics = sum(said.startswith(_NICS) for said in classes)
+    nics = sum(pci_class.startswith(_NICS) for pci_class in classes)
     unstated = sum(
-        not said and bool(pci.named("nic")) for said, pci in zip(classes, tree.pcis, strict=True)
+        not pci_class and bool(pci.named("nic"))
+        for pci_class, pci in zip(classes, tree.pcis, strict=True)
     )
     speeds = {whole(net.attributes.get("speed", "")) for net in tree.nets}
     switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
@@ -673,7 +686,7 @@ def _device_facts(tree: Tree) -> dict[str, Any]:
     return {
         "gpu_count": None if tree.unclear and not tree.gpus else len(tree.gpus),
         "gpu_elements": sum(gpu.detail is not None for gpu in tree.gpus),
-        "gpu_class_pci": sum(said.startswith(_GPUS) for said in classes),
+        "gpu_class_pci": sum(pci_class.startswith(_GPUS) for pci_class in classes),
         "gpu_physical_count": len({(gpu.node, gpu.bus_id) for gpu in tree.gpus}),
         "nic_count": nics + unstated,
         "nic_class_pci": nics,
@@ -681,7 +694,7 @@ def _device_facts(tree: Tree) -> dict[str, Any]:
         "net_elements": len(tree.nets),
         "net_distinct_names": len({net.attributes.get("name") for net in tree.nets}),
         "net_speeds_mbps": sorted(speed for speed in speeds if speed is not None),
-        "bridge_pci": sum(said.startswith(_BRIDGES) for said in classes),
+        "bridge_pci": sum(pci_class.startswith(_BRIDGES) for pci_class in classes),
         "pci_elements": len(tree.pcis),
         "cpu_count": len(tree.cpus),
         "nvswitch_count": len(switches) if switches and visible else None,

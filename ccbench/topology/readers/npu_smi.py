@@ -48,8 +48,8 @@ def read(text: str) -> Topology:
         listed = f"labels that are not known: {', '.join(unknown[:8])[:200]}"
         warnings.append(SourceWarning("unknown_spelling", listed, table.line))
     # What stands behind a row's labels begins with the cores.
-    cores = {row: found[0] for row, rest in table.rest.items() if (found := _AFFINITY.match(rest))}
-    said = {row: {"cpu_affinity": text} for row, text in cores.items()}
+    cores = {row: match[0] for row, rest in table.rest.items() if (match := _AFFINITY.match(rest))}
+    affinities = {row: {"cpu_affinity": text} for row, text in cores.items()}
     topology_class = _class(table, set(labels.values()))
     links = []
     for pair, label in labels.items():
@@ -61,7 +61,7 @@ def read(text: str) -> Topology:
     return Topology(
         name="npu-smi topo",
         devices=tuple(
-            Device(name, DeviceKind.GPU, attributes={"name": column, **said.get(column, {})})
+            Device(name, DeviceKind.GPU, attributes={"name": column, **affinities.get(column, {})})
             for column, name in names.items()
         ),
         links=tuple(links),

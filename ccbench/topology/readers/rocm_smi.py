@@ -70,9 +70,9 @@ class Table:
 
     def numbers(self) -> dict[tuple[str, str], int]:
         """(row, column) -> label, where it is a whole number."""
-        found = {(row, column): whole(label) for row, column, label in self.pairs()}
+        labels = {(row, column): whole(label) for row, column, label in self.pairs()}
         return {
-            pair: number for pair, number in found.items() if number is not None and number >= 0
+            pair: number for pair, number in labels.items() if number is not None and number >= 0
         }
 
     def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
@@ -147,11 +147,13 @@ def read(text: str) -> Topology:
     widest = max((table.columns for table in sections.values()), key=len, default=[])
     columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
     for name, table in sections.items():
-        others = [column for column in table.columns if column not in columns]
-        if others:
+        extra = [column for column in table.columns if column not in columns]
+        if extra:
             section = name.replace("_", " ")
-            said = f"the section of {section} has GPUs the others lack: {', '.join(others[:4])}"
-            warnings.append(SourceWarning("contradiction", said, table.line))
+            text_of_extra = (
+                f"the section of {section} has GPUs the others lack: {', '.join(extra[:4])}"
+            )
+            warnings.append(SourceWarning("contradiction", text_of_extra, table.line))
     if not columns:
         raise MachineError(
             "rocm-smi: no table of GPUs and no NUMA nodes found; "
@@ -164,15 +166,18 @@ def read(text: str) -> Topology:
     links = list(_links(types, weights, names, warnings))
     labels = {label for _, _, label in pairs}
     topology_class = _class(types, labels, len(columns))
-    nodes = {gpu: found["node"] for gpu, found in numa.items() if "node" in found}
+    nodes = {gpu: fields["node"] for gpu, fields in numa.items() if "node" in fields}
     gpus = [
         Device(name, DeviceKind.GPU, numa_node=nodes.get(column), attributes={"name": column})
         for column, name in names.items()
     ]
-    known = sorted({node for node in nodes.values() if node >= 0})
+    cpu_nodes = sorted({node for node in nodes.values() if node >= 0})
     return Topology(
         name="rocm-smi topo",
-        devices=(*gpus, *(Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in known)),
+        devices=(
+            *gpus,
+            *(Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in cpu_nodes),
+        ),
         links=tuple(links),
         topology_class=topology_class,
         source="rocm_smi",
@@ -189,7 +194,7 @@ def read(text: str) -> Topology:
             "weights": sorted(set(weights.values())),
             "numa_node": nodes,
             "numa_affinity": {
-                gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found
+                gpu: fields["affinity"] for gpu, fields in numa.items() if "affinity" in fields
             },
             "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
         },
@@ -216,12 +221,12 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Tabl
     current = ""
     for number, line in enumerate(text.expandtabs().split("\n"), start=1):
         stripped = line.strip()[:4000]
-        found = _NUMA.match(stripped)
+        match = _NUMA.match(stripped)
         if stripped.startswith("=") and stripped.endswith("="):
             title = _SECTION.match(stripped)
             current = _TITLES.get(title[1].strip().lower(), "") if title else ""
-        elif found:
-            numa.setdefault(f"GPU{int(found[1])}", {}).setdefault(found[2].lower(), int(found[3]))
+        elif match:
+            numa.setdefault(f"GPU{int(match[1])}", {}).setdefault(match[2].lower(), int(match[3]))
         elif current:
             bodies.setdefault(current, []).append((number, line))
     tables = {
@@ -242,10 +247,10 @@ def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
     numa: Numa = {}
     for owner, values in document.items() if isinstance(document, dict) else ():
         for key, value in values.items() if isinstance(values, dict) else ():
-            found = _JSON.fullmatch(key[:120])
-            if found:
-                section = cells.setdefault(_TITLES[f"{found[1].lower()} between two gpus"], {})
-                left, right = int(found[2]), int(found[3])
+            match = _JSON.fullmatch(key[:120])
+            if match:
+                section = cells.setdefault(_TITLES[f"{match[1].lower()} between two gpus"], {})
+                left, right = int(match[2]), int(match[3])
                 # JSON names each pair once, the tables of the text both ways.
                 section[left, right] = section[right, left] = str(value)[:40]
             card = re.fullmatch(r"card(\d{1,4})", owner[:20])
@@ -279,19 +284,19 @@ def _links(
         return
     types.note_asymmetry(warnings)
     joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
-    known = [weights.get(pair) for pair in joined]
+    weight_of_pair = [weights.get(pair) for pair in joined]
     if joined:
         text = "how many xGMI links a pair has"
-        if None in known:
+        if None in weight_of_pair:
             text += ", and whether its path passes another GPU: no weight is printed"
-        elif any(weight is not None and weight > _ONE_HOP for weight in known):
+        elif any(weight is not None and weight > _ONE_HOP for weight in weight_of_pair):
             text += f"; pairs of a weight above {_ONE_HOP} are linked over other GPUs"
         warnings.append(SourceWarning("not_visible", text, types.line))
-    for (row, column), weight in zip(joined, known, strict=True):
+    for (row, column), weight in zip(joined, weight_of_pair, strict=True):
         if weight is None or weight <= _ONE_HOP:
             # One link or the four inside a package: neither number nor, without weights, directness is said.
-            said = {"weight": weight} if weight is not None else {"direct_known": False}
-            attributes = {"count_known": False, **said}
+            path_note = {"weight": weight} if weight is not None else {"direct_known": False}
+            attributes = {"count_known": False, **path_note}
             origin = "rocm-smi --showtopo: XGMI"
             yield Link(
                 names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes

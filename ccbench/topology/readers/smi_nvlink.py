@@ -93,7 +93,7 @@ class _Listing:
 
     @property
     def name(self) -> str:
-        """As topo -m calls it."""
+        """Return the name that topo -m gives it."""
         return "GPU" if self.index is None else f"GPU{self.index}"
 
     @property
@@ -142,23 +142,25 @@ def read(text: str) -> Topology:
         )
     # The text does not print the GPUs' own addresses. Among directly linked GPUs each address is missing from
     # exactly one list, its own; where that works out for all of them, the far ends are the listed GPUs.
-    seen = sorted({remote for listing in listings for remote in listing.remotes})
-    lacking = [[remote for remote in seen if remote not in listing.remotes] for listing in listings]
+    addresses = sorted({remote for listing in listings for remote in listing.remotes})
+    lacking = [
+        [remote for remote in addresses if remote not in listing.remotes] for listing in listings
+    ]
     peers = {remotes[0]: position for position, remotes in enumerate(lacking) if len(remotes) == 1}
-    if not len(peers) == len(seen) == len(listings) > 1:
+    if not len(peers) == len(addresses) == len(listings) > 1:
         peers = {}
     verdict = _class_of(listings, len(peers))
     # GPUs of one model have as many links each: a shorter listing was cut, or the driver hides links.
     most = max(len(listing.links) for listing in listings)
     for listing in listings:
         if listing.all_inactive:
-            said = f"how many links {listing.name} has: all are inactive"
-            warnings.append(SourceWarning("not_visible", said, listing.line))
+            reason = f"how many links {listing.name} has: all are inactive"
+            warnings.append(SourceWarning("not_visible", reason, listing.line))
         elif len(listing.links) < most:
             listing.is_cut = listing is listings[-1]
             kind = "truncated" if listing.is_cut else "contradiction"
-            said = f"{listing.name} lists {len(listing.links)} links, others {most}"
-            warnings.append(SourceWarning(kind, said, listing.line))
+            reason = f"{listing.name} lists {len(listing.links)} links, others {most}"
+            warnings.append(SourceWarning(kind, reason, listing.line))
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
         warnings.append(
             SourceWarning("not_visible", f"the GPUs' links: {verdict.reason}", listings[0].line)
@@ -177,7 +179,7 @@ def read(text: str) -> Topology:
 
 def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | None, list[_Listing]]:
     """GPU -> its listings, one for each command in the text; None: links before any GPU line."""
-    found: dict[int | None, list[_Listing]] = {}
+    sections: dict[int | None, list[_Listing]] = {}
     current: _Listing | None = None
     for number, line in enumerate(lines, 1):
         if len(line) > 1000:
@@ -185,7 +187,7 @@ def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | Non
         gpu = _GPU.fullmatch(line)
         if gpu:
             current = _Listing(int(gpu[1]), gpu[2], gpu[3] or "", number)
-            found.setdefault(current.index, []).append(current)
+            sections.setdefault(current.index, []).append(current)
             continue
         match = _LINK.fullmatch(line)
         inactive = _INACTIVE in line.lower()
@@ -193,7 +195,7 @@ def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | Non
             continue
         if current is None:
             current = _Listing(None, "", "")
-            found[None] = [current]
+            sections[None] = [current]
             warnings.append(
                 SourceWarning("not_visible", "the first links follow no GPU line", number)
             )
@@ -201,26 +203,26 @@ def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | Non
             current.all_inactive = True
             continue
         # One line about one link: a rate, a state, a remote device or a capability.
-        link, said = current.links.get(int(match[1]), _Link(int(match[1]))), match[2]
-        if rate := _RATE.fullmatch(said):
+        link, detail = current.links.get(int(match[1]), _Link(int(match[1]))), match[2]
+        if rate := _RATE.fullmatch(detail):
             link.rate = float(rate[1])
-        elif said.lower() == "<inactive>":
+        elif detail.lower() == "<inactive>":
             link.is_inactive = True
-        elif remote := _REMOTE.fullmatch(said):
+        elif remote := _REMOTE.fullmatch(detail):
             link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
-        elif (capability := _CAPABILITY.fullmatch(said)) and (
+        elif (capability := _CAPABILITY.fullmatch(detail)) and (
             key := _CAPABILITIES.get(capability[1])
         ):
             link.capabilities[key] = capability[2].lower() == "true"
         else:
             cut = any(
-                word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES)
+                word.startswith(detail) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES)
             )
-            text = f"{current.name} link {link.index}: {said[:60]!r} is not read"
+            text = f"{current.name} link {link.index}: {detail[:60]!r} is not read"
             warnings.append(SourceWarning("truncated" if cut else "damaged_line", text, number))
             continue
         current.links[link.index] = link
-    return found
+    return sections
 
 
 def _joined(sections: list[_Listing], warnings: list[SourceWarning]) -> _Listing:
@@ -230,25 +232,25 @@ def _joined(sections: list[_Listing], warnings: list[SourceWarning]) -> _Listing
     pair of H100 PCIe cards prints links 0-3, 6-9 and 12-15 of 18 in the one and 0-11 in the other.
     """
     main = next((section for section in sections if section.has_state), sections[0])
-    others = [section for section in sections if section is not main]
-    twice = [other for other in others if other.has_state]
-    if any(other.links != main.links for other in twice):
+    further = [section for section in sections if section is not main]
+    twice = [section for section in further if section.has_state]
+    if any(section.links != main.links for section in twice):
         text = f"{main.name} is listed twice, differently: the first counts"
         warnings.append(SourceWarning("contradiction", text, twice[0].line))
-    for other in others:
-        if other.has_state:
+    for section in further:
+        if section.has_state:
             continue
         active = sorted(index for index, link in main.links.items() if not link.is_inactive)
-        ends = [link for _, link in sorted(other.links.items()) if link.remote]
+        ends = [link for _, link in sorted(section.links.items()) if link.remote]
         if ends and main.has_state and len(ends) != len(active):
             text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
-            warnings.append(SourceWarning("contradiction", text, other.line))
+            warnings.append(SourceWarning("contradiction", text, section.line))
         elif ends:
             indexes = active if main.has_state else [end.index for end in ends]
             for index, end in zip(indexes, ends, strict=True):
                 link = main.links.setdefault(index, _Link(index))
                 link.remote, link.remote_link = end.remote, end.remote_link
-        for index, link in other.links.items():
+        for index, link in section.links.items():
             if link.capabilities and (index in main.links or not main.has_state):
                 main.links.setdefault(index, _Link(index)).capabilities |= link.capabilities
     return main
@@ -316,16 +318,16 @@ def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
             if listing.remotes and not listing.is_cut
         }
     for key in _CAPABILITIES.values():
-        said = {
+        values = {
             link.capabilities.get(key) for listing in listings for link in listing.links.values()
         }
-        facts[key] = said.pop() if len(said) == 1 else None
+        facts[key] = values.pop() if len(values) == 1 else None
     return facts
 
 
 def _graph(
     listings: list[_Listing],
-    found: TopologyClass,
+    topology_class: TopologyClass,
     peers: dict[str, int],
     warnings: list[SourceWarning],
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
@@ -335,8 +337,8 @@ def _graph(
     links: list[Link] = []
     unseen: dict[str, int | None] = {}
     for index, listing in enumerate(listings):
-        said = {"name": listing.name, "model": listing.model, "uuid": listing.uuid}
-        attributes = {key: value for key, value in said.items() if value}
+        stated = {"name": listing.name, "model": listing.model, "uuid": listing.uuid}
+        attributes = {key: value for key, value in stated.items() if value}
         gpus.append(Device(f"gpu{index}", DeviceKind.GPU, attributes=attributes))
         # Links by far end, which is empty where the text does not say it.
         bundles: dict[str, list[_Link]] = {}
@@ -346,15 +348,15 @@ def _graph(
         for remote, bundle in bundles.items():
             if remote in peers:
                 target = f"gpu{peers[remote]}"
-            elif found is TopologyClass.NVSWITCH:
-                known = remote and not remote.startswith(_HIDDEN)
-                stands = {} if known else {"stands_for": "all NVSwitches of the machine"}
+            elif topology_class is TopologyClass.NVSWITCH:
+                is_shown = remote and not remote.startswith(_HIDDEN)
+                stands = {} if is_shown else {"stands_for": "all NVSwitches of the machine"}
                 target = f"nvswitch{len(switches)}"
                 switch = Device(
                     target, DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=stands
                 )
                 target = switches.setdefault(remote, switch).name
-            elif found is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
+            elif topology_class is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
                 target = f"gpu{1 - index}"
             else:
                 unseen.setdefault(listing.name, listing.line)

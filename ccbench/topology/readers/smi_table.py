@@ -116,7 +116,7 @@ class _Scanner:
                 if table is None:
                     table = Table([], [], number)
                     self.tables.append(table)
-                elif any(known.name == row.name for known in table.rows):
+                elif any(earlier.name == row.name for earlier in table.rows):
                     table = Table(list(table.columns), list(table.affinities), number)
                     self.tables.append(table)
                 table.rows.append(row)
@@ -124,13 +124,13 @@ class _Scanner:
                 return
         # A heading stands alone, or behind a shell prompt and the command.
         start = _FIRST_GPU.search(line)
-        found = (
+        heading = (
             _names(line[start.start() :])
             if start and _PROMPT.fullmatch(line[: start.start()])
             else None
         )
-        if found is not None and found[0] and found[0][0].startswith("GPU"):
-            self.tables.append(Table(*found, line=number))
+        if heading is not None and heading[0] and heading[0][0].startswith("GPU"):
+            self.tables.append(Table(*heading, line=number))
             self.open = True
         elif table is not None and line.strip():
             self.open = self._continues(table, line, number)
@@ -281,20 +281,22 @@ class Matrix:
             for row in self.cells.values()
             if (cpus := row.get(CPU)) and cpus != "N/A"
         }
-        found = [
+        affinities = [
             (cpus, numbers) for cpus, numbers in printed.items() if numbers and len(numbers) <= 512
         ][:64]
-        for position, (one, numbers) in enumerate(found):
-            for other, others in found[:position]:
-                if overlap(numbers, others):
-                    message = f"CPU Affinity {other} and {one} share CPUs: one of them is damaged"
+        for position, (cpus_text, numbers) in enumerate(affinities):
+            for earlier, earlier_numbers in affinities[:position]:
+                if overlap(numbers, earlier_numbers):
+                    message = (
+                        f"CPU Affinity {earlier} and {cpus_text} share CPUs: one of them is damaged"
+                    )
                     warnings.append(SourceWarning("damaged_line", message, table.line))
         self.labels = self._labels()
         index = {name: position for position, name in enumerate(self.gpus)}
         self.between_gpus = {
-            (index[one], index[other]): label
-            for (one, other), label in self.labels.items()
-            if one in index and other in index
+            (index[row_name], index[column_name]): label
+            for (row_name, column_name), label in self.labels.items()
+            if row_name in index and column_name in index
         }
         counts = {pair: _NVLINKS.fullmatch(label) for pair, label in self.between_gpus.items()}
         self.nvlinks = {
@@ -319,32 +321,34 @@ class Matrix:
                 text = f"row {row.name} has {len(row.cells)} of {len(table.columns)} cells"
                 warnings.append(SourceWarning("damaged_line", text, row.line))
         both = dict(printed)
-        for (one, other), label in printed.items():
-            back = both.setdefault((other, one), label)
-            if back != label and one < other:
-                text = f"{one} to {other} is {label}, back it is {back}"
+        for (row_name, column_name), label in printed.items():
+            back = both.setdefault((column_name, row_name), label)
+            if back != label and row_name < column_name:
+                text = f"{row_name} to {column_name} is {label}, back it is {back}"
                 warnings.append(SourceWarning("contradiction", text, table.line))
         return both
 
     def _affinity_cells(self, row: Row) -> dict[str, str | None]:
         """The cells behind the matrix by heading. An empty cell shows only where tabs were kept."""
         tokens: list[str | None] = list(row.rest.split())
-        wanted = self.table.affinities
-        if not wanted or len(row.cells) < len(self.table.columns):
-            return dict.fromkeys(wanted)
+        headings = self.table.affinities
+        if not headings or len(row.cells) < len(self.table.columns):
+            return dict.fromkeys(headings)
         before = row.rest[: len(row.rest) - len(row.rest.lstrip())]
-        if tokens and before.count("\t") >= 2 and len(tokens) < len(wanted):
+        if tokens and before.count("\t") >= 2 and len(tokens) < len(headings):
             tokens.insert(0, None)
-        if len(tokens) > len(wanted):
-            text = f"{row.name}: {len(tokens)} cells behind the matrix under {len(wanted)} headings"
+        if len(tokens) > len(headings):
+            text = (
+                f"{row.name}: {len(tokens)} cells behind the matrix under {len(headings)} headings"
+            )
             self.warnings.append(SourceWarning("damaged_line", text, row.line))
         if (
             len(tokens) == 2
-            and len(wanted) == 3
+            and len(headings) == 3
             and re.search(r"\S[ ]*\t[ ]*\t[ ]*\t", row.rest.rstrip())
         ):
             tokens.insert(1, None)
-        cells = dict(zip(wanted, [*tokens, *[None] * len(wanted)], strict=False))
+        cells = dict(zip(headings, [*tokens, *[None] * len(headings)], strict=False))
         for heading, cell in cells.items():
             if cell is not None and cell != "N/A" and ranges(cell) is None:
                 text = f"{row.name}: {heading} {cell!r} is no list"

@@ -83,7 +83,7 @@ def read(text: str) -> Topology:
     if statuses:
         # GPUs without links: a status says what the driver allows, not what is there.
         columns = [name for name in statuses[0].columns if name.startswith("GPU")]
-        said = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
+        reason = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
         unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
         return Topology(
             name="",
@@ -92,7 +92,7 @@ def read(text: str) -> Topology:
                 for index, name in enumerate(columns)
             ),
             source=f"{SOURCE} -p2p",
-            warnings=(*warnings, SourceWarning("not_visible", said, statuses[0].line)),
+            warnings=(*warnings, SourceWarning("not_visible", reason, statuses[0].line)),
             facts={
                 **_status_facts(statuses[0], lines),
                 "gpu_count": len(columns),
@@ -112,29 +112,29 @@ def read(text: str) -> Topology:
 def _queries(lines: list[str], warnings: list[SourceWarning]) -> dict[str, Any]:
     """Answers of ``topo -c N``: the CPU's number -> its GPUs; empty when there are none."""
     answers: dict[str, Any] = {}
-    asked: tuple[str, int] | None = None
+    query: tuple[str, int] | None = None
     first = 0
     for number, line in enumerate(lines, 1):
         match = _QUERY.search(line)
         if match:
-            asked, first = (match[1], number), first or number
-        elif asked is not None and line.strip():
-            found = _NUMBERS.fullmatch(line)
-            if found:
-                answers[asked[0]] = [int(gpu) for gpu in found[1].split(",")]
+            query, first = (match[1], number), first or number
+        elif query is not None and line.strip():
+            gpus_match = _NUMBERS.fullmatch(line)
+            if gpus_match:
+                answers[query[0]] = [int(gpu) for gpu in gpus_match[1].split(",")]
             else:
-                text = f"no GPU numbers after the question for CPU {asked[0]}"
+                text = f"no GPU numbers after the question for CPU {query[0]}"
                 warnings.append(SourceWarning("damaged_line", text, number))
-            asked = None
-    if asked is not None:
+            query = None
+    if query is not None:
         warnings.append(
-            SourceWarning("truncated", f"the answer for CPU {asked[0]} is missing", asked[1])
+            SourceWarning("truncated", f"the answer for CPU {query[0]} is missing", query[1])
         )
     if not answers:
         return {}
-    said = [f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()]
-    more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
-    text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
+    sentences = [f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()]
+    more = f" and {len(sentences) - 4} more answers" if len(sentences) > 4 else ""
+    text = f"the machine: 'topo -c' says only {'; '.join(sentences[:4])}{more}; 'topo -m' says how GPUs are linked"
     warnings.append(SourceWarning("not_visible", text, first))
     unsaid = (
         "nvswitch",
@@ -151,12 +151,12 @@ def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
     columns = [name for name in table.columns if name.startswith("GPU")]
     rows = {row.name: row.cells[: len(columns)] for row in table.rows}
     # The table does not print what it was asked of; the command line before it or on its heading does.
-    asked = (
+    commands = (
         match
         for line in reversed(lines[: table.line])
         if (match := _P2P_COMMAND.search(line[:1000]))
     )
-    command = next(asked, None)
+    command = next(commands, None)
     return {
         "p2p_matrix": [
             row if len(row := rows.get(name, [])) == len(columns) else None for name in columns
@@ -216,9 +216,9 @@ def _machine(
             "paths": "as printed",
         },
         matrix={
-            (matrix.names[one], matrix.names[other]): label
-            for (one, other), label in matrix.labels.items()
-            if one in matrix.names and other in matrix.names
+            (matrix.names[row], matrix.names[column]): label
+            for (row, column), label in matrix.labels.items()
+            if row in matrix.names and column in matrix.names
         },
     )
 
@@ -229,20 +229,20 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
     Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
     boards and bridges link every GPU of a machine.
     """
-    affinities, found, gpu_count = matrix.table.affinities, matrix.between_gpus, len(matrix.gpus)
+    affinities, labels, gpu_count = matrix.table.affinities, matrix.between_gpus, len(matrix.gpus)
     # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
-    old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in found.values()
+    old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in labels.values()
     verdict = class_of_counts(matrix.nvlinks, gpu_count, before_2020=old)
     if verdict.topology_class is not TopologyClass.NVSWITCH:
-        open_rows = gpu_count > len({one for one, _ in found})
-        cut = len(found) < gpu_count * (gpu_count - 1)
-        if cut and (open_rows or not found or matrix.nvlinks):
+        open_rows = gpu_count > len({row for row, _ in labels})
+        cut = len(labels) < gpu_count * (gpu_count - 1)
+        if cut and (open_rows or not labels or matrix.nvlinks):
             verdict = Verdict(
                 TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed"
             )
         if any(
-            not labels_of(label) and not labels_of(found[pair[::-1]])
-            for pair, label in found.items()
+            not labels_of(label) and not labels_of(labels[pair[::-1]])
+            for pair, label in labels.items()
         ):
             verdict = Verdict(
                 TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known"
@@ -306,7 +306,7 @@ def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
         ],
         "complete_rows": len(complete),
         "link_types_between_gpus": sorted(
-            {label for (one, other), label in matrix.between_gpus.items() if one != other}
+            {label for (row, column), label in matrix.between_gpus.items() if row != column}
         ),
     }
     values: list[set[str]] = []
@@ -368,7 +368,10 @@ def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
 
 
 def _graph(
-    matrix: Matrix, legend: Mapping[str, str], found: TopologyClass, warnings: list[SourceWarning]
+    matrix: Matrix,
+    legend: Mapping[str, str],
+    topology_class: TopologyClass,
+    warnings: list[SourceWarning],
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
     """The devices (GPUs, NICs, NUMA nodes, switches) and the links between them, both directions."""
     cpu_of, cpus = _cpus(matrix)
@@ -387,15 +390,17 @@ def _graph(
     devices: list[Device] = []
     for name in matrix.gpus:
         cells = matrix.cells.get(name, {})
-        said = {key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))}
-        attributes = {"name": name, **said}
+        affinities = {
+            key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))
+        }
+        attributes = {"name": name, **affinities}
         devices.append(
             Device(
                 matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes
             )
         )
     devices += cpus.values()
-    if found is TopologyClass.NVSWITCH:
+    if topology_class is TopologyClass.NVSWITCH:
         attributes = {"stands_for": "all NVSwitches of the machine"}
         devices.append(Device("nvswitch0", DeviceKind.NVSWITCH, attributes=attributes))
     devices += [Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))]
@@ -412,8 +417,8 @@ def _graph(
         warnings.append(SourceWarning("not_visible", text, matrix.table.line))
 
     nvlinks: list[Link] = []
-    if found is TopologyClass.NVSWITCH:
-        for gpu, count in enumerate(matrix.nvlinks_per_gpu(found) or ()):
+    if topology_class is TopologyClass.NVSWITCH:
+        for gpu, count in enumerate(matrix.nvlinks_per_gpu(topology_class) or ()):
             nvlinks += (
                 _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways() if count else ()
             )
@@ -438,8 +443,8 @@ def _tree(matrix: Matrix, switches: list[list[str]], cpu_of: Mapping[str, str]) 
         if name not in below
     ]
     cpus = list(dict.fromkeys(cpu_of[gpu] for gpu in matrix.gpus if gpu in cpu_of))
-    for position, one in enumerate(cpus):
-        links += [_link(other, one, LinkKind.INTER_SOCKET) for other in cpus[:position]]
+    for position, upper in enumerate(cpus):
+        links += [_link(earlier, upper, LinkKind.INTER_SOCKET) for earlier in cpus[:position]]
     return [way for link in links for way in link.both_ways()]
 
 

@@ -26,24 +26,24 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 581_100
+WHOLE = 581_734
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 49_019,
-    "backends": 91_332,
-    "cases": 0,
+    "analysis": 49_028,
+    "backends": 91_346,
+    "cases": 4_681,
     "cli": 16_986,
-    "machine": 25_138,
-    "model": 61_300,
+    "machine": 25_114,
+    "model": 61_471,
     "plan": 29_874,
-    "report": 65_181,
-    "results": 79_957,
-    "runner": 41_182,
+    "report": 65_186,
+    "results": 79_587,
+    "runner": 41_022,
     "schedules": 14_074,
-    "suite": 13_093,
+    "suite": 13_096,
     "topology": 73_586,
-    FLAT: 20_378,
+    FLAT: 16_683,
 }
 
 # Nodes on a line of code, formatted at 100 columns; to reach: 9.5. No mark keeps lines from the formatter.

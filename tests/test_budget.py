@@ -26,11 +26,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 581_734
+WHOLE = 581_399
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 49_028,
+    "analysis": 48_455,
     "backends": 91_346,
     "cases": 4_681,
     "cli": 16_986,
@@ -38,7 +38,7 @@ CEILINGS = {
     "model": 61_471,
     "plan": 29_874,
     "report": 65_186,
-    "results": 79_587,
+    "results": 79_825,
     "runner": 41_022,
     "schedules": 14_074,
     "suite": 13_096,

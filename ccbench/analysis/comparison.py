@@ -32,7 +32,7 @@ from ccbench.analysis.significance import (
     tested,
 )
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
-from ccbench.cases.axes import IDENTITY, NO_OP, ONE_PROCESS, WORK, Axis, moves_alike
+from ccbench.cases.axes import NO_OP, ONE_PROCESS, Axis, moves_alike
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
@@ -41,6 +41,7 @@ from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
 from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
+from ccbench.results.keys import POINT, WORK, grouped
 from ccbench.results.loading import PREFIX
 from ccbench.results.points import BOUND_TOLERANCE
 from ccbench.results.systems import is_other_model
@@ -127,10 +128,7 @@ def as_run(run: Run | Path | str) -> Run:
 
 def by_identity(run: Run) -> dict[tuple[object, ...], list[Point]]:
     """Everything that ``run`` has of each case, in the run's order."""
-    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in run.points:
-        found[point.identity].append(point)
-    return found
+    return grouped(run.points, POINT)
 
 
 def side_of(points: Sequence[Point]) -> Side:
@@ -269,13 +267,9 @@ def measures_launches(point: Point, published: Point) -> bool:
 def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
     """Every case of a run with the point that is most like it of ``base``, published results of a machine."""
 
-    def surely(point: Point) -> tuple[object, ...]:
-        names = ("collective", "ranks", "in_place", "size_bytes", *(axis.name for axis in WORK))
-        return tuple(getattr(point, name) for name in names)
-
-    published: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in base.points:
-        published[surely(point)].append(point)
+    # What a source may leave open does not tell two apart yet.
+    surely = WORK.without("backend", "dtype", "op", "nodes", "root", "mode")
+    published = grouped(base.points, surely)
     faces: list[Face] = []
     for points in cases:
         point = points[0]
@@ -389,13 +383,8 @@ def compare_by(
     correction for many points is over all values together. Raises UsageError where there are no two.
     """
     run = as_run(run)
-    sides: dict[str, dict[tuple[object, ...], list[Point]]] = defaultdict(lambda: defaultdict(list))
-    versions: dict[str, set[str]] = defaultdict(set)
-    for point in run.points:
-        value = str(getattr(point, axis.name))
-        others = tuple(getattr(point, one.name) for one in IDENTITY if one is not axis)
-        sides[value][others].append(point)
-        versions[value].add(point.backend_version)
+    values = grouped(run.points, lambda point: str(getattr(point, axis.name)))
+    sides = {value: grouped(members, POINT.without(axis.name)) for value, members in values.items()}
     if len(sides) < 2:
         only = ", ".join(map(shown, sides)) or "no case"
         raise UsageError(
@@ -415,6 +404,9 @@ def compare_by(
     settings = settings or Settings()
     in_turn = axis.name == VARIANT
     results, left_out = _verdicts(faces, settings, in_turn=in_turn)
+    versions = {
+        value: {point.backend_version for point in members} for value, members in values.items()
+    }
     notes = [
         f"{axis.name} {value}: {', '.join(sorted(filter(None, versions[value])))}"
         for value in (first, *new)

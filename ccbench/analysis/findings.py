@@ -15,18 +15,18 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
 
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, Word, speed_verdicts
-from ccbench.cases.axes import AXIS, NO_OP, OVERLAP, WORK
+from ccbench.cases.axes import AXIS, NO_OP, OVERLAP
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import About, Flag, advice_on
 from ccbench.results import Manifest, Point, Run
+from ccbench.results.keys import CURVE, WORK, grouped
 from ccbench.stats import CHANCE, chance_of_most
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
 
@@ -404,12 +404,16 @@ def unstable(points: Points) -> Iterator[Finding]:
 
 def teams_of(points: Points) -> dict[tuple[str, int, int], list[Point]]:
     """(backend, ranks, nodes) -> timed cases that tell of each rank how long it took or waited."""
-    teams: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
-    for point in points:
-        told = point.ranks in (len(point.rank_median_seconds), len(point.rank_waiting))
+    told = (
+        point
+        for point in points
+        if point.ranks > 1
+        and point.ranks in (len(point.rank_median_seconds), len(point.rank_waiting))
+        and point.median_seconds
         # Of a pair the other ranks do nothing, so that none of them can be late.
-        if point.ranks > 1 and told and point.median_seconds and not (point.emulated or point.pair):
-            teams[point.backend, point.ranks, point.nodes].append(point)
+        and not (point.emulated or point.pair)
+    )
+    teams = grouped(told, lambda point: (point.backend, point.ranks, point.nodes))
     return dict(sorted(teams.items()))
 
 
@@ -507,11 +511,8 @@ def _clearly_slower(point: Point, others: Points) -> bool:
 
 def _curves(points: Points) -> list[list[Point]]:
     """Judged points of one line each, by size."""
-    lines: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for one in _judged(points):
-        line = (one.run, one.simulated, *one.curve)
-        lines[line].append(one)
-    return [sorted(members, key=lambda one: one.size_bytes) for members in lines.values()]
+    lines = grouped(_judged(points), CURVE.beside("run", "simulated"))
+    return [sorted(line, key=lambda point: point.size_bytes) for line in lines.values()]
 
 
 def _switch(before: Point, after: Point) -> str:
@@ -631,32 +632,22 @@ Sizes are nccl-tests': the whole buffer on either side, so equal sizes are equal
 """
 
 
-def _work(point: Point) -> tuple[object, ...]:
-    """Return the key that cases must share to be compared, collective and algorithm apart."""
-    asked = (
-        "run",
-        "simulated",
-        "backend",
-        "dtype",
-        "ranks",
-        "nodes",
-        "size_bytes",
-        "mode",
-        "transport",
-    )
-    return tuple(getattr(point, name) for name in (*asked, *(axis.name for axis in WORK)))
+_WORK = WORK.beside("run", "simulated", "transport")
 
 
 def self_inconsistent(points: Points) -> Iterator[Finding]:
     """Collectives slower than others that together do the same work, each by its fastest algorithm."""
-    fastest: dict[tuple[object, ...], dict[str, Point]] = defaultdict(dict)
-    for one in _judged(points):
-        known = fastest[_work(one)].get(one.collective)
-        if known is None or _seconds(one) < _seconds(known):
-            fastest[_work(one)][one.collective] = one
+    alike = grouped(_judged(points), _WORK.without("collective", "op", "root", "in_place"))
+    fastest = [
+        {
+            collective: min(members, key=_seconds)
+            for collective, members in grouped(group, lambda point: point.collective).items()
+        }
+        for group in alike.values()
+    ]
     for whole_name, part_names in GUIDELINES:
         broken = []
-        for members in fastest.values():
+        for members in fastest:
             parts = [members[part] for part in part_names if part in members]
             if whole_name not in members or len(parts) < len(part_names):
                 continue
@@ -679,28 +670,18 @@ def self_inconsistent(points: Points) -> Iterator[Finding]:
             )
 
 
+def _is_forced(point: Point) -> bool:
+    return point.algorithm != "default" or point.protocol != "default" or bool(point.channels)
+
+
 def default_loses(points: Points) -> Iterator[Finding]:
     """The library's own choice against algorithms that were asked for, of the same work."""
-    groups: dict[tuple[object, ...], tuple[list[Point], list[Point]]] = defaultdict(
-        lambda: ([], [])
-    )
-    for one in _judged(points):
-        forced = one.algorithm != "default" or one.protocol != "default" or bool(one.channels)
-        work = (
-            *_work(one),
-            one.collective,
-            one.op,
-            one.root,
-            one.in_place,
-            one.registration,
-            one.variant,
-        )
-        groups[work][forced].append(one)
     lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
-    for defaults, forced_ones in groups.values():
-        best = min(forced_ones, key=_seconds, default=None)
-        for default in defaults if best is not None else ():
-            if best is not None and _clearly_slower(default, [best]):
+    for members in grouped(_judged(points), _WORK.beside("registration", "variant")).values():
+        forced = [point for point in members if _is_forced(point)]
+        best = min(forced, key=_seconds, default=None)
+        for default in members if best is not None else ():
+            if best is not None and not _is_forced(default) and _clearly_slower(default, [best]):
                 ratio = _seconds(default) / _seconds(best)
                 lost[default.backend, default.collective].append((ratio, default, best))
     for (backend, collective), cases in sorted(lost.items()):
@@ -718,17 +699,13 @@ def default_loses(points: Points) -> Iterator[Finding]:
 
 def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...]:
     """Sizes at which a variant is slower or faster than the first of ``order``, and what it chose there."""
-    lines: dict[tuple[object, ...], dict[str, dict[int, Point]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
-    for one in _judged(points):
-        if one.variant in order:
-            asked = replace(
-                one.point, size_bytes=0, count=0, backend=one.backend, processes=one.processes
-            )
-            lines[one.run, asked.identity][one.variant][one.size_bytes] = one
+    variants = [point for point in _judged(points) if point.variant in order]
     found = []
-    for line in lines.values():
+    for members in grouped(variants, CURVE.without("variant").beside("run")).values():
+        line = {
+            name: {point.size_bytes: point for point in same}
+            for name, same in grouped(members, lambda point: point.variant).items()
+        }
         base = line.get(order[0], {})
         for name in order[1:]:
             pairs = [

@@ -7,7 +7,6 @@ out of its own expectation. Whether the machine is normal says ``speed_verdict``
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,6 +17,7 @@ from ccbench.errors import MachineError
 from ccbench.model.calibrated import from_other_sizes
 from ccbench.model.library.calibration import Observation
 from ccbench.results import Point, Run
+from ccbench.results.keys import CURVE
 from ccbench.results.observed import request_of, sized
 from ccbench.results.systems import recorded_system
 
@@ -27,13 +27,13 @@ def with_other_sizes(run: Run) -> tuple[Point, ...]:
 
     Nothing is implied where the machine or what was asked of the library is not known, or sizes are too few.
     """
-    lines: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    line = CURVE.beside("source", "source_table")
+    lines: dict[tuple[object, ...], list[int]] = {}
     for place, point in enumerate(run.points):
         free = (point.algorithm, point.protocol, point.channels) == (DEFAULT, DEFAULT, 0)
         priced = capabilities_of(point.backend).priced_by is PricedBy.GPU_LIBRARY
         if free and priced and point.trusted and is_measurement(point):
-            line = (point.source, point.source_table, *point.curve)
-            lines[line].append(place)
+            lines.setdefault(line(point), []).append(place)
     points = list(run.points)
     for places in lines.values():
         first, measured = points[places[0]], [points[place] for place in places]

@@ -15,13 +15,14 @@ from itertools import combinations
 from statistics import median
 from typing import Any, TypeVar
 
-from ccbench.cases.axes import AXIS, IDENTITY
+from ccbench.cases.axes import AXIS
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.machine.flags import DEVICE_FLAGS, Flag
 from ccbench.model.cluster import cluster_of, first_gpus
 from ccbench.results import Point, Run
+from ccbench.results.keys import CURVE
 from ccbench.topology.graph import Topology
 
 OTHER_MACHINE = "NET"
@@ -118,8 +119,8 @@ MISS = 0.15
 FEWEST_OF_A_CLASS = 3
 """Pairs; of fewer nobody knows which is the odd one."""
 
-_KIND = tuple(axis.name for axis in IDENTITY if axis.name not in ("pair", "size_bytes"))
-"""Axes in which the pairs of one matrix are alike, besides the size."""
+_KIND = CURVE.without("pair")
+"""Columns in which the pairs of one matrix are alike, besides the size."""
 
 Cell = TypeVar("Cell")
 Table = tuple[tuple[float | None, ...], ...]
@@ -240,7 +241,7 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
     for point in run.points:
         if point.pair and point.is_timed:
             pair = parse_pair(point.pair)
-            key = (*(getattr(point, name) for name in _KIND), point.size_bytes, pair.both)
+            key = (*_KIND(point), point.size_bytes, pair.both)
             tables[key][pair] = point
     ordered = sorted(tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:])
     joined: dict[tuple[Any, ...], tuple[Words, Table]] = {}
@@ -262,7 +263,9 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
 def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMatrix:
     first = next(iter(pairs.values()))
     settings = [
-        name for name in _KIND if name not in ("collective", "backend", "dtype", "ranks", "nodes")
+        name
+        for name in _KIND.columns
+        if name not in ("collective", "backend", "dtype", "ranks", "nodes")
     ]
 
     def cells(value: Callable[[Point], Cell], empty: Cell) -> tuple[tuple[Cell, ...], ...]:

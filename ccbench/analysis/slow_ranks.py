@@ -32,6 +32,7 @@ from ccbench.groups import format_ranks, parse_groups
 from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
 from ccbench.machine.readings import flags_of, readings_from_json
 from ccbench.results import Point
+from ccbench.results.keys import grouped
 from ccbench.results.schema import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
 
@@ -343,11 +344,14 @@ def _blamed(
     of_case: the ranks that one case speaks against. chance: how likely ranks that are all alike may be to
     give one of them as many cases.
     """
-    teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
-    for point in timed:
-        of_all = not (point.pair or point.groups or point.concurrent)
-        if of_all and point.collective in SYMMETRIC and point.ranks > 1:
-            teams[point.backend, point.ranks].append(point)
+    of_all = (
+        point
+        for point in timed
+        if not (point.pair or point.groups or point.concurrent)
+        and point.collective in SYMMETRIC
+        and point.ranks > 1
+    )
+    teams = grouped(of_all, lambda point: (point.backend, point.ranks))
     sizes = Counter(backend for backend, _ in teams)
     for (backend, size), cases in teams.items():
         against: dict[int, list[Point]] = defaultdict(list)

@@ -37,6 +37,7 @@ from ccbench.model.library.intervals import (
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import Outcome
 from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM, Imported
+from ccbench.results.keys import grouped
 from ccbench.results.observed import request_of, sized
 from ccbench.results.systems import recorded_system
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plural
@@ -258,10 +259,13 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     Wrong results count whatever was measured. Forced algorithms count where the library's own choice was not
     measured. What cannot be said for one reason is said once.
     """
-    groups: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
-    for point in run.points:
-        on, forced = (point.ranks, point.nodes), (point.algorithm, point.protocol, point.channels)
-        groups[point.source, point.backend, point.collective, on, forced].append(point)
+    groups = grouped(
+        run.points,
+        lambda point: (
+            *(point.source, point.backend, point.collective, point.ranks, point.nodes),
+            (point.algorithm, point.protocol, point.channels),
+        ),
+    )
     free = {
         key[:-1]
         for key, points in groups.items()

@@ -26,6 +26,7 @@ from ccbench.cases.axes import AXES, OVERLAP, SETTINGS
 from ccbench.cases.measurement import Status
 from ccbench.report.wording import imported_from, meaning_of
 from ccbench.results import Point, Run
+from ccbench.results.keys import CURVE
 from ccbench.results.points import ORDER
 from ccbench.results.schema import BYTES_PER_GIGABYTE
 from ccbench.units import plain, plural
@@ -340,7 +341,7 @@ def json_summary(run: Run) -> dict[str, Any]:
     for point in run.points:
         # A simulated curve and a measured one are two, even of one case.
         if point.is_timed:
-            key = (*point.curve, point.simulated)
+            key = (*CURVE(point), point.simulated)
             lines[key].append(point)
     curves = []
     for _, members in sorted(lines.items()):

@@ -33,6 +33,7 @@ from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
+from ccbench.results.keys import CURVE
 from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
 
 _SETTINGS = tuple(axis.name for axis in SETTINGS)
@@ -73,7 +74,7 @@ def table_labels(points: Sequence[Point]) -> list[str]:
     lines: dict[tuple[object, ...], dict[tuple[str, int], None]] = defaultdict(dict)
     for point in points:
         if point.imported:
-            lines[point.curve][point.source, point.source_table] = None
+            lines[CURVE(point)][point.source, point.source_table] = None
     mixed = {table for tables in lines.values() if len(tables) > 1 for table in tables}
     by_name: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for table in sorted(mixed):

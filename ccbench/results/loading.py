@@ -113,13 +113,10 @@ class Run:
 
     @cached_property
     def cases(self) -> pd.DataFrame:
-        """The table as a pandas frame; whole numbers stay whole where some are missing (Int64)."""
-        import pandas as pd
-        import pyarrow as pa
+        """The table with what follows from it as a pandas frame; see ``ccbench.results.frame``."""
+        from ccbench.results.frame import frame_of
 
-        # Otherwise pandas makes floats of whole numbers as soon as one is missing.
-        frame: pd.DataFrame = self.table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-        return frame
+        return frame_of(self.table, self.points)
 
     @property
     def suite(self) -> str:

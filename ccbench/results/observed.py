@@ -19,6 +19,7 @@ from ccbench.errors import UsageError
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import ImportedLog, ImportedTable
+from ccbench.results.keys import CURVE, grouped
 from ccbench.results.systems import gpus_per_process, machines_of
 from ccbench.topology.text import said_and_denied
 from ccbench.units import plural
@@ -118,18 +119,6 @@ def sized(
     )
 
 
-_GROUPED_BY = (
-    "collective",
-    "in_place",
-    "dtype",
-    "algorithm",
-    "protocol",
-    "backend",
-    "source",
-    "source_table",
-)
-
-
 @dataclass(frozen=True)
 class RunPoints:
     """Points of one system in a run.
@@ -153,7 +142,7 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     Raises UsageError when no row is left, or when several systems are, with the options that choose one.
     """
     reasons: Counter[str] = Counter()
-    groups: dict[tuple[object, ...], list[Point]] = {}
+    healthy: list[Point] = []
     for point in run.points:
         doubts = {
             f"status {point.status.value}": point.status is not Status.OK,
@@ -166,9 +155,10 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
         if reason := next((reason for reason, is_so in doubts.items() if is_so), ""):
             reasons[reason] += 1
         else:
-            groups.setdefault(tuple(getattr(point, name) for name in _GROUPED_BY), []).append(point)
+            healthy.append(point)
+    # Rows of one request to the model: a line of one table.
     known = []
-    for group in groups.values():
+    for group in grouped(healthy, CURVE.beside("source", "source_table")).values():
         asked = request_of(run.manifest, group[0])
         if isinstance(asked, str):
             reasons[asked] += len(group)

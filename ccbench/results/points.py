@@ -225,11 +225,6 @@ class Point(Case):
     baseline: bool = False
 
     @property
-    def curve(self) -> tuple[object, ...]:
-        """The identity without the size: equal for all points of one line."""
-        return tuple(getattr(self, name) for name in ORDER[:-1])
-
-    @property
     def is_timed(self) -> bool:
         """True if there is a time that a clock gives: the case is OK and took longer than nothing."""
         median = self.median_seconds

@@ -23,6 +23,7 @@ from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
+from ccbench.results.keys import CURVE
 from ccbench.results.points import NO_SAMPLES
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
 
@@ -216,7 +217,7 @@ def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: lis
 def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(
     points: tuple[Point, ...],
 ) -> None:
-    line = [one for one in quiet(points) if one.curve == points[0].curve]
+    line = [one for one in quiet(points) if CURVE(one) == CURVE(points[0])]
     assert len(line) > 3
 
     def new(place: int, one: Point) -> Point:

@@ -1,7 +1,7 @@
-"""``python -m tests.backends.on_doubles cuda|xccl MODULE ...``: MODULE as if this machine had one GPU.
+"""``python -m tests.backends.on_doubles cuda|nccl MODULE ...``: MODULE as if this machine had one GPU.
 
 CuPy is the tests' stand-in, in this process and in all that it starts: ``cuda`` runs own kernels by their
-host builds, ``xccl`` is the double of NCCL. Nothing that is timed on them means anything.
+host builds, ``nccl`` is the double of NCCL. Nothing that is timed on them means anything.
 """
 
 from __future__ import annotations

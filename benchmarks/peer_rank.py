@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.points import GLOO, INTELMPI, MEMCPY, MPICH, OPENMPI, SHARED
+from ccbench.backends.control_block import LINE_WORDS, Control
 from ccbench.backends.cpu.endpoint import CpuEndpoint
-from ccbench.backends.cpu.memory import LINE_WORDS, Control
 from ccbench.backends.mpi.calls import Call, c_loop, steps_of
 from ccbench.cases import Case
 from ccbench.collectives import collective

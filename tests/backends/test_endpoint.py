@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cpu.memory import Control, Word
+from ccbench.backends.control_block import Control, Word
 from ccbench.backends.endpoint import SingleProcessEndpoint, open_worker_group
 from ccbench.cases import DECLARED, Case, Sampling, Status
 from ccbench.errors import UsageError

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.base import CannotRun, Launch
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl import environment_of
 from ccbench.backends.nccl.bootstrap import SHARED_GPU_VERSION, opened

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, ControlChannel
-from ccbench.backends.cpu.memory import Word
+from ccbench.backends.control_block import Word
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from ccbench.backends.base import CannotRun, ControlChannel, Position, local_rank
-from ccbench.backends.cpu.memory import Control, anonymous_file
+from ccbench.backends.control_block import Control, anonymous_file
 from ccbench.backends.cuda.blocking_kernel import (
     TOKEN_BYTES,
     SharedWords,

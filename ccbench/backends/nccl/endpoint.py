@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
-from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.cuda.blocking_kernel import (
     SharedWords,
     open_blocking_kernel,

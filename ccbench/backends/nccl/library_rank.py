@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ccbench.backends.base import Backend, CannotRun, ControlChannel, Launch, TeamRequest
-from ccbench.backends.cpu.memory import Word
+from ccbench.backends.control_block import Word
 from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.communicators import Communicators

@@ -32,7 +32,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from ccbench.backends.base import CannotRun, OutOfMemory, Position
-from ccbench.backends.cpu.memory import Word
+from ccbench.backends.control_block import Word
 from ccbench.backends.endpoint import TeamEndpoint, open_launched
 from ccbench.cases import Case, Conditions, Sampling, Status, capabilities_of
 from ccbench.errors import CcbenchError, UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bootstrap import OneProcess
 from ccbench.backends.nccl.collectives import Binding

@@ -16,7 +16,7 @@ import pytest
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl import amd_missing, dialects
 from ccbench.backends.nccl import hccl as ascend

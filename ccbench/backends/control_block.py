@@ -1,8 +1,7 @@
-"""Shared memory without names: nothing to leave behind, whatever dies.
+"""The control block: memory in which a team's ranks and its leader see each other's words and time stamps.
 
-The control block is an anonymous shared mapping made before the ranks are forked; each rank's arena is a
-file without a directory entry (memfd, or an unlinked temporary file where the system has none) that grows
-with the largest case. Both vanish with the last process that holds them, kill -9 included.
+It is an anonymous shared mapping made before the ranks are forked, so that nothing is left behind, whatever
+dies: it vanishes with the last process that holds it, kill -9 included, and so does an ``anonymous_file``.
 """
 
 from __future__ import annotations
@@ -17,15 +16,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.verification import Array
-
 LINE_WORDS = 16
 """128 bytes: two cache lines, because adjacent lines are fetched together on x86."""
-
-PAGE_BYTES = mmap.PAGESIZE
-STAGGER_BYTES = 1088
-"""Buffers of one rank start at different offsets in their pages: 17 lines, so that loads from one and
-stores to another do not alias in the low 12 address bits."""
 
 
 class Word(IntEnum):
@@ -106,38 +98,3 @@ def anonymous_file() -> int:
     file, path = tempfile.mkstemp(prefix="ccbench-")
     os.unlink(path)
     return file
-
-
-class Arena:
-    """One rank's buffers, mapped by every rank. Only the owner grows it."""
-
-    def __init__(self) -> None:
-        self.file = anonymous_file()
-        self._mapping: mmap.mmap | None = None
-        self._bytes = 0
-
-    def reserve(self, needed_bytes: int) -> None:
-        """Grow the file (owner only) to at least ``needed_bytes``; pages are taken when first written."""
-        if needed_bytes > os.fstat(self.file).st_size:
-            os.ftruncate(self.file, needed_bytes)
-
-    def release(self) -> None:
-        """Forget the mapping; every view of it must be gone, or pages stay until it is."""
-        self._mapping = None
-        self._bytes = 0
-
-    def shrink(self) -> None:
-        """Give the memory back (owner only, after every rank released its mapping)."""
-        os.ftruncate(self.file, 0)
-
-    def view(self, offset_bytes: int, elements: int, dtype: np.dtype[np.generic]) -> Array:
-        """Return ``elements`` elements from ``offset_bytes`` on, shared with every other rank."""
-        if elements == 0:
-            return np.empty(0, dtype)
-        needed = offset_bytes + elements * dtype.itemsize
-        # The owner may have grown the file since it was mapped here.
-        if self._mapping is None or self._bytes < needed:
-            self._bytes = os.fstat(self.file).st_size
-            self._mapping = mmap.mmap(self.file, self._bytes)
-        raw = np.frombuffer(self._mapping, np.uint8, elements * dtype.itemsize, offset_bytes)
-        return raw.view(dtype)

@@ -26,7 +26,7 @@ from ccbench.backends.mpi.calls import Call, c_loop, steps_of
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.runner.workers.agent import run_rank
+from ccbench.runner.workers.rank import run_rank
 from ccbench.runner.workers.leader import SAMPLE_CAPACITY
 from ccbench.verification import Array, Mismatch, check, fill, poison
 

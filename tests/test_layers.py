@@ -91,6 +91,50 @@ def test_every_import_goes_down() -> None:
     assert violations(PACKAGE) == []
 
 
+WITH_CIRCLES = ("results", "suite")
+"""Packages some of whose files import each other in a circle; this list only gets shorter."""
+
+
+def origins(file: Path) -> Iterator[str]:
+    """Yield ``schedules`` and ``schedules.ring`` for ``from ccbench.schedules import ring``."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ccbench."):
+            origin = str(node.module).removeprefix("ccbench.")
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def in_circles(package: Path) -> set[str]:
+    """Return the files that import themselves by way of others; imports for types alone count, too."""
+    files = {name: file for name, file in sources(package) if name}
+    below = {name: set(origins(file)) & set(files) - {name} for name, file in files.items()}
+    reached = {name: set(targets) for name, targets in below.items()}
+    for middle in reached:  # Warshall's closure
+        for targets in reached.values():
+            if middle in targets:
+                targets |= reached[middle]
+    return {name for name, targets in reached.items() if name in targets}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    circular = in_circles(PACKAGE)
+    assert {name for name in circular if name.split(".")[0] not in WITH_CIRCLES} == set()
+    assert {name.split(".")[0] for name in circular} == set(WITH_CIRCLES)
+
+
+def test_a_planted_circle_is_seen(tmp_path: Path) -> None:
+    package = tmp_path / "ccbench"
+    (package / "runner").mkdir(parents=True)
+    for name, line in {
+        "hub": "from ccbench.runner.agent import serve",
+        "agent": "if TYPE_CHECKING:\n    from ccbench.runner import facts",
+        "facts": "def f():\n    from ccbench.runner.hub import Hub",
+        "leader": "from ccbench.runner import hub",
+    }.items():
+        (package / "runner" / f"{name}.py").write_text(line + "\n")
+    assert in_circles(package) == {"runner.hub", "runner.agent", "runner.facts"}
+
+
 def known(package: Path) -> dict[str, set[str]]:
     """Package -> packages that its modules import."""
     packages = [part for layer in PACKAGES for part in layer]

@@ -27,7 +27,8 @@ from ccbench.runner.planning import (
     refuse_idle_devices,
     starting_seconds,
 )
-from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
+from ccbench.runner.workers.discovery import LaunchedRanks
+from ccbench.runner.workers.facts import HostFacts
 from ccbench.suite.model import load_suite, read_suite
 
 CASE = Case("s", "cpu", "all_gather", "ring", "float32", "none", 4096, 256, 4)

@@ -26,8 +26,8 @@ from ccbench.backends.mpi.calls import Call, c_loop, steps_of
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.runner.workers.rank import run_rank
 from ccbench.runner.workers.leader import SAMPLE_CAPACITY
+from ccbench.runner.workers.rank import run_rank
 from ccbench.verification import Array, Mismatch, check, fill, poison
 
 RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ccbench.backends import open_backend
-from ccbench.backends.cuda import driver_missing
 from ccbench.backends.nccl import amd_missing
+from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases import DECLARED, PER_GPU, Case, Sampling, capabilities_of
 from ccbench.errors import BackendUnavailable, MachineError, SuiteError, UsageError
 from ccbench.machine.host import usable_cores
@@ -99,7 +99,7 @@ def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_librar
         (tmp_path / "dev" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "dev" / file).touch()
     on_files(monkeypatch, tmp_path)
-    monkeypatch.setattr("ccbench.backends.cuda.find_spec", lambda name: None)
+    monkeypatch.setattr("ccbench.backends.prerequisites.find_spec", lambda name: None)
     with pytest.raises(BackendUnavailable) as caught:
         plan_suite(load_suite("quick"), RunOptions())
     assert all(

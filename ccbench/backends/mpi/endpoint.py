@@ -33,7 +33,7 @@ from ccbench.backends.mpi.calls import (
     steps_of,
 )
 from ccbench.backends.mpi.device import device_of_rank, why_not_cuda_aware
-from ccbench.backends.mpi.library import MPICH, initialise, library_name, loaded_mpi, vendor
+from ccbench.backends.mpi.library import library_name, vendor
 from ccbench.backends.rank_endpoint import (
     CONCURRENT,
     OWN,
@@ -45,6 +45,7 @@ from ccbench.backends.rank_endpoint import (
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
+from ccbench.machine.mpi import MPICH, initialise, loaded_mpi
 
 LOOKED_AFTER = (
     "the collective is begun without blocking, and MPI_Testall called between repetitions"

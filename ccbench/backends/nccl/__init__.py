@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ccbench.backends import CUPY, CUPY_ROCM, NCCL, RCCL
 from ccbench.backends.base import Backend, CannotRun, Environment, Launch, TeamRequest
-from ccbench.backends.cuda import cupy_missing, driver_missing
+from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases import OVERLAP, PER_GPU, Case, capabilities_of
 from ccbench.collectives import SETUPS, collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes

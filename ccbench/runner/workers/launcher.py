@@ -27,10 +27,10 @@ from multiprocessing.connection import Connection
 
 from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
-from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import Files, without_values
 from ccbench.machine.host import die_with_parent, module_command, state
+from ccbench.machine.mpi import OPEN_MPI, as_root, launcher_vendor
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.messages import (
     LEADER_VARIABLE,

@@ -171,7 +171,7 @@ PHASES = (
         (
             module("every-kernel", 60, "tests.gpu.small_cases", doubles="cuda"),
             gpu_tests("test_two_streams", 60, "cuda", "two-streams"),
-            gpu_tests("test_nccl", 40, "xccl", "nccl-one-rank", "collective_of_one_rank"),
+            gpu_tests("test_nccl", 40, "nccl", "nccl-one-rank", "collective_of_one_rank"),
         ),
     ),
     Phase(
@@ -230,7 +230,7 @@ PHASES = (
             gpu_tests("test_mpi_memory", 45, "cuda"),
             gpu_tests("test_transport", 90, "cuda"),
             gpu_tests(
-                "test_nccl", 60, "xccl", only=f"not ({NCCL_TEAMS} or collective_of_one_rank)"
+                "test_nccl", 60, "nccl", only=f"not ({NCCL_TEAMS} or collective_of_one_rank)"
             ),
             gpu_tests("test_loopback", 180, "cuda", only=f"not {EIGHT_RANKS}"),
         ),

@@ -26,7 +26,7 @@ from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from ccbench.backends.xccl.endpoint import NcclRanks
+    from ccbench.backends.nccl.endpoint import NcclRanks
 
 SOURCE = Path(__file__).with_suffix(".cu")
 SIZES = (8, 64 << 10, 16 << 20, 1 << 30)
@@ -198,7 +198,7 @@ def table(comparisons: Sequence[Comparison]) -> str:
 def measured(gpus: int | None, rounds: int) -> list[Comparison]:
     """Every size in both modes; CcbenchError where something is missing."""
     from ccbench.backends.cuda.runtime import device_count, open_cuda
-    from ccbench.backends.xccl.bootstrap import NcclWorkerGroup
+    from ccbench.backends.nccl.bootstrap import NcclWorkerGroup
 
     ranks = gpus or device_count(open_cuda())
     with tempfile.TemporaryDirectory(prefix="ccbench-") as folder:

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.points import GLOO, INTELMPI, MEMCPY, MPICH, OPENMPI, SHARED
+from ccbench.backends.control_block import LINE_WORDS, Control
 from ccbench.backends.cpu.endpoint import CpuEndpoint
-from ccbench.backends.cpu.memory import LINE_WORDS, Control
 from ccbench.backends.mpi.calls import Call, c_loop, steps_of
 from ccbench.cases.axes import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.runner.workers.agent import run_rank
 from ccbench.runner.workers.leader import SAMPLE_CAPACITY
+from ccbench.runner.workers.rank import run_rank
 from ccbench.verification import Array, Mismatch, check, fill, poison
 
 RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.peer_rank import Hello, control_bytes
 from benchmarks.points import INTELMPI, MEMCPY, MPICH, MPIS, OPENMPI
-from ccbench.backends.cpu.memory import anonymous_file
+from ccbench.backends.control_block import anonymous_file
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import BackendUnavailable

@@ -51,7 +51,7 @@ EXHAUSTIVE = ("backends/gloo", "traced_job")
 """Tests that need packages which the exhaustive tier alone installs."""
 
 PORTABLE = (
-    "backends/xccl/test_host.py",
+    "backends/nccl/test_library_rank.py",
     "cli/test_commands.py",
     "cli/test_main.py",
     "cli/test_plan.py",

@@ -26,20 +26,20 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 581_399
+WHOLE = 581_721
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 48_455,
-    "backends": 91_346,
+    "analysis": 48_475,
+    "backends": 91_088,
     "cases": 4_681,
     "cli": 16_986,
-    "machine": 25_114,
+    "machine": 25_491,
     "model": 61_471,
     "plan": 29_874,
-    "report": 65_186,
-    "results": 79_825,
-    "runner": 41_022,
+    "report": 65_192,
+    "results": 79_978,
+    "runner": 41_046,
     "schedules": 14_074,
     "suite": 13_096,
     "topology": 73_586,

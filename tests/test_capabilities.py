@@ -16,7 +16,7 @@ from ccbench.backends.base import lacked
 from ccbench.backends.gloo import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
-from ccbench.backends.xccl import PROTOCOL_VALUES, TRANSPORTS
+from ccbench.backends.nccl import PROTOCOL_VALUES, TRANSPORTS
 from ccbench.cases.axes import AXIS, ONE_PROCESS, PROCESSES, Case
 from ccbench.cases.capabilities import DECLARED, backend_names
 from ccbench.collectives import COLLECTIVES

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+import ccbench.backends  # noqa: F401 - declares them
+from ccbench.cases.capabilities import DECLARED, backend_names
 
 PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
@@ -141,6 +144,54 @@ def test_a_planted_circle_is_seen(tmp_path: Path, back: str) -> None:
     (tmp_path / "ccbench" / "ring.py").write_text("from ccbench.tree import root\n")
     (tmp_path / "ccbench" / "tree.py").write_text(back + "\n")
     assert set(circle(files_imported(tmp_path, ("ccbench",)))) == {"ccbench.ring", "ccbench.tree"}
+
+
+def origins(file: Path) -> Iterator[str]:
+    """Yield ``schedules`` and ``schedules.ring`` for ``from ccbench.schedules import ring``."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ccbench."):
+            origin = str(node.module).removeprefix("ccbench.")
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def naming_a_backend(package: Path, backends: Collection[str]) -> list[str]:
+    """Return what imports the code of one of ``backends`` (dotted modules) from outside ccbench.backends."""
+    return sorted(
+        {
+            f"{name} imports {named}"
+            for name, file in sources(package)
+            if name.split(".")[0] != "backends"
+            for origin in origins(file)
+            if (named := ".".join(origin.split(".")[:2])) in backends
+        }
+    )
+
+
+BACKENDS = {
+    ".".join(DECLARED[name].entry_point.partition(":")[0].split(".")[1:3])
+    for name in backend_names()
+}
+
+
+def test_nothing_but_the_table_of_backends_names_one() -> None:
+    assert naming_a_backend(PACKAGE, BACKENDS) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ccbench.backends.mpi.library import installed",
+        "from ccbench.backends.cuda import driver_missing",
+        "from ccbench.backends import cuda_host",
+    ],
+)
+def test_a_planted_name_of_a_backend_is_seen(tmp_path: Path, line: str) -> None:
+    planted = tmp_path / "ccbench" / "runner.py"
+    planted.parent.mkdir()
+    planted.write_text(f"from ccbench.backends import open_backend\n{line}\n")
+    (found,) = naming_a_backend(tmp_path / "ccbench", BACKENDS)
+    assert found.startswith("runner imports backends.")
 
 
 def known(package: Path) -> dict[str, set[str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.peer_rank import CopyEndpoint, CopyLibrary, PeerEndpoint
 from benchmarks.points import SHARED
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.cases.axes import Case
 from ccbench.verification import Array
 

@@ -121,9 +121,9 @@ declare(
     ),
     Capabilities(
         "nccl",
-        entry_point="ccbench.backends.xccl:BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.xccl.bootstrap:NcclWorkerGroup"},
-        launched="ccbench.backends.xccl.bootstrap:open_launched_rank",
+        entry_point="ccbench.backends.nccl:BACKEND",
+        workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:NcclWorkerGroup"},
+        launched="ccbench.backends.nccl.bootstrap:open_launched_rank",
         library="NCCL",
         library_file="libnccl.so",
         values={
@@ -223,8 +223,8 @@ declare(
     ),
     Capabilities(
         "oneccl",
-        entry_point="ccbench.backends.xccl.host:BACKEND",
-        launched="ccbench.backends.xccl.host:open_oneccl_rank",
+        entry_point="ccbench.backends.nccl.oneccl:BACKEND",
+        launched="ccbench.backends.nccl.oneccl:open_oneccl_rank",
         library="oneCCL",
         values={
             **ON_HOSTS,
@@ -244,9 +244,9 @@ declare(
     ),
     Capabilities(
         "rccl",
-        entry_point="ccbench.backends.xccl:RCCL_BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.xccl.bootstrap:RcclWorkerGroup"},
-        launched="ccbench.backends.xccl.bootstrap:open_launched_rccl_rank",
+        entry_point="ccbench.backends.nccl:RCCL_BACKEND",
+        workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:RcclWorkerGroup"},
+        launched="ccbench.backends.nccl.bootstrap:open_launched_rccl_rank",
         library="RCCL",
         library_file="librccl.so",
         values={
@@ -270,8 +270,8 @@ declare(
     ),
     Capabilities(
         "hccl",
-        entry_point="ccbench.backends.xccl.ascend:BACKEND",
-        launched="ccbench.backends.xccl.ascend:open_hccl_rank",
+        entry_point="ccbench.backends.nccl.hccl:BACKEND",
+        launched="ccbench.backends.nccl.hccl:open_hccl_rank",
         library="HCCL",
         values={
             **ON_HOSTS,

@@ -108,6 +108,13 @@ class Backend(ABC):
     def version(self) -> str:
         """Return the library that runs and its version."""
 
+    def check_variables(self) -> None:
+        """Raise UsageError for a variable of the environment that asks its kernels for what cannot be."""
+        from ccbench.backends.kernels.layout import tuning
+
+        if capabilities_of(self.name).own_kernels:
+            tuning()
+
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Return the names that a suite's ``algorithm: all`` stands for; ``default`` is always understood."""
         from ccbench.backends.kernels.sources import kernel_algorithms

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ccbench.backends.base import Backend, OutOfMemory
-from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.endpoint import SingleProcessEndpoint, SingleProcessGroup, merged_mismatch
 from ccbench.backends.kernels.building import Build, built, compiler
 from ccbench.backends.kernels.host_engine import (

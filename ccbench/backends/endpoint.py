@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends import load_entry_point
 from ccbench.backends.base import ControlChannel, OutOfMemory, Position
-from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.backends.control_block import Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.cases.axes import ONE_PROCESS, Case

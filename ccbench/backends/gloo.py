@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, ControlChannel, Launch, TeamRequest
-from ccbench.backends.cpu.memory import Word
+from ccbench.backends.control_block import Word
 from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint, Setup, nothing
 from ccbench.cases.axes import OVERLAP, UNEVEN, Case
 from ccbench.collectives import SETUPS, collective, sent_elements

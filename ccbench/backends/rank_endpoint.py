@@ -7,6 +7,7 @@ numbers from all ranks.
 
 from __future__ import annotations
 
+import mmap
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel, OutOfMemory
-from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control
+from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.endpoint import (
     PerProcessEndpoint,
     TeamEndpoint,
@@ -34,6 +35,11 @@ from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.groups import format_ranks
 from ccbench.machine.host import available_memory_bytes
 from ccbench.verification import GROUP_SEEDS, Array, Mismatch, part_of, poison
+
+PAGE_BYTES = mmap.PAGESIZE
+STAGGER_BYTES = 1088
+"""Buffers of one rank start at different offsets in their pages: 17 lines, so that loads from one and
+stores to another do not alias in the low 12 address bits."""
 
 HUGE_PAGE_BYTES = 2 << 20
 """Of x86 and of Arm with pages of 4 KiB; elsewhere it is only an alignment."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
-from ccbench.backends.cuda import cupy_missing, driver_missing
-from ccbench.backends.kernels.layout import tuning
+from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
 from ccbench.cases.capabilities import backend_names, backends_of_auto, capabilities_of
 from ccbench.cases.measurement import Sampling
@@ -278,8 +277,8 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
                 raise UsageError(
                     f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}"
                 )
-    if any(capabilities_of(case.backend).own_kernels for case in cases):
-        tuning()  # a variable that cannot be
+    for backend in dict.fromkeys(case.backend for case in cases):
+        open_backend(backend).check_variables()
 
 
 # -- backends and ranks of this machine -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Reads one buffer and writes another while a collective runs: ccbench/backends/xccl/overlap.py.
+// Reads one buffer and writes another while a collective runs: ccbench/backends/nccl/overlap.py.
 struct __align__(16) Four { float x, y, z, w; };
 struct Streams {
     const Four* source;

@@ -1,7 +1,7 @@
-"""``python -m tests.backends.on_doubles cuda|xccl MODULE ...``: MODULE as if this machine had one GPU.
+"""``python -m tests.backends.on_doubles cuda|nccl MODULE ...``: MODULE as if this machine had one GPU.
 
 CuPy is the tests' stand-in, in this process and in all that it starts: ``cuda`` runs own kernels by their
-host builds, ``xccl`` is the double of NCCL. Nothing that is timed on them means anything.
+host builds, ``nccl`` is the double of NCCL. Nothing that is timed on them means anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from ccbench.backends import cuda
+from ccbench.backends import prerequisites
 
 
 def main() -> None:
@@ -23,7 +23,9 @@ def main() -> None:
     )
     os.environ.setdefault("FAKE_GPUS", "1")
     sys.path.insert(0, stand_in)
-    vars(cuda)["driver_missing"] = lambda root=None: None  # before others take it from there
+    vars(prerequisites)["driver_missing"] = lambda root=None: (
+        None
+    )  # before others take it from there
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda_host import BACKEND, EmulatedEndpoint
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.sources import kernel_algorithms

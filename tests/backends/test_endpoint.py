@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cpu.memory import Control, Word
+from ccbench.backends.control_block import Control, Word
 from ccbench.backends.endpoint import SingleProcessEndpoint, open_worker_group
 from ccbench.cases.axes import Case
 from ccbench.cases.capabilities import DECLARED
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import UsageError
-from ccbench.runner.workers.agent import rank_report, refuse_all
+from ccbench.runner.workers.rank import rank_report, refuse_all
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces
 
 CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from ccbench.backends import rank_endpoint
 from ccbench.backends.base import OutOfMemory, Position
-from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
-from ccbench.backends.rank_endpoint import HUGE_PAGE_BYTES, Call, RankEndpoint
+from ccbench.backends.control_block import Activity
+from ccbench.backends.rank_endpoint import (
+    HUGE_PAGE_BYTES,
+    PAGE_BYTES,
+    STAGGER_BYTES,
+    Call,
+    RankEndpoint,
+)
 from ccbench.cases.axes import Case
 
 

@@ -18,9 +18,10 @@ import pytest
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
-from ccbench.backends.mpi.library import MPICH, OPEN_MPI, as_root, installed
+from ccbench.backends.mpi.library import installed
 from ccbench.cases.measurement import Status
 from ccbench.errors import BackendUnavailable
+from ccbench.machine.mpi import MPICH, OPEN_MPI, as_root
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.cleanup import shared_memory_files
 from ccbench.runner.workers.team import open_team

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.xccl.dialects import ONECCL
-from ccbench.backends.xccl.host import BACKEND, SETTINGS
-from ccbench.backends.xccl.library import open_by_loader
+from ccbench.backends.nccl.dialects import ONECCL
+from ccbench.backends.nccl.library import open_by_loader
+from ccbench.backends.nccl.oneccl import BACKEND, SETTINGS
 from tests.faults.conftest import Bench
 from tests.faults.test_asked_faults import check_fault
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.cuda_host import EmulatedEndpoint
 from ccbench.backends.kernels.building import compiler

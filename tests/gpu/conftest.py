@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import open_backend
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.errors import CcbenchError

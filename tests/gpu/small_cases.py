@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from tests.backends.measuring import launched

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.base import CannotRun, Launch
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.xccl import environment_of
-from ccbench.backends.xccl.bootstrap import SHARED_GPU_VERSION, opened
-from ccbench.backends.xccl.endpoint import NcclRanks
-from ccbench.backends.xccl.library import Library, open_by_cupy
+from ccbench.backends.nccl import environment_of
+from ccbench.backends.nccl.bootstrap import SHARED_GPU_VERSION, opened
+from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.library import Library, open_by_cupy
 from ccbench.cases.axes import PER_GPU, Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
@@ -27,7 +27,7 @@ from ccbench.errors import CcbenchError
 from ccbench.machine.host import state
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.measuring import wrong_elements
-from tests.backends.xccl.measuring import case_of
+from tests.backends.nccl.measuring import case_of
 
 SAMPLING = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.xccl import ALGORITHMS, CTA_POLICIES
-from ccbench.backends.xccl.collectives import BY_CUPY, Amounts, Call, prepared
-from ccbench.backends.xccl.dialects import NCCL
-from ccbench.backends.xccl.library import (
+from ccbench.backends.nccl import ALGORITHMS, CTA_POLICIES
+from ccbench.backends.nccl.collectives import BY_CUPY, Amounts, Call, prepared
+from ccbench.backends.nccl.dialects import NCCL
+from ccbench.backends.nccl.library import (
     Communicator,
     Library,
     LibraryFailed,
@@ -35,7 +35,7 @@ from ccbench.backends.xccl.library import (
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
-from tests.backends.xccl.record import RECORDED, cupy_facts
+from tests.backends.nccl.record import RECORDED, cupy_facts
 
 TO_DEVICE, TO_HOST = 1, 2
 
@@ -90,7 +90,7 @@ def test_the_library_tells_the_value_in_effect_of_a_variable_that_is_set(
     monkeypatch.setenv("NCCL_DEBUG", "warn")
     monkeypatch.setenv("NCCL_SET_THREAD_NAME", "1")
     program = (
-        "import os; from ccbench.backends.xccl.library import open_by_cupy; "
+        "import os; from ccbench.backends.nccl.library import open_by_cupy; "
         "print(open_by_cupy().settings(os.environ))"
     )
     done = subprocess.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.kernels.sources import unsupported

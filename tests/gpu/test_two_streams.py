@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.blocking_kernel import GRAPH_LAUNCHES, BlockingKernel, most_blocked
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda, DeviceFacts

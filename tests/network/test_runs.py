@@ -13,7 +13,8 @@ import pytest
 
 from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
-from ccbench.backends.mpi.library import OPEN_MPI, Library, as_root, installed
+from ccbench.backends.mpi.library import Library, installed
+from ccbench.machine.mpi import OPEN_MPI, as_root
 from ccbench.results import load_run
 from tests.faults.conftest import rows_of
 

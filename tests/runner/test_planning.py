@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ccbench.backends import open_backend
-from ccbench.backends.cuda import driver_missing
-from ccbench.backends.xccl import amd_missing
+from ccbench.backends.nccl import amd_missing
+from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import PER_GPU, Case
 from ccbench.cases.capabilities import DECLARED, capabilities_of
 from ccbench.cases.measurement import Sampling
@@ -29,7 +29,8 @@ from ccbench.runner.planning import (
     refuse_idle_devices,
     starting_seconds,
 )
-from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
+from ccbench.runner.workers.discovery import LaunchedRanks
+from ccbench.runner.workers.facts import HostFacts
 from ccbench.suite.model import load_suite, read_suite
 
 CASE = Case("s", "cpu", "all_gather", "ring", "float32", "none", 4096, 256, 4)
@@ -100,7 +101,7 @@ def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_librar
         (tmp_path / "dev" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "dev" / file).touch()
     on_files(monkeypatch, tmp_path)
-    monkeypatch.setattr("ccbench.backends.cuda.find_spec", lambda name: None)
+    monkeypatch.setattr("ccbench.backends.prerequisites.find_spec", lambda name: None)
     with pytest.raises(BackendUnavailable) as caught:
         plan_suite(load_suite("quick"), RunOptions())
     assert all(
@@ -122,7 +123,7 @@ def test_auto_leaves_no_amd_gpu_idle_either_where_nothing_is_missing(
     for file in ("kfd", "dri/renderD128", "dri/renderD129"):
         (tmp_path / "dev" / file).touch()
     on_files(monkeypatch, tmp_path)
-    monkeypatch.setattr("ccbench.backends.xccl.installed_version", {"cupy-rocm-7-0": "14.0"}.get)
+    monkeypatch.setattr("ccbench.backends.nccl.installed_version", {"cupy-rocm-7-0": "14.0"}.get)
     with pytest.raises(
         BackendUnavailable, match=r"2 AMD GPUs, .* never run on one; write --backend rccl; or"
     ):
@@ -136,10 +137,10 @@ def on_files(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     for function in (
         "runner.planning.driver_missing",
         "backends.cuda.driver_missing",
-        "backends.xccl.driver_missing",
+        "backends.nccl.driver_missing",
     ):
         monkeypatch.setattr(f"ccbench.{function}", lambda *at: driver_missing(root))
-    monkeypatch.setattr("ccbench.backends.xccl.amd_missing", partial(amd_missing, root))
+    monkeypatch.setattr("ccbench.backends.nccl.amd_missing", partial(amd_missing, root))
     idle = partial(refuse_idle_devices, root=root)
     monkeypatch.setattr("ccbench.runner.planning.refuse_idle_devices", idle)
 
@@ -180,7 +181,7 @@ def no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
         "ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver"
     )
     monkeypatch.setattr(
-        "ccbench.backends.xccl.driver_missing", lambda: "this machine has no NVIDIA driver"
+        "ccbench.backends.nccl.driver_missing", lambda: "this machine has no NVIDIA driver"
     )
 
 
@@ -205,9 +206,9 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
     monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: gpus)
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.xccl.driver_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.xccl.cupy_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
     backends, (said,) = automatic_backends(RunOptions())
     assert backends == expected
     assert ("without nccl: there is one GPU" in said) is (gpus == 1)

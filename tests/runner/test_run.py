@@ -35,7 +35,8 @@ from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Left, PlainProgress, Progress
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.starting import first_difference
-from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
+from ccbench.runner.workers.discovery import LaunchedRanks
+from ccbench.runner.workers.facts import HostFacts
 from ccbench.suite.model import Suite, load_suite, read_suite
 
 Answer = Callable[[Case, Sampling], Measurement]

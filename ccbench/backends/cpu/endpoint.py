@@ -9,6 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from ccbench.backends.base import OutOfMemory
+from ccbench.backends.control_block import Activity, Control, Word, fence
+from ccbench.backends.cpu.arena import Arena
 from ccbench.backends.cpu.execution import (
     Buffers,
     ConcurrentLauncher,
@@ -18,18 +20,17 @@ from ccbench.backends.cpu.execution import (
     Waiter,
     while_computing,
 )
-from ccbench.backends.cpu.memory import (
-    PAGE_BYTES,
-    STAGGER_BYTES,
-    Activity,
-    Arena,
-    Control,
-    Word,
-    fence,
-)
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.endpoint import WorkerGroup, merged_mismatch
-from ccbench.backends.rank_endpoint import MEMORY_SHARE, Lane, LaneEndpoint, LaneTimes, group_facts
+from ccbench.backends.rank_endpoint import (
+    MEMORY_SHARE,
+    PAGE_BYTES,
+    STAGGER_BYTES,
+    Lane,
+    LaneEndpoint,
+    LaneTimes,
+    group_facts,
+)
 from ccbench.cases.axes import DEFAULT, UNEVEN, Case
 from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import collective, sent_elements

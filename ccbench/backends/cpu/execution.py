@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.backends.cpu.memory import LINE_WORDS, Control, Word, fence
+from ccbench.backends.control_block import LINE_WORDS, Control, Word, fence
 from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, FusedLoop
 from ccbench.schedules.placement import Space
 from ccbench.verification import Array

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cpu.memory import fence
+from ccbench.backends.control_block import fence
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, PINNED_PORTABLE_MAPPED, Cuda, Kernel
 from ccbench.backends.kernels.sources import beside

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from ccbench.backends.base import CannotRun
-from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.cuda.blocking_kernel import (
     BlockingKernel,
     SharedWords,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cpu.memory import Control, Word, fence
+from ccbench.backends.control_block import Control, Word, fence
 from ccbench.backends.cuda.blocking_kernel import SharedWords
 from ccbench.backends.cuda.context import DeviceContext, RankPlaces
 from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.cuda.blocking_kernel import BlockingKernel, refuse_launch_blocking
 from ccbench.backends.cuda.context import DeviceContext, DeviceOutput
 from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks

@@ -42,11 +42,12 @@ from ccbench.backends.kernels.building import (
     kept,
     private_folder,
 )
-from ccbench.backends.mpi.library import NAMES, OPEN_MPI, Library
+from ccbench.backends.mpi.library import NAMES, Library
 from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
+from ccbench.machine.mpi import OPEN_MPI
 from ccbench.verification import Array
 
 NONBLOCKING, PERSISTENT = "nonblocking", "persistent"

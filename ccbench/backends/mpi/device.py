@@ -40,9 +40,10 @@ from ccbench.backends.cuda.runtime import (
     open_cuda,
     starting,
 )
-from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, library_name
+from ccbench.backends.mpi.library import library_name
 from ccbench.cases.axes import DEVICE_MEMORY
 from ccbench.errors import BackendUnavailable
+from ccbench.machine.mpi import INTEL_MPI, OPEN_MPI
 
 if TYPE_CHECKING:
     pass

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, ControlChannel
-from ccbench.backends.cpu.memory import Word
+from ccbench.backends.control_block import Word
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (
@@ -33,7 +33,7 @@ from ccbench.backends.mpi.calls import (
     steps_of,
 )
 from ccbench.backends.mpi.device import device_of_rank, why_not_cuda_aware
-from ccbench.backends.mpi.library import MPICH, initialise, library_name, loaded_mpi, vendor
+from ccbench.backends.mpi.library import library_name, vendor
 from ccbench.backends.rank_endpoint import (
     CONCURRENT,
     OWN,
@@ -45,6 +45,7 @@ from ccbench.backends.rank_endpoint import (
 from ccbench.cases.axes import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
+from ccbench.machine.mpi import MPICH, initialise, loaded_mpi
 
 LOOKED_AFTER = (
     "the collective is begun without blocking, and MPI_Testall called between repetitions"

@@ -26,7 +26,6 @@ number of ranks or the size, without a word.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import itertools
 import json
@@ -39,18 +38,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ccbench.backends.base import Environment, Launch
 from ccbench.machine.files import Files
 from ccbench.machine.host import usable_cores
+from ccbench.machine.mpi import (
+    INTEL_MPI,
+    MPICH,
+    OPEN_MPI,
+    PROBE_SECONDS,
+    as_root,
+    launcher_vendor,
+    tool_output,
+)
 from ccbench.machine.software import install_line
-
-OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
 
 INSTALL = f"{install_line('mpi')} (mpi4py and MPICH), or mpi4py beside the MPI of this system"
 
-PROBE_SECONDS = 60.0
 
 NAMES = {
     "all_reduce": "allreduce",
@@ -95,12 +99,6 @@ _LAUNCHERS = {
     INTEL_MPI: ("mpiexec.hydra", "mpiexec"),
 }
 
-_SIGNS = (
-    (re.compile(r"Intel\(R\) MPI"), INTEL_MPI),
-    (re.compile(r"Open ?MPI|OpenRTE|PRRTE|prterun", re.IGNORECASE), OPEN_MPI),
-    (re.compile(r"HYDRA", re.IGNORECASE), MPICH),
-)
-
 
 @dataclass(frozen=True)
 class Library:
@@ -143,54 +141,6 @@ def vendor(name: str) -> str:
     if name.startswith(("MVAPICH", "Cray MPICH")):
         return MPICH
     return next((one for one in (OPEN_MPI, MPICH, INTEL_MPI) if name.startswith(one)), "")
-
-
-def loaded_mpi() -> Any:
-    """Return mpi4py's module, nothing initialised; ImportError or RuntimeError where it finds no library."""
-    # mpi4py would initialise MPI at import, at a level of its own choice.
-    settings = importlib.import_module("mpi4py").rc
-    settings.initialize = settings.finalize = False
-    return importlib.import_module("mpi4py.MPI")
-
-
-def initialise(mpi: Any, level: int) -> None:
-    """Call MPI_Init_thread, which waits for all ranks, while this process's other threads go on.
-
-    mpi4py keeps the interpreter's lock meanwhile: a process whose MPI never comes up would hear nobody.
-    """
-    try:  # the file of the module leads to the functions of its library
-        begin = ctypes.CDLL(mpi.__file__).MPI_Init_thread
-    except (OSError, AttributeError):
-        mpi.Init_thread(level)
-        return
-    begin(None, None, level, ctypes.byref(ctypes.c_int()))  # what fails so early ends the process
-    # As mpi4py sets it: errors are raised, where a library would end the process.
-    for communicator in (mpi.COMM_SELF, mpi.COMM_WORLD):
-        communicator.Set_errhandler(mpi.ERRORS_RETURN)
-
-
-def _answer(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
-    """Return what a tool prints; '' where it cannot be run, or does not end."""
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_SECONDS,
-            check=False,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            errors="replace",
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
-
-
-def launcher_vendor(path: str) -> str:
-    """Return the maker of a launcher, as it says itself; '' when it says nothing that is known."""
-    text = _answer([path, "--version"])
-    return next((name for sign, name in _SIGNS if sign.search(text)), "")
 
 
 def find_launcher(library_path: str, of: str) -> tuple[str, str]:
@@ -291,12 +241,6 @@ _OPEN_MPI_FOLDERS = (
 """Session files, and the shared memory of Open MPI 4 and 5."""
 
 
-def as_root(user: int) -> tuple[tuple[str, str], ...]:
-    """Return the variables without which Open MPI starts nothing as root, all there is in a container."""
-    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-    return tuple((name, "1") for name in names) if user == 0 else ()
-
-
 def local_launch(library: Library, ranks: int) -> Launch:
     """Return how all ranks start on this host, by the library's own launcher."""
     command = (library.launcher, "-n", str(ranks))
@@ -376,14 +320,14 @@ def algorithms_of_library(library: Library) -> Algorithms:
             "9",
             "--parsable",
         ]
-        return open_mpi_algorithms(_answer(command, found_here))
+        return open_mpi_algorithms(tool_output(command, found_here))
     if library.vendor == MPICH:
-        return mpich_algorithms(_answer([str(folder / "mpivars")], found_here))
+        return mpich_algorithms(tool_output([str(folder / "mpivars")], found_here))
     if library.vendor == INTEL_MPI:
         asked = {name: f"I_MPI_ADJUST_{name.upper()}" for name in NAMES.values()}
         tool = str(folder / "impi_info")
         return {
-            name: intel_presets(_answer([tool, "-v", one], found_here))
+            name: intel_presets(tool_output([tool, "-v", one], found_here))
             for name, one in asked.items()
         }
     return {}

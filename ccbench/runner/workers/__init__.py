@@ -7,7 +7,7 @@ launcher started are agents too, and the run's own process is the *hub* through 
 How a rank starts, module by module (mpirun, srun and torchrun alike):
 
 - on one host: ``team`` starts the ``leader``, which forks (``launcher.ForkedRanks``) and runs
-  ``agent.run_rank`` in each fork;
+  ``rank.run_rank`` in each fork;
 - ``ccbench run --launch 'srun -n 16'``: ``discovery`` asks once who comes; then ``team``, ``leader``,
   ``launcher.CommandLauncher``, which has srun start ``agent.serve_one_team`` in every process;
 - ``srun -n 16 ccbench run``: ``rendezvous`` tells from the environment that this is rank 3 of 16, finds the

@@ -1,10 +1,9 @@
-"""Work in the process of a rank, and the agent by which a launched one is reached.
+"""The agent of a rank that the leader did not fork: it is reached over a connection and answers questions.
 
-A rank measures one case after the other and reports (``run_rank``). Where the leader did not fork it, its
-process is an agent, which answers questions too (``serve_one_team``). It first connects to its leader and
-proves that it knows the key; only then does it load the rank's library, so that the leader can name it and
-end it whatever the library does. When the connection breaks, its reading thread ends the process at once.
-Nothing else is needed to end ranks on other hosts.
+It first connects to its leader and proves that it knows the key; only then does it load the rank's library,
+so that the leader can name it and end it whatever the library does. Then it measures as ``rank`` does. When
+the connection breaks, its reading thread ends the process at once. Nothing else is needed to end ranks on
+other hosts.
 
 Under ``mpirun -n N ccbench run`` the processes that the launcher started stay for the whole run
 (``LaunchedProcessAgent``). They start ranks on their hosts as the hub tells them, but for ranks of MPI,
@@ -16,51 +15,39 @@ everything, the runner with its unwritten cases among it.
 
 from __future__ import annotations
 
-import gc
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import CannotRun, OutOfMemory, Position
-from ccbench.backends.cpu.memory import Word
-from ccbench.backends.endpoint import TeamEndpoint, open_launched
-from ccbench.cases.axes import Case
-from ccbench.cases.capabilities import capabilities_of
-from ccbench.cases.measurement import Conditions, Sampling, Status
+from ccbench.backends.base import Position
+from ccbench.backends.endpoint import open_launched
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
     control_group_limits,
     die_with_parent,
     module_command,
-    no_memory,
-    out_of_memory,
     signals_let_in,
     single_threaded,
 )
-from ccbench.machine.readings import queued_seconds, read_cpu_times, watched
-from ccbench.machine.software import loaded_file
-from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Channel, connect, report_unreadable
 from ccbench.runner.workers.cleanup import FileCleanup
+from ccbench.runner.workers.facts import facts_of_this_host
 from ccbench.runner.workers.messages import (
     LEADER_VARIABLE,
     LOCAL_VARIABLE,
     RANK_VARIABLE,
     RANKS_VARIABLE,
-    RankReport,
 )
+from ccbench.runner.workers.rank import run_rank
 from ccbench.runner.workers.rendezvous import LaunchedProcess, rank_and_size
 from ccbench.runner.workers.session import hang_up
 
@@ -69,118 +56,13 @@ LONGEST_OUTPUT = 2000
 LOST_EXIT_CODE = 5
 
 
-# -- a rank, in whatever process ---------------------------------------------------------------------------
-
-
-def run_rank(endpoint: TeamEndpoint, connection: Connection | Channel) -> None:
-    """Measure one case after the other until the leader says that there are no more, or hangs up."""
-    # No collection may fall into a launch; between cases only what came since the fork is looked at.
-    gc.disable()
-    gc.freeze()
-    while True:
-        try:
-            message = connection.recv()
-        except (EOFError, OSError):
-            return
-        if isinstance(message, messages.Stop):
-            return
-        connection.send(rank_report(endpoint, *message))
-        gc.collect()
-
-
-def rank_report(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
-    """Measure ``case``; whatever is raised meanwhile must be named, not lost with the process."""
-    try:
-        return _measured(endpoint, case, sampling)
-    except OutOfMemory as error:
-        return RankReport(Status.OUT_OF_MEMORY, str(error))
-    except CannotRun as error:
-        return RankReport(Status.UNSUPPORTED, str(error))
-    except CcbenchError as error:
-        return RankReport(Status.FAILED, f"{endpoint.prefix}{error}", others_wait=True)
-    except Exception as error:
-        if out_of_memory(error):
-            detail = f"{endpoint.prefix}{no_memory(error)}"
-            return RankReport(Status.OUT_OF_MEMORY, detail, others_wait=True)
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{os.path.basename(place.filename)}:{place.lineno}"
-        detail = f"{endpoint.prefix}{type(error).__name__}: {error} ({where})"
-        return RankReport(Status.FAILED, detail, others_wait=True)
-
-
-def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
-    """Measure ``case``, and meanwhile the processors; raises OutOfMemory, CannotRun and more."""
-    algorithm = endpoint.prepare(case)
-    cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
-    queued_began = queued_seconds()
-    latency_before = endpoint.core_latency_seconds()
-    result = measure(endpoint, case, sampling, endpoint.next_seed())
-    latency_after = endpoint.core_latency_seconds()
-    cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
-    queued_ended = queued_seconds()
-    queued = None if queued_began is None or queued_ended is None else queued_ended - queued_began
-    # What all ranks of this host have used is no foreign load.
-    words = endpoint.control.words
-    words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
-    endpoint.barrier()
-    endpoint.share_words()
-    times_ended = read_cpu_times()
-    all_cpu = (
-        sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks))
-        / 1e9
-    )
-    conditions = (
-        watched(times_began, times_ended, all_cpu) if times_began and times_ended else Conditions()
-    )
-    facts = endpoint.facts()
-    if not endpoint.rank:
-        path, digest = loaded_file(capabilities_of(case.backend).library_file)
-        facts = replace(
-            facts, library_version=endpoint.version, library_path=path, library_sha256=digest
-        )
-    endpoint.finish()
-    detail = str(result.mismatch) if result.mismatch else endpoint.remark()
-    if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
-        result = replace(
-            result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0]
-        )
-    return RankReport(
-        Status.WRONG if result.mismatch else Status.OK,
-        detail,
-        algorithm,
-        result,
-        cpu_seconds / seconds,
-        None if queued is None else queued / seconds,
-        replace(
-            conditions,
-            core_latency_before_seconds=latency_before,
-            core_latency_after_seconds=latency_after,
-        ),
-        (*endpoint.flags, *facts.flags),
-        facts,
-    )
-
-
-def refuse_all(reason: str, connection: Connection) -> None:
-    """Answer every case with the reason why none can run."""
-    with suppress(EOFError, OSError):
-        while not isinstance(connection.recv(), messages.Stop):
-            connection.send(RankReport(Status.UNSUPPORTED, reason))
-
-
 # -- an agent of one team ----------------------------------------------------------------------------------
-
-
-def _facts_of_this_host() -> object:
-    from ccbench.runner.workers import discovery  # which loads more than a rank needs
-
-    return discovery.facts_of_this_host()
 
 
 ANSWERS: Mapping[str, Callable[[], object]] = {
     messages.POSITION: lambda: Position(0, 0, 0),  # until there is an endpoint, which knows
     messages.PLACE: messages.this_place,
-    messages.HOST: _facts_of_this_host,
+    messages.HOST: facts_of_this_host,
 }
 """Replies to what an agent is asked, by what a Question is about."""
 

@@ -7,25 +7,18 @@ their leader, or has started them already, and one of each host describes it.
 from __future__ import annotations
 
 import math
-import platform
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
-from ccbench.cases.capabilities import backends_of_auto
 from ccbench.errors import UsageError
-from ccbench.machine.accelerators import opened
-from ccbench.machine.host import observe
-from ccbench.machine.sysfs import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
+from ccbench.runner.workers.facts import HostFacts
 from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, gather, started
 from ccbench.runner.workers.messages import HOST, PLACE, Place, Question, Stop
-from ccbench.version import __version__
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.hub import AgentHub
@@ -33,28 +26,6 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 30.0
 WHO = "--launch"
 """Beginning of messages."""
-
-
-@dataclass(frozen=True)
-class HostFacts:
-    """Description of one host.
-
-    gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
-    interfaces: those that are up, as ``machine.network`` names them.
-    """
-
-    name: str
-    ranks: int = 0
-    system: str = ""
-    kernel: str = ""
-    processor: str = ""
-    cores: int | None = None
-    memory_bytes: int | None = None
-    gpus: tuple[str, ...] = ()
-    no_gpus: str = ""
-    interfaces: tuple[str, ...] = ()
-    python: str = ""
-    ccbench: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,28 +54,6 @@ class LaunchedRanks:
     def no_gpus(self) -> str:
         """Reason why ranks on one of the hosts can use no GPUs; '' where all can."""
         return next((f"{host.name}: {host.no_gpus}" for host in self.facts if host.no_gpus), "")
-
-
-def facts_of_this_host() -> HostFacts:
-    """Return what this host is, and whether it has GPUs to use."""
-    seen = observe(driver=opened)
-    up = [
-        interface for interface in read_interfaces() if interface.up and interface.kind != LOOPBACK
-    ]
-    return HostFacts(
-        name=socket.gethostname(),
-        system=seen.host.system,
-        kernel=seen.host.kernel,
-        processor=seen.processor.model or seen.processor.architecture,
-        cores=seen.processor.cores,
-        memory_bytes=seen.memory.total_bytes,
-        gpus=tuple(gpu.model or "GPU" for gpu in seen.accelerators.gpus)
-        or ("GPU",) * len(seen.accelerators.device_files),
-        no_gpus=open_backend(backends_of_auto(gpus=True)[0]).unavailable() or "",
-        interfaces=tuple(map(str, up)),
-        python=platform.python_version(),
-        ccbench=__version__,
-    )
 
 
 def discover_ranks(

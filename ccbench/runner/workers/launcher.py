@@ -27,11 +27,10 @@ from multiprocessing.connection import Connection
 
 from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
-from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import Files, without_values
 from ccbench.machine.host import die_with_parent, module_command, state
-from ccbench.runner.workers.agent import refuse_all, run_rank
+from ccbench.machine.mpi import OPEN_MPI, as_root, launcher_vendor
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.messages import (
     LEADER_VARIABLE,
@@ -44,6 +43,7 @@ from ccbench.runner.workers.messages import (
     Spawn,
     this_place,
 )
+from ccbench.runner.workers.rank import refuse_all, run_rank
 from ccbench.runner.workers.rendezvous import rank_and_size
 from ccbench.units import plural
 

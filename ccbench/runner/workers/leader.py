@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
 from ccbench.backends.base import CannotRun, Launch, Position
-from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.backends.control_block import Activity, Control, Word
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
 from ccbench.cases.axes import Case

@@ -34,9 +34,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ccbench.backends.mpi.library import initialise, loaded_mpi
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.machine.files import Files
+from ccbench.machine.mpi import initialise, loaded_mpi
 from ccbench.machine.software import install_line
 from ccbench.runner.workers.channel import FIRST_PROCESS, Unreachable, connect
 from ccbench.runner.workers.messages import RANK_VARIABLE, RANKS_VARIABLE, Hello

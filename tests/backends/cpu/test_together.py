@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.backends.control_block import Control, Word
+from ccbench.backends.cpu.arena import Arena
 from ccbench.backends.cpu.endpoint import CpuLane
 from ccbench.backends.cpu.execution import ConcurrentLauncher, Program, Waiter, while_computing
-from ccbench.backends.cpu.memory import Arena, Control, Word
 from ccbench.backends.cpu.program import compile_case
 from ccbench.backends.faults import Fault
 from ccbench.backends.rank_endpoint import lanes_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends import cuda
-from ccbench.backends.cuda import BACKEND, driver_missing, single_process, sources_digest
+from ccbench.backends import cuda, prerequisites
+from ccbench.backends.cuda import BACKEND, single_process, sources_digest
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
 from ccbench.backends.kernels.building import CompilationFailed
+from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import PER_GPU, PROCESSES, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files
@@ -46,7 +47,7 @@ def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> 
 
 def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
-    monkeypatch.setattr(cuda, "find_spec", lambda name: None)
+    monkeypatch.setattr(prerequisites, "find_spec", lambda name: None)
     assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
 
 
@@ -59,17 +60,17 @@ def test_cupy_of_cuda_13_where_all_gpus_are_older_is_told_before_any_case(
 ) -> None:
     """V100; GT 1030 for the screen beside an RTX 4090."""
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
-    monkeypatch.setattr(cuda, "find_spec", lambda name: name)
-    monkeypatch.setattr(cuda, "Files", lambda: Files(tmp_path))
+    monkeypatch.setattr(prerequisites, "find_spec", lambda name: name)
+    monkeypatch.setattr(prerequisites, "Files", lambda: Files(tmp_path))
     for number, device in enumerate(devices):
         gpu = tmp_path / f"sys/bus/pci/devices/0000:0{number}:00.0"
         gpu.mkdir(parents=True)
         for name, text in (("class", "0x030200"), ("vendor", "0x10de"), ("device", device)):
             (gpu / name).write_text(text)
-    monkeypatch.setattr(cuda, "installed_version", {"cupy-cuda13x": "14.2.0"}.get)
+    monkeypatch.setattr(prerequisites, "installed_version", {"cupy-cuda13x": "14.2.0"}.get)
     assert (BACKEND.unavailable() is None) is works
     assert works or "pip uninstall cupy-cuda13x" in str(BACKEND.unavailable())
-    monkeypatch.setattr(cuda, "installed_version", {"cupy-cuda12x": "14.2.0"}.get)
+    monkeypatch.setattr(prerequisites, "installed_version", {"cupy-cuda12x": "14.2.0"}.get)
     assert BACKEND.unavailable() is None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cpu.memory import Control
+from ccbench.backends.control_block import Control
 from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda.ipc import NOTE_BYTES, Board, IpcEndpoint, IpcWorkerGroup, Notes
 from ccbench.backends.cuda.runtime import Cuda

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, Launch, TeamRequest
-from ccbench.backends.cuda import driver_missing
 from ccbench.backends.device_memory import named
 from ccbench.backends.mpi import BACKEND, device
 from ccbench.backends.mpi.device import MEMORY_VARIABLE, asked, device_settings, why_not_cuda_aware
 from ccbench.backends.mpi.library import Library, installed, local_launch
+from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES

@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 
 from ccbench.backends.mpi import library
 from ccbench.backends.mpi.library import (
-    INTEL_MPI,
-    MPICH,
-    OPEN_MPI,
     Library,
-    as_root,
     find_launcher,
     intel_presets,
-    launcher_vendor,
     library_name,
     local_launch,
     mpich_algorithms,
@@ -31,6 +26,7 @@ from ccbench.backends.mpi.library import (
     vendor,
 )
 from ccbench.errors import UsageError
+from ccbench.machine.mpi import INTEL_MPI, MPICH, OPEN_MPI, as_root, launcher_vendor
 from ccbench.runner.workers.launcher import users_launch
 
 
@@ -170,7 +166,7 @@ def test_an_algorithm_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPat
         tool = Path(command[0]).name
         return {"ompi_info": OMPI_INFO, "mpivars": MPIVARS, "impi_info": "range: 0-2"}[tool]
 
-    monkeypatch.setattr(library, "_answer", answer)
+    monkeypatch.setattr(library, "tool_output", answer)
     library.algorithms_of_library.cache_clear()
     ompi, mpich, intel = installed("Open MPI 5"), installed("MPICH 5"), installed("Intel MPI 2021")
     assert names_of(ompi, "all_reduce") == ("mpi:ring",)

@@ -16,12 +16,13 @@ from ccbench.backends.base import CannotRun, Launch, TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
 from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
-from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.backends.mpi.library import installed
 from ccbench.backends.rank_endpoint import RankBuffers, Setup
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES, SETUPS, collective
 from ccbench.errors import BackendUnavailable
+from ccbench.machine.mpi import OPEN_MPI
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
 from tests.faults import traces

@@ -1,0 +1,102 @@
+"""What computes beside collectives on the double: cuBLAS as CuPy has it, and the kernel bound by memory."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbench.backends.nccl import overlap
+
+from .devices import COMPUTING_SECONDS, Task, WorldRuntime
+
+
+@dataclass
+class CurrentStream:
+    """``cupy.cuda.ExternalStream``: the current stream while it is entered, any number of times."""
+
+    blas: FakeBlas
+    stream: int
+    before: int = 0
+
+    def __enter__(self) -> None:
+        self.before, self.blas.stream = self.blas.stream, self.stream
+
+    def __exit__(self, *_: object) -> None:
+        self.blas.stream = self.before
+
+
+class FakeBlas:
+    """``cupy.cuda.cublas`` of one process. handles: handle -> its device."""
+
+    def __init__(self, runtime: WorldRuntime) -> None:
+        self._runtime = runtime
+        self.stream = 0
+        self.handles: dict[int, int] = {}
+
+    def on_stream(self, stream: int) -> CurrentStream:
+        return CurrentStream(self, stream)
+
+    def create(self) -> int:
+        handle = self._runtime.new_handle()
+        self.handles[handle] = self._runtime.getDevice()
+        return handle
+
+    def destroy(self, handle: int) -> None:
+        del self.handles[handle]
+
+    # Names are those of CuPy's binding, which a test compares with what was recorded of it.
+
+    def gemmEx(  # noqa: N802
+        self,
+        handle: int,
+        transa: int,
+        transb: int,
+        m: int,
+        n: int,
+        k: int,
+        alpha: int,
+        A: int,  # noqa: N803
+        Atype: int,  # noqa: N803
+        lda: int,
+        B: int,  # noqa: N803
+        Btype: int,  # noqa: N803
+        ldb: int,
+        beta: int,
+        C: int,  # noqa: N803
+        Ctype: int,  # noqa: N803
+        ldc: int,
+        computeType: int,  # noqa: N803
+        algo: int,
+    ) -> None:
+
+        assert (transa, transb, algo, computeType) == (0, 0, -1, 68)
+        assert (Atype, Btype, Ctype) == (2, 2, 2)
+        assert (lda, ldb, ldc) == (m, k, m)
+        factors = [ctypes.c_float.from_address(at).value for at in (alpha, beta)]
+        assert factors == [1.0, 0.0]
+        device = self.handles[handle]
+        assert self._runtime.getDevice() == device
+        world = self._runtime.world
+        for address, rows, columns in ((A, m, k), (B, k, n), (C, m, n)):
+            values = world.view(address, 2 * rows * columns, device).view(np.float16)
+            assert address == C or np.all(np.isfinite(values[: 2 * columns]))
+        assert world.streams[self.stream].device == device
+        self._runtime._add(self.stream, Task(lambda: None, COMPUTING_SECONDS))
+
+
+@pytest.fixture
+def can_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices and buffers are small; cuBLAS comes from ``with_blas``."""
+    monkeypatch.setattr(overlap, "MATRIX_EDGE", 64)
+    monkeypatch.setattr(overlap, "STREAM_BYTES", 1 << 16)
+
+
+def with_blas(monkeypatch: pytest.MonkeyPatch, runtime: Any) -> FakeBlas:
+    """Let computations find cuBLAS on this process's devices."""
+    blas = FakeBlas(runtime)
+    monkeypatch.setattr(overlap, "open_blas", lambda: (blas, blas.on_stream))
+    return blas

@@ -1,0 +1,315 @@
+"""The C functions of NCCL's double, as ctypes gives them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ccbench.backends.nccl.dialects import CONFIGURABLE, NCCL, CollectiveConfig
+from ccbench.backends.nccl.library import (
+    CONFIG_MAGIC,
+    NO_COLOUR,
+    SIMULATION_MAGIC,
+)
+from ccbench.dtypes import numpy_dtype
+from tests.backends.cuda.emulated import CudaError
+
+from .clique import DTYPE_NAMES, Reduction
+from .process import (
+    ALGORITHM_TAGS,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    MEANINGS,
+    SUCCESS,
+    UNHANDLED_CUDA,
+    Group,
+    Member,
+    State,
+)
+
+
+class NativeLibrary:
+    """The C functions of the world's NCCL version, as ctypes gives them; later ones are not there."""
+
+    def __init__(self, process: State) -> None:
+        self._process = process
+        functions = Functions(process)
+        for name, row in NCCL.functions.items():
+            if process.world.version >= row.since:
+                kind = ctypes.CFUNCTYPE(
+                    ctypes.c_void_p if row.is_text else ctypes.c_int, *row.types
+                )
+                setattr(self, name, kind(guarded(process, getattr(functions, name))))
+
+
+def guarded(process: State, function: Callable[..., int]) -> Callable[..., int]:
+    """An exception cannot cross C: it is kept, and the call fails."""
+
+    def call(*arguments: Any) -> int:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            process.exceptions.append(error)
+            return process.fail(INTERNAL, f"the double failed: {error!r}")
+
+    return call
+
+
+OWN_ARGUMENTS = {
+    "ncclAllReduce": "source target count dtype op",
+    "ncclReduce": "source target count dtype op peer",
+    "ncclReduceScatter": "source target count dtype op",
+    "ncclBroadcast": "source target count dtype peer",
+    "ncclAllGather": "source target count dtype",
+    "ncclAlltoAll": "source target count dtype",
+    "ncclGather": "source target count dtype peer",
+    "ncclScatter": "source target count dtype peer",
+    "ncclSend": "source count dtype peer",
+    "ncclRecv": "target count dtype peer",
+}
+"""What each call that moves data takes before its communicator and stream; peer: or the root."""
+
+
+class Functions:
+    """What the C functions do; names and arguments are the header's."""
+
+    def __init__(self, process: State) -> None:
+        self.p = process
+
+    def _text(self, text: bytes) -> int:
+        held = self.p.texts.setdefault(text, ctypes.create_string_buffer(text))
+        return ctypes.addressof(held)
+
+    def ncclGetVersion(self, version: Any) -> int:  # noqa: N802
+        version[0] = self.p.world.version
+        return SUCCESS
+
+    def ncclGetErrorString(self, result: int) -> int:  # noqa: N802
+        return self._text(MEANINGS.get(result, "unknown result code").encode())
+
+    def ncclGetLastError(self, comm: int | None) -> int:  # noqa: N802
+        return self._text(self.p.last_error)
+
+    # -- communicators -------------------------------------------------------------------------------------
+
+    def ncclCommSplit(self, comm: int, colour: int, key: int, held: Any, config: int | None) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        if colour < NO_COLOUR:
+            return self.p.fail(INVALID_ARGUMENT, f"ncclCommSplit: invalid color {colour}")
+        number = member.splits
+        member.splits += 1
+        with self.p.world.changed:
+            member.clique.parts[number][member.rank] = (colour, key)
+            self.p.world.changed.notify_all()
+        where = ctypes.addressof(held.contents)
+        return self._later(lambda group: self._split(group, member, number, colour, where))
+
+    def _later(self, work: Callable[[Group], int]) -> int:
+        """When the group ends, which is now where there is none."""
+
+        def remember() -> int:
+            self.p.group.later.append(work)
+            return SUCCESS
+
+        return self.p.alone(remember)
+
+    def _split(self, group: Group, member: Member, number: int, colour: int, where: int) -> int:
+        clique, what = member.clique, f"ncclCommSplit of rank {member.rank} waits for others"
+        if not self.p.world.wait_until(lambda: len(clique.parts[number]) == clique.ranks, what):
+            return self.p.fail(INTERNAL, f"deadlock: {what}")
+        holder = ctypes.c_void_p.from_address(where)
+        if colour == NO_COLOUR:
+            holder.value = None
+            return SUCCESS
+        part, ranks = clique.part(number, colour)
+        rank = ranks.index(member.rank)
+        result, holder.value = self.p.join(part, rank, member.device, group)
+        return result
+
+    def ncclCommCount(self, comm: int, answer: Any) -> int:  # noqa: N802
+        return self._answer(comm, answer, lambda member: member.clique.ranks)
+
+    def ncclCommUserRank(self, comm: int, answer: Any) -> int:  # noqa: N802
+        return self._answer(comm, answer, lambda member: member.rank)
+
+    def _answer(self, comm: int, answer: Any, ask: Callable[[Member], int]) -> int:
+        member, result = self.p.ready(comm)
+        if member is not None:
+            answer[0] = ask(member)
+        return result
+
+    def ncclCommGetAsyncError(self, comm: int, answer: Any) -> int:  # noqa: N802
+        member = self.p.member(comm)
+        if member is None:
+            return self.p.fail(INVALID_ARGUMENT, "comm argument is NULL")
+        self.p.world.advance()
+        answer[0] = member.state
+        return SUCCESS
+
+    def ncclCommDestroy(self, comm: int) -> int:  # noqa: N802
+        return self.p.destroy(comm)
+
+    def ncclCommAbort(self, comm: int) -> int:  # noqa: N802
+        return self.p.abort(comm)
+
+    # -- memory and ops ------------------------------------------------------------------------------------
+
+    def ncclMemAlloc(self, held: Any, size: int) -> int:  # noqa: N802
+        try:
+            address = self.p.runtime.malloc(size)
+        except CudaError:
+            return self.p.fail(UNHANDLED_CUDA, "Cuda failure 2 'out of memory'")
+        self.p.nccl_memory[address] = size
+        held[0] = address
+        return SUCCESS
+
+    def ncclMemFree(self, address: int) -> int:  # noqa: N802
+        known = [
+            (*member.registered.values(), *member.in_graphs) for member in self.p.members.values()
+        ]
+        if any(address in one for one in known):
+            self.p.exceptions.append(
+                RuntimeError(f"{address:#x} is given back and still registered")
+            )
+        if self.p.nccl_memory.pop(address, None) is None:
+            return self.p.fail(
+                INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc"
+            )
+        self.p.runtime.free(address)
+        return SUCCESS
+
+    def ncclCommRegister(self, comm: int, address: int, size: int, held: Any) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        if self.p.registers:
+            held[0] = handle = next(self.p.world.handles)
+            member.registered[handle] = address
+        return SUCCESS
+
+    def ncclCommDeregister(self, comm: int, handle: int) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        known = member.registered.pop(handle, None) is not None
+        return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, "handle is not registered")
+
+    ncclCommWindowDeregister = ncclCommDeregister  # noqa: N815
+
+    def ncclCommWindowRegister(  # noqa: N802
+        self, comm: int, address: int, size: int, held: Any, flags: int
+    ) -> int:
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        if not self.p.registers:
+            return SUCCESS
+        if address not in self.p.nccl_memory:
+            return self.p.fail(INVALID_ARGUMENT, f"window: {address:#x} is not of ncclMemAlloc")
+        self.p.window_flags.append(flags)
+        number = member.windows
+        member.windows += 1
+        with self.p.world.changed:
+            member.clique.windows[number][member.rank] = size
+            self.p.world.changed.notify_all()
+        handle, where = next(self.p.world.handles), ctypes.addressof(held.contents)
+        member.registered[handle] = address
+        return self._later(lambda _: self._window(member, number, handle, where))
+
+    def _window(self, member: Member, number: int, handle: int, where: int) -> int:
+        sizes, what = (
+            member.clique.windows[number],
+            f"ncclCommWindowRegister of rank {member.rank} waits",
+        )
+        if not self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what):
+            return self.p.fail(INTERNAL, f"deadlock: {what}")
+        if len(set(sizes.values())) > 1:
+            return self.p.fail(INVALID_ARGUMENT, f"window sizes differ between ranks: {sizes}")
+        ctypes.c_void_p.from_address(where).value = handle
+        return SUCCESS
+
+    def ncclRedOpCreatePreMulSum(  # noqa: N802
+        self, held: Any, scalar: int, dtype: int, residence: int, comm: int
+    ) -> int:
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        kind = numpy_dtype(DTYPE_NAMES[dtype])
+        value = np.frombuffer(ctypes.string_at(scalar, kind.itemsize), kind)[0]
+        held[0] = number = next(self.p.world.handles)
+        member.ops[number] = Reduction("premulsum", value)
+        return SUCCESS
+
+    def ncclRedOpDestroy(self, op: int, comm: int) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        known = member.ops.pop(op, None) is not None
+        return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    def ncclParamGetAllParameterKeys(self, table: Any, count: Any) -> int:  # noqa: N802
+        keys = self.p.parameters
+        table[0], count[0] = (ctypes.c_char_p * len(keys))(*keys), len(keys)
+        self.p.texts[b"keys"] = table[0]
+        return SUCCESS
+
+    def ncclParamGetParameter(self, key: bytes, value: Any, length: Any) -> int:  # noqa: N802
+        if key not in self.p.parameters:
+            return self.p.fail(INVALID_ARGUMENT, f"{key!r} is no parameter")
+        value[0], length[0] = self.p.parameters[key], len(self.p.parameters[key])
+        return SUCCESS
+
+    # -- groups and collectives ----------------------------------------------------------------------------
+
+    def ncclGroupStart(self) -> int:  # noqa: N802
+        return self.p.group_start()
+
+    def ncclGroupEnd(self) -> int:  # noqa: N802
+        return self.p.group_end()[0]
+
+    def ncclGroupSimulateEnd(self, info: Any) -> int:  # noqa: N802
+        if info.contents.magic != SIMULATION_MAGIC or info.contents.size != ctypes.sizeof(
+            info.contents
+        ):
+            return self.p.fail(INVALID_ARGUMENT, "ncclSimInfo_t argument not initialized")
+        result, seconds = self.p.group_end(simulate=True)
+        info.contents.estimated_time = seconds * 1e6 if seconds > 0 else -1.0
+        return result
+
+    def _collective(self, name: str, *arguments: int) -> int:
+        *own, comm, stream = arguments
+        given = dict(zip(OWN_ARGUMENTS[name].split(), own, strict=True))
+        source, target = given.get("source", 0), given.get("target", 0)
+        rest = given["count"], given["dtype"], given.get("op", -1), given.get("peer", -1)
+        return self.p.collective(name, (source, target, *rest), comm, stream)
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Calls that move data; with a CollectiveConfig, once what they are given is looked at."""
+        if name in OWN_ARGUMENTS:
+            return partial(self._collective, name)
+        plain, ending, rest = name.rpartition("Config")
+        if plain not in CONFIGURABLE or ending + rest != "Config":
+            raise AttributeError(name)
+
+        def configured(*arguments: int) -> int:
+            given = CollectiveConfig.from_address(arguments[-1])
+            if given.magic != CONFIG_MAGIC or given.size < ctypes.sizeof(CollectiveConfig):
+                return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
+            algorithms = (given.algSelection or b"").decode()
+            tags = {tag for tag in ALGORITHM_TAGS if tag.startswith(algorithms.upper())}
+            if algorithms and not tags & self.p.algorithms:
+                return self.p.fail(
+                    INVALID_ARGUMENT, f'algSelection "{algorithms}" cannot be honored for {plain}'
+                )
+            self.p.selected.append((plain, algorithms, given.CTAPolicy))
+            return int(getattr(self, plain)(*arguments[:-1]))
+
+        return configured

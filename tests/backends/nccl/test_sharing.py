@@ -1,0 +1,276 @@
+"""Who communicates with whom at the same time: one group alone, groups of their own beside, uneven blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from ccbench.backends.cuda.context import MAIN_STREAM
+from ccbench.backends.nccl import BACKEND, communicators
+from ccbench.backends.nccl.collectives import parts_of
+from ccbench.backends.nccl.device import RankContext
+from ccbench.cases.axes import Case
+from ccbench.collectives import sent_elements
+from ccbench.dtypes import ITEM_BYTES
+from tests.backends.measuring import launched, measured, spoilt, wrong_elements
+from tests.tiers import examples
+
+from .measuring import bindings, case_of, close_clean, opened
+
+CROSSED = "all_gather on rank % 2"
+HALVES = ("all_reduce ranks 0-1", "all_reduce ranks 2-3")
+
+
+# -- one group alone -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("version", [22809, 21704])
+@pytest.mark.parametrize(
+    "collective", ["all_reduce", "all_to_all", "all_to_all_v", "send_recv", "barrier"]
+)
+def test_one_group_runs_while_the_others_stand_by(collective: str, version: int) -> None:
+    endpoint, process = opened(version=version)
+    for alone in (0, 1):
+        case = case_of(collective, groups="rank % 2", active_group=alone)
+        result, facts = measured(endpoint, case)
+        assert result.mismatch is None
+        assert facts.parts == ()  # nothing ran at the same time
+        endpoint.prepare(case)
+        assert [binding.rank for binding in bindings(endpoint)] == [alone, alone + 2]
+        endpoint.finish()
+    close_clean(endpoint, process)
+
+
+def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> None:
+    endpoint, _ = opened()
+    together = case_of("all_reduce", groups="rank // 2")
+    measured(endpoint, together)
+    handles = {one.handle for one in endpoint._communicators.every()}
+    for alone in (0, 1):
+        endpoint.prepare(replace(together, active_group=alone))
+        assert {binding.communicator.handle for binding in bindings(endpoint)} <= handles
+        endpoint.finish()
+    assert {one.handle for one in endpoint._communicators.every()} == handles
+
+
+@pytest.mark.parametrize("mode", ["streaming", "graph"])
+def test_only_so_many_communicators_are_kept_and_those_in_use_are(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(communicators, "MOST_KEPT", 2)
+    endpoint, process = opened()
+    for groups in ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]", "rank % 2"]:
+        assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
+        assert (
+            wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
+        )
+        assert len(endpoint._communicators._made) <= 3  # with that of all ranks
+    close_clean(endpoint, process)
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
+def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
+    endpoint, process = opened()
+    endpoint.prepare(case_of("all_reduce", groups="rank // 2", active_group=1, mode=mode))
+    before = len(process.log)
+    endpoint.refill(1)
+    endpoint.launch(3)
+    assert endpoint.check(1, 3) is None
+    assert len(process.log) - before == 3 * 2
+    assert endpoint.device_seconds() > 0
+
+
+# -- groups of their own beside ------------------------------------------------------------------------------
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("version", [22809, 21704])
+@pytest.mark.parametrize(
+    ("groups", "beside", "parts"),
+    [
+        ("rank // 2", CROSSED, (*HALVES, "all_gather ranks 0, 2", "all_gather ranks 1, 3")),
+        ("", CROSSED, ("all_reduce", "all_gather ranks 0, 2", "all_gather ranks 1, 3")),
+        ("[[1, 2]]", "all_to_all on all", ("all_reduce", "all_to_all")),
+        ("[[3, 0]]", "broadcast on [[2, 1]]", ("all_reduce", "broadcast")),
+        ("rank // 2", "reduce", (*HALVES, "reduce ranks 0-1", "reduce ranks 2-3")),
+    ],
+)
+def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
+    groups: str, beside: str, parts: tuple[str, ...], version: int
+) -> None:
+    endpoint, process = opened(version=version)
+    for changes in (
+        {},
+        {"registration": "symmetric"} if version > 22700 else {},
+        {"aggregation": 2},
+    ):
+        result, facts = measured(
+            endpoint, case_of("all_reduce", groups=groups, concurrent=beside, **changes)
+        )
+        assert result.mismatch is None
+        assert facts.parts == parts
+        assert all(
+            second > 0
+            for group_samples_second in facts.group_samples_seconds
+            for second in group_samples_second
+        )
+    close_clean(endpoint, process)
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["streams of their own", "one stream"])
+def test_what_is_beside_takes_no_time_from_the_own_collective_unless_they_share_a_stream(
+    apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_stream = RankContext.on
+
+    def main(context: RankContext) -> int:
+        return own_stream(context, MAIN_STREAM).handle
+
+    if not apart:
+        monkeypatch.setattr(
+            RankContext,
+            "on",
+            lambda context, number: replace(
+                own_stream(context, number), handle=own_stream(context, 0).handle
+            ),
+        )
+    endpoint, _ = opened()
+    case = case_of("all_reduce", 4, 1 << 16, groups="rank // 2", mode="isolated")
+    alone, _ = measured(endpoint, case)
+    both, facts = measured(endpoint, replace(case, concurrent=CROSSED))
+    spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
+    if not apart:
+        assert spans[1] > 1.5 * spans[0]
+        return
+    assert facts.group_samples_seconds[0][0] == pytest.approx(spans[0])
+    assert spans[1] == pytest.approx(max(second[0] for second in facts.group_samples_seconds))
+    assert spans[1] < sum(second[0] for second in facts.group_samples_seconds)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
+    endpoint, process = opened()
+    launched(endpoint, case_of("all_reduce", groups="rank // 2", concurrent=CROSSED))
+    assert spoilt(endpoint) is None
+    changed = [binding for binding in bindings(endpoint) if binding.part.number == part][1]
+    address, _ = changed.outputs()[0]
+    process.world.view(address + 8, 4, changed.rank)[:] = 0x7F
+    assert spoilt(endpoint) == (changed.rank, 1, 2)
+
+
+def test_no_two_parts_have_the_same_data_or_communicators() -> None:
+    case = case_of("all_gather", groups="rank // 2", concurrent="all_gather on rank // 2")
+    parts = parts_of(case)
+    assert len({one.seeded(0) for one in parts}) == len(parts) == 4
+    endpoint, _ = opened()
+    endpoint.prepare(case)
+    assert len({binding.communicator.handle for binding in bindings(endpoint)}) == 8
+
+
+# -- uneven blocks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        "",
+        "zipf:1.2",
+        "hot:0.9",
+        "hot:1",
+        "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]",
+    ],
+)
+@pytest.mark.parametrize("mode", ["streaming", "graph", "cold"])
+def test_uneven_blocks_come_where_they_belong(traffic: str, mode: str) -> None:
+    endpoint, _ = opened()
+    case = case_of("all_to_all_v", 4, 333, traffic=traffic, mode=mode)
+    assert wrong_elements(endpoint, case) == 0
+
+
+@pytest.mark.parametrize("traffic", ["", "hot:1", "[[0, 1], [0, 0]]"])
+def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> None:
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_to_all_v", 2, 333, traffic=traffic))
+    before = len(process.log)
+    endpoint.launch(1)
+    assert len(process.log) - before == 2 * int(np.count_nonzero(sent_elements(traffic, 333, 2)))
+
+
+def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
+    endpoint, process = opened()
+    for changes in (
+        {"groups": "rank % 2"},
+        {"groups": "rank // 2", "active_group": 1},
+        {"aggregation": 3},
+    ):
+        assert (
+            wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes))
+            == 0
+        )
+    assert (
+        wrong_elements(
+            endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", concurrent=CROSSED)
+        )
+        == 0
+    )
+    assert not process.exceptions
+
+
+@examples(
+    10,
+    100,
+    settings(suppress_health_check=[HealthCheck.too_slow]),
+    matrix=st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=3, max_size=3),
+    count=st.integers(0, 40),
+)
+def test_any_matrix_arrives(matrix: list[list[int]], count: int) -> None:
+    if not any(map(any, matrix)):
+        matrix[0][1] = 1
+    endpoint, process = opened(3)
+    case = case_of("all_to_all_v", 3, count, traffic=str(matrix), dtype="int8")
+    assert wrong_elements(endpoint, case) == 0
+    close_clean(endpoint, process)
+
+
+def test_buffers_are_as_large_as_what_goes_through_them() -> None:
+    endpoint, _ = opened()
+    case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
+    endpoint.prepare(case)
+    sizes = [(binding.inputs()[0][1], binding.outputs()[0][1]) for binding in bindings(endpoint)]
+    item = ITEM_BYTES["float32"]
+    assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (case_of("all_to_all_v", in_place=True), "nccl has no all_to_all_v in place"),
+        (
+            case_of("all_reduce", mode="overlap", overlap_with="matmul", concurrent="all_gather"),
+            "no collective runs concurrently with another in mode overlap",
+        ),
+        (
+            case_of("all_reduce", mode="overlap", overlap_with="memory", aggregation=2),
+            "leave pair and",
+        ),
+        (
+            case_of("all_to_all_v", algorithm="ring"),
+            "point-to-point transfers, which have no algorithm",
+        ),
+        (
+            case_of("all_gather", dtype="float8_e4m3", concurrent="all_reduce on all", ranks=64),
+            "sum over 64 ranks cannot be checked",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_with_a_cure(case: Case, words: str) -> None:
+    assert words in str(BACKEND.unsupported(case))

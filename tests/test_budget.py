@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 581_721
+WHOLE = 581_707
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -39,7 +39,7 @@ CEILINGS = {
     "plan": 29_874,
     "report": 65_192,
     "results": 79_978,
-    "runner": 41_046,
+    "runner": 41_032,
     "schedules": 14_074,
     "suite": 13_096,
     "topology": 73_586,

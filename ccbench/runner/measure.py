@@ -480,16 +480,16 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
             conditions=over_all(before.conditions, now.conditions),
         )
     rounds = len(rounds_of(before))
-    both = merge(before, now, {"mean": partial(_mean, rounds), "device readings": _telling})
+    both = merge(
+        before,
+        now,
+        {"mean": partial(_mean, rounds), "device readings": lambda *texts: telling(texts)},
+    )
     return replace(
         both,
         round_samples=rounds_of(before) + rounds_of(now),
         conditions=over_all(before.conditions, now.conditions),
     )
-
-
-def _telling(before: str, now: str) -> str:
-    return telling((before, now))
 
 
 def _mean(rounds: int, before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ccbench.analysis.fleet import FleetVerdict, Observation, fleet_of, second_look
+from ccbench.analysis.fleet import FleetVerdict, GroupTime, fleet_of, second_look
 from ccbench.groups import PairingRound
 
 NOISE = 0.02
@@ -36,11 +36,11 @@ class Planted:
     links: dict[tuple[int, int], float]
     noise: float = NOISE
 
-    def seen(self, kind: str, nodes: tuple[int, ...], draw: random.Random) -> Observation:
+    def seen(self, kind: str, nodes: tuple[int, ...], draw: random.Random) -> GroupTime:
         """Return the time of a node alone, or of a pair."""
         factors = [self.nodes.get(node, 1.0) for node in nodes]
         factors.append(self.links.get((nodes[0], nodes[-1]), 1.0))
-        return Observation(kind, nodes, max(factors) * draw.lognormvariate(0.0, self.noise))
+        return GroupTime(kind, nodes, max(factors) * draw.lognormvariate(0.0, self.noise))
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def path_text(path: Steps) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
+class FileOrigin:
     """File that a suite or plan came from, and the line on which each of its values stands.
 
     Two origins are always equal: the same suite read from two places is the same suite.
@@ -144,7 +144,7 @@ class Document:
     """Contents of a suite file: a tree of dicts, lists, str, int, float, bool and None, and its origin."""
 
     tree: Any
-    origin: Origin
+    origin: FileOrigin
 
 
 def read_document(content: bytes, place: str, kind: FileKind = SUITE_FILE) -> Document:
@@ -174,7 +174,7 @@ def read_document(content: bytes, place: str, kind: FileKind = SUITE_FILE) -> Do
     # A parser fed with arbitrary text may fail in ways of its own; for a user it is one thing.
     except (ValueError, RecursionError, OverflowError) as problem:
         raise kind.raises(f"{place}: is not YAML: {shown(str(problem))}") from None
-    return Document(tree, Origin(place, composer.lines, kind.raises))
+    return Document(tree, FileOrigin(place, composer.lines, kind.raises))
 
 
 class _Composer:
@@ -230,7 +230,7 @@ class _Composer:
 
     def error(self, path: Steps, event: Any, message: str) -> CcbenchError:
         lines = {**self.lines, path: _line(event)}
-        return Origin(self.place, lines, self.kind.raises).error(path, message)
+        return FileOrigin(self.place, lines, self.kind.raises).error(path, message)
 
     def node(self, event: Any, events: Iterator[Any], path: Steps) -> Any:
         import yaml

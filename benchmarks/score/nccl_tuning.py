@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
-from ccbench.model.library import PROTOCOLS, Host, Intra, LibraryRequest, LibrarySystem
+from ccbench.model.library import PROTOCOLS, HostProcessor, Intra, LibraryRequest, LibrarySystem
 from ccbench.model.library.costs import (
     LL_MOST_GBYTES,
     PROXY_ELSEWHERE_MICROSECONDS,
@@ -323,7 +323,7 @@ def _local(system: LibrarySystem) -> str:
     return "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
 
 
-def _overhead(host: Host, which: int) -> float:
+def _overhead(host: HostProcessor, which: int) -> float:
     return PROXY_MICROSECONDS.get(host, PROXY_ELSEWHERE_MICROSECONDS) * (
         PROXY_SIMPLE if which == SIMPLE else 1.0
     )

@@ -13,7 +13,7 @@ import click
 
 from benchmarks.score.logs import points_of
 from benchmarks.score.manifest import read_manifest
-from ccbench.analysis.speed_verdict import Word, regime_verdict
+from ccbench.analysis.speed_verdict import SpeedWord, regime_verdict
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.library import LibrarySystem
@@ -25,7 +25,7 @@ from ccbench.results import Point
 HEALTH = {True: "healthy", False: "known not to be healthy", None: "of unknown health"}
 
 
-def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) -> Word:
+def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) -> SpeedWord:
     """The gravest word on one collective of ``system``, all its ``sweeps`` together."""
     known = without(system.name, residuals())
     points: list[Point] = []
@@ -75,7 +75,7 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
     found = [
         regime_verdict(name, members, typical.get(name)).word for name, members in regimes.items()
     ]
-    return min(found, key=list(Word).index)
+    return min(found, key=list(SpeedWord).index)
 
 
 @click.command()
@@ -100,7 +100,7 @@ def verdicts(manifest: Path) -> None:
                 continue
             counts[health][word.value] += 1
             systems[health].add(system.name)
-            if word is not Word.NORMAL:
+            if word is not SpeedWord.NORMAL:
                 click.echo(f"{word.value}: {log.entry.file}, {collective}, {health}")
     for health, words in counts.items():
         told = ", ".join(f"{count} {word}" for word, count in words.most_common())

@@ -31,7 +31,7 @@ from ccbench.analysis.significance import (
     rounds_needed,
     tested,
 )
-from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
+from ccbench.analysis.verdicts import Compared, Comparison, NoVerdict, Settings, Thresholds, Verdict
 from ccbench.cases.axes import NO_OP, ONE_PROCESS, Axis, moves_alike
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
@@ -93,7 +93,7 @@ _BESIDE_THE_POINT = frozenset(
 MOST_SHOWN = 60
 """Characters of a value in a note."""
 
-Obstacle = tuple[Cause, str]
+Obstacle = tuple[NoVerdict, str]
 """Cause of having no verdict, for programs and in words."""
 
 Face = tuple[Sequence[Point], Sequence[Point], str]
@@ -163,11 +163,11 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
     """An obstacle to comparing one side with anything, None without one; ``name`` is base or new."""
     detail = f": {side.detail}" if side.detail else ""
     if side.status is Status.WRONG:
-        return Cause.WRONG, f"{name} gave wrong results{detail}"
+        return NoVerdict.WRONG, f"{name} gave wrong results{detail}"
     if side.status is not Status.OK:
-        return Cause.NOT_OK, f"{name} is {side.status.value}{detail}"
+        return NoVerdict.NOT_OK, f"{name} is {side.status.value}{detail}"
     if Flag.EMULATION in side.flags:
-        return Cause.EMULATED, f"{name} was emulated: its times say nothing about any device"
+        return NoVerdict.EMULATED, f"{name} was emulated: its times say nothing about any device"
     doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
     if doubtful:
         # An imported table may carry a word that this version does not know, which nobody can accept.
@@ -176,13 +176,16 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
             if {*doubtful} <= {*Flag}
             else ""
         )
-        return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}"
+        return (
+            NoVerdict.DOUBTFUL,
+            f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}",
+        )
     # The least sample of a round mostly tells at once that its median is above zero.
     if not (side.seconds or 0) > 0 or not all(
         np.isfinite(one_round).all() and (one_round.min() > 0 or np.median(one_round) > 0)
         for one_round in side.rounds
     ):
-        return Cause.NO_TIME, f"{name} has no time above zero, or rounds without one"
+        return NoVerdict.NO_TIME, f"{name} has no time above zero, or rounds without one"
     return None
 
 
@@ -195,12 +198,12 @@ def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | No
             return found
     if base.simulated != new.simulated:
         computed = "base" if base.simulated else "new"
-        return Cause.SIMULATED, f"{computed} was computed from a model, the other measured"
+        return NoVerdict.SIMULATED, f"{computed} was computed from a model, the other measured"
     # Of one arrangement (two ranks on one core) times are comparable, of two they are not.
     odd = sorted((base.flags ^ new.flags) - settings.accepted_flags)
     if odd:
         only = "base" if odd[0] in base.flags else "new"
-        return Cause.ARRANGEMENT, f"only {only} is flagged {odd[0]}"
+        return NoVerdict.ARRANGEMENT, f"only {only} is flagged {odd[0]}"
     return None
 
 
@@ -450,11 +453,13 @@ def _verdicts(
             continue
         one = _undecided((new_points or old_points)[0], old, now, settings)
         if old is None:
-            one = replace(one, cause=Cause.MISSING_IN_BASE, reason="the base has no such point")
+            one = replace(one, cause=NoVerdict.MISSING_IN_BASE, reason="the base has no such point")
         elif now is None:
-            one = replace(one, cause=Cause.MISSING_IN_NEW, reason="the new run has no such point")
+            one = replace(
+                one, cause=NoVerdict.MISSING_IN_NEW, reason="the new run has no such point"
+            )
         elif other and old.status is now.status is Status.OK:
-            one = replace(one, cause=Cause.OTHER_MACHINE, reason=f"other machine, {other}")
+            one = replace(one, cause=NoVerdict.OTHER_MACHINE, reason=f"other machine, {other}")
         elif obstacle := obstacle_between(old, now, settings):
             one = replace(one, cause=obstacle[0], reason=obstacle[1])
         else:
@@ -529,7 +534,7 @@ def _without_test(one: Comparison, base: Side, new: Side, settings: Settings) ->
         f"{one.base_rounds} rounds against {one.new_rounds} cannot show a change at "
         f"{settings.confidence:.4g}; {needed} against {needed} can"
     )
-    return replace(one, cause=Cause.TOO_FEW_ROUNDS, reason=joined(one.reason, reason))
+    return replace(one, cause=NoVerdict.TOO_FEW_ROUNDS, reason=joined(one.reason, reason))
 
 
 def by_ratio(ratio: float, threshold: float) -> Verdict:
@@ -582,7 +587,7 @@ def _by_test(
                 f"{1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points (--only)"
             )
             why = among_many if kept_back[place] else too_wide(one.threshold, low, high)
-            one = replace(one, cause=Cause.TOO_WIDE, reason=joined(one.reason, why))
+            one = replace(one, cause=NoVerdict.TOO_WIDE, reason=joined(one.reason, why))
         yield one
 
 
@@ -591,16 +596,16 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
     one = replace(_undecided(point, None, side, settings), base_seconds=predicted)
     obstacle = obstacle_of(side, "run", settings)
     if not obstacle and side.simulated:
-        obstacle = Cause.SIMULATED, "the times were computed from the model themselves"
+        obstacle = NoVerdict.SIMULATED, "the times were computed from the model themselves"
     if not obstacle and not predicted:
         obstacle = (
-            Cause.NO_PREDICTION,
+            NoVerdict.NO_PREDICTION,
             "no prediction was made; give the machine when running or importing",
         )
     if not obstacle and side.bound_seconds and seconds < BOUND_TOLERANCE * side.bound_seconds:
         by = f"{1 - seconds / side.bound_seconds:.0%}"
         obstacle = (
-            Cause.BEATS_BOUND,
+            NoVerdict.BEATS_BOUND,
             f"{by} below what nothing should beat; the bound or the clock is wrong",
         )
     if obstacle or not predicted:
@@ -612,7 +617,7 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
         if side.averages or side.imported:
             return replace(one, verdict=by_ratio(ratio, one.threshold), reason=BY_RATIO_ALONE)
         return replace(
-            one, cause=Cause.TOO_FEW_ROUNDS, reason=f"{one.new_rounds} rounds are too few"
+            one, cause=NoVerdict.TOO_FEW_ROUNDS, reason=f"{one.new_rounds} rounds are too few"
         )
     # A prediction has no spread: it stands as often as there are rounds.
     new = round_medians([side.rounds])
@@ -626,7 +631,7 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
         return replace(one, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs)
     if within(low, high, one.threshold):
         return replace(one, verdict=Verdict.SAME)
-    return replace(one, cause=Cause.TOO_WIDE, reason=too_wide(one.threshold, low, high))
+    return replace(one, cause=NoVerdict.TOO_WIDE, reason=too_wide(one.threshold, low, high))
 
 
 def within(low: float, high: float, threshold: float) -> bool:

@@ -20,7 +20,7 @@ from statistics import median
 
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
-from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, Word, speed_verdicts
+from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedWord, speed_verdicts
 from ccbench.cases.axes import AXIS, NO_OP, OVERLAP
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
@@ -86,13 +86,15 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
         regime
         for verdict in verdicts
         for regime in verdict.regimes
-        if regime.word in (Word.SLOW, Word.FAST)
+        if regime.word in (SpeedWord.SLOW, SpeedWord.FAST)
     )
     told = frozenset(case_id for one in judged for case_id in one.case_ids)
     of_cases = findings_of(points, told)
     beaten = any(one.kind == "beats_bound" for one in of_cases)
     of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
-    spoken = (verdict.finding for verdict in verdicts if not (beaten and verdict.word is Word.FAST))
+    spoken = (
+        verdict.finding for verdict in verdicts if not (beaten and verdict.word is SpeedWord.FAST)
+    )
     found += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"

@@ -85,7 +85,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Observation:
+class GroupTime:
     """Time of one group in one case.
 
     kind: of what it may be compared with: ``work`` (collective, size, library) and ranks. nodes: one, or two
@@ -106,14 +106,14 @@ class Observation:
 
 
 @dataclass(frozen=True, order=True)
-class Cause:
+class FleetCause:
     """Something that may be slow. nodes: whose. number: of the rail, -1 for all of them."""
 
     kind: str
     nodes: tuple[int, ...]
     number: int = -1
 
-    def touches(self, seen: Observation) -> bool:
+    def touches(self, seen: GroupTime) -> bool:
         """Return whether a fault here slows ``seen`` down."""
         if self.kind in ("slow_link", "lost_link"):
             return seen.nodes == self.nodes and self.number in (-1, seen.rail)
@@ -152,9 +152,9 @@ class FleetVerdict(HealthVerdict):
     names: of nodes.
     """
 
-    causes: tuple[Cause, ...] = ()
-    unknown: tuple[tuple[Cause, ...], ...] = ()
-    once: tuple[Cause, ...] = ()
+    causes: tuple[FleetCause, ...] = ()
+    unknown: tuple[tuple[FleetCause, ...], ...] = ()
+    once: tuple[FleetCause, ...] = ()
     lost: tuple[int, ...] = ()
     cleared: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class FleetVerdict(HealthVerdict):
         return [first, *filter(None, [self.exclude]), *others]
 
     @property
-    def possible(self) -> tuple[Cause, ...]:
+    def possible(self) -> tuple[FleetCause, ...]:
         """All causes that are certain or possible."""
         return (*self.causes, *self.once, *sum(self.unknown, ()))
 
@@ -263,9 +263,9 @@ def blocks_of(run: Run) -> dict[int, int]:
     return {}
 
 
-def observations_of(run: Run) -> list[Observation]:
+def observations_of(run: Run) -> list[GroupTime]:
     """Read the times of groups that are nodes, or pairs of nodes, of every case of ``run``."""
-    found: list[Observation] = []
+    found: list[GroupTime] = []
     for point in run.points:
         if not point.groups or point.concurrent:
             continue
@@ -312,7 +312,7 @@ def _ranks_named(point: Point) -> set[int]:
     return {int(rank) for ranks in found for rank in ranks.split(", ")}
 
 
-def lost_partners(observations: Sequence[Observation]) -> dict[int, set[tuple[int, ...]]]:
+def lost_partners(observations: Sequence[GroupTime]) -> dict[int, set[tuple[int, ...]]]:
     """Return of each node of a lost group the groups that were lost with it."""
     found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for observation in observations:
@@ -321,7 +321,7 @@ def lost_partners(observations: Sequence[Observation]) -> dict[int, set[tuple[in
     return found
 
 
-def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Observation | None:
+def _observed(point: Point, members: Sequence[int], seconds: float | None) -> GroupTime | None:
     node_of_rank = node_numbers(point)
     nodes = tuple(sorted({node_of_rank[rank] for rank in members}))
     places = [rank - node_of_rank.index(node_of_rank[rank]) for rank in members]
@@ -334,7 +334,7 @@ def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Ob
     # Whoever is furthest behind may wait for the other; who died or does not answer is sure.
     sure = point.status is Status.FAILED or "no answer from rank" in point.detail
     named = _ranks_named(point) & set(members) if seconds is None and sure else set()
-    return Observation(
+    return GroupTime(
         kind,
         nodes,
         seconds,
@@ -350,7 +350,7 @@ def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Ob
 class _Judged:
     """Observations of the same nodes as one. ratio: its time over the usual one. times: how many they are."""
 
-    seen: Observation
+    seen: GroupTime
     ratio: float
     slow: bool
     times: int
@@ -408,9 +408,9 @@ def usual_of(seconds: Sequence[float]) -> tuple[float, float]:
     return usual, sigma
 
 
-def _kinds(observations: Sequence[Observation]) -> list[_Kind]:
+def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
     """Compare each time with its kind, and join repetitions."""
-    kinds: dict[str, dict[tuple[tuple[int, ...], int], list[Observation]]] = defaultdict(dict)
+    kinds: dict[str, dict[tuple[tuple[int, ...], int], list[GroupTime]]] = defaultdict(dict)
     for observation in observations:
         if observation.seconds is not None:
             kinds[observation.kind].setdefault((observation.nodes, observation.rail), []).append(
@@ -435,7 +435,7 @@ def _kinds(observations: Sequence[Observation]) -> list[_Kind]:
     return found
 
 
-def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> FleetVerdict:
+def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVerdict:
     """The verdict on the nodes ``names``."""
     kinds = _kinds(observations)
     judged = [one for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for one in kind.judged]
@@ -510,8 +510,8 @@ def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> Fleet
 
 
 def _lost(
-    observations: Sequence[Observation],
-) -> tuple[tuple[int, ...], tuple[Cause, ...], tuple[tuple[Cause, ...], ...]]:
+    observations: Sequence[GroupTime],
+) -> tuple[tuple[int, ...], tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return (nodes that lost their groups, paths that did, alternatives where it may be either of two).
 
     Whoever was lost with several partners, or died, explains them. Of another pair the one that ended with
@@ -526,7 +526,7 @@ def _lost(
         if observation.seconds is not None and len(observation.nodes) > 1
         for node in observation.nodes
     }
-    lost, paths, either = set(surely), list[Cause](), list[tuple[Cause, ...]]()
+    lost, paths, either = set(surely), list[FleetCause](), list[tuple[FleetCause, ...]]()
     for nodes in sorted(
         {nodes for groups in partners.values() for nodes in groups if not surely & set(nodes)}
     ):
@@ -534,9 +534,9 @@ def _lost(
         if len(left) == 1:
             lost.add(left[0])
         elif left:
-            either.append(tuple(Cause("lost", (node,)) for node in left))
+            either.append(tuple(FleetCause("lost", (node,)) for node in left))
         else:
-            paths.append(Cause("lost_link", nodes))
+            paths.append(FleetCause("lost_link", nodes))
     return tuple(sorted(lost)), tuple(paths), tuple(either)
 
 
@@ -546,7 +546,7 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
     return Finding(severity, kind, (what,), evidence, ADVICE[kind], subject)
 
 
-def _beyond_the_model(observations: Sequence[Observation]) -> Iterator[Finding]:
+def _beyond_the_model(observations: Sequence[GroupTime]) -> Iterator[Finding]:
     """Find kinds whose usual time is longer than the model expects at most: then all are slow alike."""
     kinds: dict[str, list[float]] = defaultdict(list)
     for observation in observations:
@@ -561,7 +561,9 @@ def _beyond_the_model(observations: Sequence[Observation]) -> Iterator[Finding]:
 # -- the smallest set of causes ------------------------------------------------------------------------------
 
 
-def _causes(judged: Sequence[_Judged]) -> tuple[tuple[Cause, ...], tuple[tuple[Cause, ...], ...]]:
+def _causes(
+    judged: Sequence[_Judged],
+) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return causes and alternatives of all works, rails and whole nodes apart."""
     rows: dict[tuple[str, bool], list[_Judged]] = defaultdict(list)
     for one in judged:
@@ -586,10 +588,10 @@ def _causes(judged: Sequence[_Judged]) -> tuple[tuple[Cause, ...], tuple[tuple[C
 
 def smallest_causes(
     judged: Sequence[_Judged],
-) -> tuple[tuple[Cause, ...], tuple[tuple[Cause, ...], ...]]:
+) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return (causes that every smallest set has, alternatives where smallest sets differ)."""
     slow = [one.seen for one in judged if one.slow]
-    touched: dict[Cause, frozenset[int]] = {}
+    touched: dict[FleetCause, frozenset[int]] = {}
     for cause in _possible(judged):
         rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen))
         # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
@@ -597,8 +599,8 @@ def smallest_causes(
             (others, one.nodes) for one, others in touched.items()
         }:
             touched[cause] = rows
-    certain: list[Cause] = []
-    unknown: list[tuple[Cause, ...]] = []
+    certain: list[FleetCause] = []
+    unknown: list[tuple[FleetCause, ...]] = []
     for causes in _components(touched):
         every = {row for cause in causes for row in touched[cause]}
         best = _cover(causes, touched, every) or []
@@ -621,37 +623,37 @@ def smallest_causes(
     return tuple(sorted(certain)), tuple(unknown)
 
 
-def _possible(judged: Sequence[_Judged]) -> Iterator[Cause]:
+def _possible(judged: Sequence[_Judged]) -> Iterator[FleetCause]:
     """Yield every cause that touches something slow and nothing fast, the widest of a node first.
 
     A group's own nodes and rail are among them, so nothing slow is left without a cause.
     """
     slow = [one.seen for one in judged if one.slow]
-    fast_of: dict[int, list[Observation]] = defaultdict(list)
+    fast_of: dict[int, list[GroupTime]] = defaultdict(list)
     for one in judged:
         for node in one.seen.nodes if not one.slow else ():
             fast_of[node].append(one.seen)
     nodes = sorted({node for seen in slow for node in seen.nodes})
     kinds = ("slow_node", "slow_network", "slow_inside")
-    wanted = [Cause(kind, (node,)) for node in nodes for kind in kinds]
+    wanted = [FleetCause(kind, (node,)) for node in nodes for kind in kinds]
     rails = [seen for seen in slow if seen.rail >= 0]
-    wanted += [Cause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes]
-    wanted += [Cause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
-    wanted += [Cause("slow_link", rail.nodes, rail.rail) for rail in rails]
+    wanted += [FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes]
+    wanted += [FleetCause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
+    wanted += [FleetCause("slow_link", rail.nodes, rail.rail) for rail in rails]
     for cause in dict.fromkeys(wanted):
         if not any(cause.touches(seen) for node in cause.nodes for seen in fast_of[node]):
             yield cause
 
 
-def _components(touched: Mapping[Cause, Collection[int]]) -> Iterator[list[Cause]]:
+def _components(touched: Mapping[FleetCause, Collection[int]]) -> Iterator[list[FleetCause]]:
     """Yield causes that are joined by what they touch; each part is solved on its own."""
-    by_row: dict[int, list[Cause]] = defaultdict(list)
+    by_row: dict[int, list[FleetCause]] = defaultdict(list)
     for cause, rows in touched.items():
         for row in rows:
             by_row[row].append(cause)
     left = dict.fromkeys(touched)
     while left:
-        part, waiting = list[Cause](), [next(iter(left))]
+        part, waiting = list[FleetCause](), [next(iter(left))]
         while waiting:
             cause = waiting.pop()
             if cause in left:
@@ -664,8 +666,10 @@ def _components(touched: Mapping[Cause, Collection[int]]) -> Iterator[list[Cause
 
 
 def _cover(
-    causes: Sequence[Cause], touched: Mapping[Cause, Collection[int]], rows: Collection[int]
-) -> list[Cause] | None:
+    causes: Sequence[FleetCause],
+    touched: Mapping[FleetCause, Collection[int]],
+    rows: Collection[int],
+) -> list[FleetCause] | None:
     """Return a smallest set of ``causes`` that touches all ``rows``; None where there is none."""
     if not set(rows) <= {row for cause in causes for row in touched[cause]}:
         return None

@@ -253,7 +253,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Series:
+class CaseHistory:
     """One case on one machine. moved: index of a run -> what differs from the run before it in this
     series."""
 
@@ -287,7 +287,7 @@ class History:
     """All series, those with the newest steps first. problems: files and folders that could not be read."""
 
     runs: int
-    series: tuple[Series, ...]
+    series: tuple[CaseHistory, ...]
     problems: tuple[str, ...]
 
     @property
@@ -362,7 +362,9 @@ def history_of(
             if (lines := changed(before, after))
         }
         levels = find_levels([seen.median_seconds for seen, _ in members], minimum_change)
-        series.append(Series(label, machine, tuple(seen for seen, _ in members), levels, moved))
+        series.append(
+            CaseHistory(label, machine, tuple(seen for seen, _ in members), levels, moved)
+        )
     # By label, and before that those with the newest steps.
     series.sort(key=lambda one: (one.label, one.machine))
     series.sort(

@@ -62,7 +62,7 @@ WORDS = {"latency": "small messages", "middle": "middle sizes", "large": "large 
 """Of REGIMES, in sentences; what they are said in: times of small ones, else bandwidths."""
 
 
-class Word(str, Enum):
+class SpeedWord(str, Enum):
     """The verdict, the gravest first."""
 
     WRONG = "WRONG"
@@ -82,7 +82,7 @@ class RegimeVerdict:
     """
 
     regime: str
-    word: Word
+    word: SpeedWord
     point: Point
     factor: float
     least: float
@@ -110,7 +110,7 @@ class RegimeVerdict:
             # Where figures are rates, the longer time is the lower one.
             ends = (low, high) if self.in_seconds else (high, low)
             text += f", expected {self.span(*ends)}"
-        if self.word is Word.SLOW and self.factor >= 2:
+        if self.word is SpeedWord.SLOW and self.factor >= 2:
             text += f", {format_ratio(self.factor)} the predicted time"
         return text + f" ({self.reason})" * bool(self.reason)
 
@@ -158,15 +158,15 @@ class SpeedVerdict:
     unfinished: bool = False
 
     @cached_property
-    def word(self) -> Word:
+    def word(self) -> SpeedWord:
         """The gravest of the regimes'; not NORMAL where the run is unfinished."""
         if self.wrong:
-            return Word.WRONG
-        order = list(Word)
+            return SpeedWord.WRONG
+        order = list(SpeedWord)
         word = min(
-            (regime.word for regime in self.regimes), key=order.index, default=Word.CANNOT_SAY
+            (regime.word for regime in self.regimes), key=order.index, default=SpeedWord.CANNOT_SAY
         )
-        return Word.CANNOT_SAY if self.unfinished and word is Word.NORMAL else word
+        return SpeedWord.CANNOT_SAY if self.unfinished and word is SpeedWord.NORMAL else word
 
     @property
     def broken(self) -> bool:
@@ -179,7 +179,7 @@ class SpeedVerdict:
         if not self.regimes:
             return f"{self.word.value}: {self.subject}: {self.reason}"
         parts = []
-        for word in Word:
+        for word in SpeedWord:
             texts = "; ".join(regime.text for regime in self.regimes if regime.word is word)
             # The line begins with the gravest word, so only the others are said where they begin.
             other = f"{word.value.lower()}: " if word is not self.word else ""
@@ -191,10 +191,10 @@ class SpeedVerdict:
     def finding(self) -> Finding | None:
         """Causes of times that are slow or fast, and what to do; None where they are neither."""
         worst = next((regime for regime in self.regimes if regime.word is self.word), None)
-        if worst is None or self.word not in (Word.SLOW, Word.FAST):
+        if worst is None or self.word not in (SpeedWord.SLOW, SpeedWord.FAST):
             return None
         subject = f"{self.subject}: {self.word.value.lower()} {WORDS[worst.regime]}"
-        if self.word is Word.FAST:
+        if self.word is SpeedWord.FAST:
             seen = f"{format_ratio(worst.factor)} the predicted time, and few healthy systems are as fast"
             cure = "look whether clock and machine are the ones that were named, and whether data were sent"
             return Finding("doubt", "fast", (), seen, cure, subject)
@@ -289,7 +289,7 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
             found.append(replace(verdict, left_out=left_out, unfinished=unfinished))
         else:
             unsaid[reason].append(name)
-    found.sort(key=lambda one: (not one.wrong, not one.broken, list(Word).index(one.word)))
+    found.sort(key=lambda one: (not one.wrong, not one.broken, list(SpeedWord).index(one.word)))
     for reason, (name, *more) in unsaid.items():
         found.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
     return tuple(found)
@@ -502,26 +502,26 @@ def regime_verdict(
         (_factor(shown), _factor(ordered[0])),
         frozenset(point.case_id for point in points),
     )
-    said = RegimeVerdict(regime, Word.NORMAL, shown, *ratios, ids, typical)
+    said = RegimeVerdict(regime, SpeedWord.NORMAL, shown, *ratios, ids, typical)
     # A gap as wide as that needs no statistics.
     if said.broken:
-        return replace(said, word=Word.SLOW)
+        return replace(said, word=SpeedWord.SLOW)
     if typical is None:
         reason = f"fewer than {FEWEST_SYSTEMS} healthy systems are known at these sizes"
-        return replace(said, word=Word.CANNOT_SAY, reason=reason)
+        return replace(said, word=SpeedWord.CANNOT_SAY, reason=reason)
     low, high = said.usual_seconds or (0.0, math.inf)
     seconds = shown.median_seconds or 0.0
     if typical.slow and seconds > high:
-        return replace(said, word=Word.SLOW)
+        return replace(said, word=SpeedWord.SLOW)
     if typical.fast and seconds < low:
-        return replace(said, word=Word.FAST)
+        return replace(said, word=SpeedWord.FAST)
     if low <= seconds <= high:
         return said
     side, count = ("slow", typical.as_slow) if seconds > high else ("fast", typical.as_fast)
     reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
     # Far out, but not so far that it could not be one of the healthy ones.
     least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
-    word = Word.NORMAL if count and least <= seconds <= most else Word.CANNOT_SAY
+    word = SpeedWord.NORMAL if count and least <= seconds <= most else SpeedWord.CANNOT_SAY
     return replace(said, word=word, reason=reason)
 
 
@@ -533,7 +533,7 @@ def _causes(
     regimes: Sequence[RegimeVerdict],
 ) -> tuple[Cause, ...]:
     """Causes of slow regimes, by the rates at the largest sizes, which are told at the size that is shown."""
-    if all(regime.word is not Word.SLOW for regime in regimes):
+    if all(regime.word is not SpeedWord.SLOW for regime in regimes):
         return ()
     largest, *smaller = regimes
     # The last size is the one that a cause's rate is told at.
@@ -557,9 +557,9 @@ def _causes(
             members[-1].in_place,
         ),
         [member.median_seconds or 0.0 for member in members],
-        any(one.word is Word.SLOW for one in smaller) if smaller else None,
+        any(one.word is SpeedWord.SLOW for one in smaller) if smaller else None,
         "\n".join(signs),
-        only_small=largest.word is not Word.SLOW,
+        only_small=largest.word is not SpeedWord.SLOW,
         others=[
             (point.size_bytes, point.median_seconds or 0.0)
             for point in points

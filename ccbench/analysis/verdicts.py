@@ -38,7 +38,7 @@ LARGEST_SIZE_BYTES = 2**62
 
 
 @dataclass(frozen=True)
-class Rule:
+class ThresholdRule:
     """A threshold and what it is for; an empty set is for all. Sizes are inclusive.
 
     place: file, line and number, for what is said of the rule.
@@ -65,7 +65,7 @@ class Thresholds:
     """The default and its exceptions; of those that fit a point the last one rules."""
 
     default: float = DEFAULT_THRESHOLD
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ThresholdRule, ...] = ()
 
     def of(self, collective: str, backend: str, size_bytes: int) -> float:
         """The threshold of one point, a fraction."""
@@ -119,7 +119,7 @@ def read_thresholds(
     except ValidationError as problem:
         raise first_error(problem, document.origin) from None
     rules = (
-        Rule(
+        ThresholdRule(
             rule.threshold,
             rule.collective,
             rule.backend,
@@ -199,7 +199,7 @@ class Verdict(str, Enum):
     NONE = "no verdict"
 
 
-class Cause(str, Enum):
+class NoVerdict(str, Enum):
     """Cause of having no verdict, for programs; ``Comparison.reason`` says it in words."""
 
     MISSING_IN_BASE = "missing in base"
@@ -252,7 +252,7 @@ class Comparison:
     point: Point
     verdict: Verdict
     threshold: float
-    cause: Cause | None = None
+    cause: NoVerdict | None = None
     reason: str = ""
     base_seconds: float | None = None
     new_seconds: float | None = None
@@ -324,7 +324,7 @@ class Compared:
             return NO_VERDICT
         # Of the points whose interval is too wide, the share that the settings name is let pass.
         open_points = self.of(Verdict.NONE)
-        wide = sum(point.cause is Cause.TOO_WIDE for point in open_points)
+        wide = sum(point.cause is NoVerdict.TOO_WIDE for point in open_points)
         decided = len(self.points) - len(open_points)
         tolerated = wide <= self.settings.undecided * len(self.points)
         return FINE if decided and wide == len(open_points) and tolerated else NO_VERDICT

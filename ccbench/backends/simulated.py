@@ -34,7 +34,7 @@ from ccbench.model.machine import Machine
 from ccbench.model.pricing import case_prices
 from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
-from ccbench.schedules.placement import Layout
+from ccbench.schedules.placement import SlotLayout
 from ccbench.schedules.schedule import Schedule
 from ccbench.stats import stop_reason
 from ccbench.verification import GROUP_SEEDS, Array, fill, part_of, poison
@@ -311,7 +311,7 @@ def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np
     """
     row, dtype = collective(case.collective), numpy_dtype(case.dtype)
     root = 0 if case.root == NO_ROOT else case.root
-    layout = Layout(schedule, case.count, in_place=False, sent=amounts_of(case))
+    layout = SlotLayout(schedule, case.count, in_place=False, sent=amounts_of(case))
     # All ranks' memory is one array (ranks, slots, elements of the largest slot), NaN or poison at first.
     ranks = range(case.ranks) if layout.sent else range(1)
     largest = max(

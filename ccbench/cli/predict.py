@@ -95,7 +95,7 @@ def predict(
         raise click.BadParameter(
             f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes"
         ) from None
-    asked = Asked(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
+    asked = PredictOptions(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
     fixed: dict[str, object] = {
         "--nodes": nodes,
         "--network": network,
@@ -143,7 +143,7 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictOptions:
     """A request of the command line."""
 
     collective: str
@@ -235,7 +235,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     return machine
 
 
-def _anchored(base: Base, asked: Asked, anchors: Sequence[str]) -> CalibratedCluster:
+def _anchored(base: Base, asked: PredictOptions, anchors: Sequence[str]) -> CalibratedCluster:
     """The machine of ``base``, calibrated on what ``anchors`` say. Raises UsageError for what cannot be."""
     from datetime import datetime, timezone
 
@@ -256,7 +256,7 @@ def _anchored(base: Base, asked: Asked, anchors: Sequence[str]) -> CalibratedClu
     return calibrate_cluster(base, measured, told)
 
 
-def _anchor(cluster: Cluster, asked: Asked, text: str) -> Measured:
+def _anchor(cluster: Cluster, asked: PredictOptions, text: str) -> Measured:
     """Return what one SIZE=TIME or SIZE=RATE says; a rate is bus bandwidth, as nccl-tests prints it."""
     from ccbench.collectives import collective
     from ccbench.model.cluster import bound_seconds
@@ -310,7 +310,7 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     return machine
 
 
-def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Point]:
+def _host_points(machine: Machine, asked: PredictOptions, ranks: int | None) -> list[Point]:
     from ccbench.dtypes import item_bytes
     from ccbench.model.pricing import price_sizes
     from ccbench.schedules import schedule_for
@@ -332,7 +332,9 @@ def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Poin
     return points
 
 
-def _cluster_points(cluster: Cluster, asked: Asked, model: str | None) -> tuple[str, list[Point]]:
+def _cluster_points(
+    cluster: Cluster, asked: PredictOptions, model: str | None
+) -> tuple[str, list[Point]]:
     """The library or schedules that would run it, and the points."""
     from ccbench.model.cluster import library_points, schedule_points
     from ccbench.model.library import Intra
@@ -361,7 +363,7 @@ def _library_point(one: ClusterPoint) -> Point:
     return priced | edges | {"extrapolated": one.extrapolated}
 
 
-def _calibrated_points(machine: CalibratedCluster, asked: Asked) -> list[Point]:
+def _calibrated_points(machine: CalibratedCluster, asked: PredictOptions) -> list[Point]:
     """The usual predictions, and beside each the calibrated time with the rates of that time."""
     from ccbench.model.calibrated import calibrated_points
 
@@ -509,7 +511,7 @@ def plan(
     predicted.
     """
     from ccbench.plan.document import load_plan
-    from ccbench.plan.planner import Asked, plan_out
+    from ccbench.plan.planner import PlanOptions, plan_out
 
     points = None
     if measured:
@@ -517,7 +519,7 @@ def plan(
         from ccbench.results import load_runs
 
         points = measured_points(load_runs(measured, details=False))
-    asked = Asked(machine, nodes, network, search, scale, points, most)
+    asked = PlanOptions(machine, nodes, network, search, scale, points, most)
     planned = plan_out(load_plan(plan_file), asked)
     from ccbench.report.plan_text import plan_document, plan_lines
 

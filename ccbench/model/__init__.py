@@ -21,7 +21,7 @@ def _edge(edge: str, share: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Interval:
+class PredictionInterval:
     """Times in seconds between which 80 % and 95 % of measurements lie."""
 
     low_80_seconds: float = field(metadata=_edge("low", 80))
@@ -67,5 +67,5 @@ class Prediction:
     bottleneck: str = field(
         metadata=described("the link or term that costs most", "", _NO_PREDICTION)
     )
-    interval: Interval | None = None
+    interval: PredictionInterval | None = None
     """None where nothing of the kind was ever compared with measurements (ccbench's own schedules)."""

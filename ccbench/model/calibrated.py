@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.model import Interval, Prediction
+from ccbench.model import Prediction, PredictionInterval
 from ccbench.model.cluster import Cluster, ClusterPoint, bound_seconds, cluster_of, library_points
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import (
@@ -297,7 +297,7 @@ class CalibratedPoint:
     point: ClusterPoint
     calibrated_seconds: float
     label: str
-    interval: Interval
+    interval: PredictionInterval
 
 
 def calibrated_points(

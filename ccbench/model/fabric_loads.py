@@ -36,7 +36,7 @@ MOST_SCHEDULED = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class RepeatedSteps:
     """``turns`` steps in which ``width[i]`` slots go from ``source[i]`` to ``target[i]``, all i at once.
 
     source_move, target_move: added to all sources and targets after each step, modulo the ranks.
@@ -83,7 +83,7 @@ class AllPairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Pipeline:
+class PipelineSteps:
     """k pieces travel one behind the other: edge i is busy in the steps start[i] to start[i] + k - 1."""
 
     source: Ints
@@ -91,11 +91,11 @@ class Pipeline:
     start: Ints
 
 
-Pattern = Steps | Uniform | AllPairs | Pipeline
+Pattern = RepeatedSteps | Uniform | AllPairs | PipelineSteps
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class AlgorithmTraffic:
     """An algorithm's patterns, one after the other.
 
     pieces: slots in the size of the collective; for pipelines, of each piece that is under way.
@@ -110,15 +110,15 @@ class Traffic:
     pieces_under_way: int | None = None
 
 
-def traffic_of(schedule: Schedule) -> Traffic:
+def traffic_of(schedule: Schedule) -> AlgorithmTraffic:
     """Return what ``schedule`` sends; local moves are left out."""
     patterns = tuple(_pattern(phase, schedule.ranks) for phase in schedule.phases)
-    return Traffic(
+    return AlgorithmTraffic(
         schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, patterns
     )
 
 
-def steps_of(phase: Phase) -> Steps:
+def steps_of(phase: Phase) -> RepeatedSteps:
     """Return the messages of ``phase``, one by one: what goes between the same two ranks is one."""
     source, target, width = phase.source, phase.target, phase.width
     # Most phases have one flow of each rank, which is seen many times sooner than by sorting pairs.
@@ -130,7 +130,9 @@ def steps_of(phase: Phase) -> Steps:
             pairs % ranks,
             np.bincount(message, width).astype(np.int64),
         )
-    return Steps(source, target, width, phase.repeat, phase.advance.source, phase.advance.target)
+    return RepeatedSteps(
+        source, target, width, phase.repeat, phase.advance.source, phase.advance.target
+    )
 
 
 def _pattern(phase: Phase, ranks: int) -> Pattern:
@@ -161,7 +163,7 @@ def _pattern(phase: Phase, ranks: int) -> Pattern:
 
 
 @lru_cache(maxsize=64)
-def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> Traffic:
+def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> AlgorithmTraffic:
     """Return what ``algorithm`` (a name, or ``name:parameter``) sends; the same object for the same.
 
     Without a parameter the pieces of a pipeline are left free.
@@ -187,28 +189,30 @@ def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> T
     if reason:
         raise ScheduleError(f"{collective} {algorithm}: {reason}")
     if not pipelined:
-        return Traffic(collective, name, ranks, *DIRECTLY[collective, name](ranks, place))
-    return Traffic(collective, name, ranks, *PIPELINES[collective, name](ranks, place), parameter)
+        return AlgorithmTraffic(collective, name, ranks, *DIRECTLY[collective, name](ranks, place))
+    return AlgorithmTraffic(
+        collective, name, ranks, *PIPELINES[collective, name](ranks, place), parameter
+    )
 
 
-def _chain(ranks: int, root: int, *, to_root: bool) -> tuple[int, tuple[Pipeline, ...]]:
+def _chain(ranks: int, root: int, *, to_root: bool) -> tuple[int, tuple[PipelineSteps, ...]]:
     edge = np.arange(ranks - 1)
     # Away from the root the first edge is the root's; towards it, the farthest rank begins.
     ends = (ranks - 1 - edge, ranks - 2 - edge) if to_root else (edge, edge + 1)
     source, target = ((end + root) % ranks for end in ends)
-    return 1, (Pipeline(source, target, edge),)
+    return 1, (PipelineSteps(source, target, edge),)
 
 
-def _up_and_down(*trees: Edges) -> tuple[int, tuple[Pipeline, ...]]:
+def _up_and_down(*trees: Edges) -> tuple[int, tuple[PipelineSteps, ...]]:
     child, parent, below = (
         np.concatenate([getattr(tree, name) for tree in trees]).astype(np.int64)
         for name in ("child", "parent", "depth")
     )
-    up = Pipeline(child, parent, below.max(initial=0) - below)
-    return len(trees), (up, Pipeline(parent, child, below - 1))
+    up = PipelineSteps(child, parent, below.max(initial=0) - below)
+    return len(trees), (up, PipelineSteps(parent, child, below - 1))
 
 
-PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline, ...]]]] = {
+PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[PipelineSteps, ...]]]] = {
     ("broadcast", "chain"): lambda ranks, root: _chain(ranks, root, to_root=False),
     ("reduce", "chain"): lambda ranks, root: _chain(ranks, root, to_root=True),
     ("all_reduce", "binary_tree"): lambda ranks, root: _up_and_down(tree_edges(ranks)),
@@ -219,11 +223,11 @@ PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline,
 """(ranks, root) -> parts of the buffer that travel separately, and the pipelines."""
 
 
-def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
+def _between(ranks: int, root: int, *, to_root: bool) -> RepeatedSteps:
     peers = np.delete(np.arange(ranks), root)
     roots = np.full_like(peers, root)
     ends = (peers, roots) if to_root else (roots, peers)
-    return Steps(*ends, np.ones_like(peers))
+    return RepeatedSteps(*ends, np.ones_like(peers))
 
 
 def _to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
@@ -280,7 +284,7 @@ Sample = list[tuple[int, int]]
 """Turns, with how many turns each of them stands for."""
 
 
-def sampled_turns(steps: Steps, ranks: int) -> Sample:
+def sampled_turns(steps: RepeatedSteps, ranks: int) -> Sample:
     """The turns of ``steps`` to look at.
 
     Steps with the same flows, or with the same set of flows in another order, are looked at once: that is
@@ -405,7 +409,7 @@ class FabricCosts:
 
 
 @dataclass(frozen=True)
-class StepLoad:
+class FabricStepLoad:
     """``repeat`` equal steps.
 
     latency_seconds, hops: of the slowest way. seconds_per_slot_byte: of the worst link, whose number is
@@ -470,7 +474,9 @@ class LinkTable:
         return np.asarray(np.bincount(ids.ravel() + 1, weights, self.fabric.links + 1)[1:])
 
 
-def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list[StepLoad]:
+def pattern_loads(
+    table: LinkTable, pattern: RepeatedSteps | Uniform | AllPairs
+) -> list[FabricStepLoad]:
     """The loads of a pattern's steps, equal ones together; nothing where no link is used.
 
     Different algorithms, and phases of one, often have the same flows, wider or not: these are routed once.
@@ -500,7 +506,7 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
         else:
             new_loads = steps_loads(table, replace(pattern, width=pattern.width // max(1, width)))
         table.cache[key] = new_loads
-    loads: list[StepLoad] = table.cache[key]
+    loads: list[FabricStepLoad] = table.cache[key]
     return [
         replace(
             load,
@@ -514,7 +520,7 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
 
 def flows_load(
     table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int
-) -> StepLoad | None:
+) -> FabricStepLoad | None:
     """One step's load; None where all its flows are local."""
     apart = source != target
     if not bool(apart.all()):
@@ -552,17 +558,19 @@ def _worst(
     scale: int,
     repeat: int,
     way: tuple[float, int],
-) -> StepLoad:
+) -> FabricStepLoad:
     """The step whose ``links`` (all where None) carry ``loads`` x ``scale`` slots."""
     busy = loads * (table.seconds_per_byte if links is None else table.seconds_per_byte[links])
     place = int(busy.argmax())
     link = place if links is None else int(links[place])
-    return StepLoad(repeat, *way, float(busy[place]) * scale, link, float(loads[place]) * scale)
+    return FabricStepLoad(
+        repeat, *way, float(busy[place]) * scale, link, float(loads[place]) * scale
+    )
 
 
 def uniform_load(
     table: LinkTable, pattern: Uniform, few: Ints | None, repeat: int = 1
-) -> StepLoad | None:
+) -> FabricStepLoad | None:
     """One step of ``pattern``; with ``few``, only of what begins or ends there. None where all is local."""
     source = _sources(table, pattern, few)
     return flows_load(
@@ -605,7 +613,7 @@ def representatives(table: LinkTable) -> Ints | None:
     return representing
 
 
-def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
+def steps_loads(table: LinkTable, steps: RepeatedSteps) -> list[FabricStepLoad]:
     """The loads of all turns, equal ones together; a stratified sample where there are too many."""
     ranks = table.ranks
     # Schedules keep 32 bits, in which products of ranks would not fit.
@@ -640,12 +648,12 @@ def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     of_turns, slots = np.concatenate(rows, axis=1), float(steps.width[0])
     _, place, count = np.unique(of_turns[:3], axis=1, return_index=True, return_counts=True)
     return [
-        StepLoad(int(times), float(latency), int(hops), float(busy) * slots, int(link), slots)
+        FabricStepLoad(int(times), float(latency), int(hops), float(busy) * slots, int(link), slots)
         for times, (latency, hops, busy, link) in zip(count, of_turns[:, place].T, strict=True)
     ]
 
 
-def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
+def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[FabricStepLoad]:
     """Between all pairs of ranks, shift by shift, summed where they are at once.
 
     Beyond some 1,000 ranks a stratified sample of the shifts stands for all: exact on the ranks' own links

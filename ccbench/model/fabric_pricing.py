@@ -28,11 +28,11 @@ from numpy.typing import ArrayLike
 from ccbench.errors import MachineError
 from ccbench.model.bounds import moved_sizes
 from ccbench.model.fabric_loads import (
+    AlgorithmTraffic,
     FabricCosts,
+    FabricStepLoad,
     LinkTable,
-    Pipeline,
-    StepLoad,
-    Traffic,
+    PipelineSteps,
     pattern_loads,
     traffic_for,
     traffic_of,
@@ -189,7 +189,7 @@ class PipelineTotals:
     cost: Floats
 
 
-def pipeline_load(table: LinkTable, pipeline: Pipeline) -> PipelineLoad | None:
+def pipeline_load(table: LinkTable, pipeline: PipelineSteps) -> PipelineLoad | None:
     """The load of ``pipeline``; None where it has no edge."""
     if not len(pipeline.source):
         return None
@@ -238,10 +238,10 @@ PLAIN = FabricCosts()
 class FabricLoads:
     """A traffic on a fabric with costs, without a size: steps, and pipelines for any number of pieces."""
 
-    traffic: Traffic
+    traffic: AlgorithmTraffic
     fabric: Fabric
     costs: FabricCosts
-    steps: tuple[StepLoad, ...]
+    steps: tuple[FabricStepLoad, ...]
     pipelines: tuple[PipelineLoad, ...]
 
     @cached_property
@@ -345,7 +345,7 @@ class _Kept:
 
     patterns: dict[int, dict[Hashable, Any]] = field(default_factory=dict)
     loads: WeakKeyDictionary[
-        Schedule | Traffic, tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
+        Schedule | AlgorithmTraffic, tuple[tuple[FabricStepLoad, ...], tuple[PipelineLoad, ...]]
     ] = field(default_factory=WeakKeyDictionary)
 
 
@@ -353,7 +353,7 @@ _KEPT: WeakKeyDictionary[Fabric, WeakKeyDictionary[FabricCosts, _Kept]] = WeakKe
 
 
 def fabric_loads(
-    what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = PLAIN
+    what: Schedule | AlgorithmTraffic, fabric: Fabric, costs: FabricCosts = PLAIN
 ) -> FabricLoads:
     """The loads of a schedule or traffic; found once for the same three values.
 
@@ -368,10 +368,10 @@ def fabric_loads(
     kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept())
     if what not in kept.loads:
         table = LinkTable(fabric, costs, traffic.ranks, kept.patterns.setdefault(traffic.ranks, {}))
-        steps: list[StepLoad] = []
+        steps: list[FabricStepLoad] = []
         pipelines: list[PipelineLoad] = []
         for pattern in traffic.patterns:
-            if isinstance(pattern, Pipeline):
+            if isinstance(pattern, PipelineSteps):
                 load = pipeline_load(table, pattern)
                 pipelines += [load] if load else []
             else:

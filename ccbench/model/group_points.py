@@ -34,7 +34,7 @@ from ccbench.groups import DENSE_AXES, Groups, Layout, offsets_of
 from ccbench.model import Prediction
 from ccbench.model.bounds import LIMITS, ROUNDING
 from ccbench.model.cluster import Cluster, ClusterPoint, points_of, points_with_bounds, without_gpus
-from ccbench.model.fabric_loads import LinkTable, Steps, Traffic, steps_of
+from ccbench.model.fabric_loads import AlgorithmTraffic, LinkTable, RepeatedSteps, steps_of
 from ccbench.model.fabric_pricing import FabricPrices, price_loads
 from ccbench.model.fabric_pricing import fabric_loads as loads_of
 from ccbench.model.library import Intra, LibraryRequest, LibrarySystem
@@ -478,7 +478,7 @@ def subset_prices(
     return price_loads(loads_of(what, cluster.fabric, cluster.costs), size_bytes)
 
 
-def subset_flows(schedule: Schedule, subset: RankSubset, ranks: int) -> Schedule | Traffic:
+def subset_flows(schedule: Schedule, subset: RankSubset, ranks: int) -> Schedule | AlgorithmTraffic:
     """The flows of all groups, among ``ranks`` ranks; the same object for the same three."""
     members = subset.groups_of(schedule.ranks)
     if subset.traffic:
@@ -487,7 +487,7 @@ def subset_flows(schedule: Schedule, subset: RankSubset, ranks: int) -> Schedule
 
 
 @lru_cache(maxsize=64)
-def _uneven(schedule: Schedule, members: Groups, traffic: str, ranks: int) -> Traffic:
+def _uneven(schedule: Schedule, members: Groups, traffic: str, ranks: int) -> AlgorithmTraffic:
     """Flows as wide as the traffic says, in parts of which the largest input has ``pieces``."""
     places = np.array(members, dtype=np.int64)
     amounts = sent_elements(traffic, QUANTA, schedule.ranks).astype(np.float64)
@@ -498,9 +498,9 @@ def _uneven(schedule: Schedule, members: Groups, traffic: str, ranks: int) -> Tr
             width = np.rint(flow_weights(turn, schedule, amounts)).astype(np.int64)
             moving = (width > 0) & (turn.source != turn.target)
             source, target = (places[:, end[moving]].ravel() for end in (turn.source, turn.target))
-            patterns.append(Steps(source, target, np.tile(width[moving], len(places))))
+            patterns.append(RepeatedSteps(source, target, np.tile(width[moving], len(places))))
     pieces = int(amounts.sum(axis=1).max())
-    return Traffic(schedule.collective, schedule.algorithm, ranks, pieces, tuple(patterns))
+    return AlgorithmTraffic(schedule.collective, schedule.algorithm, ranks, pieces, tuple(patterns))
 
 
 def link_seconds(
@@ -516,7 +516,7 @@ def link_seconds(
     table = LinkTable(cluster.fabric, cluster.costs, cluster.ranks)
     carried = np.zeros(cluster.fabric.links)
     for steps in patterns:
-        assert isinstance(steps, Steps)  # ``placed`` and ``_uneven`` make nothing else
+        assert isinstance(steps, RepeatedSteps)  # ``placed`` and ``_uneven`` make nothing else
         # What a rank copies within itself uses no link.
         apart = steps.source != steps.target
         source, target, width = (

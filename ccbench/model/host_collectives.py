@@ -33,8 +33,8 @@ from ccbench.model.host_plans import (
     MPI_PLANS,
     SEGMENTS_BYTES,
     TOLD_PLANS,
+    MessageStage,
     Plan,
-    Stage,
     own_choice,
     pipeline_broadcast,
 )
@@ -352,7 +352,7 @@ def _plans(
     ranks, pair = network.ranks, case.one_pair
     if pair is not None:
         both = ((pair.source, pair.target), (pair.target, pair.source))
-        return {"pair": [Stage(both if pair.both else both[:1], 1.0)]}
+        return {"pair": [MessageStage(both if pair.both else both[:1], 1.0)]}
     if _is_gloo(case.backend):
         name, make = GLOO_PLANS[case.collective]
         return {name: make(ranks, root)}

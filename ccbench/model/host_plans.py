@@ -41,7 +41,7 @@ Messages = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Stage:
+class MessageStage:
     """Messages that leave together, each of ``share`` of the buffer, ``times`` in a row.
 
     share: of the collective's size. segment_bytes: not 0 where the stage is a pipeline, in which such pieces
@@ -57,7 +57,7 @@ class Stage:
     adds: bool = False
 
 
-Plan = list[Stage]
+Plan = list[MessageStage]
 Maker = Callable[[int, int], Plan]
 """(ranks, root) -> plan."""
 
@@ -83,7 +83,7 @@ def _turned(plan: Plan, adds: bool = False) -> Plan:
 
 def _ring(ranks: int, adds: bool = False) -> Plan:
     """Each block once round the ring."""
-    return [Stage(_shift(ranks, 1), 1 / ranks, ranks - 1, adds=adds)]
+    return [MessageStage(_shift(ranks, 1), 1 / ranks, ranks - 1, adds=adds)]
 
 
 def _ring_all_reduce(ranks: int, root: int) -> Plan:
@@ -102,13 +102,16 @@ def _power_of_two(ranks: int) -> tuple[int, Plan]:
     power = 1 << (ranks.bit_length() - 1)
     extra = tuple((power + rank, rank) for rank in range(ranks - power))
     back = tuple((b, a) for a, b in extra)
-    return power, [Stage(extra, 1.0, adds=True), Stage(back, 1.0)] if extra else []
+    return power, [MessageStage(extra, 1.0, adds=True), MessageStage(back, 1.0)] if extra else []
 
 
 def _doubling_all_reduce(ranks: int, root: int) -> Plan:
     """Exchange of the whole buffer with partners at doubling distance."""
     power, uneven = _power_of_two(ranks)
-    return [*uneven, *(Stage(_exchange(power, d), 1.0, adds=True) for d in distances_up_to(power))]
+    return [
+        *uneven,
+        *(MessageStage(_exchange(power, d), 1.0, adds=True) for d in distances_up_to(power)),
+    ]
 
 
 def _halving_all_reduce(ranks: int, root: int) -> Plan:
@@ -119,7 +122,9 @@ def _halving_all_reduce(ranks: int, root: int) -> Plan:
     src/mpi/coll/allreduce/allreduce_intra_reduce_scatter_allgather.c: the mask grows from 1).
     """
     power, uneven = _power_of_two(ranks)
-    one_way = [Stage(_exchange(power, d), 1 / (2 * d), adds=True) for d in distances_up_to(power)]
+    one_way = [
+        MessageStage(_exchange(power, d), 1 / (2 * d), adds=True) for d in distances_up_to(power)
+    ]
     return [*uneven, *one_way, *(replace(stage, adds=False) for stage in reversed(one_way))]
 
 
@@ -129,20 +134,25 @@ def _halving_reduce_scatter(ranks: int, root: int) -> Plan:
     distances = distances_up_to(power)
     return [
         *uneven,
-        *(Stage(_exchange(power, power // (2 * d)), 1 / (2 * d), adds=True) for d in distances),
+        *(
+            MessageStage(_exchange(power, power // (2 * d)), 1 / (2 * d), adds=True)
+            for d in distances
+        ),
     ]
 
 
 def _bruck_all_gather(ranks: int, root: int) -> Plan:
     """Twice as much to ranks twice as far, as with recursive doubling where ranks are a power of two."""
-    return [Stage(_shift(ranks, d), min(d, ranks - d) / ranks) for d in distances_up_to(ranks)]
+    return [
+        MessageStage(_shift(ranks, d), min(d, ranks - d) / ranks) for d in distances_up_to(ranks)
+    ]
 
 
 def _doubling_all_gather(ranks: int, root: int) -> Plan:
     """Partners give each other all that they have."""
     if ranks & (ranks - 1):
         return _bruck_all_gather(ranks, root)
-    return [Stage(_exchange(ranks, d), d / ranks) for d in distances_up_to(ranks)]
+    return [MessageStage(_exchange(ranks, d), d / ranks) for d in distances_up_to(ranks)]
 
 
 def _neighbor_all_gather(ranks: int, root: int) -> Plan:
@@ -151,12 +161,12 @@ def _neighbor_all_gather(ranks: int, root: int) -> Plan:
         return _ring(ranks)
     pairs = [(rank, rank + 1) for rank in range(0, ranks, 2)]
     messages = tuple(message for left, right in pairs for message in ((left, right), (right, left)))
-    return [Stage(messages, 1 / ranks), Stage(messages, 2 / ranks, ranks // 2 - 1)]
+    return [MessageStage(messages, 1 / ranks), MessageStage(messages, 2 / ranks, ranks // 2 - 1)]
 
 
 def _pairwise(ranks: int, root: int) -> Plan:
     """Every rank to every other, in turns."""
-    return [Stage(_shift(ranks, distance), 1 / ranks) for distance in range(1, ranks)]
+    return [MessageStage(_shift(ranks, distance), 1 / ranks) for distance in range(1, ranks)]
 
 
 def _binomial_broadcast(ranks: int, root: int) -> Plan:
@@ -164,7 +174,9 @@ def _binomial_broadcast(ranks: int, root: int) -> Plan:
     plan = []
     for distance in distances_up_to(ranks):
         places = [(root + offset) % ranks for offset in range(min(distance, ranks - distance))]
-        plan.append(Stage(tuple((place, (place + distance) % ranks) for place in places), 1.0))
+        plan.append(
+            MessageStage(tuple((place, (place + distance) % ranks) for place in places), 1.0)
+        )
     return plan
 
 
@@ -184,7 +196,7 @@ def _tree(children: Callable[[int, int], list[int]]) -> Maker:
                 messages = tuple(
                     ((root + parent) % ranks, (root + child) % ranks) for parent, child in edges
                 )
-                plan.append(Stage(messages, 1.0))
+                plan.append(MessageStage(messages, 1.0))
             level = [child for _, child in edges]
         return plan
 
@@ -219,19 +231,19 @@ _binomial_at_once = _tree(_knomial(2))
 def _binomial_scatter(ranks: int, root: int) -> Plan:
     """Half of the blocks to the far half, and so on; of the messages of a level one stands for all."""
     return [
-        Stage(((root, (root + d) % ranks),), min(d, ranks - d) / ranks)
+        MessageStage(((root, (root + d) % ranks),), min(d, ranks - d) / ranks)
         for d in reversed(distances_up_to(ranks))
     ]
 
 
 def _linear_scatter(ranks: int, root: int) -> Plan:
     """The root to each in turn."""
-    return [Stage(((root, rank),), 1 / ranks) for rank in range(ranks) if rank != root]
+    return [MessageStage(((root, rank),), 1 / ranks) for rank in range(ranks) if rank != root]
 
 
 def _linear_gather(ranks: int, root: int) -> Plan:
     """Each in turn to the root."""
-    return [Stage(((rank, root),), 1 / ranks) for rank in range(ranks) if rank != root]
+    return [MessageStage(((rank, root),), 1 / ranks) for rank in range(ranks) if rank != root]
 
 
 def _gathered_reduce(ranks: int, root: int) -> Plan:
@@ -245,12 +257,12 @@ def _binomial_reduce(ranks: int, root: int) -> Plan:
 
 def _ring_shift(ranks: int, root: int) -> Plan:
     """Each rank to the next."""
-    return [Stage(_shift(ranks, 1), 1.0)]
+    return [MessageStage(_shift(ranks, 1), 1.0)]
 
 
 def dissemination(ranks: int, root: int) -> Plan:
     """Empty messages to ranks ever farther away."""
-    return [Stage(_shift(ranks, distance), 0.0) for distance in distances_up_to(ranks)]
+    return [MessageStage(_shift(ranks, distance), 0.0) for distance in distances_up_to(ranks)]
 
 
 def pipeline_broadcast(ranks: int, root: int, segment_bytes: int) -> Plan:
@@ -258,7 +270,7 @@ def pipeline_broadcast(ranks: int, root: int, segment_bytes: int) -> Plan:
     chain = tuple(
         ((root + offset) % ranks, (root + offset + 1) % ranks) for offset in range(ranks - 1)
     )
-    return [Stage(chain, 1.0, ranks - 1, segment_bytes)]
+    return [MessageStage(chain, 1.0, ranks - 1, segment_bytes)]
 
 
 GLOO_PLANS: dict[str, tuple[str, Maker]] = {

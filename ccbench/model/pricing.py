@@ -143,7 +143,7 @@ TERM_NAMES = ("flags", "operations", "copying", "reducing", "computing")
 
 
 @dataclass(frozen=True)
-class Prices:
+class SchedulePrices:
     """Prices of one schedule at several counts; every array has shape (counts,), in seconds.
 
     flags: waiting for other ranks. operations: fixed costs of array operations.
@@ -205,7 +205,7 @@ def price_sizes(
     dtype: str = "float32",
     op: str = "sum",
     subset: RankSubset = ALL_RANKS,
-) -> Prices:
+) -> SchedulePrices:
     """Price one launch at every count at once.
 
     counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
@@ -241,7 +241,9 @@ def price_sizes(
     )
     waits = sum(load.repeat for load in steps if load.waits) + (2 if schedule.ranks > 1 else 0)
     by_term = dict(zip(TERM_NAMES, terms, strict=True))
-    return Prices(**by_term, bound=bound, synchronisations=waits, arithmetic=f"{dtype} {op}")
+    return SchedulePrices(
+        **by_term, bound=bound, synchronisations=waits, arithmetic=f"{dtype} {op}"
+    )
 
 
 def _step_terms(
@@ -322,7 +324,7 @@ def predict(case: Case, machine: Machine, schedule: Schedule) -> Prediction:
 
 def case_prices(
     case: Case, machine: Machine, schedule: Schedule, loads: Sequence[StepLoad] | None = None
-) -> Prices:
+) -> SchedulePrices:
     """The price of one launch of ``case`` without its concurrent collective; loads as in ``price_sizes``."""
     item, counts = bytes_of_item(case.dtype), [case.count]
     return price_sizes(

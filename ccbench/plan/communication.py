@@ -30,7 +30,7 @@ LOSS_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Communication:
+class StepCommunication:
     """One collective as it comes again and again in a step.
 
     axis: of the layout, as ``Layout.groups`` takes it; the embedding that first and last stage share is
@@ -59,22 +59,22 @@ class Communication:
         return self.size_bytes * self.times
 
 
-def communications(shape: ModelShape, strategy: Strategy) -> tuple[Communication, ...]:
+def communications(shape: ModelShape, strategy: Strategy) -> tuple[StepCommunication, ...]:
     """Return all communication of ranks of each kind of pipeline stage in one step.
 
     A rank takes part in those of its own stage. UsageError where shape and strategy do not fit together.
     """
     check_strategy(shape, strategy)
-    listed: list[Communication] = []
+    listed: list[StepCommunication] = []
     for holding in holdings(shape, strategy):
-        stage = Stage(shape, strategy, holding)
+        stage = PipelineStage(shape, strategy, holding)
         for part in PARTS:
             listed += part(stage)
     return tuple(listed)
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One kind of stage; ``communication`` makes one of its communications."""
 
     shape: ModelShape
@@ -92,9 +92,9 @@ class Stage:
         unit: str = LAYER,
         can_hide: bool = False,
         ranks: int = 0,
-    ) -> Communication:
+    ) -> StepCommunication:
         """Return a communication of this stage. ranks: 0 for those that the layout's axis has."""
-        return Communication(
+        return StepCommunication(
             axis=axis,
             ranks=ranks or self.strategy.layout.size(axis),
             collective=collective,
@@ -114,7 +114,7 @@ class Stage:
         return self.strategy.rank_tokens * self.shape.hidden * self.strategy.activation_bytes
 
 
-def tensor_parallel(stage: Stage) -> Iterator[Communication]:
+def tensor_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """Around each split attention and feed-forward part.
 
     Without sequence parallelism an all_reduce of b s h each, forward and backward: 4 for a layer and
@@ -153,7 +153,7 @@ def tensor_parallel(stage: Stage) -> Iterator[Communication]:
         yield stage.communication("tp", "all_reduce", size, 1, name, OPTIMIZER, STEP)
 
 
-def vocabulary_parallel(stage: Stage) -> Iterator[Communication]:
+def vocabulary_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """Embedding, head and loss split by the vocabulary (Shoeybi et al. 2019, section 3).
 
     The loss needs the largest logit, the sum of exponentials and the target's logit: three all_reduces of b s
@@ -183,7 +183,7 @@ def vocabulary_parallel(stage: Stage) -> Iterator[Communication]:
         yield stage.communication("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
 
 
-def context_parallel(stage: Stage) -> Iterator[Communication]:
+def context_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """Attention over a split sequence; where it is recomputed as a whole, it communicates again.
 
     ring: blocks go round, behind the attention on the block before, in cp - 1 shifts (Liu, Zaharia and Abbeel
@@ -233,7 +233,7 @@ def context_parallel(stage: Stage) -> Iterator[Communication]:
             )
 
 
-def expert_parallel(stage: Stage) -> Iterator[Communication]:
+def expert_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """Tokens to their experts and back, in each layer with experts: 2 exchanges forward, 2 backward.
 
     GShard (Lepikhin et al. 2020, section 3), Switch (Fedus et al. 2021, section 2.2): with a capacity every
@@ -265,7 +265,7 @@ def expert_parallel(stage: Stage) -> Iterator[Communication]:
             )
 
 
-def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
+def pipeline_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """Activations forward and their gradients back, b s h for each boundary of stages and micro-batch.
 
     Narayanan et al. 2021, sections 2.2 and 4.1: v times as often when interleaved; with the scatter/gather
@@ -298,7 +298,7 @@ def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
         yield stage.communication("pp", "all_reduce", size, 1, name, OPTIMIZER, STEP, ranks=2)
 
 
-def data_parallel(stage: Stage) -> Iterator[Communication]:
+def data_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """Gradients and parameters over ranks that hold the same: outside the experts, and inside.
 
     Rajbhandari et al. 2020, section 7: 2 psi numbers up to stage 2, 3 psi with stage 3, counting an
@@ -351,7 +351,7 @@ def data_parallel(stage: Stage) -> Iterator[Communication]:
                 )
 
 
-PARTS: tuple[Callable[[Stage], Iterator[Communication]], ...] = (
+PARTS: tuple[Callable[[PipelineStage], Iterator[StepCommunication]], ...] = (
     tensor_parallel,
     vocabulary_parallel,
     context_parallel,

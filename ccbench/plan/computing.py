@@ -13,7 +13,7 @@ import math
 import operator
 from dataclasses import astuple, dataclass
 
-from ccbench.plan.memory import Device, Holding
+from ccbench.plan.memory import Accelerator, Holding
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy
 
@@ -81,7 +81,7 @@ def product(
     return Work(flops, flops / narrowest, inner * outer * bytes_each)
 
 
-def seconds_of(work: Work, device: Device, efficiency: Efficiency, dtype: str = "") -> float:
+def seconds_of(work: Work, device: Accelerator, efficiency: Efficiency, dtype: str = "") -> float:
     """Seconds that a device takes. dtype: of the products, the device's usual one unless said."""
     peak = device.peak(dtype or device.usual_dtype)
     memory = device.memory_bytes_per_second * efficiency.memory
@@ -235,6 +235,8 @@ def optimizer_work(strategy: Strategy, holding: Holding) -> Work:
     return Work(moved_bytes=float((dense + experts) * each))
 
 
-def utilization(flops: float, seconds: float, ranks: int, device: Device, dtype: str = "") -> float:
+def utilization(
+    flops: float, seconds: float, ranks: int, device: Accelerator, dtype: str = ""
+) -> float:
     """Share of the peak of ``ranks`` devices: MFU of model_flops, HFU of step_flops."""
     return flops / (seconds * ranks * device.peak(dtype or device.usual_dtype))

@@ -18,7 +18,7 @@ from ccbench.collectives import read_traffic
 from ccbench.documents import (
     MOST_BYTES,
     FileKind,
-    Origin,
+    FileOrigin,
     open_file,
     read_document,
     shipped_folder,
@@ -282,7 +282,7 @@ Spot = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlanChoice:
     """One way to train that a plan names: sizes of axes, and what of a Strategy differs from its defaults.
 
     axes: as ``make_layout`` takes them; dp may be missing, and then fills the machine. hide_pipeline: as of a
@@ -305,7 +305,7 @@ SearchValues = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """Contents of a PLAN.yaml.
 
     choices: one for ``layout``, several for ``layouts``, none where layouts are searched or ``gradients`` is
@@ -319,7 +319,7 @@ class Plan:
     machine: str | None
     nodes: int | None
     network: str | None
-    choices: tuple[Choice, ...]
+    choices: tuple[PlanChoice, ...]
     settings: Mapping[str, Any]
     search_values: SearchValues | None
     device: DeviceKeys
@@ -329,7 +329,7 @@ class Plan:
     gradients: Gradients | None
     dtype: str = "bfloat16"
     dtype_stated: bool = False
-    origin: Origin = field(default_factory=Origin)
+    origin: FileOrigin = field(default_factory=FileOrigin)
 
 
 def shipped_plans() -> dict[str, Path]:
@@ -337,7 +337,7 @@ def shipped_plans() -> dict[str, Path]:
     return {path.stem: path for path in sorted((shipped_folder("suites") / "plans").glob("*.yaml"))}
 
 
-def load_plan(path: Path | str) -> Plan:
+def load_plan(path: Path | str) -> TrainingPlan:
     """Return the plan of a file, or the one that ships under this name; SuiteError with file and line."""
     path = Path(path)
     if not path.is_file():
@@ -354,7 +354,7 @@ def load_plan(path: Path | str) -> Plan:
     return read_plan(content, str(path), path.stem)
 
 
-def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> Plan:
+def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> TrainingPlan:
     """Return the plan of YAML text; ``place`` begins every error, ``name`` is its name where it says none."""
     encoded = content.encode() if isinstance(content, str) else content
     document = read_document(encoded, place, PLAN_FILE)
@@ -385,7 +385,7 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
     searches = keys.search is not None or keys.layout == "search"
     search_values = {name: values for name, values in keys.search or () if values}
     efficiency = {name: share for name, share in keys.efficiency or () if share is not None}
-    return Plan(
+    return TrainingPlan(
         name=name,
         shape=shape,
         machine=keys.machine,
@@ -408,14 +408,14 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
 Keys = TypeVar("Keys", bound=StrictModel)
 
 
-def _checked(model: type[Keys], value: Any, spot: Spot, origin: Origin) -> Keys:
+def _checked(model: type[Keys], value: Any, spot: Spot, origin: FileOrigin) -> Keys:
     try:
         return model.model_validate(value)
     except ValidationError as problem:
         raise first_error(problem, origin, spot) from None
 
 
-def _shape(value: Any, name: str, origin: Origin) -> ModelShape:
+def _shape(value: Any, name: str, origin: FileOrigin) -> ModelShape:
     if value is None:
         raise origin.error(
             ("model",), "is missing; write a name such as gpt3-175b, or layers, hidden, heads, ..."
@@ -432,7 +432,7 @@ def _shape(value: Any, name: str, origin: Origin) -> ModelShape:
         raise origin.error(spot, str(problem).removeprefix("shape: ")) from None
 
 
-def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradients | None:
+def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: FileOrigin) -> Gradients | None:
     """Return ``gradients`` with stated times; a plan of them needs no machine, and nothing else counts."""
     times = keys.gradients
     if times is None:
@@ -457,8 +457,8 @@ def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradi
 
 
 def _choices(
-    keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Origin
-) -> tuple[Choice, ...]:
+    keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: FileOrigin
+) -> tuple[PlanChoice, ...]:
     single, several = keys.layout, keys.layouts
     if single is not None and several is not None:
         raise origin.error(("layouts",), "beside layout; write one of the two")
@@ -472,7 +472,7 @@ def _choices(
         raise origin.error(
             ("layouts",), f"{shown(several)} is not a list; write '- {{tp: 8, pp: 2}}' lines"
         )
-    by_name: dict[str, Choice] = {}
+    by_name: dict[str, PlanChoice] = {}
     for place, item in enumerate(several):
         choice = _choice(item, ("layouts", place), settings, dtype, origin)
         if choice.name in by_name:
@@ -484,8 +484,8 @@ def _choices(
 
 
 def _choice(
-    value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, origin: Origin
-) -> Choice:
+    value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, origin: FileOrigin
+) -> PlanChoice:
     axes: dict[str, int | str]
     if isinstance(value, str):
         try:
@@ -499,7 +499,7 @@ def _choice(
             del axes["dp"]
         if layout.etp:
             axes["etp"] = layout.etp
-        return Choice(value, axes, settings, spot)
+        return PlanChoice(value, axes, settings, spot)
     if not isinstance(value, dict):
         raise origin.error(
             spot, f"{shown(value)} is not a layout; write {{tp: 8, pp: 2}} or search"
@@ -518,4 +518,4 @@ def _choice(
     ]
     # What one layout says comes after what the plan says for all.
     own = {**settings, **keys.settings(dtype)}
-    return Choice(keys.name or ", ".join(label), axes, own, spot, keys.hide_pipeline)
+    return PlanChoice(keys.name or ", ".join(label), axes, own, spot, keys.hide_pipeline)

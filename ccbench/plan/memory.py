@@ -31,7 +31,7 @@ ML_ENGINEERING = "stas00/ml-engineering, compute/accelerator/README.md"
 
 
 @dataclass(frozen=True)
-class Device:
+class Accelerator:
     """One accelerator as a rank sees it: a die where a package holds several.
 
     memory_bytes, memory_bytes_per_second: of its own memory. peak_flops: multiplications and additions a
@@ -61,7 +61,9 @@ class Device:
         """The dtype that it trains in unless said: bfloat16, or float16 on devices without it."""
         return self.peak_flops[0][0]
 
-    def with_rates(self, tflops: float | None = None, memory_bytes: int | None = None) -> Device:
+    def with_rates(
+        self, tflops: float | None = None, memory_bytes: int | None = None
+    ) -> Accelerator:
         """Return the device with a peak (of every dtype) or a memory that the user states."""
         peaks = self.peak_flops
         if tflops is not None:
@@ -70,12 +72,12 @@ class Device:
 
 
 @lru_cache(maxsize=1)
-def named_devices() -> dict[str, Device]:
+def named_devices() -> dict[str, Accelerator]:
     """The devices of devices.yaml by name."""
     devices = {}
     for name, values in read_installed(Path(__file__).with_name("devices.yaml")).items():
         rate = values["memory_rate"].removesuffix("/s")
-        devices[name] = Device(
+        devices[name] = Accelerator(
             name,
             parse_size(values["memory"]),
             float(parse_size(rate)),
@@ -88,7 +90,7 @@ def named_devices() -> dict[str, Device]:
     return devices
 
 
-def named_device(name: str) -> Device:
+def named_device(name: str) -> Accelerator:
     """A device by its name here or as machines call it; UsageError lists the names."""
     lowered = name.strip().lower()
     for device in named_devices().values():
@@ -255,7 +257,7 @@ SCORE_STATISTIC_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Memory:
+class StageMemory:
     """Bytes on one rank of one kind of stage. working_bytes: of what is there for a moment only."""
 
     stage: str
@@ -272,7 +274,7 @@ class Memory:
         return states + self.activation_bytes + self.working_bytes
 
 
-def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
+def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[StageMemory, ...]:
     """Memory of a rank of each kind of stage at its fullest; UsageError where the model does not divide."""
     check_strategy(shape, strategy)
     memories = []
@@ -300,11 +302,11 @@ def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
             logits = strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
             kept += 2 * strategy.activation_bytes * stream + logits
         working = _working(shape, strategy, holding)
-        memories.append(Memory(holding.kind, states[0], states[1], states[2], kept, working))
+        memories.append(StageMemory(holding.kind, states[0], states[1], states[2], kept, working))
     return tuple(memories)
 
 
-def largest_memory(shape: ModelShape, strategy: Strategy) -> Memory:
+def largest_memory(shape: ModelShape, strategy: Strategy) -> StageMemory:
     """That of the fullest stage."""
     return max(memory_of(shape, strategy), key=lambda memory: memory.total_bytes)
 

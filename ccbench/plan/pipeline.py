@@ -224,7 +224,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Interval:
+class ChunkInterval:
     """One chunk of one stage at work on one micro-batch; seconds from the step's start."""
 
     stage: int
@@ -297,14 +297,14 @@ def _place(k: int, pipeline: Pipeline) -> tuple[int, int]:
     return k % (p * v) // p, k // (p * v) * p + k % p
 
 
-def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
+def simulate(pipeline: Pipeline) -> tuple[ChunkInterval, ...]:
     """Every interval of every stage, each as early as its stage and what it needs allow."""
     p, last = pipeline.stages, pipeline.stages * pipeline.chunks - 1
     orders = [order_of(pipeline, stage) for stage in range(p)]
     done: dict[tuple[Work, int, int, int], float] = {}
     free = [0.0] * p
     at = [0] * p
-    intervals: list[Interval] = []
+    intervals: list[ChunkInterval] = []
     moved = True
     while moved:
         moved = False
@@ -328,7 +328,7 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
                     stage
                 ]
                 end = done[work, stage, chunk, micro_batch] = begin + length
-                intervals.append(Interval(stage, chunk, micro_batch, work, begin, end))
+                intervals.append(ChunkInterval(stage, chunk, micro_batch, work, begin, end))
                 # A stage that does not overlap waits until its message is sent.
                 sends = place < last if is_forward else place > 0
                 free[stage] = end + (

@@ -27,11 +27,25 @@ from ccbench.plan.computing import (
     step_flops,
     utilization,
 )
-from ccbench.plan.document import Choice, DeviceKeys, Plan, SearchValues
-from ccbench.plan.memory import Device, Memory, holdings, largest_memory, named_device, stage_order
+from ccbench.plan.document import DeviceKeys, PlanChoice, SearchValues, TrainingPlan
+from ccbench.plan.memory import (
+    Accelerator,
+    StageMemory,
+    holdings,
+    largest_memory,
+    named_device,
+    stage_order,
+)
 from ccbench.plan.pipeline import Bucketed, textbook
 from ccbench.plan.shape import ModelShape
-from ccbench.plan.step import Computing, Line, MeasuredPoints, Prices, Step, step_of
+from ccbench.plan.step import (
+    ClusterPrices,
+    Computing,
+    MeasuredPoints,
+    PricedLine,
+    TrainingStep,
+    step_of,
+)
 from ccbench.plan.strategy import RECOMPUTED, Strategy, check_strategy
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -46,7 +60,7 @@ SCALES = tuple(2**power for power in range(3, 18))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StrategyOutcome:
     """A strategy's step on a machine.
 
     memory: of the fullest kind of stage. fits: whether the device holds it. tflops: floating point operations
@@ -57,8 +71,8 @@ class Outcome:
 
     name: str
     strategy: Strategy
-    step: Step
-    memory: Memory
+    step: TrainingStep
+    memory: StageMemory
     fits: bool
     tflops: float
     masked_tflops: float
@@ -78,28 +92,30 @@ class Planner:
 
     shape: ModelShape
     cluster: Cluster
-    device: Device
+    device: Accelerator
     dtype: str
     efficiency: Efficiency
     hide_pipeline: bool | None = None
     measured: MeasuredPoints | None = None
-    prices: Prices = field(init=False, repr=False, compare=False)
+    prices: ClusterPrices = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prices", Prices(self.cluster, self.measured))
+        object.__setattr__(self, "prices", ClusterPrices(self.cluster, self.measured))
 
-    def fits(self, memory: Memory) -> bool:
+    def fits(self, memory: StageMemory) -> bool:
         """True if a device holds it."""
         return memory.total_bytes <= self.device.memory_bytes
 
-    def outcome(self, name: str, strategy: Strategy, hide_pipeline: bool | None = None) -> Outcome:
+    def outcome(
+        self, name: str, strategy: Strategy, hide_pipeline: bool | None = None
+    ) -> StrategyOutcome:
         """UsageError where shape, strategy and machine do not fit together.
 
         hide_pipeline: of this strategy alone, None: as of all.
         """
         hide = self.hide_pipeline if hide_pipeline is None else hide_pipeline
         lines = [
-            Line(communication, self.prices.price(strategy.layout, communication))
+            PricedLine(communication, self.prices.price(strategy.layout, communication))
             for communication in communications(self.shape, strategy)
         ]
         step = step_of(strategy, lines, self.computing(strategy), hide)
@@ -110,7 +126,7 @@ class Planner:
             for share in (1.0, 0.5)
         )
         ranks, seconds = strategy.layout.ranks, step.seconds
-        return Outcome(
+        return StrategyOutcome(
             name,
             strategy,
             step,
@@ -134,7 +150,7 @@ class Planner:
         return by_kind
 
 
-def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
+def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Accelerator:
     """The plan's device, or the machine's; UsageError where neither is known."""
     name = stated.name or str(cluster.node.gpus[0].attributes.get("model", ""))
     try:
@@ -147,13 +163,15 @@ def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
             ) from None
         # Its memory's rate is not known: matrix products take all the time.
         peak = ((dtype, stated.teraflops * 1e12),)
-        return Device(
+        return Accelerator(
             name or "GPU", stated.memory, math.inf, peak, 1.0, "stated in the plan", "stated"
         )
     return device.with_rates(stated.teraflops, stated.memory)
 
 
-def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = None) -> Planner:
+def planner_of(
+    plan: TrainingPlan, cluster: Cluster, measured: MeasuredPoints | None = None
+) -> Planner:
     """For a plan's model on a machine. SuiteError where it is not known how fast its devices compute."""
     assert plan.shape is not None
     key = "device"
@@ -179,7 +197,7 @@ class Searched:
     whose communication had to be priced to know the best.
     """
 
-    best: tuple[Outcome, ...]
+    best: tuple[StrategyOutcome, ...]
     candidates: int
     fitting: int
     priced: int
@@ -206,7 +224,7 @@ def search(
                 (least_seconds(strategy, planner.computing(strategy)), fitting, strategy)
             )
     waiting.sort(key=lambda candidate: candidate[:2])
-    kept: list[tuple[float, int, Outcome]] = []
+    kept: list[tuple[float, int, StrategyOutcome]] = []
     priced = 0
     for least, number, strategy in waiting:
         # What computing and bubble alone make slower than the slowest that is told cannot be better.
@@ -352,7 +370,7 @@ class Scaled:
     """The plan on so many devices: the outcome, or why there is none."""
 
     ranks: int
-    outcome: Outcome | None
+    outcome: StrategyOutcome | None
     reason: str = ""
 
 
@@ -362,10 +380,10 @@ class Planned:
     fastest first. refused: layouts that do not go, and why. textbook: of stated times, which need no machine.
     with_measured: whether measured points were at hand, used or not."""
 
-    plan: Plan
+    plan: TrainingPlan
     cluster: Cluster | None
-    device: Device | None
-    outcomes: tuple[Outcome, ...] = ()
+    device: Accelerator | None
+    outcomes: tuple[StrategyOutcome, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     searched: Searched | None = None
     scaled: tuple[Scaled, ...] = ()
@@ -373,7 +391,7 @@ class Planned:
     with_measured: bool = False
 
     @property
-    def where(self) -> tuple[ModelShape, Cluster, Device]:
+    def where(self) -> tuple[ModelShape, Cluster, Accelerator]:
         """Model, machine and device; UsageError for a plan of stated times, which has none."""
         shape = self.plan.shape
         if shape is None or self.cluster is None or self.device is None:
@@ -384,7 +402,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanOptions:
     """Options of the command line beside a plan. most: layouts of a search to tell."""
 
     machine: str | None = None
@@ -396,7 +414,7 @@ class Asked:
     most: int = BEST
 
 
-def plan_out(plan: Plan, options: Asked) -> Planned:
+def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
     """Work out ``plan``. SuiteError, UsageError and MachineError for what cannot be."""
     if plan.gradients is not None:
         # Nothing is asked of a machine that stated times do without.
@@ -445,7 +463,7 @@ def _plain(problem: Exception) -> str:
     return str(problem).removeprefix("layout: ").removeprefix("strategy: ").removeprefix("search: ")
 
 
-def _searched(plan: Plan, planner: Planner, values: SearchValues, most: int) -> Searched:
+def _searched(plan: TrainingPlan, planner: Planner, values: SearchValues, most: int) -> Searched:
     # A search needs for all layouts what a plan may say for each of several.
     for key in ("global_batch", "sequence"):
         if key not in plan.settings:
@@ -461,9 +479,11 @@ def _searched(plan: Plan, planner: Planner, values: SearchValues, most: int) -> 
         raise plan.origin.error((asks[0] if asks else "search",), _plain(problem)) from None
 
 
-def _named(plan: Plan, planner: Planner) -> tuple[tuple[Outcome, ...], dict[str, str]]:
+def _named(
+    plan: TrainingPlan, planner: Planner
+) -> tuple[tuple[StrategyOutcome, ...], dict[str, str]]:
     """Outcomes of the plan's own layouts, and why others cannot be; SuiteError where none can."""
-    outcomes: list[Outcome] = []
+    outcomes: list[StrategyOutcome] = []
     refused: dict[str, str] = {}
     for choice in plan.choices:
         try:
@@ -498,7 +518,9 @@ def _scaled(
             yield Scaled(ranks, outcome)
 
 
-def _resized(planned: Planned, planner: Planner, values: SearchValues, ranks: int) -> Outcome:
+def _resized(
+    planned: Planned, planner: Planner, values: SearchValues, ranks: int
+) -> StrategyOutcome:
     plan, base = planned.plan, planned.outcomes[0]
     chosen = next((choice for choice in plan.choices if choice.name == base.name), None)
     settings = plan.settings
@@ -523,7 +545,7 @@ def _resized(planned: Planned, planner: Planner, values: SearchValues, ranks: in
         return search(planner, settings, values, ranks, 1).best[0]
     # Only data parallel ranks become more or fewer.
     axes = {name: size for name, size in chosen.axes.items() if name != "dp"}
-    resized = Choice(chosen.name, axes, settings, chosen.spot)
+    resized = PlanChoice(chosen.name, axes, settings, chosen.spot)
     outcome = planner.outcome(chosen.name, resized.strategy(ranks), chosen.hide_pipeline)
     if not outcome.fits:
         raise UsageError(f"{outcome.memory.total_bytes / 1e9:.0f} GB a device are needed")

@@ -20,7 +20,7 @@ from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
 from ccbench.model.library import LibraryRequest
-from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE, Communication
+from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE, StepCommunication
 from ccbench.plan.memory import FIRST, MIDDLE, ONLY, stage_order
 from ccbench.plan.pipeline import (
     Pipeline,
@@ -129,7 +129,7 @@ Placed = GroupPlacement | Groups
 NOTHING = Price(0.0, "", PREDICTED, 1, 1)
 
 
-class Prices:
+class ClusterPrices:
     """Prices on one cluster; asked again for the same placement, collective and size, they cost nothing."""
 
     def __init__(self, cluster: Cluster, measured: MeasuredPoints | None = None) -> None:
@@ -141,7 +141,7 @@ class Prices:
         self._prices: dict[tuple[int, str, int, str], Price] = {}
         self._gpus = cluster.system.ranks_per_node
 
-    def price(self, layout: Layout, communication: Communication) -> Price:
+    def price(self, layout: Layout, communication: StepCommunication) -> Price:
         """Of one launch; UsageError where a layout's groups stand on nodes in ways that are not priced."""
         if communication.ranks < 2 or communication.size_bytes <= 0:
             return NOTHING
@@ -218,11 +218,11 @@ class Computing:
 
 
 @dataclass(frozen=True)
-class Line:
+class PricedLine:
     """One communication of the step with its price. exposed_seconds: of all launches together, what lengthens
     the step; the rest runs behind computing."""
 
-    communication: Communication
+    communication: StepCommunication
     price: Price
     exposed_seconds: float = 0.0
 
@@ -238,7 +238,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One training step. seconds = computing + bubble + exposed communication of ``lines``.
 
     stage: the kind of stage whose lines these are, the slowest; gradients are those of the stage that ends
@@ -250,7 +250,7 @@ class Step:
     stage: str
     computing_seconds: float
     bubble_seconds: float
-    lines: tuple[Line, ...]
+    lines: tuple[PricedLine, ...]
     pipeline: Pipeline
     optimizer_seconds: float = 0.0
 
@@ -282,14 +282,14 @@ class _Stage:
     computing: Computing
     forward_seconds: float
     backward_seconds: float
-    lines: tuple[Line, ...]
+    lines: tuple[PricedLine, ...]
     busy: Mapping[tuple[str, bool], float]
 
     @property
     def seconds(self) -> float:
         return self.forward_seconds + self.backward_seconds
 
-    def room(self, phase: str, lines: Sequence[Line]) -> float:
+    def room(self, phase: str, lines: Sequence[PricedLine]) -> float:
         """Seconds of a pass that hide ``lines``: those in which split layers leave the same links free."""
         # Whether these are waited for or hide does not matter: counted by what is waited for alone, faster
         # computing, which leaves less to hide behind, would make a step longer.
@@ -297,7 +297,9 @@ class _Stage:
         whole = self.forward_seconds if phase == FORWARD else self.backward_seconds
         return max(0.0, whole - self.busy[phase, across])
 
-    def every_micro_batch(self, lines: Sequence[Line], strategy: Strategy) -> list[Line]:
+    def every_micro_batch(
+        self, lines: Sequence[PricedLine], strategy: Strategy
+    ) -> list[PricedLine]:
         """Gradients that are reduced after every micro-batch and, with stage 3, weights gathered in each."""
         forward = [line for line in lines if line.communication.phase == FORWARD]
         backward = [line for line in lines if line.communication.phase == BACKWARD]
@@ -318,10 +320,10 @@ class _Stage:
         return spread
 
     def ending(
-        self, strategy: Strategy, stages: Mapping[str, _Stage], sent: Sequence[Line]
-    ) -> tuple[Line, ...]:
+        self, strategy: Strategy, stages: Mapping[str, _Stage], sent: Sequence[PricedLine]
+    ) -> tuple[PricedLine, ...]:
         """Lines of a kind of stage after its last micro-batch, before the next step can begin."""
-        at_end: list[Line] = []
+        at_end: list[PricedLine] = []
         lines = [line for line in sent if is_sent_once(strategy, line.communication)]
         if lines:
             # A stage that is not the first has been done before the first is, by the backward passes between
@@ -351,16 +353,16 @@ class _Stage:
 
 def step_of(
     strategy: Strategy,
-    priced_lines: Iterable[Line],
+    priced_lines: Iterable[PricedLine],
     computing: Mapping[str, Computing],
     hide_pipeline: bool | None = None,
-) -> Step:
+) -> TrainingStep:
     """The step of a strategy.
 
     priced_lines: communications of all kinds of stages, priced. computing: by kind of stage. hide_pipeline: whether
     messages between stages run behind computing; None: as the strategy's schedule usually has it.
     """
-    listed: dict[str, list[Line]] = {kind: [] for kind in computing}
+    listed: dict[str, list[PricedLine]] = {kind: [] for kind in computing}
     for line in priced_lines:
         listed[line.communication.stage].append(line)
     stages = {
@@ -394,15 +396,17 @@ def step_of(
     )
     optimizer = max(stage_times.optimizer_seconds for stage_times in computing.values())
     lines = (*slowest.lines, *_spread_out(hops, shown), *last)
-    return Step(strategy, slowest.kind, computed + optimizer, bubble, lines, pipeline, optimizer)
+    return TrainingStep(
+        strategy, slowest.kind, computed + optimizer, bubble, lines, pipeline, optimizer
+    )
 
 
-def is_data(strategy: Strategy, communication: Communication) -> bool:
+def is_data(strategy: Strategy, communication: StepCommunication) -> bool:
     """True if it is of gradients or weights, over ranks that hold the same."""
     return communication.axis in (strategy.data_axis, "edp")
 
 
-def is_sent_once(strategy: Strategy, communication: Communication) -> bool:
+def is_sent_once(strategy: Strategy, communication: StepCommunication) -> bool:
     """True if it is of gradients that only the last micro-batch's backward pass sends."""
     gradients = (
         communication.phase == BACKWARD
@@ -412,17 +416,17 @@ def is_sent_once(strategy: Strategy, communication: Communication) -> bool:
     return gradients and (strategy.zero_stage < 2 or strategy.keep_gradients)
 
 
-def is_at_the_end(strategy: Strategy, communication: Communication) -> bool:
+def is_at_the_end(strategy: Strategy, communication: StepCommunication) -> bool:
     """True if it is of the end of the step: the last micro-batch's gradients, the optimizer."""
     return communication.phase == OPTIMIZER or is_sent_once(strategy, communication)
 
 
 def _stage(
-    strategy: Strategy, kind: str, computing: Computing, own_lines: Sequence[Line]
+    strategy: Strategy, kind: str, computing: Computing, own_lines: Sequence[PricedLine]
 ) -> _Stage:
     """One kind of stage with everything that a micro-batch waits for, and the lines of it."""
     turns = strategy.micro_batches
-    waited_lines: list[Line] = []
+    waited_lines: list[PricedLine] = []
     busy: dict[tuple[str, bool], float] = {}
     passes = {FORWARD: computing.forward_seconds, BACKWARD: computing.backward_seconds}
     for phase, seconds in passes.items():
@@ -456,7 +460,9 @@ def _stage(
     return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*waited_lines, *lines), busy)
 
 
-def _pass(gathered: Sequence[Line], sent: Sequence[Line], seconds: float, turns: int) -> float:
+def _pass(
+    gathered: Sequence[PricedLine], sent: Sequence[PricedLine], seconds: float, turns: int
+) -> float:
     """The part that shows of one pass over layers whose weights are gathered and whose gradients are sent."""
     lines = [*gathered, *sent]
     if not lines:
@@ -472,14 +478,16 @@ def _pass(gathered: Sequence[Line], sent: Sequence[Line], seconds: float, turns:
     return gathered_exposed(units, gather, seconds / units, after)
 
 
-def _spread_out(lines: Sequence[Line], exposed_seconds: float) -> list[Line]:
+def _spread_out(lines: Sequence[PricedLine], exposed_seconds: float) -> list[PricedLine]:
     """``exposed_seconds`` dealt out to lines by what they take."""
     total = sum(line.total_seconds for line in lines)
     share = min(1.0, exposed_seconds / total) if total > 0 else 0.0
     return [replace(line, exposed_seconds=line.total_seconds * share) for line in lines]
 
 
-def _gradients_exposed(lines: Sequence[Line], backward_seconds: float, turns: int = 1) -> float:
+def _gradients_exposed(
+    lines: Sequence[PricedLine], backward_seconds: float, turns: int = 1
+) -> float:
     """Of buckets that become ready during one of ``turns`` backward passes, what it cannot hide."""
     total = sum(line.total_seconds for line in lines) / turns
     if not all(line.communication.can_hide for line in lines):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.plan.memory import stage_order
-from ccbench.plan.pipeline import Interval, gradients_sent, queue, simulate
-from ccbench.plan.step import Step, is_at_the_end, is_data
+from ccbench.plan.pipeline import ChunkInterval, gradients_sent, queue, simulate
+from ccbench.plan.step import TrainingStep, is_at_the_end, is_data
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
     "forward",
@@ -31,7 +31,7 @@ MOST_BUCKETS = 500
 
 
 @dataclass(frozen=True)
-class Piece:
+class LanePiece:
     """One stretch of a lane; seconds from the step's start. kind: one of KINDS. text: the micro-batch."""
 
     lane: int
@@ -46,11 +46,11 @@ class Timeline:
     """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is."""
 
     lanes: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LanePiece, ...]
     left_out: str
 
 
-def timeline(step: Step) -> Timeline:
+def timeline(step: TrainingStep) -> Timeline:
     """The step of one pipeline, stage by stage, and below them what the stage that ends last sends at the
     end.
 
@@ -68,7 +68,7 @@ def timeline(step: Step) -> Timeline:
     if count > room:
         stages = sorted({round(place * (count - 1) / (room - 1)) for place in range(room)})
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
-    pieces: list[Piece] = []
+    pieces: list[LanePiece] = []
     waits = _waiting_shares(step)
     for interval in intervals:
         if interval.stage in stages:
@@ -78,10 +78,10 @@ def timeline(step: Step) -> Timeline:
             )
             kind = FORWARD_WORK if interval.work == "forward" else BACKWARD_WORK
             pieces.append(
-                Piece(lane, interval.begin_seconds, computed, kind, str(interval.micro_batch))
+                LanePiece(lane, interval.begin_seconds, computed, kind, str(interval.micro_batch))
             )
             if waiting > 0:
-                pieces.append(Piece(lane, computed, interval.end_seconds, WAITING))
+                pieces.append(LanePiece(lane, computed, interval.end_seconds, WAITING))
     pieces += _behind(step, intervals, len(lanes))
     pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
@@ -94,7 +94,7 @@ def timeline(step: Step) -> Timeline:
     return Timeline(tuple(lanes), tuple(pieces), "; ".join(left_out))
 
 
-def _waiting_shares(step: Step) -> dict[str, float]:
+def _waiting_shares(step: TrainingStep) -> dict[str, float]:
     """Of a forward and a backward interval of the slowest stage, the share that is waited for."""
     place = stage_order(step.pipeline.stages).index(step.stage)
     lengths = {
@@ -114,7 +114,7 @@ def _waiting_shares(step: Step) -> dict[str, float]:
     return shares
 
 
-def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+def _behind(step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int) -> list[LanePiece]:
     """Weights and gradients that every micro-batch of the slowest stage sends, from each pass's start on."""
     if step.strategy.zero_stage < 2:
         return []
@@ -130,7 +130,7 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
         ):
             sent[communication.phase] += line.total_seconds / turns
     return [
-        Piece(
+        LanePiece(
             lane,
             interval.begin_seconds,
             min(interval.begin_seconds + sent[interval.work], interval.end_seconds),
@@ -141,7 +141,7 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     ]
 
 
-def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+def _ending(step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int) -> list[LanePiece]:
     """Pieces of the end, in ``lane`` and in those of the stages above it: buckets of gradients as the last
     backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
     """
@@ -157,21 +157,23 @@ def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     for line in (
         late_line for late_line in late if not is_data(step.strategy, late_line.communication)
     ):
-        pieces.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+        pieces.append(LanePiece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds
     if step.optimizer_seconds > 0:
         end = free + step.optimizer_seconds
-        pieces += [Piece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
+        pieces += [LanePiece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
         free = end
     for line in (
         late_line for late_line in late if is_data(step.strategy, late_line.communication)
     ):
-        pieces.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+        pieces.append(LanePiece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds
     return pieces
 
 
-def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+def _gradients(
+    step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int
+) -> list[LanePiece]:
     """Buckets of the last backward pass. They end when the step has it so: later than by themselves where
     split layers' messages are on the same links.
     """
@@ -199,6 +201,6 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     if shown > 0:
         begin = max(interval.end_seconds for interval in intervals) + shown - sent[-1].end_seconds
     return [
-        Piece(lane, begin + message.begin_seconds, begin + message.end_seconds, DATA)
+        LanePiece(lane, begin + message.begin_seconds, begin + message.end_seconds, DATA)
         for message in sent
     ]

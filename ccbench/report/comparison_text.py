@@ -15,9 +15,9 @@ from ccbench.analysis.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfChe
 from ccbench.analysis.verdicts import (
     FINE,
     REGRESSION,
-    Cause,
     Compared,
     Comparison,
+    NoVerdict,
     Settings,
     Verdict,
 )
@@ -65,7 +65,7 @@ def screen(compared: Compared, width: int = 80) -> str:
     for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
         blocks[verdict.value.capitalize()] = list(compared.of(verdict))
     blocks["No verdict, interval too wide"] = [
-        one for one in undecided if one.cause is Cause.TOO_WIDE
+        one for one in undecided if one.cause is NoVerdict.TOO_WIDE
     ]
     lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
     for title, points in blocks.items():
@@ -77,7 +77,7 @@ def screen(compared: Compared, width: int = 80) -> str:
             lines += [f"{title}: {len(points)}", *rows, *[f"and {more} more"] * (more > 0)]
     # Points without a verdict by cause, with the first reason of each.
     told = []
-    open_points = [one for one in undecided if one.cause is not Cause.TOO_WIDE]
+    open_points = [one for one in undecided if one.cause is not NoVerdict.TOO_WIDE]
     for cause in dict.fromkeys(point.cause for point in open_points):
         alike = [point for point in open_points if point.cause is cause]
         name = cause.value if cause else ""
@@ -251,7 +251,7 @@ def junit(compared: Compared) -> str:
         else:
             # An error and not a skip, since CI systems let skips pass; only points whose interval is too
             # wide are skipped, and only where the settings let them pass.
-            kind = "skipped" if tolerant and point.cause is Cause.TOO_WIDE else "error"
+            kind = "skipped" if tolerant and point.cause is NoVerdict.TOO_WIDE else "error"
         what = "wrong results" if point.wrong else (point.cause or point.verdict).value
         _, _, base, new, change, interval = _cells(point)
         parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccbench.analysis.history import History, Series, change_text, when
+from ccbench.analysis.history import CaseHistory, History, change_text, when
 from ccbench.findings import Finding
 from ccbench.report import figure as drawing
 from ccbench.report.case_table import stored
@@ -79,7 +79,7 @@ def history_page(history: History, title: str = "History") -> str:
     )
 
 
-def _figure(one: Series) -> Figure:
+def _figure(one: CaseHistory) -> Figure:
     seconds = [seen.median_seconds for seen in one.seen]
     # An interval may be far wider than the curve; beyond twice the largest median it is cut.
     top = 2 * max(seconds)
@@ -131,7 +131,7 @@ def _figure(one: Series) -> Figure:
     )
 
 
-def _rows(series: Sequence[Series]) -> Mapping[str, Any]:
+def _rows(series: Sequence[CaseHistory]) -> Mapping[str, Any]:
     """Every median as the page's table takes it."""
     seen = [(one, each) for one in series for each in one.seen]
     seconds = [each.median_seconds for _, each in seen]

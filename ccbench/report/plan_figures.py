@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.plan.planner import Planned
-from ccbench.plan.step import Step
+from ccbench.plan.step import TrainingStep
 from ccbench.plan.timeline import KINDS, Timeline, timeline
 from ccbench.report.drawing import (
     BLUE,
@@ -132,11 +132,11 @@ class PlanFigure:
         return picture_bytes(self.canvas, form)
 
 
-Stack = tuple[str, Step, str]
+Stack = tuple[str, TrainingStep, str]
 """One step with the words below its bar and above it."""
 
 
-def by_kind(step: Step) -> dict[str, tuple[float, float]]:
+def by_kind(step: TrainingStep) -> dict[str, tuple[float, float]]:
     """(exposed, hidden) seconds of each kind of communication that the step has: tp, pp, dp, ep or cp.
 
     Experts' own axes are counted to theirs.

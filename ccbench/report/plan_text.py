@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.plan.planner import Outcome, Planned, Scaled
-from ccbench.plan.step import MEASURED, Step
+from ccbench.plan.planner import Planned, Scaled, StrategyOutcome
+from ccbench.plan.step import MEASURED, TrainingStep
 from ccbench.report.tables import Table, aligned, columns
 from ccbench.units import format_seconds, format_size
 
@@ -93,7 +93,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
             yield from lines
 
 
-def _one(one: Outcome) -> Iterator[str]:
+def _one(one: StrategyOutcome) -> Iterator[str]:
     step, strategy = one.step, one.strategy
     fit = "" if one.fits else ", which does NOT fit"
     yield f"{one.name}: {strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.micro_batch}"
@@ -128,7 +128,7 @@ def _one(one: Outcome) -> Iterator[str]:
     )
 
 
-def by_bottleneck(step: Step) -> dict[str, float]:
+def by_bottleneck(step: TrainingStep) -> dict[str, float]:
     """Seconds of exposed communication by the link or term that costs most of each, the largest first."""
     found: dict[str, float] = {}
     for line in step.lines:
@@ -138,7 +138,7 @@ def by_bottleneck(step: Step) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _communication(step: Step) -> list[str]:
+def _communication(step: TrainingStep) -> list[str]:
     """A line for each communication, those that show most first."""
     lines = sorted(step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds))
     if not lines:
@@ -291,7 +291,7 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     return document
 
 
-def outcome_document(one: Outcome) -> dict[str, Any]:
+def outcome_document(one: StrategyOutcome) -> dict[str, Any]:
     """One layout's step."""
     step, strategy, layout = one.step, one.strategy, one.strategy.layout
     lines = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
-from ccbench.plan.timeline import Piece, Timeline
+from ccbench.plan.timeline import LanePiece, Timeline
 from ccbench.report.case_table import stored
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
 from ccbench.report.figure import Axis, Figure
@@ -71,7 +71,7 @@ def _timeline(replay: Replay) -> PlanFigure | None:
     if steps:
         lengths = steps[0][:, 1] - steps[0][:, 0]
         place = int(np.argsort(lengths)[len(lengths) // 2])
-    pieces: list[Piece] = []
+    pieces: list[LanePiece] = []
     for lane, rank in enumerate(ranks):
         found = [
             (float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())
@@ -85,7 +85,7 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         inside = [one for one in found if one[1] > begin and one[0] < end]
         # Cut at the borders of the step: what hangs over belongs to its neighbours' pictures.
         pieces += [
-            Piece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
+            LanePiece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
             for start, until, kind in inside[:MOST_PIECES]
         ]
     step = "a step" if steps else "what was recorded"

@@ -25,7 +25,7 @@ from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.columns import Column, column, columns_of, described
 from ccbench.errors import UsageError
-from ccbench.model import Interval, Prediction
+from ccbench.model import Prediction, PredictionInterval
 from ccbench.stats import rounds_interval, tukey_outliers
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ SCHEMA: tuple[Column, ...] = (
     *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     *(
         column
-        for kind in (Measurement, Speed, Prediction, Interval, Conditions, Origin)
+        for kind in (Measurement, Speed, Prediction, PredictionInterval, Conditions, Origin)
         for column in columns_of(kind)
     ),
 )
@@ -244,7 +244,9 @@ def row_of(
     return {name: _storable(value) for name, value in row.items()}
 
 
-def _stored(part: Measurement | Conditions | Speed | Prediction | Interval | Origin) -> Row:
+def _stored(
+    part: Measurement | Conditions | Speed | Prediction | PredictionInterval | Origin,
+) -> Row:
     """The columns of ``part``; a default is null where its column may be, as in ``_kept``."""
     cells = ((one, getattr(part, one.attribute)) for one in columns_of(type(part)))
     return {

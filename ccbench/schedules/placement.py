@@ -37,7 +37,7 @@ class Space(IntEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class SlotPlace:
     """``elements`` elements of a buffer of one rank, from ``offset`` (in elements) on."""
 
     rank: int
@@ -45,7 +45,7 @@ class Place:
     offset: int
     elements: int
 
-    def overlaps(self, place: Place) -> bool:
+    def overlaps(self, place: SlotPlace) -> bool:
         """True when the two share an element."""
         return (
             self.rank == place.rank
@@ -54,7 +54,7 @@ class Place:
             and place.offset < self.offset + self.elements
         )
 
-    def followed_by(self, following: Place) -> bool:
+    def followed_by(self, following: SlotPlace) -> bool:
         """True when ``following`` begins where this ends."""
         return (
             self.rank == following.rank
@@ -62,13 +62,13 @@ class Place:
             and self.offset + self.elements == following.offset
         )
 
-    def joined(self, following: Place) -> Place:
+    def joined(self, following: SlotPlace) -> SlotPlace:
         """Return this place and the one that follows it, as one."""
-        return Place(self.rank, self.space, self.offset, self.elements + following.elements)
+        return SlotPlace(self.rank, self.space, self.offset, self.elements + following.elements)
 
 
 @dataclass(frozen=True)
-class Layout:
+class SlotLayout:
     """Places of a schedule's slots for one count.
 
     count: as Case.count. in_place: input and output are the same buffer (kept in Space.OUTPUT).
@@ -112,7 +112,7 @@ class Layout:
         piece = slot % pieces
         return self.count * (piece + 1) // pieces - self.count * piece // pieces
 
-    def places(self, rank: int, space: Space) -> dict[int, Place]:
+    def places(self, rank: int, space: Space) -> dict[int, SlotPlace]:
         """Return the slots of a rank's input or output with their places, in buffer order."""
         schedule, row = self.schedule, collective(self.schedule.collective)
         span = row.inputs if space is Space.INPUT else row.outputs
@@ -123,15 +123,17 @@ class Layout:
             if self.in_place:
                 piece = slot % schedule.pieces
                 offset = piece * elements if row.blocked else self.count * piece // schedule.pieces
-            places[slot] = Place(rank, Space.OUTPUT if self.in_place else space, offset, elements)
+            places[slot] = SlotPlace(
+                rank, Space.OUTPUT if self.in_place else space, offset, elements
+            )
             end += elements
         return places
 
-    def input_places(self, rank: int) -> list[Place]:
+    def input_places(self, rank: int) -> list[SlotPlace]:
         """Return the rank's input in buffer order."""
         return list(self.places(rank, Space.INPUT).values())
 
-    def output_places(self, rank: int) -> list[Place]:
+    def output_places(self, rank: int) -> list[SlotPlace]:
         """Return the rank's output in buffer order."""
         return list(self.places(rank, Space.OUTPUT).values())
 
@@ -175,7 +177,7 @@ class Value:
     reduces: bool = False
     reads: list[Read] = field(default_factory=list)
     is_output: bool = False
-    place: Place | None = None
+    place: SlotPlace | None = None
 
     def last_read_step(self, but_by: int) -> int:
         """Return the last step in which anything but value ``but_by`` reads this one."""
@@ -206,7 +208,7 @@ class Versions:
             self.values[number].reads.append(Read(value.step, value.executor, value.number))
 
 
-def versions_of(layout: Layout) -> Versions:
+def versions_of(layout: SlotLayout) -> Versions:
     """Follow the schedule from the ranks' inputs on. The schedule must have been proven."""
     schedule = layout.schedule
     versions = Versions([], {}, BEFORE_FIRST_STEP)
@@ -225,7 +227,7 @@ def versions_of(layout: Layout) -> Versions:
     return versions
 
 
-def _follow(step: Step, layout: Layout, versions: Versions) -> None:
+def _follow(step: Step, layout: SlotLayout, versions: Versions) -> None:
     phase = step.phase
     written: dict[Key, tuple[int, list[int]]] = {}
     flows = (slot.tolist() for slot in layout.schedule.single_slots(step))
@@ -251,13 +253,13 @@ ALIGNMENT_ELEMENTS = 64
 class Placement:
     """Assigns places in step order; ``occupants`` are the values that a place held, oldest first."""
 
-    def __init__(self, layout: Layout, versions: Versions) -> None:
+    def __init__(self, layout: SlotLayout, versions: Versions) -> None:
         ranks = range(layout.schedule.ranks)
         self._homes = [layout.places(rank, Space.OUTPUT) for rank in ranks]
         self._versions = versions
-        self.occupants: dict[Place, list[Value]] = {}
+        self.occupants: dict[SlotPlace, list[Value]] = {}
         self.work_elements = [0] * layout.schedule.ranks
-        self._work_places: dict[tuple[int, int], list[Place]] = {}
+        self._work_places: dict[tuple[int, int], list[SlotPlace]] = {}
 
     def assign(self) -> None:
         """Give every value a place and append the copies that bring stray results home."""
@@ -282,8 +284,8 @@ class Placement:
             self.occupants.setdefault(home, []).append(copy)
         self._versions.last_step += stray
 
-    def _home_places(self) -> dict[int, Place]:
-        home_of: dict[int, Place] = {}
+    def _home_places(self) -> dict[int, SlotPlace]:
+        home_of: dict[int, SlotPlace] = {}
         for key, chain in self._versions.chains.items():
             home = self._homes[key[0]].get(key[1])
             if home is None:
@@ -303,7 +305,7 @@ class Placement:
                 following = value
         return home_of
 
-    def _is_free(self, place: Place, value: Value) -> bool:
+    def _is_free(self, place: SlotPlace, value: Value) -> bool:
         if place.elements == 0:
             return True
         # Overwriting an operand is fine only for the accumulator, which the first operation reads.
@@ -319,13 +321,13 @@ class Placement:
             for held in self.occupants.get(place, ())
         )
 
-    def _work_place(self, value: Value) -> Place:
+    def _work_place(self, value: Value) -> SlotPlace:
         rank = value.key[0]
         pool = self._work_places.setdefault((rank, value.elements), [])
         for place in pool:
             if self._is_free(place, value):
                 return place
-        place = Place(rank, Space.WORK, self.work_elements[rank], value.elements)
+        place = SlotPlace(rank, Space.WORK, self.work_elements[rank], value.elements)
         padded = -(-value.elements // ALIGNMENT_ELEMENTS) * ALIGNMENT_ELEMENTS
         self.work_elements[rank] += padded
         pool.append(place)

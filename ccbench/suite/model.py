@@ -26,7 +26,7 @@ from ccbench.cases.axes import AXES, AXIS, Axis, Variant
 from ccbench.cases.capabilities import backend_names
 from ccbench.cases.measurement import Sampling
 from ccbench.collectives import COLLECTIVES, SETUPS
-from ccbench.documents import MOST_BYTES, Document, Origin, read_document, shipped_folder
+from ccbench.documents import MOST_BYTES, Document, FileOrigin, read_document, shipped_folder
 from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping
@@ -341,7 +341,7 @@ class Suite(StrictModel):
     several_nodes: Annotated[str, _one_of("several_nodes", "", "fleet")] = ""
     order: Annotated[str, _one_of("order", "interleaved", "written")] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
-    _origin: Origin = PrivateAttr(default=Origin())
+    _origin: FileOrigin = PrivateAttr(default=FileOrigin())
 
     @property
     def name(self) -> str:
@@ -349,7 +349,7 @@ class Suite(StrictModel):
         return self.suite
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> FileOrigin:
         """File and lines that the suite was read from, for errors."""
         return self._origin
 
@@ -464,7 +464,7 @@ def suite_from_document(document: Document, name: str = "suite") -> Suite:
 
 
 def first_error(
-    problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()
+    problem: ValidationError, origin: FileOrigin, spot: tuple[str | int, ...] = ()
 ) -> CcbenchError:
     """Return the error that stands first in the file, below ``spot``: later ones often follow from it."""
     errors = []

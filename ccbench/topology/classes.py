@@ -175,7 +175,7 @@ MESH_OF_FOUR = 6
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClassVerdict:
     """A class and why; ``candidates`` where the class is unknown but not open.
 
     certain: False for the usual class where a rarer one would look the same.
@@ -198,7 +198,7 @@ Counts = Mapping[tuple[int, int], int]
 """(GPU, GPU) -> NVLinks between them, both orders, pairs without NVLinks left out."""
 
 
-def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False) -> Verdict:
+def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False) -> ClassVerdict:
     """Return the class of a machine whose matrix was seen whole, or of what a cut matrix shows.
 
     counts: NV# of every pair seen, which is the number of active NVLinks on the path: to each other where two
@@ -217,9 +217,9 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
       POWER9): mesh. Bridges before 2020 had 1 or 2 links outside workstations, so NV4 there is a board.
     """
     if gpu_count < 2:
-        return Verdict(TopologyClass.SINGLE_GPU, "one GPU")
+        return ClassVerdict(TopologyClass.SINGLE_GPU, "one GPU")
     if not counts:
-        return Verdict(TopologyClass.PCIE, "no pair of GPUs shows NVLinks")
+        return ClassVerdict(TopologyClass.PCIE, "no pair of GPUs shows NVLinks")
     # What no direct link could explain comes first, for it is certain.
     most_links = MOST_LINKS_BEFORE_2020 if before_2020 else MOST_LINKS
     widest, fewest, most = (
@@ -231,11 +231,11 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
         reason = (
             f"the NV# of one GPU add up to {widest}, more than the {most_links} links a GPU has"
         )
-        return Verdict(TopologyClass.NVSWITCH, reason)
+        return ClassVerdict(TopologyClass.NVSWITCH, reason)
     complete = len(counts) == gpu_count * (gpu_count - 1)
     if gpu_count == 4 and complete and fewest == most == MESH_OF_FOUR:
         reason = "four GPUs with 6 links per pair: 18 each, all direct (a part of a DGX-2 would look the same)"
-        return Verdict(TopologyClass.NVLINK_MESH, reason, certain=False)
+        return ClassVerdict(TopologyClass.NVLINK_MESH, reason, certain=False)
     both = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
     if gpu_count == 2 and most >= FEWEST_TO_SWITCHES:
         candidates = (
@@ -243,25 +243,27 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
             TopologyClass.NVLINK_BRIDGE,
             TopologyClass.NVLINK_MESH,
         )
-        return Verdict(
+        return ClassVerdict(
             TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", candidates
         )
     if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
         reason = f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
-        return Verdict(TopologyClass.UNKNOWN, reason, both)
+        return ClassVerdict(TopologyClass.UNKNOWN, reason, both)
     # Here all links are direct, and their numbers tell plugs from traces of a board.
     is_bridge = set(counts.values()) <= (BRIDGES_BEFORE_2020 if before_2020 else BRIDGES)
     shape = class_of_direct_links(range(gpu_count), counts, on_board=not is_bridge)
     pairs_only = all(len(group) == 2 for group in linked_groups(counts))
     if shape is TopologyClass.NVLINK_BRIDGE:
-        return Verdict(shape, f"pairs only, with the {most} links of a bridge")
+        return ClassVerdict(shape, f"pairs only, with the {most} links of a bridge")
     if shape is TopologyClass.NVLINK_CUBE_MESH:
-        return Verdict(shape, "two complete quads joined by a perfect matching")
+        return ClassVerdict(shape, "two complete quads joined by a perfect matching")
     if pairs_only:
-        return Verdict(
+        return ClassVerdict(
             TopologyClass.NVLINK_MESH, f"pairs only, with {most} links, which no bridge has"
         )
-    return Verdict(TopologyClass.NVLINK_MESH, "direct links, fewer per pair than lead to switches")
+    return ClassVerdict(
+        TopologyClass.NVLINK_MESH, "direct links, fewer per pair than lead to switches"
+    )
 
 
 def links_per_gpu(counts: Counts, gpu_count: int) -> list[int]:
@@ -284,7 +286,7 @@ _EIGHT_GPU_BOARD = 4
 """A GPU number from here on is not on a four-GPU board."""
 
 
-def class_of_model(model: str, highest: int) -> Verdict:
+def class_of_model(model: str, highest: int) -> ClassVerdict:
     """Return the class of the boards of a module whose highest GPU number is ``highest``.
 
     V100-DGXS is a DGX Station's: mesh. V100-SXM3 exists in DGX-2 and HGX-2, H800 and B200 / B300 on eight-GPU
@@ -294,25 +296,27 @@ def class_of_model(model: str, highest: int) -> Verdict:
     unknown, since its four-GPU board is not. Sources: NVIDIA's data sheets of these boards.
     """
     if "DGXS" in model.upper():
-        return Verdict(
+        return ClassVerdict(
             TopologyClass.NVLINK_MESH, f"{model} is made for the DGX Station, a mesh of four"
         )
     # No board of SXM2 modules had switches.
     if "SXM2" in model.upper():
         if highest >= _EIGHT_GPU_BOARD:
-            return Verdict(TopologyClass.NVLINK_CUBE_MESH, f"GPU {highest} of a board with {model}")
+            return ClassVerdict(
+                TopologyClass.NVLINK_CUBE_MESH, f"GPU {highest} of a board with {model}"
+            )
         reason = f"boards with {model} are meshes of 4 or cube meshes of 8"
         meshes = (TopologyClass.NVLINK_MESH, TopologyClass.NVLINK_CUBE_MESH)
-        return Verdict(TopologyClass.UNKNOWN, reason, meshes)
+        return ClassVerdict(TopologyClass.UNKNOWN, reason, meshes)
     if highest >= _EIGHT_GPU_BOARD or _ALWAYS_SWITCHED.search(model):
-        return Verdict(
+        return ClassVerdict(
             TopologyClass.NVSWITCH, f"boards with {model} and this many GPUs have NVSwitches"
         )
     if _USUALLY_SWITCHED.search(model):
         reason = f"{model} usually sits behind NVSwitches; a four-GPU board without prints the same"
-        return Verdict(TopologyClass.NVSWITCH, reason, certain=False)
+        return ClassVerdict(TopologyClass.NVSWITCH, reason, certain=False)
     reason = f"boards with {model} exist with NVSwitches and without"
-    return Verdict(
+    return ClassVerdict(
         TopologyClass.UNKNOWN, reason, (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
     )
 

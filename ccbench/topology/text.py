@@ -167,22 +167,22 @@ def whole(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PrintedFigure:
     """A number as printed, times its unit; ``half_unit`` is what rounding may have changed it by."""
 
     value: float
     half_unit: float
 
-    def times(self, factor: float) -> Figure:
+    def times(self, factor: float) -> PrintedFigure:
         """Return the same figure in a unit that is ``factor`` times smaller."""
-        return Figure(self.value * factor, self.half_unit * factor)
+        return PrintedFigure(self.value * factor, self.half_unit * factor)
 
-    def over(self, divisor: float) -> Figure:
+    def over(self, divisor: float) -> PrintedFigure:
         """Return the same figure in a larger unit: rounded once only, unlike ``times(1 / divisor)``."""
-        return Figure(self.value / divisor, self.half_unit / divisor)
+        return PrintedFigure(self.value / divisor, self.half_unit / divisor)
 
 
-def figure(text: str) -> Figure | None:
+def figure(text: str) -> PrintedFigure | None:
     """Return the figure that ``text`` spells; None for none, a negative one, and one too large to hold."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
@@ -191,7 +191,7 @@ def figure(text: str) -> Figure | None:
     if not math.isfinite(value) or value < 0 or not -300 < exponent < 300:
         return None
     # Half a unit of the last digit: 10.50 is known to 0.005, 1e3 to 500.
-    return Figure(value, 0.5 * 10.0**exponent)
+    return PrintedFigure(value, 0.5 * 10.0**exponent)
 
 
 def decimal(text: str) -> float | None:
@@ -278,7 +278,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Document:
+class XmlDocument:
     """Elements that could be read; some may be missing unless it is ``complete``."""
 
     root: Element
@@ -371,7 +371,7 @@ def root_tag(text: str) -> str:
     return ""
 
 
-def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
+def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> XmlDocument:
     """The elements of ``text``; ``name`` (of the kind of file) opens every error message.
 
     doctype_allowed: accept ``<!DOCTYPE name SYSTEM "...">`` (never fetched); entities stay refused.
@@ -407,10 +407,10 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
             where = "ends" if line >= sound.count("\n") + first_line else "breaks"
             text = f"the document {where} inside <{opened}> ({complaint}): the rest is left out"
             warnings.append(SourceWarning("truncated", text, line))
-    return Document(builder.root, tuple(warnings))
+    return XmlDocument(builder.root, tuple(warnings))
 
 
-def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[Document, Element]:
+def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[XmlDocument, Element]:
     """Return what ``parse_xml`` does, and its first ``tag``; MachineError naming ``writer`` without."""
     document = parse_xml(text, name)
     first_element = next((element for element in document.root.walk() if element.tag == tag), None)

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.fleet_check import Planted, judge, trial
-from ccbench.analysis.fleet import Cause, FleetVerdict, Observation, fleet_of, second_look, usual_of
+from ccbench.analysis.fleet import (
+    FleetCause,
+    FleetVerdict,
+    GroupTime,
+    fleet_of,
+    second_look,
+    usual_of,
+)
 from ccbench.groups import PairingRound
 
 NODES = 8
@@ -19,20 +26,20 @@ NAMES = [f"n{number}" for number in range(NODES)]
 
 def pairs(
     slow: Sequence[tuple[int, ...]] = (), rounds: int = 3, factor: float = 1.5
-) -> list[Observation]:
+) -> list[GroupTime]:
     """Rounds of pairs of eight nodes, of which those with all nodes of one of ``slow`` take longer."""
     return [
-        Observation("pair", pair, factor if any(set(one) <= set(pair) for one in slow) else 1.0)
+        GroupTime("pair", pair, factor if any(set(one) <= set(pair) for one in slow) else 1.0)
         for number in range(rounds)
         for pair in PairingRound("matching", number, 5).pairs(NODES)
     ]
 
 
-def alone(slow: Sequence[int] = ()) -> list[Observation]:
-    return [Observation("alone", (node,), 1.5 if node in slow else 1.0) for node in range(NODES)]
+def alone(slow: Sequence[int] = ()) -> list[GroupTime]:
+    return [GroupTime("alone", (node,), 1.5 if node in slow else 1.0) for node in range(NODES)]
 
 
-def verdict(seen: Sequence[Observation]) -> FleetVerdict:
+def verdict(seen: Sequence[GroupTime]) -> FleetVerdict:
     return fleet_of(seen, NAMES)
 
 
@@ -44,24 +51,24 @@ def test_a_fleet_without_faults_is_healthy_and_needs_no_second_look() -> None:
 
 def test_a_node_that_is_slow_alone_and_with_every_partner_is_the_one_cause() -> None:
     found = verdict([*alone([3]), *pairs([(3,)])])
-    assert found.causes == (Cause("slow_node", (3,)),)
+    assert found.causes == (FleetCause("slow_node", (3,)),)
     assert (found.word, found.exit_code, found.exclude) == ("NOT HEALTHY", 1, "--exclude=n3")
     assert found.lines()[1] == "--exclude=n3"
     assert "Slow node: n3; 4 groups with it take 1.5x as long as usual" in found.lines()[2]
 
 
 def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
-    assert verdict([*alone(), *pairs([(3,)])]).causes == (Cause("slow_network", (3,)),)
+    assert verdict([*alone(), *pairs([(3,)])]).causes == (FleetCause("slow_network", (3,)),)
 
 
 def test_a_pair_of_nodes_that_are_fast_with_others_has_a_slow_path() -> None:
     pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
     found = verdict([*alone(), *pairs([pair])])
-    assert (found.once, found.causes, found.exit_code) == ((Cause("slow_link", pair),), (), 3)
+    assert (found.once, found.causes, found.exit_code) == ((FleetCause("slow_link", pair),), (), 3)
     assert (found.exclude, found.suspects) == ("", pair)
     assert pair in [one for some in second_look(found) for one in some]
-    again = verdict([*alone(), *pairs([pair]), Observation("pair", pair, 1.5)])
-    assert (again.causes, again.once, again.exit_code) == ((Cause("slow_link", pair),), (), 1)
+    again = verdict([*alone(), *pairs([pair]), GroupTime("pair", pair, 1.5)])
+    assert (again.causes, again.once, again.exit_code) == ((FleetCause("slow_link", pair),), (), 1)
 
 
 def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_again() -> None:
@@ -69,9 +76,9 @@ def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_
     found = verdict(pairs([pair], rounds=1))
     assert found.causes == ()
     assert set(found.unknown[0]) == {
-        Cause("slow_node", pair[:1]),
-        Cause("slow_node", pair[1:]),
-        Cause("slow_link", pair),
+        FleetCause("slow_node", pair[:1]),
+        FleetCause("slow_node", pair[1:]),
+        FleetCause("slow_link", pair),
     }
     for partners in second_look(found)[:2]:
         assert all(not set(pair) <= set(partner) for partner in partners)
@@ -79,41 +86,41 @@ def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_
 
 def test_a_path_that_was_slow_by_chance_is_cleared_by_the_second_look() -> None:
     pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
-    again = [Observation("pair", pair, 1.0)] * 2
+    again = [GroupTime("pair", pair, 1.0)] * 2
     assert verdict([*pairs([pair], factor=1.1), *again]).word == "HEALTHY"
 
 
 def test_one_rail_of_a_node_is_told_from_its_network() -> None:
     seen = [
-        Observation("pair", pair, 1.5 if 3 in pair and rail == 1 else 1.0, rail=rail)
+        GroupTime("pair", pair, 1.5 if 3 in pair and rail == 1 else 1.0, rail=rail)
         for number in range(3)
         for pair in PairingRound("matching", number, 5).pairs(NODES)
         for rail in range(4)
     ]
-    assert verdict(seen).causes == (Cause("slow_rail", (3,), 1),)
+    assert verdict(seen).causes == (FleetCause("slow_rail", (3,), 1),)
 
 
 def test_a_slow_rail_is_what_makes_the_whole_node_slow() -> None:
     seen = [
-        Observation(kind, pair, 1.5 if 3 in pair and rail != 0 else 1.0, rail=rail)
+        GroupTime(kind, pair, 1.5 if 3 in pair and rail != 0 else 1.0, rail=rail)
         for number in range(3)
         for pair in PairingRound("matching", number, 5).pairs(NODES)
         for kind, rail in (("rails", 0), ("rails", 1), ("pairs", -1))
     ]
-    assert verdict(seen).causes == (Cause("slow_rail", (3,), 1),)
+    assert verdict(seen).causes == (FleetCause("slow_rail", (3,), 1),)
 
 
 def test_a_node_that_is_slow_alone_and_fast_with_others_is_slow_inside() -> None:
     once = verdict([*alone([3]), *pairs()])
-    assert (once.word, once.once) == ("NO VERDICT", (Cause("slow_inside", (3,)),))
+    assert (once.word, once.once) == ("NO VERDICT", (FleetCause("slow_inside", (3,)),))
     twice = verdict([*alone([3]), *alone([3]), *pairs()])
-    assert (twice.causes, twice.exclude) == ((Cause("slow_inside", (3,)),), "--exclude=n3")
+    assert (twice.causes, twice.exclude) == ((FleetCause("slow_inside", (3,)),), "--exclude=n3")
 
 
 def test_a_node_that_is_slow_in_one_work_alone_is_named() -> None:
     large = [replace(pair, work="64 KiB", kind="64 KiB") for pair in pairs([(3,)])]
     found = verdict([*pairs(), *large])
-    assert found.causes == (Cause("slow_node", (3,)),)
+    assert found.causes == (FleetCause("slow_node", (3,)),)
 
 
 @pytest.mark.parametrize("bad", [1, 3, 6])
@@ -130,7 +137,7 @@ def test_what_is_much_faster_than_most_keeps_the_verdict_open() -> None:
     )
     assert few.doubt
     noisy = [replace(one, seconds=1 + place % 5 / 100) for place, one in enumerate(pairs())]
-    fast = [*noisy, Observation("pair", (0, 1), 0.5), Observation("pair", (2, 3), 0.5)]
+    fast = [*noisy, GroupTime("pair", (0, 1), 0.5), GroupTime("pair", (2, 3), 0.5)]
     assert "2 of 13 groups of pair are much faster than usual" in verdict(fast).doubt
 
 
@@ -144,7 +151,7 @@ def test_times_that_vary_by_more_than_faults_do_give_no_verdict() -> None:
 def test_pairs_stay_inside_their_blocks_in_a_second_look() -> None:
     blocks = {node: node // 4 for node in range(NODES)}
     inside = [
-        Observation("pair", (4 * block + one, 4 * block + two), 1.5 if block == two == 1 else 1.0)
+        GroupTime("pair", (4 * block + one, 4 * block + two), 1.5 if block == two == 1 else 1.0)
         for block in (0, 1)
         for one, two in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
     ]
@@ -154,7 +161,7 @@ def test_pairs_stay_inside_their_blocks_in_a_second_look() -> None:
 
 
 def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
-    lost = Observation("pair", (2, 5), None, detail="rank 5 hangs")
+    lost = GroupTime("pair", (2, 5), None, detail="rank 5 hangs")
     others = [pair for pair in pairs() if 5 not in pair.nodes]
     found = verdict([*others, lost])
     assert found.lost == (5,)
@@ -163,7 +170,7 @@ def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
 
 
 def test_of_a_lost_pair_that_met_nobody_else_neither_is_excluded() -> None:
-    lost = Observation("pair", (2, 5), None, detail="rank 2, 5 hang")
+    lost = GroupTime("pair", (2, 5), None, detail="rank 2, 5 hang")
     others = [pair for pair in pairs() if not {2, 5} & set(pair.nodes)]
     found = verdict([*others, lost])
     assert (found.lost, found.exclude, found.exit_code) == ((), "", 1)
@@ -173,12 +180,12 @@ def test_of_a_lost_pair_that_met_nobody_else_neither_is_excluded() -> None:
 
 
 def test_a_fleet_that_is_slow_as_a_whole_is_beyond_the_model() -> None:
-    seen = [Observation("pair", pair.nodes, 2.0, limit_seconds=1.0) for pair in pairs()]
+    seen = [GroupTime("pair", pair.nodes, 2.0, limit_seconds=1.0) for pair in pairs()]
     assert [finding.kind for finding in verdict(seen).findings] == ["slow_fleet"]
 
 
 def test_too_few_groups_give_no_verdict() -> None:
-    found = verdict([Observation("pair", (0, 1), 1.0)])
+    found = verdict([GroupTime("pair", (0, 1), 1.0)])
     assert (found.word, found.exit_code) == ("NO VERDICT", 3)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccbench.analysis.findings import run_findings
-from ccbench.analysis.speed_verdict import SpeedVerdict, Word, expected_from, speed_verdicts
+from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, expected_from, speed_verdicts
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import collective
@@ -110,7 +110,7 @@ def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(
 ) -> None:
     run = write_run(tmp_path / "run", sweep(), lambda one: 18.0)
     verdict, findings = only(run), run_findings(run, run.points)
-    assert verdict.word is Word.SLOW
+    assert verdict.word is SpeedWord.SLOW
     assert verdict.broken
     assert verdict.sentence.startswith("SLOW: nccl all_reduce")
     assert "18x the predicted time" in verdict.sentence
@@ -158,7 +158,7 @@ def test_slower_than_all_that_is_known_is_slow_if_it_is_far_enough_off(
 def test_what_no_machine_reaches_is_fast(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(), lambda one: 0.05)
     verdict = only(run)
-    assert verdict.word is Word.FAST
+    assert verdict.word is SpeedWord.FAST
     assert re.search(r" \d{4,} GB/s", verdict.sentence), "figures as people write them"
     assert verdict.finding is not None
     assert "clock" in verdict.finding.advice
@@ -187,7 +187,7 @@ def test_without_its_machine_nothing_can_be_said_of_a_run(
     tmp_path: Path, changes: dict[str, Any], why: str
 ) -> None:
     verdict = only(write_run(tmp_path / "run", sweep(), **changes))
-    assert verdict.word is Word.CANNOT_SAY
+    assert verdict.word is SpeedWord.CANNOT_SAY
     assert why in verdict.reason
     assert verdict.finding is None
     assert verdict.sentence.startswith("CANNOT SAY: nccl all_reduce, 16 ranks on 2 nodes: ")
@@ -198,7 +198,7 @@ def test_a_machine_that_was_detected_is_known_by_what_was_detected(tmp_path: Pat
 
     detected = replace(load_catalog("hgx-h100"), name="node7")
     manifest = {**MANIFEST, "machine": {"name": "node7"}, "topology": to_plain(detected)}
-    assert only(write_run(tmp_path / "run", sweep(), manifest=manifest)).word is Word.NORMAL
+    assert only(write_run(tmp_path / "run", sweep(), manifest=manifest)).word is SpeedWord.NORMAL
 
 
 def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path
         for name in ("all_reduce", "all_gather")
     ]
     verdict = only(write_run(tmp_path / "run", cases))
-    assert verdict.word is Word.CANNOT_SAY
+    assert verdict.word is SpeedWord.CANNOT_SAY
     assert "own kernels" in verdict.reason
     assert verdict.subject.endswith("and 1 more")
 
@@ -280,7 +280,7 @@ def test_a_forced_algorithm_counts_where_the_library_did_not_choose(tmp_path: Pa
             lambda one: 9.0 if one.algorithm == "tree" else 1.0,
         )
     )
-    assert both.word is Word.NORMAL
+    assert both.word is SpeedWord.NORMAL
 
 
 def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of
     tmp_path: Path, name: str, machine: str, network: str, likely: str
 ) -> None:
     verdict = verdict_of_log(tmp_path, name, machine, 2, network)
-    assert verdict.word is Word.SLOW
+    assert verdict.word is SpeedWord.SLOW
     assert verdict.finding is not None
     assert verdict.finding.severity == "problem"
     assert verdict.finding.evidence.removeprefix(verdict.collapse + "; ").startswith(
@@ -382,7 +382,7 @@ def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of
 def test_logs_of_healthy_machines_are_normal(
     tmp_path: Path, name: str, machine: str, nodes: int, network: str
 ) -> None:
-    assert verdict_of_log(tmp_path, name, machine, nodes, network).word is Word.NORMAL
+    assert verdict_of_log(tmp_path, name, machine, nodes, network).word is SpeedWord.NORMAL
 
 
 def test_large_messages_at_half_the_rate_are_slow_by_what_healthy_systems_do(
@@ -391,7 +391,7 @@ def test_large_messages_at_half_the_rate_are_slow_by_what_healthy_systems_do(
     verdict = only(
         write_run(tmp_path / "run", [case(2**power) for power in range(26, 33)], lambda _: 2.2)
     )
-    assert (verdict.word, verdict.broken) == (Word.SLOW, False)
+    assert (verdict.word, verdict.broken) == (SpeedWord.SLOW, False)
     assert verdict.finding is not None
     assert verdict.finding.severity == "doubt"
     (large,) = verdict.regimes

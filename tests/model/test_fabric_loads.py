@@ -11,7 +11,7 @@ from ccbench.model import fabric_loads
 from ccbench.model.fabric_loads import (
     FabricCosts,
     LinkTable,
-    Steps,
+    RepeatedSteps,
     Uniform,
     representative_ranks,
     representatives,
@@ -47,8 +47,10 @@ def test_the_first_and_the_last_turn_stand_for_themselves(turns: int) -> None:
     assert (sample[0], sample[-1]) == ((0, 1), (turns - 1, 1))
 
 
-def steps(source: list[int], target: list[int], turns: int, moves: tuple[int, int]) -> Steps:
-    return Steps(
+def steps(
+    source: list[int], target: list[int], turns: int, moves: tuple[int, int]
+) -> RepeatedSteps:
+    return RepeatedSteps(
         np.array(source), np.array(target), np.ones(len(source), dtype=np.int64), turns, *moves
     )
 
@@ -58,7 +60,7 @@ def test_equal_steps_are_looked_at_once() -> None:
     assert sampled_turns(still, 4) == [(0, 9)]
     turning = steps([0, 1, 2, 3], [1, 2, 3, 0], 9, (1, 1))
     assert sampled_turns(turning, 4) == [(0, 9)]
-    widths = Steps(turning.source, turning.target, np.array([1, 2, 1, 1]), 9, 1, 1)
+    widths = RepeatedSteps(turning.source, turning.target, np.array([1, 2, 1, 1]), 9, 1, 1)
     assert len(sampled_turns(widths, 4)) == 9
     drifting = steps([0, 1, 2, 3], [1, 2, 3, 0], 3, (0, 1))
     assert [turn for turn, _ in sampled_turns(drifting, 4)] == [0, 1, 2]

@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, ScheduleError
-from ccbench.model.fabric_loads import FabricCosts, LinkTable, Pipeline, Steps, Traffic
+from ccbench.model.fabric_loads import (
+    AlgorithmTraffic,
+    FabricCosts,
+    LinkTable,
+    PipelineSteps,
+    RepeatedSteps,
+)
 from ccbench.model.fabric_pricing import (
     FabricPrices,
     fabric_loads,
@@ -172,8 +178,8 @@ def test_another_message_is_never_cheaper(seed: int, flows: list[tuple[int, int]
     sizes, before = [0.0, 1e2, 1e4, 1e6], np.zeros(4)
     for count in range(1, len(pairs) + 1):
         source, target = np.array(pairs[:count]).T
-        steps = Steps(source, target, np.ones(count, dtype=np.int64))
-        traffic = Traffic("all_to_all", "some flows", fabric.ranks, 1, (steps,))
+        steps = RepeatedSteps(source, target, np.ones(count, dtype=np.int64))
+        traffic = AlgorithmTraffic("all_to_all", "some flows", fabric.ranks, 1, (steps,))
         seconds = price_loads(fabric_loads(traffic, fabric, costs), sizes).seconds
         assert bool(np.all(seconds >= before * (1 - 1e-12)))
         before = seconds
@@ -369,7 +375,7 @@ def test_overlaps_give_the_worst_place_of_every_step(
 def test_the_bottleneck_is_the_link_that_most_pieces_pass_at_once() -> None:
     fabric = single_switch(4, Wire(1e9, 1e-6))
     # Rank 0 receives from 1 and 2 at different times, and again from 3 later.
-    pipeline = Pipeline(np.array([1, 2, 3]), np.array([0, 0, 0]), np.array([0, 1, 5]))
+    pipeline = PipelineSteps(np.array([1, 2, 3]), np.array([0, 0, 0]), np.array([0, 1, 5]))
     load = pipeline_load(LinkTable(fabric, FabricCosts(), 4), pipeline)
     assert load is not None
     down = 4  # links of a switch: up from every rank, then down to it
@@ -391,7 +397,7 @@ def test_the_bottleneck_is_the_link_that_most_pieces_pass_at_once() -> None:
 def test_no_edges_are_no_load() -> None:
     empty = np.zeros(0, dtype=np.int64)
     table = LinkTable(single_switch(1, Wire(1e9)), FabricCosts(), 1)
-    assert pipeline_load(table, Pipeline(empty, empty, empty)) is None
+    assert pipeline_load(table, PipelineSteps(empty, empty, empty)) is None
 
 
 def test_numbers_of_pieces_rise_to_the_most_by_a_quarter() -> None:

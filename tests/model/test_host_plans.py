@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from ccbench.documents import read_installed
 from ccbench.model.host_collectives import HostNetwork, predict_host_library
-from ccbench.model.host_plans import CHOICES, GLOO_PLANS, MPI_PLANS, TOLD_PLANS, Stage, own_choice
+from ccbench.model.host_plans import (
+    CHOICES,
+    GLOO_PLANS,
+    MPI_PLANS,
+    TOLD_PLANS,
+    MessageStage,
+    own_choice,
+)
 from tests.model.test_host_collectives import RATE, case_of, line
 
 OPEN_MPI = "Open MPI 4.1.4, mpi4py 4.1.2, launched from C"
@@ -118,12 +125,12 @@ def test_plans_send_between_ranks_that_exist_and_broadcasts_only_from_ranks_that
 def test_the_trees_of_seven_ranks() -> None:
     trees = TOLD_PLANS["broadcast"]
     assert trees["binary_tree"](7, 0) == [
-        Stage(((0, 1), (0, 2)), 1.0),
-        Stage(((1, 3), (1, 5), (2, 4), (2, 6)), 1.0),
+        MessageStage(((0, 1), (0, 2)), 1.0),
+        MessageStage(((1, 3), (1, 5), (2, 4), (2, 6)), 1.0),
     ]
     assert trees["knomial"](7, 0) == [
-        Stage(((0, 1), (0, 2), (0, 3), (0, 4)), 1.0),
-        Stage(((1, 5), (2, 6)), 1.0),
+        MessageStage(((0, 1), (0, 2), (0, 3), (0, 4)), 1.0),
+        MessageStage(((1, 5), (2, 6)), 1.0),
     ]
     assert [stage.messages for stage in trees["chain"](3, 1)] == [((1, 2),), ((2, 0),)]
 

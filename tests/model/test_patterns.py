@@ -12,11 +12,11 @@ from ccbench.errors import ScheduleError, UsageError
 from ccbench.model.fabric_loads import (
     DIRECTLY,
     PIPELINES,
+    AlgorithmTraffic,
     AllPairs,
     FabricCosts,
     Pattern,
-    Steps,
-    Traffic,
+    RepeatedSteps,
     Uniform,
     steps_of,
     traffic_for,
@@ -32,14 +32,16 @@ COSTS = FabricCosts(sender_seconds=3e-7, message_seconds=2e-7)
 SIZES = [0.0, 1000.0, 1e8]
 
 
-def priced(what: Schedule | Traffic, fabric: Fabric) -> FabricPrices:
+def priced(what: Schedule | AlgorithmTraffic, fabric: Fabric) -> FabricPrices:
     return price_loads(fabric_loads(what, fabric, COSTS), SIZES)
 
 
-def listed(schedule: Schedule) -> Traffic:
+def listed(schedule: Schedule) -> AlgorithmTraffic:
     """What ``schedule`` sends, flow by flow."""
     flows = tuple(steps_of(phase) for phase in schedule.phases)
-    return Traffic(schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, flows)
+    return AlgorithmTraffic(
+        schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, flows
+    )
 
 
 def assert_the_same(one: FabricPrices, other: FabricPrices) -> None:
@@ -67,7 +69,7 @@ def test_patterns_cost_what_their_schedule_costs_flow_by_flow(
     assert_the_same(priced(schedule, fabric), expected)
     if name in DIRECTLY:
         assert_the_same(
-            priced(Traffic(*name, ranks, *DIRECTLY[name](ranks, place)), fabric), expected
+            priced(AlgorithmTraffic(*name, ranks, *DIRECTLY[name](ranks, place)), fabric), expected
         )
 
 
@@ -94,7 +96,9 @@ def test_every_direct_pattern_and_pipeline_is_an_algorithm() -> None:
 @pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.collective}-{row.name}")
 def test_many_ranks_need_no_schedule_of_all_pairs(row: Algorithm) -> None:
     traffic = traffic_for(row.collective, row.name, 4096)
-    flows = [len(pattern.source) for pattern in traffic.patterns if isinstance(pattern, Steps)]
+    flows = [
+        len(pattern.source) for pattern in traffic.patterns if isinstance(pattern, RepeatedSteps)
+    ]
     assert max(flows, default=0) <= 4096
     assert traffic.ranks == 4096
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
 from ccbench.groups import Layout
-from ccbench.plan.communication import PHASES, UNITS, Communication, communications
+from ccbench.plan.communication import PHASES, UNITS, StepCommunication, communications
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, Strategy
 
@@ -29,7 +29,7 @@ def made(layout: Layout, **changed: Any) -> Strategy:
     )
 
 
-def of(shape: ModelShape, strategy: Strategy, **wanted: str) -> list[Communication]:
+def of(shape: ModelShape, strategy: Strategy, **wanted: str) -> list[StepCommunication]:
     return [
         communication
         for communication in communications(shape, strategy)

@@ -15,8 +15,8 @@ from ccbench.machine.flags import Flag
 from ccbench.model.cluster import open_cluster
 from ccbench.model.group_points import axis_placement, group_points
 from ccbench.model.library import LibraryRequest
-from ccbench.plan.communication import Communication
-from ccbench.plan.step import MEASURED, PREDICTED, MeasuredPoints, Prices, measured_points
+from ccbench.plan.communication import StepCommunication
+from ccbench.plan.step import MEASURED, PREDICTED, ClusterPrices, MeasuredPoints, measured_points
 from ccbench.results import RunFolder, load_run
 from tests.results.samples import CASE, measured
 
@@ -26,39 +26,39 @@ GIB = 2**30
 def test_groups_across_nodes_share_the_nics_and_are_named_so() -> None:
     cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
     layout = Layout(tp=8, dp=4)
-    asked = Communication("dp", 4, "all_reduce", 2**28, 1, "test", "backward", "bucket", "only")
-    found = Prices(cluster).price(layout, asked)
+    asked = StepCommunication("dp", 4, "all_reduce", 2**28, 1, "test", "backward", "bucket", "only")
+    found = ClusterPrices(cluster).price(layout, asked)
     assert (found.nodes, found.groups_on_node) == (4, 8)
     assert "network" in found.bottleneck
-    alone = Prices(cluster).price(Layout(dp=32), replace(asked, ranks=32))
+    alone = ClusterPrices(cluster).price(Layout(dp=32), replace(asked, ranks=32))
     assert alone.seconds < found.seconds
 
 
 def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
     cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
-    ends = Communication("pp", 2, "all_reduce", 2**28, 1, "test", "optimizer", "step", "first")
-    found = Prices(cluster).price(Layout(tp=8, pp=4), ends)
+    ends = StepCommunication("pp", 2, "all_reduce", 2**28, 1, "test", "optimizer", "step", "first")
+    found = ClusterPrices(cluster).price(Layout(tp=8, pp=4), ends)
     assert found.nodes == 2
-    inside = Prices(open_cluster("hgx-h100")).price(Layout(tp=2, pp=4), ends)
+    inside = ClusterPrices(open_cluster("hgx-h100")).price(Layout(tp=2, pp=4), ends)
     assert inside.nodes == 1
     assert inside.seconds < found.seconds
 
 
 def test_groups_that_stand_unevenly_are_listed_or_refused() -> None:
     cluster = open_cluster("hgx-h100", 3, "ib-ndr-400x8")
-    asked = Communication("tp", 3, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
-    assert Prices(cluster).price(Layout(tp=3, dp=8), asked).nodes == 2
+    asked = StepCommunication("tp", 3, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
+    assert ClusterPrices(cluster).price(Layout(tp=3, dp=8), asked).nodes == 2
     large = open_cluster("hgx-h100", 768, "ib-ndr-400x8")
     with pytest.raises(UsageError, match="unevenly"):
-        Prices(large).price(Layout(tp=3, dp=2048), asked)
+        ClusterPrices(large).price(Layout(tp=3, dp=2048), asked)
 
 
 def test_nothing_is_priced_for_one_rank_or_no_bytes() -> None:
     cluster = open_cluster("hgx-h100")
-    one = Communication("tp", 1, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
-    assert Prices(cluster).price(Layout(dp=8), one).seconds == 0.0
+    one = StepCommunication("tp", 1, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
+    assert ClusterPrices(cluster).price(Layout(dp=8), one).seconds == 0.0
     empty = replace(one, ranks=8, size_bytes=0)
-    assert Prices(cluster).price(Layout(tp=8), empty).seconds == 0.0
+    assert ClusterPrices(cluster).price(Layout(tp=8), empty).seconds == 0.0
 
 
 def run_with(folder: Path, *points: tuple[int, float], **case: object) -> Path:
@@ -74,8 +74,8 @@ def run_with(folder: Path, *points: tuple[int, float], **case: object) -> Path:
 def test_measured_points_replace_predictions_of_the_same_thing(tmp_path: Path) -> None:
     run = load_run(run_with(tmp_path / "run", (2**20, 1e-3), (2**22, 4e-3)))
     points = measured_points([run])
-    prices = Prices(open_cluster("hgx-h100"), points)
-    asked = Communication("tp", 8, "all_reduce", 2**21, 1, "test", "forward", "layer", "only")
+    prices = ClusterPrices(open_cluster("hgx-h100"), points)
+    asked = StepCommunication("tp", 8, "all_reduce", 2**21, 1, "test", "forward", "layer", "only")
     between = prices.price(Layout(tp=8), asked)
     assert between.source == MEASURED
     assert between.seconds == pytest.approx(2e-3, rel=0.05)
@@ -159,9 +159,9 @@ def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(
     groups = layout.groups(axis)
     for collective in ("all_reduce", "all_to_all"):
         (listed,) = group_points(cluster, groups, LibraryRequest(collective, (GIB,)))
-        asked = Communication(
+        asked = StepCommunication(
             axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only"
         )
-        found = Prices(cluster).price(layout, asked)
+        found = ClusterPrices(cluster).price(layout, asked)
         assert found.seconds == pytest.approx(listed.prediction.predicted_seconds)
         assert found.nodes == max(len({rank // 8 for rank in group}) for group in groups)

@@ -13,21 +13,21 @@ from dataclasses import replace
 import pytest
 
 from ccbench.documents import shipped_folder
-from ccbench.plan.document import Plan, load_plan, read_plan
-from ccbench.plan.planner import Asked, plan_out
+from ccbench.plan.document import TrainingPlan, load_plan, read_plan
+from ccbench.plan.planner import PlanOptions, plan_out
 
 
-def shipped(name: str) -> Plan:
+def shipped(name: str) -> TrainingPlan:
     """A plan of suites/plans."""
     return load_plan(shipped_folder("suites") / "plans" / f"{name}.yaml")
 
 
-def tflops(plan: Plan, nodes: int | None = None, **settings: int) -> dict[str, float]:
+def tflops(plan: TrainingPlan, nodes: int | None = None, **settings: int) -> dict[str, float]:
     """Of each layout, by name."""
     choices = tuple(
         replace(choice, settings={**choice.settings, **settings}) for choice in plan.choices
     )
-    planned = plan_out(replace(plan, choices=choices), Asked(nodes=nodes))
+    planned = plan_out(replace(plan, choices=choices), PlanOptions(nodes=nodes))
     assert not planned.refused
     return {outcome.name: outcome.tflops for outcome in planned.outcomes}
 
@@ -88,7 +88,7 @@ def test_more_devices_for_the_same_batch_are_used_less_well() -> None:
 
 def test_long_sequences_come_near_the_published_figure_without_what_is_masked() -> None:
     # Llama 3 405B on 16,384 devices, 128K tokens: 380 TFLOP/s a device, how counted is not said.
-    outcome = plan_out(shipped("llama-3-405b"), Asked()).outcomes[1]
+    outcome = plan_out(shipped("llama-3-405b"), PlanOptions()).outcomes[1]
     assert outcome.masked_tflops == pytest.approx(380, rel=0.1)
     assert outcome.tflops > 1.25 * 380
 
@@ -99,12 +99,12 @@ def test_fully_sharded_training_of_7_billion_parameters_reaches_its_published_sh
         "model: llama-2-7b\nmachine: dgx-a100\nnodes: 16\nnetwork: roce-100x4\nlayout: {dp: 128}\nzero: 3\n"
         "global_batch: 256\nmicro_batch: 2\nsequence: 4096\n"
     )
-    (outcome,) = plan_out(plan, Asked()).outcomes
+    (outcome,) = plan_out(plan, PlanOptions()).outcomes
     assert outcome.utilization == pytest.approx(0.68, rel=0.05)
 
 
 def test_tensor_and_pipeline_parallel_training_of_gpt_3_takes_its_published_time() -> None:
     # Table 2: 153, 149 and 141 TFLOP/s with what is computed again, on 384, 768 and 1,536 devices.
     for nodes, published in ((48, 153), (96, 149), (192, 141)):
-        planned = plan_out(shipped("narayanan-table-2"), Asked(nodes=nodes))
+        planned = plan_out(shipped("narayanan-table-2"), PlanOptions(nodes=nodes))
         assert planned.outcomes[0].hardware_tflops == pytest.approx(published, rel=0.15)

@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.groups import Layout
-from ccbench.plan.communication import OPTIMIZER, PIPELINE, Communication, communications
+from ccbench.plan.communication import OPTIMIZER, PIPELINE, StepCommunication, communications
 from ccbench.plan.memory import stage_order
 from ccbench.plan.pipeline import pipeline_seconds
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
-from ccbench.plan.step import NOTHING, PREDICTED, Computing, Line, Price, Step, step_of
+from ccbench.plan.step import (
+    NOTHING,
+    PREDICTED,
+    Computing,
+    Price,
+    PricedLine,
+    TrainingStep,
+    step_of,
+)
 from ccbench.plan.strategy import Strategy
 
 SHAPE = make_shape({"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 32000})
@@ -30,15 +38,17 @@ class ByRate:
     bytes_per_second: float = 1e11
     latency_seconds: float = 1e-6
 
-    def price(self, layout: Layout, communication: Communication) -> Price:
+    def price(self, layout: Layout, communication: StepCommunication) -> Price:
         if communication.ranks < 2:
             return NOTHING
         seconds = self.latency_seconds + communication.size_bytes / self.bytes_per_second
         return Price(seconds, "the one link", PREDICTED, 1, 1)
 
 
-def priced(strategy: Strategy, wanted: Iterable[Communication], prices: ByRate) -> list[Line]:
-    return [Line(one, prices.price(strategy.layout, one)) for one in wanted]
+def priced(
+    strategy: Strategy, wanted: Iterable[StepCommunication], prices: ByRate
+) -> list[PricedLine]:
+    return [PricedLine(one, prices.price(strategy.layout, one)) for one in wanted]
 
 
 def step(
@@ -46,7 +56,7 @@ def step(
     prices: ByRate | None = None,
     forward: float = 0.01,
     shape: ModelShape = SHAPE,
-) -> Step:
+) -> TrainingStep:
     computing = {
         kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_order(strategy.layout.pp)
     }
@@ -54,7 +64,7 @@ def step(
     return step_of(strategy, lines, computing)
 
 
-def of_axis(found: Step, *axes: str) -> list[float]:
+def of_axis(found: TrainingStep, *axes: str) -> list[float]:
     return [line.exposed_seconds for line in found.lines if line.communication.axis in axes]
 
 
@@ -183,7 +193,7 @@ def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> 
         """Of gradients, all prices between nodes; tensor parallel messages between nodes too, or not."""
 
         class Placed(ByRate):
-            def price(self, layout: Layout, communication: Communication) -> Price:
+            def price(self, layout: Layout, communication: StepCommunication) -> Price:
                 nodes = 2 if communication.axis == "dp" or across else 1
                 return replace(super().price(layout, communication), nodes=nodes)
 

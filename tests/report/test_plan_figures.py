@@ -9,7 +9,7 @@ import pytest
 
 from ccbench.errors import RunFolderError
 from ccbench.plan.document import read_plan
-from ccbench.plan.planner import Asked, Planned, plan_out
+from ccbench.plan.planner import Planned, PlanOptions, plan_out
 from ccbench.report.plan_figures import (
     Bars,
     PlanFigure,
@@ -26,7 +26,9 @@ START = (
 
 @pytest.fixture(scope="module")
 def planned() -> Planned:
-    return plan_out(read_plan(START + "layouts: [tp2-dp4-pp2, tp8-dp2, dp16]\n"), Asked(scale=True))
+    return plan_out(
+        read_plan(START + "layouts: [tp2-dp4-pp2, tp8-dp2, dp16]\n"), PlanOptions(scale=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ def test_a_bar_for_every_number_of_devices_that_holds_the_model(
 
 def test_gradients_of_stated_times_are_text_alone() -> None:
     text = "gradients: {layers: 96, per_layer: 12, compute: 1 ms, communicate: 500 ms}"
-    assert plan_figures(plan_out(read_plan(text), Asked())) == ()
+    assert plan_figures(plan_out(read_plan(text), PlanOptions())) == ()
 
 
 def test_a_folder_has_figures_text_and_json(planned: Planned, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccbench.plan.document import read_plan
-from ccbench.plan.planner import Asked, Planned, plan_out
+from ccbench.plan.planner import Planned, PlanOptions, plan_out
 from ccbench.report.plan_text import plan_document, plan_lines, shortened
 
 PLAN = (
@@ -16,7 +16,7 @@ PLAN = (
 
 def planned(tokens: int = 4096, tp: int = 8) -> Planned:
     """On eight devices."""
-    return plan_out(read_plan(PLAN.format(tokens=tokens, tp=tp, dp=8 // tp)), Asked())
+    return plan_out(read_plan(PLAN.format(tokens=tokens, tp=tp, dp=8 // tp)), PlanOptions())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from benchmarks.score.descriptions import described
 from benchmarks.score.manifest import read_manifest
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, Host, Intra, NetworkPorts
+from ccbench.model.library import Generation, HostProcessor, Intra, NetworkPorts
 from ccbench.model.library.clusters import library_system
 from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import KINDS
@@ -103,7 +103,7 @@ def test_a_rack_in_one_nvlink_domain_is_one_node() -> None:
     )
     assert (rack.nodes, rack.ranks_per_node, rack.network) == (1, 72, None)
     assert rack.multicast
-    assert rack.host is Host.ARM
+    assert rack.host is HostProcessor.ARM
 
 
 def test_racks_have_the_nics_of_all_their_nodes() -> None:

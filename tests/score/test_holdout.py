@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.score.holdout import FEWEST_SIZES, on_other_sizes, system_key
 from benchmarks.score.scores import Predictor
 from ccbench.errors import MachineError
-from ccbench.model.library import Host
+from ccbench.model.library import HostProcessor
 from ccbench.model.library.calibration import Observation
 from tests.model.library.systems import NDR
 from tests.score.corpora import log_points, system, twice_as_slow
@@ -79,7 +79,9 @@ def test_progress_names_every_group() -> None:
 
 
 def test_a_system_is_told_by_its_figures_and_not_by_its_name() -> None:
-    assert system_key(system(name="x", origins={"a": "b"}, host=Host.AMD)) == system_key(system())
+    assert system_key(system(name="x", origins={"a": "b"}, host=HostProcessor.AMD)) == system_key(
+        system()
+    )
     assert system_key(system(intra_bytes_per_second=200e9)) != system_key(system())
 
 

@@ -37,7 +37,7 @@ from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.machine.host import available_memory_bytes, usable_cores
 from ccbench.model.rank_subset import schedule_of
-from ccbench.schedules.placement import Amounts, Layout, Place, Space
+from ccbench.schedules.placement import Amounts, SlotLayout, SlotPlace, Space
 from ccbench.verification import Array, Mismatch, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024
@@ -78,7 +78,7 @@ class CpuLane(Lane):
         case = self.case
         default = default_algorithm(case.collective, case.size_bytes)
         schedule = schedule_of(case, default if case.algorithm == DEFAULT else case.algorithm)
-        self.layout = Layout(schedule, case.count, case.in_place, amounts_of(case))
+        self.layout = SlotLayout(schedule, case.count, case.in_place, amounts_of(case))
         self.launcher: Launcher | InactiveLauncher | None = None
         self._whole_output = self.output
 
@@ -167,7 +167,7 @@ class CpuLane(Lane):
         )
 
 
-def _span(buffers: Buffers, places: list[Place]) -> Array:
+def _span(buffers: Buffers, places: list[SlotPlace]) -> Array:
     """Return neighbouring places of one buffer as one view."""
     if not places:
         return np.empty(0, np.uint8)

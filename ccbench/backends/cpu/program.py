@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from ccbench.collectives import collective
 from ccbench.schedules.placement import (
     BEFORE_FIRST_STEP,
-    Layout,
-    Place,
     Placement,
+    SlotLayout,
+    SlotPlace,
     Value,
     Versions,
     versions_of,
@@ -42,8 +42,8 @@ class Operation:
     """One elementwise operation; REDUCE has two sources, COPY and AVERAGE one."""
 
     kind: str
-    sources: tuple[Place, ...]
-    target: Place
+    sources: tuple[SlotPlace, ...]
+    target: SlotPlace
 
     def followed_by(self, then: Operation) -> bool:
         """True if ``then`` is of the same form, and on the places behind this one's."""
@@ -51,12 +51,12 @@ class Operation:
             self.kind == then.kind
             and len(self.sources) == len(then.sources)
             and self.target.followed_by(then.target)
-            and all(map(Place.followed_by, self.sources, then.sources))
+            and all(map(SlotPlace.followed_by, self.sources, then.sources))
         )
 
     def joined(self, then: Operation) -> Operation:
         """This operation and the one that follows it, as one."""
-        sources = tuple(map(Place.joined, self.sources, then.sources))
+        sources = tuple(map(SlotPlace.joined, self.sources, then.sources))
         return Operation(self.kind, sources, self.target.joined(then.target))
 
 
@@ -97,7 +97,7 @@ class CompiledCase:
     work_elements: elements of every rank's work space, whoever asked.
     """
 
-    layout: Layout
+    layout: SlotLayout
     programs: dict[int, Program]
     work_elements: tuple[int, ...]
     stride: int
@@ -107,7 +107,7 @@ Needs = dict[int, int]
 """rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
 
 
-def compile_case(layout: Layout, wanted: Iterable[int] | None = None) -> CompiledCase:
+def compile_case(layout: SlotLayout, wanted: Iterable[int] | None = None) -> CompiledCase:
     """Compile a proven schedule for one count and placement, for ``wanted`` ranks (default: all).
 
     Every rank compiles for itself; the programs fit together because each is derived from the whole.
@@ -139,7 +139,7 @@ def compile_case(layout: Layout, wanted: Iterable[int] | None = None) -> Compile
     return CompiledCase(layout, programs, tuple(placement.work_elements), versions.last_step + 3)
 
 
-def _place(value: Value) -> Place:
+def _place(value: Value) -> SlotPlace:
     assert value.place is not None, "placement ran before"
     return value.place
 

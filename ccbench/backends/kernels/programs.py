@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
 from ccbench.schedules.placement import (
-    Layout,
-    Place,
     Placement,
+    SlotLayout,
+    SlotPlace,
     Space,
     Value,
     Versions,
@@ -210,7 +210,7 @@ Key = tuple[int, int]
 class _RankCompiler:
     """Turns the values of one rank into units."""
 
-    def __init__(self, rank: int, versions: Versions, traffic: Traffic, layout: Layout) -> None:
+    def __init__(self, rank: int, versions: Versions, traffic: Traffic, layout: SlotLayout) -> None:
         self._rank = rank
         self._values = versions.values
         self._traffic = traffic
@@ -372,7 +372,7 @@ def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram]
             "at most; take fewer ranks"
         )
     row = collective(schedule.collective)
-    layout = Layout(schedule, 1 if row.blocked else schedule.pieces, in_place)
+    layout = SlotLayout(schedule, 1 if row.blocked else schedule.pieces, in_place)
     versions = versions_of(layout)
     placement = Placement(layout, versions)
     placement.assign()
@@ -381,9 +381,9 @@ def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram]
     return [_RankCompiler(rank, versions, traffic, layout).compiled() for rank in ranks], traffic
 
 
-def first_piece(layout: Layout, rank: int, space: Space) -> int:
+def first_piece(layout: SlotLayout, rank: int, space: Space) -> int:
     """The piece that the rank's buffer begins with when it lies in place, -1 where there is no buffer."""
-    places: list[Place] = (
+    places: list[SlotPlace] = (
         layout.input_places(rank) if space is Space.INPUT else layout.output_places(rank)
     )
     return places[0].offset if places else -1
@@ -439,7 +439,7 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
     in_place, _ = rank_programs(schedule, in_place=True)
     body: list[int] = []
     rows = np.zeros((ranks, row_words), np.int64)
-    layout = Layout(schedule, 1 if row.blocked else schedule.pieces, True)
+    layout = SlotLayout(schedule, 1 if row.blocked else schedule.pieces, True)
     begin = HEADER_WORDS + ranks * row_words
     for rank in range(ranks):
         # Both layouts are in one program, since ranks may differ in whether they work in place.

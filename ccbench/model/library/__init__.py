@@ -46,7 +46,7 @@ class Intra(str, Enum):
     NONE = "none"  # one GPU a node
 
 
-class Host(str, Enum):
+class HostProcessor(str, Enum):
     """Processors of the host; the flags of a proxy thread take longer on some."""
 
     INTEL = "intel"
@@ -97,7 +97,7 @@ class LibrarySystem:
     links_per_gpu: int = 0
     multicast: bool = False
     network: NetworkPorts | None = None
-    host: Host = Host.UNKNOWN
+    host: HostProcessor = HostProcessor.UNKNOWN
     origins: Mapping[str, str] = field(default_factory=dict, hash=False)
     gpu_port_bytes_per_second: float = math.inf
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ccbench.documents import read_installed
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library import Generation, HostProcessor, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.constants import FOLDER
 from ccbench.topology.classes import (
     OF_CAPABILITY,
@@ -60,11 +60,11 @@ _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 
 _VENDORS = {
-    "intel": Host.INTEL,
-    "amd": Host.AMD,
-    "arm": Host.ARM,
-    "aarch64": Host.ARM,
-    "ppc64": Host.POWER,
+    "intel": HostProcessor.INTEL,
+    "amd": HostProcessor.AMD,
+    "arm": HostProcessor.ARM,
+    "aarch64": HostProcessor.ARM,
+    "ppc64": HostProcessor.POWER,
 }
 
 _NETWORK_WORDS = {
@@ -149,7 +149,7 @@ def nic_port(generation: Generation, model: str) -> tuple[float, str]:
     return rate, f"PCIe {number} x16, the port of {generation.value} GPUs"
 
 
-def host_of(words: str, generation: Generation, is_board: bool) -> tuple[Host, str]:
+def host_of(words: str, generation: Generation, is_board: bool) -> tuple[HostProcessor, str]:
     """The family of the processors and where that is from.
 
     words: whatever names the box. is_board: its accelerators are modules of a board with switches (HGX),
@@ -159,13 +159,13 @@ def host_of(words: str, generation: Generation, is_board: bool) -> tuple[Host, s
     for pattern, host, origin in WORDS["boxes"]:
         match = re.search(pattern, affirmed, re.IGNORECASE)
         if match is not None:
-            return Host(host), f"{match[0]}: {origin}"
+            return HostProcessor(host), f"{match[0]}: {origin}"
     assumed = ROWS.get(generation, {}).get("board_host")
     if is_board and assumed:
-        return Host(
+        return HostProcessor(
             assumed
         ), f"assumed: most boards of {generation.value} modules sit beside {assumed}"
-    return Host.UNKNOWN, "not stated"
+    return HostProcessor.UNKNOWN, "not stated"
 
 
 def library_system(
@@ -410,7 +410,7 @@ def _gpu_port(
     return nic_port(generation, model)
 
 
-def _host(topology: Topology, generation: Generation, kind: Intra) -> tuple[Host, str]:
+def _host(topology: Topology, generation: Generation, kind: Intra) -> tuple[HostProcessor, str]:
     descriptions: list[Any] = [topology.facts.get("cpu")]
     descriptions += [cpu.attributes for cpu in topology.of_kind(DeviceKind.CPU)]
     for facts in descriptions:

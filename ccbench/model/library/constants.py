@@ -25,7 +25,7 @@ SHIPPED_FILE = FOLDER / "shipped.yaml"
 
 
 @dataclass(frozen=True)
-class Level:
+class ConstantScale:
     """A scale on the constants of ``moves``.
 
     learned_spread: standard deviation of its logarithm that is plausible over all systems; 0 keeps it at 1.
@@ -44,7 +44,7 @@ CONSTANTS: dict[str, float] = {name: float(value) for name, (value, _) in _FILE[
 """Everything that the model takes from outside NCCL's tables, by name."""
 
 LEVELS = {
-    name: Level(name, tuple(row["moves"]), float(row["learned"]), float(row["measured"]))
+    name: ConstantScale(name, tuple(row["moves"]), float(row["learned"]), float(row["measured"]))
     for name, row in _FILE["levels"].items()
 }
 """All levels, by name."""

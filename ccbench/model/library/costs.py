@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.documents import read_installed
-from ccbench.model.library import PROTOCOLS, Generation, Host, Intra, LibrarySystem
+from ccbench.model.library import PROTOCOLS, Generation, HostProcessor, Intra, LibrarySystem
 from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.shapes import (
     MOST_NVLSTREE_NICS,
@@ -54,7 +54,7 @@ PAT_RANK_MICROSECONDS = 2.8
 PAT_RATE = 0.75
 """PAT's hops overlap so that one counts 1 / PAT_OVERLAP; every rank adds to its latency; share of the bus."""
 
-PROXY_MICROSECONDS = {Host.AMD: 2.0}
+PROXY_MICROSECONDS = {HostProcessor.AMD: 2.0}
 """Cost of a network hop's proxy thread, also the least cost of a hop inside nodes of a cluster (three times
 as much with Simple); ``PROXY_ELSEWHERE_MICROSECONDS`` on other processors."""
 

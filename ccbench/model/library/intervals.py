@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.documents import read_installed
-from ccbench.model import Interval, Prediction
+from ccbench.model import Prediction, PredictionInterval
 from ccbench.model.library import Intra, LibrarySystem
 from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.costs import SOCKETS
@@ -187,7 +187,7 @@ def intervals(
     learned: Residuals | None = None,
     octaves: Sequence[float] = (),
     between: bool = False,
-) -> tuple[Interval, ...]:
+) -> tuple[PredictionInterval, ...]:
     """Intervals of the library's ``predictions`` on ``system``; never below their bounds.
 
     learned: other residuals than those that ship, for validation. octaves: of predictions by ``calibrate``,
@@ -213,7 +213,7 @@ def intervals(
             )
             for column in _quantiles(kind, basis, away)
         )
-        edges.append(Interval(low_80, high_80, low_95, high_95, origin))
+        edges.append(PredictionInterval(low_80, high_80, low_95, high_95, origin))
     return tuple(edges)
 
 

@@ -21,7 +21,7 @@ from ccbench.units import format_seconds
 
 
 @dataclass(frozen=True)
-class Prices:
+class LibraryPrices:
     """Costs of all choices that a request leaves open, at its sizes; ``options`` is empty for one rank.
 
     launch_seconds: what launching alone takes, below which nothing starts to move.
@@ -49,7 +49,9 @@ class Prices:
         return np.asarray(self.all_seconds.min(axis=0))
 
 
-def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> Prices:
+def priced(
+    system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]
+) -> LibraryPrices:
     """Prices of everything that ``request`` leaves open. Raises MachineError where there is nothing."""
     sizes = np.asarray(request.size_bytes, dtype=np.float64)
     there = shapes(request.collective, system, request.version, request.traffic)
@@ -76,7 +78,7 @@ def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, f
             f"{request.collective} with algorithm {request.algorithm} and protocol {request.protocol}: "
             f"not on {system.name}; there are {menu}"
         )
-    return Prices(options, launch_floor_seconds(system, request, table), len(sizes))
+    return LibraryPrices(options, launch_floor_seconds(system, request, table), len(sizes))
 
 
 def launch_floor_seconds(

@@ -52,7 +52,7 @@ from ccbench.results.importers.words import (
     whole,
     whole_size,
 )
-from ccbench.topology.text import Figure
+from ccbench.topology.text import PrintedFigure
 
 # -- OSU ----------------------------------------------------------------------------------------------------
 
@@ -376,9 +376,9 @@ def _gloo_table(table: OpenTable) -> ImportedTable:
     )
 
 
-def _gloo_rate(cells: dict[str, Any]) -> Figure | None:
+def _gloo_rate(cells: dict[str, Any]) -> PrintedFigure | None:
     """The rate of the median or the mean time, as printed."""
-    rate: Figure | None = cells.get("median_rate", cells.get("rate_gb_per_second"))
+    rate: PrintedFigure | None = cells.get("median_rate", cells.get("rate_gb_per_second"))
     return rate
 
 

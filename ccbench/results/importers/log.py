@@ -31,7 +31,7 @@ from ccbench.results.importers.words import (
     whole,
     whole_size,
 )
-from ccbench.topology.text import Figure, figure
+from ccbench.topology.text import PrintedFigure, figure
 
 
 class Outcome(str, Enum):
@@ -274,7 +274,7 @@ def row_of(line: int, cells: Mapping[str, Any], **given: Any) -> ImportedRow:
 
     Cells that are no field of a row become its ``extra``, after what ``given`` has of it.
     """
-    known: dict[str, Figure] = {
+    known: dict[str, PrintedFigure] = {
         name: cells[name] for name in _FIGURES if cells.get(name) is not None
     }
     halves = [known[name].half_unit if name in known else None for name in _FIGURES]
@@ -282,7 +282,7 @@ def row_of(line: int, cells: Mapping[str, Any], **given: Any) -> ImportedRow:
     fields |= {name: one.value for name, one in known.items()}
     taken = {*_NEEDED, "dtype", "wrong_elements", ""}
     extra = {
-        name: one.value if isinstance(one, Figure) else one
+        name: one.value if isinstance(one, PrintedFigure) else one
         for name, one in cells.items()
         if name not in taken and one is not None
     }

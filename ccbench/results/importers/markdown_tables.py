@@ -25,7 +25,7 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.text import Figure, figure
+from ccbench.topology.text import PrintedFigure, figure
 from ccbench.units import DURATION_UNITS, SIZE_UNITS, parse_size
 
 _CONTEXT_LINES = 12
@@ -267,7 +267,7 @@ def _quantity(cell: str, heading: str) -> tuple[str, str, str]:
     return number, unit, named[1] if named else ""
 
 
-def _figure(cell: str, heading: str, role: str) -> Figure | None:
+def _figure(cell: str, heading: str, role: str) -> PrintedFigure | None:
     """A time in seconds or a rate in 1e9 bytes per second; the unit stands in the cell or the heading.
 
     A time without a unit is none. A rate (GB/s, GBps, GiB/s, Gb/s) under a heading that says bandwidth and no

@@ -50,7 +50,7 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.text import Figure, figure
+from ccbench.topology.text import PrintedFigure, figure
 
 _MARKS = re.compile(
     "Avg bus bandwidth|nccl-tests version|rccl-tests: Version|Collective test starting|minBytes"
@@ -339,7 +339,9 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
     start["extra"] = {name: word for name, word in head.items() if word}
     rows = []
     for printed, in_place in zip(cells.figures, places, strict=False):
-        found: dict[str, Figure | None] = {name: figure(word) for name, word in printed.items()}
+        found: dict[str, PrintedFigure | None] = {
+            name: figure(word) for name, word in printed.items()
+        }
         time, wrong, error = (found.pop(name, None) for name in ("time", "wrong", "error"))
         measured = {**found, "seconds": time.over(1e6) if time else None, "largest_error": error}
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))

@@ -52,7 +52,7 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.text import Figure, figure
+from ccbench.topology.text import PrintedFigure, figure
 
 # -- PARAM --------------------------------------------------------------------------------------------------
 
@@ -165,9 +165,9 @@ class _Block:
 
     rank: str
     line: int
-    duration: Figure | None = None
-    throughput: Figure | None = None
-    busbw: Figure | None = None
+    duration: PrintedFigure | None = None
+    throughput: PrintedFigure | None = None
+    busbw: PrintedFigure | None = None
 
     @property
     def seconds(self) -> float:
@@ -334,7 +334,9 @@ def _paragraphs(lines: list[Line]) -> Iterator[ImportedTable]:
             )
 
 
-def _row(line: int, size_bytes: int, cells: dict[str, Figure | None], **given: Any) -> ImportedRow:
+def _row(
+    line: int, size_bytes: int, cells: dict[str, PrintedFigure | None], **given: Any
+) -> ImportedRow:
     return row_of(
         line, cells, size_bytes=size_bytes, dtype="float32", op="sum", in_place=True, **given
     )

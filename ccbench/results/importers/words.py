@@ -16,7 +16,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
-from ccbench.topology.text import Figure, plain, without_tags
+from ccbench.topology.text import PrintedFigure, plain, without_tags
 
 LONGEST_LINE = 4096
 """Characters of a line that are looked at; no tool here prints a longer one."""
@@ -137,7 +137,9 @@ def whole(text: str) -> int | None:
     return value if value is not None and value <= LARGEST_SIZE else None
 
 
-def rate_factor(points: Iterable[tuple[int, Figure, Figure]], default: float) -> float:
+def rate_factor(
+    points: Iterable[tuple[int, PrintedFigure, PrintedFigure]], default: float
+) -> float:
     """Return the factor from printed rates to 1e9 bytes per second: 1 or GIBI.
 
     Some tools write GB/s for 2^30 bytes per second, and some changed their mind. points: (bytes, seconds,

@@ -111,7 +111,7 @@ def read(text: str) -> Topology:
             f"hwloc XML: the root element is <{root.tag[:40]}>; expected <topology>; "
             "write the file with 'lstopo x.xml'"
         )
-    tree = _Tree(root)
+    tree = _PciTree(root)
     if not tree.devices and not tree.warnings:
         raise MachineError(
             f"hwloc XML: line {root.line}: <topology> holds no processor and no device; "
@@ -200,7 +200,7 @@ def _read_console(text: str) -> Topology:
         raise MachineError(
             "lstopo: no object found; expected lines such as 'Package L#0'; give the output of 'lstopo -v'"
         )
-    tree = _Tree(root)
+    tree = _PciTree(root)
     no_links = SourceWarning(
         "not_visible", "no links are shown; 'lstopo machine.xml' has rates and NVLinks"
     )
@@ -251,7 +251,9 @@ def _matrices(root: Element, warnings: list[SourceWarning]) -> Iterator[_Matrix]
 class _Bandwidths:
     """Links of the bandwidth matrices. ``direct``: pairs of GPUs; ``per_gpu``: None if not countable."""
 
-    def __init__(self, tree: _Tree, matrices: list[_Matrix], warnings: list[SourceWarning]) -> None:
+    def __init__(
+        self, tree: _PciTree, matrices: list[_Matrix], warnings: list[SourceWarning]
+    ) -> None:
         self.tree, self.matrices = tree, matrices
         self.links: list[Link] = []
         self.direct: set[tuple[str, str]] = set()
@@ -349,7 +351,7 @@ class _Bandwidths:
 
 
 def _class(
-    root: Element, product: str, tree: _Tree, bandwidths: _Bandwidths, complete: bool
+    root: Element, product: str, tree: _PciTree, bandwidths: _Bandwidths, complete: bool
 ) -> tuple[TopologyClass, str]:
     gpus = [gpu.name for gpu in tree.of_kind(DeviceKind.GPU)]
     if gpus and tree.of_kind(DeviceKind.NVSWITCH):
@@ -373,7 +375,7 @@ def _class(
     return TopologyClass.UNKNOWN, "hwloc did not ask the GPUs' driver about links"
 
 
-def _socket_links(tree: _Tree, warnings: list[SourceWarning]) -> list[Link]:
+def _socket_links(tree: _PciTree, warnings: list[SourceWarning]) -> list[Link]:
     """The way between CPUs; hwloc knows no rate of it."""
     cpus = [device.name for device in tree.of_kind(DeviceKind.CPU)]
     if len(cpus) > _MOST_JOINED_CPUS:
@@ -394,12 +396,12 @@ class _Switch:
     """A PCIe switch that becomes a device when something below it does."""
 
     element: Element
-    place: _Place
+    place: _Parent
     name: str = ""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Parent:
     """Parent of an object: a CPU (NUMA nodes ``homes``), or a switch.
 
     port: the bridge directly above: none, host, root, up or down. speed: its link's GB/s.
@@ -416,7 +418,7 @@ class _Place:
         return self.homes[0] if len(self.homes) == 1 else None
 
 
-class _Tree:
+class _PciTree:
     """NUMA nodes, PCI bridges and devices below ``root`` as devices and PCIe links.
 
     names and os_names: hwloc's ``OSDev:802`` and ``Package:3`` -> our device's name, and the name hwloc
@@ -435,7 +437,7 @@ class _Tree:
         self.has_pci = False
         self.counts: dict[str, int] = {}
         self._add_cpus(root)
-        waiting = [(child, _Place()) for child in reversed(root.named("object"))]
+        waiting = [(child, _Parent()) for child in reversed(root.named("object"))]
         while waiting:
             element, place = waiting.pop()
             kind = element.attributes.get("type", "")
@@ -443,20 +445,20 @@ class _Tree:
             if kind == "Bridge":
                 speed = _speed(element)
                 if element.attributes.get("bridge_type", "").startswith("0-"):
-                    place = _Place(place.homes, "host", speed)
+                    place = _Parent(place.homes, "host", speed)
                 elif place.port in {"", "host"}:
-                    place = _Place(place.homes, "root", speed)
+                    place = _Parent(place.homes, "root", speed)
                 elif place.port in {"root", "down"}:
-                    place = _Place(place.homes, "up", None, _Switch(element, place))
+                    place = _Parent(place.homes, "up", None, _Switch(element, place))
                 else:
-                    place = _Place(place.homes, "down", speed, place.switch)
+                    place = _Parent(place.homes, "down", speed, place.switch)
             elif kind == "PCIDev":
                 self._add_pci_device(element, place)
             elif kind not in {"OSDev", "Misc"}:
                 self.threads += kind == "PU"
                 # NUMA nodes with cores that the object lies in; none where it does not say.
                 nodes = _bitmap(element.attributes.get("nodeset", ""))
-                place = _Place(tuple(node for node in nodes if node in self.cpus) or place.homes)
+                place = _Parent(tuple(node for node in nodes if node in self.cpus) or place.homes)
                 if kind in {"Package", "Socket"}:
                     key = f"Package:{element.attributes.get('gp_index', '')}"
                     self.os_names[key] = self._next("Package")
@@ -509,7 +511,7 @@ class _Tree:
             # hwloc 1 leaves the node out where there is only one.
             self.devices.append(Device("cpu0", DeviceKind.CPU))
 
-    def _add_pci_device(self, element: Element, place: _Place) -> None:
+    def _add_pci_device(self, element: Element, place: _Parent) -> None:
         children = [
             child for child in element.named("object") if child.attributes.get("type") == "OSDev"
         ]
@@ -552,7 +554,7 @@ class _Tree:
             )
         return _bus(element)
 
-    def _hang(self, name: str, element: Element, place: _Place) -> None:
+    def _hang(self, name: str, element: Element, place: _Parent) -> None:
         """Link a device to the switch or CPU above it, and the switches that are not there yet likewise."""
         switch, fresh = place.switch, False
         if switch is not None and not switch.name:

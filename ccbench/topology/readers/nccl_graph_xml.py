@@ -35,7 +35,7 @@ _AS_PRINTED = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typein
 
 
 @dataclass(frozen=True)
-class _Graph:
+class _Search:
     """One search: the orders of GPUs and the nets of each channel, ids as numbers; ``attributes``: as printed."""
 
     attributes: dict[str, str]
@@ -93,8 +93,8 @@ def read(text: str) -> Topology:
     )
 
 
-def _graph(element: Element, warnings: list[SourceWarning]) -> _Graph:
-    graph = _Graph(element.attributes, [], [], [])
+def _graph(element: Element, warnings: list[SourceWarning]) -> _Search:
+    graph = _Search(element.attributes, [], [], [])
     for channel in element.named("channel"):
         ids: dict[str, list[int]] = {"gpu": [], "net": []}
         printed = []
@@ -130,7 +130,7 @@ def _graph(element: Element, warnings: list[SourceWarning]) -> _Graph:
     return graph
 
 
-def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | None, str]:
+def _class(used: list[_Search], complete: bool) -> tuple[TopologyClass, bool | None, str]:
     """The class, if there is an NVSwitch (None: not to be seen), and the reason."""
     gpus = {gpu for graph in used for order in graph.orders for gpu in order}
     # With a switch every order of GPUs is as good as any other, so NCCL repeats one (``samechannels="1"``).
@@ -168,8 +168,8 @@ def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | No
     return TopologyClass.UNKNOWN, None, "a switch and direct links give the same graphs"
 
 
-def _facts(root: Element, graphs: list[_Graph], gpu_count: int) -> dict[str, Any]:
-    of_pattern: dict[str, list[_Graph]] = {RING: [], NVLS: []}
+def _facts(root: Element, graphs: list[_Search], gpu_count: int) -> dict[str, Any]:
+    of_pattern: dict[str, list[_Search]] = {RING: [], NVLS: []}
     for graph in graphs:
         of_pattern.setdefault(graph.attributes.get("pattern", ""), []).append(graph)
     rings = [order for graph in of_pattern[RING] for order in graph.orders]

@@ -143,7 +143,7 @@ class TreeEdge:
 
 
 @dataclass
-class Session:
+class LogSession:
     """Contents of the lines besides the graph; of several communicators the first one's.
 
     neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
@@ -347,7 +347,7 @@ def read(text: str) -> Topology:
             "NCCL_DEBUG_SUBSYS=INIT,GRAPH; check that standard output was kept"
         )
     lines = list(entries(text))
-    session = Session()
+    session = LogSession()
     for entry in lines:
         session.read(entry)
     dumps = read_dumps(lines)
@@ -508,7 +508,7 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     return facts
 
 
-def _session_facts(session: Session) -> dict[str, Any]:
+def _session_facts(session: LogSession) -> dict[str, Any]:
     ranks = _rank_count(session)
     # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
     stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
@@ -573,7 +573,7 @@ def _session_facts(session: Session) -> dict[str, Any]:
     }
 
 
-def _rank_count(session: Session) -> int | None:
+def _rank_count(session: LogSession) -> int | None:
     """Number of ranks of a ``comm`` line; else, when the ranks seen in rings or trees have no gap and no open end."""
     stated = [rank["nranks"] for rank in session.ranks if rank.get("nranks")]
     if stated:
@@ -594,7 +594,7 @@ def _rank_count(session: Session) -> int | None:
 
 
 def _rings(
-    session: Session, ranks: int | None
+    session: LogSession, ranks: int | None
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Rings that hold every rank, and those that were cut short; a cut one is closed from ``Ring`` lines."""
     full: dict[str, list[int]] = {}
@@ -614,7 +614,7 @@ def _rings(
 
 
 def _warn_of_parts(
-    warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: Session
+    warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: LogSession
 ) -> None:
     """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
     hosts = {dump.host for dump in dumps if dump.host}
@@ -637,7 +637,7 @@ def _warn_of_parts(
 
 
 def _class_of(
-    graph: MachineGraph, session: Session, facts: dict[str, Any]
+    graph: MachineGraph, session: LogSession, facts: dict[str, Any]
 ) -> tuple[TopologyClass, str]:
     """The class by the strongest evidence there is, and why; UNKNOWN without any."""
     gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]

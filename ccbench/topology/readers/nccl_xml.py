@@ -98,7 +98,7 @@ def read(text: str) -> Topology:
     Raises MachineError when there is no ``<system>``.
     """
     document, system = parse_below(text, NAME, "system", "NCCL_TOPO_DUMP_FILE")
-    tree = Tree(system)
+    tree = PcieTree(system)
     if not tree.devices and not tree.warnings:
         raise MachineError(
             f"{NAME}: line {system.line}: <system> holds no processor and no device; "
@@ -214,7 +214,7 @@ def bus_id_of(text: str) -> str:
     return text.strip().lower()
 
 
-class Tree:
+class PcieTree:
     """The PCIe tree of a file: devices, the links of the tree, what looks wrong in it.
 
     hosts: host_hash -> index, in order. buses: (host, bus id) -> name. pcis, nets: elements of the file.
@@ -470,7 +470,7 @@ class _GpuLinks:
     out. classes: target classes in order of appearance. missing: links whose far end is not in the file.
     """
 
-    def __init__(self, tree: Tree, kind: LinkKind) -> None:
+    def __init__(self, tree: PcieTree, kind: LinkKind) -> None:
         self.tree, self.kind = tree, kind
         self.stated: Counter[tuple[str, str]] = Counter()
         self.totals: Counter[str] = Counter()
@@ -569,7 +569,7 @@ class _GpuLinks:
 
 
 def _class_of(
-    tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool
+    tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool
 ) -> tuple[TopologyClass, str]:
     """The class and why; UNKNOWN where the file leaves it open.
 
@@ -610,7 +610,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
-def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> dict[str, Any]:
+def _facts(system: Element, tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> dict[str, Any]:
     """Counts and rates of the machine; strings where the file prints strings."""
     cpu = tree.cpus[0].attributes if tree.cpus else {}
     numa = [element.attributes.get("numaid", "") for element in tree.cpus]
@@ -665,7 +665,7 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
     return facts
 
 
-def _device_facts(tree: Tree) -> dict[str, Any]:
+def _device_facts(tree: PcieTree) -> dict[str, Any]:
     """Devices by what the file calls them. Physical ones are PCI devices, however many elements each has."""
     classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
     nics = sum(pci_class.startswith(_NICS) for pci_class in classes)

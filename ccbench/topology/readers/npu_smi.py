@@ -11,7 +11,7 @@ import re
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.readers.rocm_smi import Table, read_table
+from ccbench.topology.readers.rocm_smi import RocmTable, read_table
 from ccbench.topology.text import plain_lines
 
 _NAME = re.compile(r"NPU\d{1,4}|Phy-ID\d{1,4}")
@@ -84,7 +84,7 @@ def read(text: str) -> Topology:
     )
 
 
-def _class(table: Table, labels: set[str]) -> TopologyClass:
+def _class(table: RocmTable, labels: set[str]) -> TopologyClass:
     if len(table.columns) == 1:
         return TopologyClass.SINGLE_GPU
     if table.is_whole and labels <= _DIRECT and "HCCS" in labels:

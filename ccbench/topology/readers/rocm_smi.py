@@ -48,7 +48,7 @@ Numa = dict[str, dict[str, int]]
 
 
 @dataclass
-class Table:
+class RocmTable:
     """A square table of labels: rows by name, what stands behind each, and the names of the heading."""
 
     columns: list[str]
@@ -88,12 +88,12 @@ class Table:
 
 def read_table(
     lines: Sequence[tuple[int, str]], names: re.Pattern[str], warnings: list[SourceWarning]
-) -> Table | None:
+) -> RocmTable | None:
     """Return the first table of ``lines`` (number, text) whose heading and rows are of ``names``.
 
     A row with too few labels is kept as far as it goes, with a warning; so is a missing row.
     """
-    table: Table | None = None
+    table: RocmTable | None = None
     for number, line in lines:
         words = line.split()
         if table is None:
@@ -103,7 +103,7 @@ def read_table(
                 len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
             )
             if columns and not is_row and len(set(columns)) == len(columns):
-                table = Table(columns, number)
+                table = RocmTable(columns, number)
         elif words and names.fullmatch(words[0]):
             name, width = words[0], len(table.columns)
             cells = words[1 : width + 1]
@@ -202,7 +202,7 @@ def read(text: str) -> Topology:
     )
 
 
-def _class(types: Table | None, labels: set[str], gpu_count: int) -> TopologyClass:
+def _class(types: RocmTable | None, labels: set[str], gpu_count: int) -> TopologyClass:
     """XGMI anywhere is the class of meshes, partial ones too; PCIe only when every pair says so."""
     if "XGMI" in labels:
         return TopologyClass.XGMI_MESH
@@ -215,7 +215,7 @@ def _class(types: Table | None, labels: set[str], gpu_count: int) -> TopologyCla
     )
 
 
-def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Table], Numa]:
+def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, RocmTable], Numa]:
     bodies: dict[str, list[tuple[int, str]]] = {}
     numa: Numa = {}
     current = ""
@@ -236,7 +236,7 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Tabl
     return {name: table for name, table in tables.items() if table is not None}, numa
 
 
-def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
+def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -266,12 +266,12 @@ def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
             ]
             for row in indexes
         }
-        tables[name] = Table(list(rows), 1, rows)
+        tables[name] = RocmTable(list(rows), 1, rows)
     return tables, numa
 
 
 def _links(
-    types: Table | None,
+    types: RocmTable | None,
     weights: dict[tuple[str, str], int],
     names: dict[str, str],
     warnings: list[SourceWarning],

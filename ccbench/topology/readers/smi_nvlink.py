@@ -23,7 +23,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.topology.classes import MOST_LINKS, Verdict, class_of_model, is_card, is_module
+from ccbench.topology.classes import MOST_LINKS, ClassVerdict, class_of_model, is_card, is_module
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -256,32 +256,36 @@ def _joined(sections: list[_Listing], warnings: list[SourceWarning]) -> _Listing
     return main
 
 
-def _class_of(listings: list[_Listing], listed_peers: int) -> Verdict:
+def _class_of(listings: list[_Listing], listed_peers: int) -> ClassVerdict:
     """The class as far as far ends, models and GPU numbers tell it."""
     ports = [link.remote_link for listing in listings for link in listing.links.values()]
     if any(port is not None and port >= MOST_LINKS for port in ports):
-        return Verdict(TopologyClass.NVSWITCH, "links lead to ports that no GPU has")
+        return ClassVerdict(TopologyClass.NVSWITCH, "links lead to ports that no GPU has")
     if any(remote.startswith(_HIDDEN) for listing in listings for remote in listing.remotes):
-        return Verdict(
+        return ClassVerdict(
             TopologyClass.NVSWITCH, "the far ends are NVSwitches that this system does not show"
         )
     if listed_peers > 2:
-        return Verdict(TopologyClass.NVLINK_MESH, "the far ends are the listed GPUs themselves")
+        return ClassVerdict(
+            TopologyClass.NVLINK_MESH, "the far ends are the listed GPUs themselves"
+        )
     model = listings[0].model
     if not model or any(listing.model != model for listing in listings):
-        return Verdict(TopologyClass.UNKNOWN, "the text does not say one model")
+        return ClassVerdict(TopologyClass.UNKNOWN, "the text does not say one model")
     if is_module(model):
         return class_of_model(model, max(listing.index or 0 for listing in listings))
     if not is_card(model):
-        return Verdict(TopologyClass.UNKNOWN, f"{model} is not known as a card or a module")
+        return ClassVerdict(TopologyClass.UNKNOWN, f"{model} is not known as a card or a module")
     if any(listing.active or listing.remotes for listing in listings):
-        return Verdict(TopologyClass.NVLINK_BRIDGE, f"{model} is a card, its links are bridges")
+        return ClassVerdict(
+            TopologyClass.NVLINK_BRIDGE, f"{model} is a card, its links are bridges"
+        )
     if len(listings) > 1 and all(listing.all_inactive for listing in listings):
-        return Verdict(TopologyClass.PCIE, f"{model} is a card and no link is active")
-    return Verdict(TopologyClass.UNKNOWN, f"one {model} without active links may have sisters")
+        return ClassVerdict(TopologyClass.PCIE, f"{model} is a card and no link is active")
+    return ClassVerdict(TopologyClass.UNKNOWN, f"one {model} without active links may have sisters")
 
 
-def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
+def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
     stated = any(listing.has_state for listing in listings)
     facts: dict[str, Any] = {
         "gpu_count": len(listings) if listings[0].index is not None else None,

@@ -56,7 +56,7 @@ class Row:
 
 
 @dataclass
-class Table:
+class LabelMatrix:
     """One matrix; ``columns`` is empty until known where the text has no heading."""
 
     columns: list[str]
@@ -76,7 +76,7 @@ def labels_of(token: str) -> list[str]:
     return _LABEL.findall(token) if _LABELS.fullmatch(token) else []
 
 
-def tables_of(lines: list[str]) -> tuple[list[Table], list[SourceWarning]]:
+def tables_of(lines: list[str]) -> tuple[list[LabelMatrix], list[SourceWarning]]:
     """Return every table in the text, and what could not be read in them."""
     scanner = _Scanner()
     for number, line in enumerate(lines, 1):
@@ -98,7 +98,7 @@ class _Scanner:
     """Goes through the lines once; a table is open between its heading and the first line that is no row."""
 
     def __init__(self) -> None:
-        self.tables: list[Table] = []
+        self.tables: list[LabelMatrix] = []
         self.warnings: list[SourceWarning] = []
         self.open = False
 
@@ -114,10 +114,10 @@ class _Scanner:
             if row.cells or (table is not None and table.rows and not row.rest.strip()):
                 # The heading is missing, or a second matrix follows the first, its heading lost.
                 if table is None:
-                    table = Table([], [], number)
+                    table = LabelMatrix([], [], number)
                     self.tables.append(table)
                 elif any(earlier.name == row.name for earlier in table.rows):
-                    table = Table(list(table.columns), list(table.affinities), number)
+                    table = LabelMatrix(list(table.columns), list(table.affinities), number)
                     self.tables.append(table)
                 table.rows.append(row)
                 self.open = True
@@ -130,7 +130,7 @@ class _Scanner:
             else None
         )
         if heading is not None and heading[0] and heading[0][0].startswith("GPU"):
-            self.tables.append(Table(*heading, line=number))
+            self.tables.append(LabelMatrix(*heading, line=number))
             self.open = True
         elif table is not None and line.strip():
             self.open = self._continues(table, line, number)
@@ -163,7 +163,7 @@ class _Scanner:
             position = match.end()
         row.rest = text[position:]
 
-    def _continues(self, table: Table, line: str, number: int) -> bool:
+    def _continues(self, table: LabelMatrix, line: str, number: int) -> bool:
         """Take the line as a wrapped part of the heading or of the last row; False ends the table."""
         if not table.rows:
             more = _names(line)
@@ -253,7 +253,7 @@ class Matrix:
     GPU -> its affinity cells by heading, None where empty or damaged; printed rows only.
     """
 
-    def __init__(self, table: Table, warnings: list[SourceWarning]) -> None:
+    def __init__(self, table: LabelMatrix, warnings: list[SourceWarning]) -> None:
         self.table, self.warnings = table, warnings
         columns = dict.fromkeys(table.columns)
         self.gpus = [name for name in columns if name.startswith("GPU")]

@@ -26,7 +26,7 @@ from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.topology.classes import (
     FEWEST_TO_SWITCHES,
-    Verdict,
+    ClassVerdict,
     class_of_counts,
     connected_groups,
     linked_groups,
@@ -37,8 +37,8 @@ from ccbench.topology.readers.smi_table import (
     CPU,
     GPU_NUMA,
     NUMA,
+    LabelMatrix,
     Matrix,
-    Table,
     labels_of,
     tables_of,
 )
@@ -147,7 +147,7 @@ def _queries(lines: list[str], warnings: list[SourceWarning]) -> dict[str, Any]:
     return {**answers, **dict.fromkeys(unsaid)}
 
 
-def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
+def _status_facts(table: LabelMatrix, lines: list[str]) -> dict[str, Any]:
     columns = [name for name in table.columns if name.startswith("GPU")]
     rows = {row.name: row.cells[: len(columns)] for row in table.rows}
     # The table does not print what it was asked of; the command line before it or on its heading does.
@@ -167,7 +167,10 @@ def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
 
 
 def _machine(
-    matrices: list[Table], statuses: list[Table], lines: list[str], warnings: list[SourceWarning]
+    matrices: list[LabelMatrix],
+    statuses: list[LabelMatrix],
+    lines: list[str],
+    warnings: list[SourceWarning],
 ) -> Topology:
     """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
     extra = [table for table in matrices[1:] if table.rows]
@@ -223,7 +226,7 @@ def _machine(
     )
 
 
-def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -> Verdict:
+def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -> ClassVerdict:
     """The class; unknown where a cut matrix leaves pairs open that could change it.
 
     Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
@@ -237,14 +240,14 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
         open_rows = gpu_count > len({row for row, _ in labels})
         cut = len(labels) < gpu_count * (gpu_count - 1)
         if cut and (open_rows or not labels or matrix.nvlinks):
-            verdict = Verdict(
+            verdict = ClassVerdict(
                 TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed"
             )
         if any(
             not labels_of(label) and not labels_of(labels[pair[::-1]])
             for pair, label in labels.items()
         ):
-            verdict = Verdict(
+            verdict = ClassVerdict(
                 TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known"
             )
     # A legend of the drivers that know NVLink leaves NV# out with -mp.
@@ -263,7 +266,7 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
     return verdict
 
 
-def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
+def _gpu_facts(matrix: Matrix, verdict: ClassVerdict) -> dict[str, Any]:
     """Facts of the rows and of the affinity columns."""
     table, width, counts = matrix.table, len(matrix.gpus), set(matrix.nvlinks.values())
     nvswitch = verdict.nvswitch

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ccbench.analysis.comparison import compare, compare_by
-from ccbench.analysis.verdicts import Cause, Verdict
+from ccbench.analysis.verdicts import NoVerdict, Verdict
 from ccbench.cases.axes import AXIS
 from ccbench.errors import UsageError
 from ccbench.results import Run
@@ -63,7 +63,7 @@ def test_a_point_that_one_value_lacks_is_told() -> None:
     points += [measured(case(0, variant="b", algorithm="x"), [[1e-5]] * 6)]
     assert [point.cause for point in compare_by(run_of(points), VARIANT).points] == [
         None,
-        Cause.MISSING_IN_NEW,
+        NoVerdict.MISSING_IN_NEW,
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.comparison import BY_RATIO_ALONE, compare, compare_with_model
-from ccbench.analysis.verdicts import Cause, Compared, Settings, Thresholds, Verdict
+from ccbench.analysis.verdicts import Compared, NoVerdict, Settings, Thresholds, Verdict
 from ccbench.cases.axes import IDENTITY
 from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.model import Prediction
@@ -72,7 +72,7 @@ def test_a_change_below_the_threshold_is_the_same_and_the_threshold_may_be_small
 def test_wrong_results_end_with_1_although_other_points_are_missing() -> None:
     wrong = Measurement(case(0), Status.WRONG, detail="7 elements of 9", wrong_elements=7)
     compared = compare(BASE, run_of([wrong], "new"))
-    assert first(compared).cause is Cause.WRONG
+    assert first(compared).cause is NoVerdict.WRONG
     assert compared.exit_code == 1
     assert "1 with wrong results" in compared.sentence
 
@@ -80,8 +80,8 @@ def test_wrong_results_end_with_1_although_other_points_are_missing() -> None:
 def test_missing_points_of_either_run_end_with_3() -> None:
     fewer = run_of(points()[:3], "fewer")
     for base, new, cause in (
-        (BASE, fewer, Cause.MISSING_IN_NEW),
-        (fewer, BASE, Cause.MISSING_IN_BASE),
+        (BASE, fewer, NoVerdict.MISSING_IN_NEW),
+        (fewer, BASE, NoVerdict.MISSING_IN_BASE),
     ):
         compared = compare(base, new)
         assert compared.causes == {cause.value: 1}
@@ -107,7 +107,7 @@ def test_nothing_to_compare_ends_with_3() -> None:
 def test_an_interval_that_is_too_wide_is_no_verdict_unless_it_is_let_pass() -> None:
     new = one_more(measured(case(0), rounds(1e-5, 0.5)))
     compared = compare(BASE, new)
-    assert first(compared).cause is Cause.TOO_WIDE
+    assert first(compared).cause is NoVerdict.TOO_WIDE
     assert compared.exit_code == 3
     assert compare(BASE, new, Settings(undecided=0.25)).exit_code == 0
     assert compare(BASE, new, Settings(undecided=0.24)).exit_code == 3
@@ -124,7 +124,7 @@ def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_wha
             run_of([measured(case(0), base), *others]), run_of([measured(case(0), new), *others])
         )
     )
-    assert (many.verdict, many.cause) == (Verdict.NONE, Cause.TOO_WIDE)
+    assert (many.verdict, many.cause) == (Verdict.NONE, NoVerdict.TOO_WIDE)
     assert (
         "+11.0%: as the only point a change, but one among 20 is found by chance too easily"
         in many.reason
@@ -143,30 +143,38 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
 @pytest.mark.parametrize(
     ("extra", "cause", "words"),
     [
-        (measured(case(0), rounds(1e-5, count=2)), Cause.TOO_FEW_ROUNDS, "6 rounds against 2"),
-        (measured(case(0), [[1e-5] * 50]), Cause.TOO_FEW_ROUNDS, "4 against 4 can"),
-        (flagged("throttled"), Cause.DOUBTFUL, "new is flagged throttled; "),
-        (flagged("steal", "other_load"), Cause.DOUBTFUL, "--accept-flags other_load,steal"),
+        (measured(case(0), rounds(1e-5, count=2)), NoVerdict.TOO_FEW_ROUNDS, "6 rounds against 2"),
+        (measured(case(0), [[1e-5] * 50]), NoVerdict.TOO_FEW_ROUNDS, "4 against 4 can"),
+        (flagged("throttled"), NoVerdict.DOUBTFUL, "new is flagged throttled; "),
+        (flagged("steal", "other_load"), NoVerdict.DOUBTFUL, "--accept-flags other_load,steal"),
         (
             flagged("steal", "of_tomorrow"),
-            Cause.DOUBTFUL,
+            NoVerdict.DOUBTFUL,
             "flagged of_tomorrow, steal; measure it again",
         ),
-        (flagged("emulation"), Cause.EMULATED, "new was emulated"),
-        (flagged("shared_core"), Cause.ARRANGEMENT, "only new is flagged shared_core"),
-        (flagged(oversubscribed=True), Cause.ARRANGEMENT, "only new is flagged oversubscribed"),
-        (Measurement(case(0), Status.TIMED_OUT, detail="rank 2 hung"), Cause.NOT_OK, "rank 2 hung"),
+        (flagged("emulation"), NoVerdict.EMULATED, "new was emulated"),
+        (flagged("shared_core"), NoVerdict.ARRANGEMENT, "only new is flagged shared_core"),
+        (flagged(oversubscribed=True), NoVerdict.ARRANGEMENT, "only new is flagged oversubscribed"),
+        (
+            Measurement(case(0), Status.TIMED_OUT, detail="rank 2 hung"),
+            NoVerdict.NOT_OK,
+            "rank 2 hung",
+        ),
         (
             Measurement(case(0), Status.UNSUPPORTED, detail="no GPU"),
-            Cause.NOT_OK,
+            NoVerdict.NOT_OK,
             "unsupported: no GPU",
         ),
-        (measured(case(0), rounds(1e-5), simulated=True), Cause.SIMULATED, "computed from a model"),
-        (measured(case(0), [[0.0] * 5] * 6), Cause.NO_TIME, "no time above zero"),
+        (
+            measured(case(0), rounds(1e-5), simulated=True),
+            NoVerdict.SIMULATED,
+            "computed from a model",
+        ),
+        (measured(case(0), [[0.0] * 5] * 6), NoVerdict.NO_TIME, "no time above zero"),
     ],
 )
 def test_what_cannot_be_judged_says_why_and_ends_with_3(
-    extra: Measurement, cause: Cause, words: str
+    extra: Measurement, cause: NoVerdict, words: str
 ) -> None:
     compared = compare(BASE, one_more(extra))
     assert first(compared).cause is cause
@@ -201,7 +209,7 @@ def manifest(**processor: Any) -> dict[str, Any]:
 def test_other_hardware_is_no_verdict_unless_asked_for() -> None:
     new = run_of(points(), "new", manifest(model="Xeon 8480"))
     compared = compare(BASE, new)
-    assert compared.causes == {Cause.OTHER_MACHINE.value: 4}
+    assert compared.causes == {NoVerdict.OTHER_MACHINE.value: 4}
     assert "EPYC 7763 in base, Xeon 8480 in new" in compared.points[0].reason
     assert compared.exit_code == 3
     assert compare(BASE, new, Settings(across_machines=True)).exit_code == 0
@@ -305,7 +313,10 @@ SETTINGS_OF_A_POINT: dict[str, Any] = {
 def test_everything_asked_of_a_case_tells_points_apart(name: str) -> None:
     plain, other = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
     compared = compare(run_of([measured(plain, rounds(1))]), run_of([measured(other, rounds(1))]))
-    assert compared.causes == {Cause.MISSING_IN_BASE.value: 1, Cause.MISSING_IN_NEW.value: 1}
+    assert compared.causes == {
+        NoVerdict.MISSING_IN_BASE.value: 1,
+        NoVerdict.MISSING_IN_NEW.value: 1,
+    }
     labels = {point.point.label for point in compared.points}
     assert len(labels) == 2, labels
 
@@ -344,13 +355,13 @@ PREDICTION = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
 @pytest.mark.parametrize(
     ("seconds", "prediction", "simulated", "cause"),
     [
-        (4e-6, PREDICTION, False, Cause.BEATS_BOUND),
-        (1e-5, None, False, Cause.NO_PREDICTION),
-        (1e-5, PREDICTION, True, Cause.SIMULATED),
+        (4e-6, PREDICTION, False, NoVerdict.BEATS_BOUND),
+        (1e-5, None, False, NoVerdict.NO_PREDICTION),
+        (1e-5, PREDICTION, True, NoVerdict.SIMULATED),
     ],
 )
 def test_what_the_model_cannot_judge_ends_with_3(
-    tmp_path: Path, seconds: float, prediction: Prediction | None, simulated: bool, cause: Cause
+    tmp_path: Path, seconds: float, prediction: Prediction | None, simulated: bool, cause: NoVerdict
 ) -> None:
     compared = priced(tmp_path, seconds, prediction, simulated=simulated)
     assert compared.points[0].cause is cause

@@ -11,7 +11,7 @@ from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no t
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Verdict
+from ccbench.analysis.verdicts import Compared, Comparison, NoVerdict, Settings, Verdict
 from ccbench.report.comparison_text import document, junit, markdown, screen
 from ccbench.results import Point
 
@@ -27,17 +27,17 @@ WIDE = replace(
     SLOWER,
     point=replace(POINT, size_bytes=16),
     verdict=Verdict.NONE,
-    cause=Cause.TOO_WIDE,
+    cause=NoVerdict.TOO_WIDE,
     reason="between",
 )
 MISSING = Comparison(
-    replace(POINT, size_bytes=32), Verdict.NONE, 0.05, Cause.MISSING_IN_NEW, "no such point"
+    replace(POINT, size_bytes=32), Verdict.NONE, 0.05, NoVerdict.MISSING_IN_NEW, "no such point"
 )
 WRONG = Comparison(
     replace(POINT, size_bytes=64),
     Verdict.NONE,
     0.05,
-    Cause.WRONG,
+    NoVerdict.WRONG,
     "new gave wrong results",
     wrong=True,
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.verdicts import Rule, Thresholds, load_thresholds, read_thresholds
+from ccbench.analysis.verdicts import ThresholdRule, Thresholds, load_thresholds, read_thresholds
 from ccbench.errors import UsageError
 
 TEXT = b"""
@@ -119,5 +119,5 @@ def test_whatever_a_file_holds_ends_in_thresholds_or_one_line(content: bytes) ->
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**40))
 def test_the_ends_of_a_band_belong_to_it(low: int, high: int, size: int) -> None:
-    rule = Rule(0.1, from_bytes=low, to_bytes=high)
+    rule = ThresholdRule(0.1, from_bytes=low, to_bytes=high)
     assert rule.fits("all_reduce", "cpu", size) == (low <= size <= high)

@@ -14,7 +14,7 @@ import numpy as np
 from ccbench.backends.cpu.execution import Buffers
 from ccbench.backends.cpu.program import COPY, REDUCE, CompiledCase, Operation, compile_case
 from ccbench.collectives import collective
-from ccbench.schedules.placement import Layout, Place, Space
+from ccbench.schedules.placement import SlotLayout, SlotPlace, Space
 from ccbench.verification import Array
 
 
@@ -98,7 +98,7 @@ def rank_steps(
 def execute(operation: Operation, buffers: Buffers) -> None:
     """Do one operation (sums only) on all of its elements."""
 
-    def view(place: Place) -> Array:
+    def view(place: SlotPlace) -> Array:
         return buffers[(place.rank, place.space)][place.offset : place.offset + place.elements]
 
     if operation.kind == COPY:
@@ -109,7 +109,7 @@ def execute(operation: Operation, buffers: Buffers) -> None:
 
 def compiled(schedule, count: int, in_place: bool) -> CompiledCase:  # type: ignore[no-untyped-def]
     """All ranks' programs."""
-    return compile_case(Layout(schedule, count, in_place))
+    return compile_case(SlotLayout(schedule, count, in_place))
 
 
 def fill(compiled: CompiledCase, rank: int, buffers: Buffers, given: Array) -> None:

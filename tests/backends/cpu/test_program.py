@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccbench.backends.cpu.program import compile_case
 from ccbench.collectives import collective, reference
 from ccbench.schedules import ALGORITHMS, algorithm_row, schedule_for
-from ccbench.schedules.placement import Layout
+from ccbench.schedules.placement import SlotLayout
 from tests.backends.cpu.interpreter import compiled, run_and_collect
 
 PAIRS = sorted((row.collective, row.name) for row in ALGORITHMS)
@@ -75,7 +75,9 @@ def test_results_are_right_for_any_ranks_counts_and_roots(
 def test_blocks_of_different_sizes_arrive_in_any_order(
     sent: tuple[tuple[int, ...], ...], algorithm: str, seed: int
 ) -> None:
-    case = compile_case(Layout(schedule_for("all_to_all_v", algorithm, len(sent)), 1, False, sent))
+    case = compile_case(
+        SlotLayout(schedule_for("all_to_all_v", algorithm, len(sent)), 1, False, sent)
+    )
     generator = np.random.default_rng(seed)
     inputs = [generator.integers(1, 1 << 40, sum(row)) for row in sent]
     outputs = run_and_collect(case, inputs, 2, seed)

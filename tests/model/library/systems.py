@@ -6,20 +6,20 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library import Generation, HostProcessor, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.constants import constants_of
 
 STARTS = constants_of({})
 """The constants before anything was learned."""
 
 H100 = LibrarySystem(
-    "H100", Generation.HOPPER, 8, 1, Intra.NVSWITCH, 450e9, 18, True, None, Host.INTEL
+    "H100", Generation.HOPPER, 8, 1, Intra.NVSWITCH, 450e9, 18, True, None, HostProcessor.INTEL
 )
 A100 = LibrarySystem(
-    "A100", Generation.AMPERE, 8, 1, Intra.NVSWITCH, 300e9, 12, False, None, Host.AMD
+    "A100", Generation.AMPERE, 8, 1, Intra.NVSWITCH, 300e9, 12, False, None, HostProcessor.AMD
 )
 B200 = LibrarySystem(
-    "B200", Generation.BLACKWELL, 8, 1, Intra.NVSWITCH, 900e9, 18, True, None, Host.INTEL
+    "B200", Generation.BLACKWELL, 8, 1, Intra.NVSWITCH, 900e9, 18, True, None, HostProcessor.INTEL
 )
 V100_CUBE = LibrarySystem("V100", Generation.VOLTA, 8, 1, Intra.CUBE_MESH, 150e9, 6)
 MI300X = LibrarySystem("MI300X", Generation.CDNA3, 8, 1, Intra.XGMI, 448e9, 7)
@@ -59,7 +59,7 @@ def systems(draw: st.DrawFn) -> LibrarySystem:
         0.0 if inside == 1 else draw(st.floats(1e9, 2e12)),
         multicast=draw(st.booleans()),
         network=network if nodes > 1 else None,
-        host=draw(st.sampled_from(Host)),
+        host=draw(st.sampled_from(HostProcessor)),
     )
 
 

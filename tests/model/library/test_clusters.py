@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.machine.detection import load_topology
 from ccbench.model.cluster import first_gpus
-from ccbench.model.library import Generation, Host, Intra
+from ccbench.model.library import Generation, HostProcessor, Intra
 from ccbench.model.library.clusters import (
     generation_of_capability,
     generations_in,
@@ -161,8 +161,8 @@ def test_gpus_without_a_model_are_known_by_their_capability() -> None:
 def test_processors_that_the_source_names_count_more_than_what_boards_usually_have() -> None:
     machine = load_catalog("hgx-h100")
     amd = replace(machine, facts={**machine.facts, "cpu": {"vendor": "AuthenticAMD"}})
-    assert library_system(machine).host is Host.INTEL
-    assert library_system(amd).host is Host.AMD
+    assert library_system(machine).host is HostProcessor.INTEL
+    assert library_system(amd).host is HostProcessor.AMD
 
 
 def test_gpus_that_nobody_saw_joined_are_refused() -> None:
@@ -242,29 +242,35 @@ def test_in_a_mesh_with_gaps_a_ring_gets_what_leaves_the_narrowest_group() -> No
 @pytest.mark.parametrize(
     ("words", "generation", "is_board", "host", "origin"),
     [
-        ("A100 (DGX A100)", Generation.UNKNOWN, True, Host.AMD, "DGX A100"),
-        ("A100-SXM4-40GB (ND96asr_v4)", Generation.UNKNOWN, True, Host.AMD, "ND96asr_v4"),
-        ("A100-SXM4-40GB (p4d.24xlarge)", Generation.UNKNOWN, True, Host.INTEL, "p4d"),
-        ("H100 SXM (p5.48xlarge)", Generation.UNKNOWN, True, Host.AMD, "p5"),
-        ("H200 SXM (p5en.48xlarge)", Generation.UNKNOWN, True, Host.INTEL, "p5en"),
-        ("H200 SXM (Azure ND H200 v5)", Generation.UNKNOWN, True, Host.INTEL, "ND H200"),
-        ("GH200 120GB", Generation.UNKNOWN, True, Host.ARM, "GH200"),
-        ("H100 SXM beside EPYC 9654", Generation.UNKNOWN, True, Host.AMD, "EPYC"),
-        ("L40S, Xeon 6430", Generation.UNKNOWN, True, Host.INTEL, "Xeon"),
-        ("V100 (DGX-2H, NVSwitch)", Generation.UNKNOWN, True, Host.INTEL, "DGX-2"),
-        ("H100 SXM, not a p5", Generation.HOPPER, True, Host.INTEL, "assumed"),
-        ("H100 SXM", Generation.HOPPER, True, Host.INTEL, "assumed"),  # a board without a name
+        ("A100 (DGX A100)", Generation.UNKNOWN, True, HostProcessor.AMD, "DGX A100"),
+        ("A100-SXM4-40GB (ND96asr_v4)", Generation.UNKNOWN, True, HostProcessor.AMD, "ND96asr_v4"),
+        ("A100-SXM4-40GB (p4d.24xlarge)", Generation.UNKNOWN, True, HostProcessor.INTEL, "p4d"),
+        ("H100 SXM (p5.48xlarge)", Generation.UNKNOWN, True, HostProcessor.AMD, "p5"),
+        ("H200 SXM (p5en.48xlarge)", Generation.UNKNOWN, True, HostProcessor.INTEL, "p5en"),
+        ("H200 SXM (Azure ND H200 v5)", Generation.UNKNOWN, True, HostProcessor.INTEL, "ND H200"),
+        ("GH200 120GB", Generation.UNKNOWN, True, HostProcessor.ARM, "GH200"),
+        ("H100 SXM beside EPYC 9654", Generation.UNKNOWN, True, HostProcessor.AMD, "EPYC"),
+        ("L40S, Xeon 6430", Generation.UNKNOWN, True, HostProcessor.INTEL, "Xeon"),
+        ("V100 (DGX-2H, NVSwitch)", Generation.UNKNOWN, True, HostProcessor.INTEL, "DGX-2"),
+        ("H100 SXM, not a p5", Generation.HOPPER, True, HostProcessor.INTEL, "assumed"),
+        (
+            "H100 SXM",
+            Generation.HOPPER,
+            True,
+            HostProcessor.INTEL,
+            "assumed",
+        ),  # a board without a name
         (
             "RTX 2080 Ti",
             Generation.TURING,
             False,
-            Host.UNKNOWN,
+            HostProcessor.UNKNOWN,
             "not stated",
         ),  # cards go into any box
     ],
 )
 def test_boxes_that_are_named_have_known_processors_and_the_origin_says_what_is_assumed(
-    words: str, generation: Generation, is_board: bool, host: Host, origin: str
+    words: str, generation: Generation, is_board: bool, host: HostProcessor, origin: str
 ) -> None:
     found, said = host_of(words, generation, is_board)
     assert found is host

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library import Generation, HostProcessor, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.costs import Cost, cost, protocols
 from ccbench.model.library.shapes import shapes
 from tests.model.library.systems import (
@@ -79,10 +79,10 @@ def test_hops_across_the_network_are_counted_apart() -> None:
 def test_flags_of_the_proxy_thread_slow_hops_inside_nodes_of_a_cluster() -> None:
     hop = {
         host: priced(replace(clustered(A100, 2, HDR), host=host), "ring", "ll", 8.0).hop_seconds
-        for host in (Host.AMD, Host.INTEL)
+        for host in (HostProcessor.AMD, HostProcessor.INTEL)
     }
-    assert hop[Host.AMD] == pytest.approx(2 * TABLE["proxy"] * MICRO)
-    assert hop[Host.INTEL] < hop[Host.AMD]
+    assert hop[HostProcessor.AMD] == pytest.approx(2 * TABLE["proxy"] * MICRO)
+    assert hop[HostProcessor.INTEL] < hop[HostProcessor.AMD]
 
 
 def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model import Interval, Prediction
+from ccbench.model import Prediction, PredictionInterval
 from ccbench.model.cluster import library_points, open_cluster
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
@@ -65,7 +65,7 @@ def prediction(seconds: float = 1.0, share: float = 0.5, bound: float = 0.0) -> 
     return Prediction(bound, seconds, seconds * (1 - share), seconds * share, "")
 
 
-def edges(one: Prediction) -> Interval:
+def edges(one: Prediction) -> PredictionInterval:
     assert one.interval is not None
     return one.interval
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.history import History, Level, Seen, Series, history_of, run_folders
+from ccbench.analysis.history import CaseHistory, History, Level, Seen, history_of, run_folders
 from ccbench.report import page_history as history
 from ccbench.report.page import PageContent, plots_of
 from ccbench.report.page_history import history_page
@@ -18,7 +18,7 @@ HOSTILE = "</title></text><script>window.marker = 1</script><img src=x onerror=a
 
 def made(
     medians: list[float], text: str = "run", levels: tuple[Level, ...] | None = None
-) -> Series:
+) -> CaseHistory:
     seen = tuple(
         Seen(
             text,
@@ -31,7 +31,7 @@ def made(
         )
         for n, value in enumerate(medians)
     )
-    return Series(text, text, seen, levels or (Level(0, len(seen), medians[0]),), {})
+    return CaseHistory(text, text, seen, levels or (Level(0, len(seen), medians[0]),), {})
 
 
 @pytest.fixture

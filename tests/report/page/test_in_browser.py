@@ -13,7 +13,7 @@ import pytest
 
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Status
-from ccbench.model import Interval, Prediction
+from ccbench.model import Prediction, PredictionInterval
 from ccbench.report.case_table import page_table
 from ccbench.report.page import page_content, render_page
 from ccbench.report.wording import points_of
@@ -109,7 +109,9 @@ def test_a_prediction_with_intervals_has_a_band_that_its_button_hides(
     def likely(one: Case) -> Prediction:
         plain = prediction(one)
         seconds = plain.predicted_seconds
-        edges = Interval(0.8 * seconds, 1.5 * seconds, 0.5 * seconds, 3.0 * seconds, "9 systems")
+        edges = PredictionInterval(
+            0.8 * seconds, 1.5 * seconds, 0.5 * seconds, 3.0 * seconds, "9 systems"
+        )
         return replace(plain, interval=edges)
 
     monkeypatch.setattr(synthetic, "prediction", likely)

@@ -13,7 +13,7 @@ from ccbench.results.importers.words import (
     rate_factor,
     whole,
 )
-from ccbench.topology.text import Figure, figure
+from ccbench.topology.text import PrintedFigure, figure
 
 
 @given(st.floats(min_value=0, max_value=1e12), st.integers(min_value=0, max_value=9))
@@ -45,12 +45,12 @@ def test_what_is_no_size_is_none(text: str) -> None:
 def test_the_unit_of_rates_shows_in_the_rows(size_bytes: int, seconds: float, binary: bool) -> None:
     factor = GIBI if binary else 1.0
     printed = size_bytes / seconds / 1e9 / factor
-    points = [(size_bytes, Figure(seconds, 1e-9), Figure(printed, printed * 1e-3))]
+    points = [(size_bytes, PrintedFigure(seconds, 1e-9), PrintedFigure(printed, printed * 1e-3))]
     assert rate_factor(points, 2.0) == factor
 
 
 def test_rows_that_leave_the_unit_open_give_the_default() -> None:
-    assert rate_factor([(8, Figure(1e-3, 1e-9), Figure(0.0, 0.005))], GIBI) == GIBI
+    assert rate_factor([(8, PrintedFigure(1e-3, 1e-9), PrintedFigure(0.0, 0.005))], GIBI) == GIBI
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ ROW = """
     texture: int = field(default=0, metadata=axis(
         "what a library can be told", "texture {}", "no texture", choice=True, bounds=(0, 3)))
 """
+BEFORE_CONDITIONS = "    conditions: Conditions = field("
+COLUMN = """    weather: str = column("dry", "what a made-up column is about", rounds="first")
+"""
+
 BACKEND_ROW = (
     '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
 )
@@ -125,6 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("kernels", "suites", "results", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     inserted(folder / "ccbench" / "cases" / "axes.py", END_OF_AXES, ROW)
+    inserted(folder / "ccbench" / "cases" / "measurement.py", BEFORE_CONDITIONS, COLUMN)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BACKEND_ROW, BACKEND_HAS_IT)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BEFORE_A_BACKEND, BACKEND)
     (folder / "ccbench" / "backends" / "invented.py").write_text(MODULE)
@@ -191,6 +196,17 @@ def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     table = pq.read_table(folder / "runs" / "all" / "cases")
     assert sorted(table["flavour"].to_pylist()) == ["plain"] * 4 + ["sour"] * 4 + ["sweet"] * 4
     assert sorted(table["texture"].to_pylist()) == [0] * 6 + [2] * 6
+
+
+def test_a_column_that_one_field_declares_is_written_read_and_merged_over_rounds(
+    ended: dict[str, Ended], folder: Path
+) -> None:
+    assert ended["run"].code == 0
+    table = pq.read_table(folder / "runs" / "all" / "cases")
+    assert set(table["weather"].to_pylist()) == {"dry"}
+    assert min(map(len, table["round_samples"].to_pylist())) >= 2
+    # What the readers of results do with a run goes on with it.
+    assert ended["report"].code == 0
 
 
 def test_a_new_axis_is_in_tables_and_tells_lines_apart(

@@ -446,41 +446,21 @@ def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVe
         node for pair in (pairs if paired else judged) if not pair.slow for node in pair.seen.nodes
     }
     lost, lost_links, either = _lost(observations)
-    said = {
-        node: observation.detail
-        for observation in reversed(observations)
-        if observation.seconds is None
-        for node in observation.nodes
-    }
     causes, unknown = _causes([one for one in judged if not set(one.seen.nodes) & set(lost)])
     slow = [one for one in judged if one.slow]
     once = tuple(
         cause for cause in causes if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
     causes = tuple(cause for cause in causes if cause not in once) + lost_links
-    findings = [
-        _finding(
-            "lost",
-            names[node],
-            f"its groups hung, failed or gave wrong data: {said[node] or 'no reason'}",
-        )
-        for node in lost
-    ]
-    for cause in causes:
-        if cause.kind == "lost_link":
-            text = f"its group was lost, and both are well with others: {said[cause.nodes[0]]}"
-        else:
-            touched = [one for one in slow if cause.touches(one.seen)]
-            ratio = format_ratio(median(one.ratio for one in touched))
-            text = f"{plural(len(touched), 'group')} with it take {ratio} as long as usual, none is fast"
-        findings.append(_finding(cause.kind, cause.named(names), text))
+    findings = list(_blaming(lost, causes, slow, observations, names))
     for some in unknown:
         what = " or ".join(cause.named(names) for cause in some)
         findings.append(_finding("unknown", what, "each of them explains what was slow"))
+    reasons = _reasons(observations)
     for some in either:
         what = " or ".join(names[cause.nodes[0]] for cause in some)
         findings.append(
-            _finding("unknown", what, f"their group was lost: {said[some[0].nodes[0]]}")
+            _finding("unknown", what, f"their group was lost: {reasons[some[0].nodes[0]]}")
         )
     chance = "slow in the one round that measured it"
     findings += [_finding("unstable", cause.named(names), chance) for cause in once]
@@ -507,6 +487,39 @@ def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVe
         frozenset(cleared - set(lost)),
         tuple(names),
     )
+
+
+def _reasons(observations: Sequence[GroupTime]) -> dict[int, str]:
+    """Return of each node why the first of its groups without a time has none."""
+    return {
+        node: observation.detail
+        for observation in reversed(observations)
+        if observation.seconds is None
+        for node in observation.nodes
+    }
+
+
+def _blaming(
+    lost: Sequence[int],
+    causes: Sequence[FleetCause],
+    slow: Sequence[_Judged],
+    observations: Sequence[GroupTime],
+    names: Sequence[str],
+) -> Iterator[Finding]:
+    """Findings about nodes and paths that are to blame for what was lost or ``slow``."""
+    reasons = _reasons(observations)
+    for node in lost:
+        reason = reasons[node] or "no reason"
+        text = f"its groups hung, failed or gave wrong data: {reason}"
+        yield _finding("lost", names[node], text)
+    for cause in causes:
+        if cause.kind == "lost_link":
+            text = f"its group was lost, and both are well with others: {reasons[cause.nodes[0]]}"
+        else:
+            touched = [group for group in slow if cause.touches(group.seen)]
+            ratio = format_ratio(median(group.ratio for group in touched))
+            text = f"{plural(len(touched), 'group')} with it take {ratio} as long as usual, none is fast"
+        yield _finding(cause.kind, cause.named(names), text)
 
 
 def _lost(

@@ -321,17 +321,23 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
 # -- one step -----------------------------------------------------------------------------------------------
 
 
+def _cases_of_records(
+    fold: Fold, one_clock: bool
+) -> dict[int, tuple[Case, float | None, int | None]]:
+    """Identity of a record -> (its case, how long its rank waited, which rank came last)."""
+    where: dict[int, tuple[Case, float | None, int | None]] = {}
+    for job in fold.cases:
+        for instance in job.instances:
+            last = instance.last_rank(one_clock)
+            # Of a rank that was recorded alone there is no waiting to tell.
+            for record, waited in zip_longest(instance.timed, instance.waits(one_clock)):
+                where[id(record)] = job.case, waited, last
+    return where
+
+
 def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool) -> StepTime:
     """Take apart the mean step; of a trace without steps, all of it as one."""
-    # Identity of a record -> (its case, how long its rank waited, which rank came last).
-    where: dict[int, tuple[Case, float | None, int | None]] = {}
-    for case, instance in (
-        (job.case, instance) for job in fold.cases for instance in job.instances
-    ):
-        last = instance.last_rank(one_clock)
-        # Of a rank that was recorded alone there is no waiting to tell.
-        for record, waited in zip_longest(instance.timed, instance.waits(one_clock)):
-            where[id(record)] = case, waited, last
+    where = _cases_of_records(fold, one_clock)
     by_rank: dict[int | None, list[Communication]] = defaultdict(list)
     no_case: dict[int | None, list[Communication]] = defaultdict(list)
     for record in trace.communications:
@@ -377,11 +383,8 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
     steps, mean = max(marked, default=0), max(sum(marked), ranks, 1)
     each = {name: seconds / mean for name, seconds in sums.items()}
     named = {rank: seconds for rank, seconds in each.items() if isinstance(rank, int)}
-    parts = {
-        f"{name}_seconds": each.get(name, 0.0)
-        for name in ("waiting", "competing", "slower", "wire")
-    }
-    tells = "waiting" in each
+    names = ("waiting", "competing", "slower", "wire") if "waiting" in each else ()
+    parts = {f"{name}_seconds": each.get(name, 0.0) for name in names}
     return StepTime(
         steps=max(steps, 1),
         ranks=ranks,
@@ -392,7 +395,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         untold_seconds=each.get("untold", 0.0),
         waiting_for=named,
         no_case_seconds=each.get("no_case", 0.0),
-        **(parts if tells else {}),
+        **parts,
     )
 
 

@@ -259,51 +259,48 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         modes = replace(
             modes, has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))]
         )
-        algorithms = _Values(sweep.algorithm)
-        if sweep.algorithm != ("default",):
-            offered = context.algorithms_of(backend, name)
-            bases = {"default", *map(_base, offered)}  # every backend has a default
-            all_offered = {"all": offered or ("default",)}
-            requested = [
-                algorithm
-                for word in sweep.algorithm
-                for algorithm in all_offered.get(word, (word,))
-            ]
-            algorithms = _parted(
-                {
-                    algorithm: ""
-                    if _base(algorithm) in bases
-                    else f"{name} with algorithm {algorithm}"
-                    for algorithm in requested
-                }
-            )
+        algorithms = _algorithms(sweep, context.algorithms_of(backend, name), name)
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
             if axis.name not in ("mode", "overlap_with")
         }
         for ranks in _rank_counts(sweep, context):
-            if not row.rooted:
-                roots = _Values((NO_ROOT,))
-            elif isinstance(sweep.root, str):
-                roots = _Values(range(ranks))
-            else:
-                # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
-                roots = _parted(
-                    {
-                        root: "" if root < ranks else f"root of {ranks} ranks: {root}"
-                        for root in sweep.root
-                    }
-                )
             every = {
                 "mode": modes,
                 "algorithm": algorithms,
-                "root": roots,
+                "root": _roots(sweep, row, ranks),
                 **values,
                 "work": _works(sweep, backend, row, ranks, context.nodes),
                 "variant": variants,
             }
             yield _Block(sweep, backend, row, ranks, every)
+
+
+def _algorithms(sweep: Sweep, offered: Sequence[str], collective: str) -> _Values:
+    if sweep.algorithm == ("default",):
+        return _Values(sweep.algorithm)
+    bases = {"default", *map(_base, offered)}  # every backend has a default
+    everything = {"all": offered or ("default",)}
+    requested = [
+        algorithm for word in sweep.algorithm for algorithm in everything.get(word, (word,))
+    ]
+    lacks = {
+        algorithm: f"{collective} with algorithm {algorithm}" * (_base(algorithm) not in bases)
+        for algorithm in requested
+    }
+    return _parted(lacks)
+
+
+def _roots(sweep: Sweep, row: Collective, ranks: int) -> _Values:
+    if not row.rooted:
+        return _Values((NO_ROOT,))
+    if isinstance(sweep.root, str):
+        return _Values(range(ranks))
+    # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
+    return _parted(
+        {root: f"root of {ranks} ranks: {root}" * (root >= ranks) for root in sweep.root}
+    )
 
 
 def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:

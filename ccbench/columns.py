@@ -89,11 +89,6 @@ def columns_of(kind: type) -> tuple[Column, ...]:
 Rule = Callable[[Any, Any], Any]
 
 
-def _total(before: float | None, now: float | None) -> float | None:
-    known = [value for value in (before, now) if value is not None]
-    return sum(known) if known else None
-
-
 _RULES: Mapping[str, Rule] = {
     "first": lambda before, now: before,
     "last": lambda before, now: now,
@@ -101,7 +96,7 @@ _RULES: Mapping[str, Rule] = {
     "joined by rank": lambda before, now: tuple(
         earlier + newest for earlier, newest in zip(before, now, strict=True)
     ),
-    "total": _total,
+    "total": lambda before, now: before if now is None else now + (before or 0),
 }
 
 

@@ -321,10 +321,9 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
 # -- one step -----------------------------------------------------------------------------------------------
 
 
-def _cases_of_records(
-    fold: Fold, one_clock: bool
-) -> dict[int, tuple[Case, float | None, int | None]]:
-    """Identity of a record -> (its case, how long its rank waited, which rank came last)."""
+def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool) -> StepTime:
+    """Take apart the mean step; of a trace without steps, all of it as one."""
+    # Identity of a record -> (its case, how long its rank waited, which rank came last).
     where: dict[int, tuple[Case, float | None, int | None]] = {}
     for job in fold.cases:
         for instance in job.instances:
@@ -332,12 +331,6 @@ def _cases_of_records(
             # Of a rank that was recorded alone there is no waiting to tell.
             for record, waited in zip_longest(instance.timed, instance.waits(one_clock)):
                 where[id(record)] = job.case, waited, last
-    return where
-
-
-def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool) -> StepTime:
-    """Take apart the mean step; of a trace without steps, all of it as one."""
-    where = _cases_of_records(fold, one_clock)
     by_rank: dict[int | None, list[Communication]] = defaultdict(list)
     no_case: dict[int | None, list[Communication]] = defaultdict(list)
     for record in trace.communications:

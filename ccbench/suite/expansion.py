@@ -266,10 +266,22 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             if axis.name not in ("mode", "overlap_with")
         }
         for ranks in _rank_counts(sweep, context):
+            if not row.rooted:
+                roots = _Values((NO_ROOT,))
+            elif isinstance(sweep.root, str):
+                roots = _Values(range(ranks))
+            else:
+                # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
+                roots = _parted(
+                    {
+                        root: f"root of {ranks} ranks: {root}" * (root >= ranks)
+                        for root in sweep.root
+                    }
+                )
             every = {
                 "mode": modes,
                 "algorithm": algorithms,
-                "root": _roots(sweep, row, ranks),
+                "root": roots,
                 **values,
                 "work": _works(sweep, backend, row, ranks, context.nodes),
                 "variant": variants,
@@ -290,17 +302,6 @@ def _algorithms(sweep: Sweep, offered: Sequence[str], collective: str) -> _Value
         for algorithm in requested
     }
     return _parted(lacks)
-
-
-def _roots(sweep: Sweep, row: Collective, ranks: int) -> _Values:
-    if not row.rooted:
-        return _Values((NO_ROOT,))
-    if isinstance(sweep.root, str):
-        return _Values(range(ranks))
-    # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
-    return _parted(
-        {root: f"root of {ranks} ranks: {root}" * (root >= ranks) for root in sweep.root}
-    )
 
 
 def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:

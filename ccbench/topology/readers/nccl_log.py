@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -551,6 +551,10 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
         facts["ring_orders"] = ring["orders"]
         facts["ring_pattern"] = {key: value for key, value in ring.items() if key != "orders"}
     masks = next(iter(session.masks.values()), {})
+    # Different masks are NUMA nodes when every GPU of the one host has printed its own.
+    devices = {str(rank.get("device")) for rank in session.ranks}
+    counts = {rank.get("nranks") for rank in session.ranks}
+    whole_host = devices == set(masks) and counts == {len({rank["rank"] for rank in session.ranks})}
     return facts | {
         "hosts": list(session.speakers),
         "net_devices": [
@@ -562,17 +566,11 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
         "topo_file": session.topo_file,
         "version": session.version,
         "gpu_models": session.models,
-        "numa_nodes": _numa_nodes(session, masks),
+        "numa_nodes": len({mask.lower() for mask in masks.values()})
+        if masks and whole_host
+        else None,
         **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
     }
-
-
-def _numa_nodes(session: LogSession, masks: Mapping[str, str]) -> int | None:
-    """Return how many different masks there are, where every GPU of the one host has printed its own."""
-    devices = {str(rank.get("device")) for rank in session.ranks}
-    counts = {rank.get("nranks") for rank in session.ranks}
-    whole_host = devices == set(masks) and counts == {len({rank["rank"] for rank in session.ranks})}
-    return len({mask.lower() for mask in masks.values()}) if masks and whole_host else None
 
 
 def _rank_count(session: LogSession) -> int | None:

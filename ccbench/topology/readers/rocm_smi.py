@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ccbench.errors import MachineError
@@ -146,7 +146,12 @@ def read(text: str) -> Topology:
     types = sections.get("link_types")
     widest = max((table.columns for table in sections.values()), key=len, default=[])
     columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
-    warnings += _extra_gpus(sections, columns)
+    for name, table in sections.items():
+        extra = [column for column in table.columns if column not in columns]
+        if extra:
+            section = name.replace("_", " ")
+            text = f"the section of {section} has GPUs the others lack: {', '.join(extra[:4])}"
+            warnings.append(SourceWarning("contradiction", text, table.line))
     if not columns:
         raise MachineError(
             "rocm-smi: no table of GPUs and no NUMA nodes found; "
@@ -193,17 +198,6 @@ def read(text: str) -> Topology:
         },
         matrix={(names[row], names[column]): label for row, column, label in pairs},
     )
-
-
-def _extra_gpus(
-    sections: Mapping[str, RocmTable], columns: Sequence[str]
-) -> Iterator[SourceWarning]:
-    for name, table in sections.items():
-        extra = [column for column in table.columns if column not in columns]
-        if extra:
-            section = name.replace("_", " ")
-            text = f"the section of {section} has GPUs the others lack: {', '.join(extra[:4])}"
-            yield SourceWarning("contradiction", text, table.line)
 
 
 def _class(types: RocmTable | None, labels: set[str], gpu_count: int) -> TopologyClass:

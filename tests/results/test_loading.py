@@ -374,7 +374,7 @@ def test_whole_numbers_of_the_frame_stay_whole_when_some_are_missing(tmp_path: P
     assert run.cases["slowest_rank"].isna().tolist() == [False, True]
     assert run.cases["size_bytes"].tolist() == [point.size_bytes for point in run.points]
     assert run.cases["median_seconds"].isna().tolist() == [False, True]
-    assert list(run.cases.columns) == run.table.column_names
+    assert list(run.cases.columns)[: run.table.num_columns] == run.table.column_names
 
 
 def test_cases_come_sorted_whatever_order_they_were_measured_in(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_the_version_tells_what_the_environment_sets_about_kernels(
 def test_the_runner_loads_no_gpu_library() -> None:
     code = (
         "import sys; from ccbench.backends import open_backend; import ccbench.runner.run\n"
-        "from ccbench.cases.axes import backend_names\n"
+        "from ccbench.cases.capabilities import backend_names\n"
         "backends = [open_backend(name) for name in backend_names()]\n"
         "usable = [backend for backend in backends if backend.unavailable() is None]\n"
         "assert [backend.algorithms('all_reduce') for backend in usable]\n"

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ccbench.analysis.fleet import FleetVerdict, GroupTime, fleet_of, second_look
+from ccbench.analysis.fleet import FleetVerdict, fleet_of, second_look
+from ccbench.analysis.fleet_times import GroupTime
 from ccbench.groups import PairingRound
 
 NOISE = 0.02

@@ -12,22 +12,28 @@ but where some groups are much faster than the usual ones, the usual ones may be
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, median_low
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ccbench.analysis.fleet_causes import FleetCause, JudgedGroup, smallest_causes
+from ccbench.analysis.fleet_times import (
+    LOST,
+    QUANTILE,
+    GroupTime,
+    lost_groups,
+    lost_partners,
+    observations_of,
+)
 from ccbench.analysis.health_verdict import HealthVerdict
-from ccbench.cases.measurement import NO_TEAM, Status
-from ccbench.errors import UsageError
+from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
-from ccbench.groups import Groups, PairingRound, parse_groups, parse_round
-from ccbench.results import Point, Run
-from ccbench.units import format_ratio, format_size, plural
+from ccbench.groups import PairingRound
+from ccbench.results import Run
+from ccbench.units import format_ratio, plural
 
 FLEET = "fleet"
 """Value of a suite's key ``verdict`` when its runs are judged here."""
@@ -52,8 +58,6 @@ DOUBT_OF_FEW = 2.0
 """Share by which a standard deviation of one time counts as larger, of n by the n-th part of it: of few times
 it is often found to be half of what it is."""
 
-QUANTILE = 0.25
-"""Of a group's samples, and of the groups' times: the first guess at what is usual."""
 
 FEWEST_ALIKE = 4
 """Groups of one kind; of fewer nobody knows which is usual. Three nodes have three pairs, four have six."""
@@ -64,8 +68,6 @@ FEW_ALIKE = 12
 PARTNERS_AGAIN = 2
 """Rounds of a second look: partners that each suspect gets."""
 
-LOST = (Status.TIMED_OUT, Status.FAILED, Status.WRONG)
-"""How cases end of which a group was lost."""
 
 MOST_NEIGHBOURS = 8
 """Nodes among which a suspected link is looked for by a round robin."""
@@ -82,64 +84,6 @@ ADVICE = {
     "unstable": "measure this pair again",
     "slow_fleet": "all are slower than this topology gives: look at what they share, such as settings",
 }
-
-
-@dataclass(frozen=True)
-class GroupTime:
-    """Time of one group in one case.
-
-    kind: of what it may be compared with: ``work`` (collective, size, library) and ranks. nodes: one, or two
-    of a pair. rail: place in the node of a pair of single ranks, -1 of whole nodes. seconds: None where the
-    group was lost (it hung, failed or gave wrong data); detail says how. limit_seconds: the longest that the
-    model expects of this group on this topology, None where it gives no interval. proven: of a lost group the
-    nodes whose ranks are said to have died or not to answer: the others only waited.
-    """
-
-    kind: str
-    nodes: tuple[int, ...]
-    seconds: float | None
-    limit_seconds: float | None = None
-    rail: int = -1
-    detail: str = ""
-    work: str = ""
-    proven: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, order=True)
-class FleetCause:
-    """Something that may be slow. nodes: whose. number: of the rail, -1 for all of them."""
-
-    kind: str
-    nodes: tuple[int, ...]
-    number: int = -1
-
-    def touches(self, seen: GroupTime) -> bool:
-        """Return whether a fault here slows ``seen`` down."""
-        if self.kind in ("slow_link", "lost_link"):
-            return seen.nodes == self.nodes and self.number in (-1, seen.rail)
-        if self.nodes[0] not in seen.nodes:
-            return False
-        match self.kind:
-            case "slow_network":
-                return len(seen.nodes) > 1
-            case "slow_inside":
-                return len(seen.nodes) == 1
-            case "slow_rail":
-                return seen.rail == self.number
-        return True
-
-    def named(self, names: Sequence[str]) -> str:
-        """Return the cause by the names of its nodes."""
-        ends = " and ".join(names[node] for node in self.nodes)
-        rail = f"rail {self.number} of " if self.number >= 0 else ""
-        match self.kind:
-            case "slow_network":
-                return f"network of {ends}"
-            case "slow_inside":
-                return f"{ends} by itself"
-            case "slow_link" | "lost_link":
-                return f"{rail}path between {ends}"
-        return f"{rail}{ends}"
 
 
 @dataclass(frozen=True)
@@ -244,125 +188,13 @@ def verdict_of(run: Run) -> FleetVerdict:
     return verdict
 
 
-def node_numbers(point: Point) -> tuple[int, ...]:
-    """Return the node of each rank of a point: where it was found, else spread evenly over ``nodes``."""
-    if len(point.node_of_rank) == point.ranks:
-        return point.node_of_rank
-    return tuple(rank * max(1, point.nodes) // point.ranks for rank in range(point.ranks))
-
-
-def blocks_of(run: Run) -> dict[int, int]:
-    """Return the block of each node, where the suite made pairs inside blocks of nodes alone."""
-    for point in run.points:
-        made = parse_round(point.groups)
-        if made and made.within:
-            node = node_numbers(point)
-            return {
-                node[rank]: rank // made.unit_ranks // made.within for rank in range(point.ranks)
-            }
-    return {}
-
-
-def observations_of(run: Run) -> list[GroupTime]:
-    """Read the times of groups that are nodes, or pairs of nodes, of every case of ``run``."""
-    found: list[GroupTime] = []
-    for point in run.points:
-        if not point.groups or point.concurrent:
-            continue
-        try:
-            members = parse_groups(point.groups, point.ranks)
-        except UsageError:
-            continue  # an import whose groups ccbench cannot form
-        times: Sequence[float | None] = _steady(point)
-        if not point.is_timed:
-            members = lost_groups(point)
-            times = (None,) * len(members)
-        if len(times) == len(members):
-            pairs = zip(members, times, strict=True)
-            found += [seen for one, seconds in pairs if (seen := _observed(point, one, seconds))]
-    return found
-
-
-def _steady(point: Point) -> Sequence[float]:
-    """Return a time of each group: the lower quartile of its samples, its median where these were not read.
-
-    Load of others on the processors adds time to some samples, a bad adapter, cable or port to most.
-    """
-    groups = point.group_samples_seconds or (point.samples_seconds,)  # of one group all are its own
-    if all(map(len, groups)) and len(groups) == len(point.members):
-        return [float(np.quantile(samples, QUANTILE)) for samples in groups]
-    return point.group_median_seconds or (point.median_seconds or 0.0,)
-
-
-def lost_groups(point: Point) -> Groups:
-    """Return the groups of a case that hung, failed or gave wrong data, by the ranks that its words name.
-
-    Where no team could be started at all, each of these ranks is one: its partners are not to blame.
-    """
-    if point.status not in LOST:
-        return ()
-    named = _ranks_named(point)
-    if point.stop_reason == NO_TEAM:
-        return tuple((rank,) for rank in sorted(named) if rank < point.ranks)
-    return tuple(member for member in point.members if named & set(member))
-
-
-def _ranks_named(point: Point) -> set[int]:
-    found = re.findall(r"\brank (\d+(?:, \d+)*)", point.detail)
-    return {int(rank) for ranks in found for rank in ranks.split(", ")}
-
-
-def lost_partners(observations: Sequence[GroupTime]) -> dict[int, set[tuple[int, ...]]]:
-    """Return of each node of a lost group the groups that were lost with it."""
-    found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
-    for observation in observations:
-        for node in observation.nodes if observation.seconds is None else ():
-            found[node].add(observation.nodes)
-    return found
-
-
-def _observed(point: Point, members: Sequence[int], seconds: float | None) -> GroupTime | None:
-    node_of_rank = node_numbers(point)
-    nodes = tuple(sorted({node_of_rank[rank] for rank in members}))
-    places = [rank - node_of_rank.index(node_of_rank[rank]) for rank in members]
-    single = len(nodes) == len(members) == 2 and max(Counter(node_of_rank).values()) > 1
-    if len(nodes) > 2 or (single and places[0] != places[1]):
-        return None  # neither nodes nor rails are told by it
-    work = f"{point.collective} {format_size(point.size_bytes)}, {point.backend}"
-    work += f", {point.setting}" * (not point.groups)
-    kind = f"{work}, on {plural(len(members), 'rank')} of {plural(len(nodes), 'node')}"
-    # Whoever is furthest behind may wait for the other; who died or does not answer is sure.
-    sure = point.status is Status.FAILED or "no answer from rank" in point.detail
-    named = _ranks_named(point) & set(members) if seconds is None and sure else set()
-    return GroupTime(
-        kind,
-        nodes,
-        seconds,
-        point.predicted_high_95_seconds,
-        places[0] if single else -1,
-        point.detail if seconds is None else "",
-        work,
-        tuple(sorted({node_of_rank[rank] for rank in named})),
-    )
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """Observations of the same nodes as one. ratio: its time over the usual one. times: how many they are."""
-
-    seen: GroupTime
-    ratio: float
-    slow: bool
-    times: int
-
-
 @dataclass(frozen=True)
 class _Kind:
     """Groups of one kind. least: logarithm of the ratio from which they are slow. fast: how many are faster
     than the usual ones by as much."""
 
     name: str
-    judged: tuple[_Judged, ...]
+    judged: tuple[JudgedGroup, ...]
     least: float = 0.0
     fast: int = 0
 
@@ -428,7 +260,7 @@ def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
         ]
         few = len(repeated) < FEWEST_ALIKE
         judged = tuple(
-            _Judged(same[-1], math.exp(over), over > least and not few, len(same))
+            JudgedGroup(same[-1], math.exp(over), over > least and not few, len(same))
             for same, over in zip(repeated.values(), excess, strict=True)
         )
         found.append(_Kind(name, judged, least, sum(over < -least for over in excess)))
@@ -502,7 +334,7 @@ def _reasons(observations: Sequence[GroupTime]) -> dict[int, str]:
 def _blaming(
     lost: Sequence[int],
     causes: Sequence[FleetCause],
-    slow: Sequence[_Judged],
+    slow: Sequence[JudgedGroup],
     observations: Sequence[GroupTime],
     names: Sequence[str],
 ) -> Iterator[Finding]:
@@ -575,10 +407,10 @@ def _beyond_the_model(observations: Sequence[GroupTime]) -> Iterator[Finding]:
 
 
 def _causes(
-    judged: Sequence[_Judged],
+    judged: Sequence[JudgedGroup],
 ) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return causes and alternatives of all works, rails and whole nodes apart."""
-    rows: dict[tuple[str, bool], list[_Judged]] = defaultdict(list)
+    rows: dict[tuple[str, bool], list[JudgedGroup]] = defaultdict(list)
     for one in judged:
         rows[one.seen.work, one.seen.rail >= 0].append(one)
     for work in {one.seen.work for one in judged}:
@@ -597,107 +429,6 @@ def _causes(
     return tuple(sorted(certain)), tuple(
         some for some in unknown if not named & {one.nodes for one in some}
     )
-
-
-def smallest_causes(
-    judged: Sequence[_Judged],
-) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
-    """Return (causes that every smallest set has, alternatives where smallest sets differ)."""
-    slow = [one.seen for one in judged if one.slow]
-    touched: dict[FleetCause, frozenset[int]] = {}
-    for cause in _possible(judged):
-        rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen))
-        # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
-        if rows and (rows, cause.nodes) not in {
-            (others, one.nodes) for one, others in touched.items()
-        }:
-            touched[cause] = rows
-    certain: list[FleetCause] = []
-    unknown: list[tuple[FleetCause, ...]] = []
-    for causes in _components(touched):
-        every = {row for cause in causes for row in touched[cause]}
-        best = _cover(causes, touched, every) or []
-        # What no other set of that size can do without is certain.
-        shared = []
-        for one in best:
-            others = _cover([each for each in causes if each != one], touched, every)
-            if others is None or len(others) > len(best):
-                shared.append(one)
-        certain += shared
-        left = every - {row for one in shared for row in touched[one]}
-        if left:
-            unknown.append(
-                tuple(
-                    sorted(
-                        cause for cause in causes if touched[cause] & left and cause not in shared
-                    )
-                )
-            )
-    return tuple(sorted(certain)), tuple(unknown)
-
-
-def _possible(judged: Sequence[_Judged]) -> Iterator[FleetCause]:
-    """Yield every cause that touches something slow and nothing fast, the widest of a node first.
-
-    A group's own nodes and rail are among them, so nothing slow is left without a cause.
-    """
-    slow = [one.seen for one in judged if one.slow]
-    fast_of: dict[int, list[GroupTime]] = defaultdict(list)
-    for one in judged:
-        for node in one.seen.nodes if not one.slow else ():
-            fast_of[node].append(one.seen)
-    nodes = sorted({node for seen in slow for node in seen.nodes})
-    kinds = ("slow_node", "slow_network", "slow_inside")
-    wanted = [FleetCause(kind, (node,)) for node in nodes for kind in kinds]
-    rails = [seen for seen in slow if seen.rail >= 0]
-    wanted += [FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes]
-    wanted += [FleetCause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
-    wanted += [FleetCause("slow_link", rail.nodes, rail.rail) for rail in rails]
-    for cause in dict.fromkeys(wanted):
-        if not any(cause.touches(seen) for node in cause.nodes for seen in fast_of[node]):
-            yield cause
-
-
-def _components(touched: Mapping[FleetCause, Collection[int]]) -> Iterator[list[FleetCause]]:
-    """Yield causes that are joined by what they touch; each part is solved on its own."""
-    by_row: dict[int, list[FleetCause]] = defaultdict(list)
-    for cause, rows in touched.items():
-        for row in rows:
-            by_row[row].append(cause)
-    left = dict.fromkeys(touched)
-    while left:
-        part, waiting = list[FleetCause](), [next(iter(left))]
-        while waiting:
-            cause = waiting.pop()
-            if cause in left:
-                del left[cause]
-                part.append(cause)
-                waiting += [
-                    other for row in touched[cause] for other in by_row[row] if other in left
-                ]
-        yield part
-
-
-def _cover(
-    causes: Sequence[FleetCause],
-    touched: Mapping[FleetCause, Collection[int]],
-    rows: Collection[int],
-) -> list[FleetCause] | None:
-    """Return a smallest set of ``causes`` that touches all ``rows``; None where there is none."""
-    if not set(rows) <= {row for cause in causes for row in touched[cause]}:
-        return None
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
-    places = sorted(rows)
-    matrix: NDArray[np.float64] = np.zeros((len(places), len(causes)))
-    for column, cause in enumerate(causes):
-        matrix[np.searchsorted(places, sorted(touched[cause])), column] = 1.0
-    ones = np.ones(len(causes), np.int64)
-    solved = milp(
-        ones, constraints=LinearConstraint(matrix, 1.0), integrality=ones, bounds=Bounds(0, 1)
-    )
-    assert solved.x is not None, "taking all of them is a solution"
-    return [cause for cause, taken in zip(causes, solved.x, strict=True) if taken > 0.5]
 
 
 # -- a second look -------------------------------------------------------------------------------------------

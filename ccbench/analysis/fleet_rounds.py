@@ -12,14 +12,13 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from ccbench.analysis.fleet import (
+from ccbench.analysis.fleet import second_look, verdict_of
+from ccbench.analysis.fleet_times import (
     blocks_of,
     lost_groups,
     lost_partners,
     node_numbers,
     observations_of,
-    second_look,
-    verdict_of,
 )
 from ccbench.analysis.machine_verdict import is_end
 from ccbench.cases.axes import Case, asked_of, case_of

@@ -27,8 +27,8 @@ from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
 from ccbench.model.cluster import Cluster
+from ccbench.model.concurrent import schedules_at_once
 from ccbench.model.context import schedule_prediction
-from ccbench.model.group_points import schedules_at_once
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import case_prices

@@ -14,13 +14,8 @@ from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of, library_points, schedule_points
-from ccbench.model.group_points import (
-    cheapest,
-    group_points,
-    library_at_once,
-    schedules_at_once,
-    subset_points,
-)
+from ccbench.model.concurrent import cheapest, library_at_once, schedules_at_once
+from ccbench.model.group_points import group_points
 from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
@@ -28,6 +23,7 @@ from ccbench.model.library.costs import MICRO
 from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
 from ccbench.model.pricing import predict
 from ccbench.model.rank_subset import ALL_RANKS, schedule_of, subset_of
+from ccbench.model.subset_points import subset_points
 from ccbench.topology.graph import Topology
 from ccbench.units import format_seconds
 

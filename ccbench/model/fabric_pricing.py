@@ -27,16 +27,8 @@ from numpy.typing import ArrayLike
 
 from ccbench.errors import MachineError
 from ccbench.model.bounds import moved_sizes
-from ccbench.model.fabric_loads import (
-    AlgorithmTraffic,
-    FabricCosts,
-    FabricStepLoad,
-    LinkTable,
-    PipelineSteps,
-    pattern_loads,
-    traffic_for,
-    traffic_of,
-)
+from ccbench.model.fabric_loads import FabricCosts, FabricStepLoad, LinkTable, pattern_loads
+from ccbench.model.traffic_patterns import AlgorithmTraffic, PipelineSteps, traffic_for, traffic_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Floats, Ints
 from ccbench.units import plural

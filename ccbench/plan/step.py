@@ -18,7 +18,8 @@ from ccbench.cases.axes import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
+from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
+from ccbench.model.group_points import group_points
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE, StepCommunication
 from ccbench.plan.memory import FIRST, MIDDLE, ONLY, stage_order

@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.fleet_check import Planted, judge, trial
-from ccbench.analysis.fleet import (
-    FleetCause,
-    FleetVerdict,
-    GroupTime,
-    fleet_of,
-    second_look,
-    usual_of,
-)
+from ccbench.analysis.fleet import FleetVerdict, fleet_of, second_look, usual_of
+from ccbench.analysis.fleet_causes import FleetCause
+from ccbench.analysis.fleet_times import GroupTime
 from ccbench.groups import PairingRound
 
 NODES = 8

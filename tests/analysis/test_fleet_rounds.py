@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.analysis.fleet import FleetVerdict, lost_groups
+from ccbench.analysis.fleet import FleetVerdict
 from ccbench.analysis.fleet_rounds import further_cases, without
+from ccbench.analysis.fleet_times import lost_groups
 from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.cases.axes import Case, asked_of
 from ccbench.cases.measurement import NO_TEAM, Measurement, Status

@@ -11,8 +11,6 @@ from ccbench.model import fabric_loads
 from ccbench.model.fabric_loads import (
     FabricCosts,
     LinkTable,
-    RepeatedSteps,
-    Uniform,
     representative_ranks,
     representatives,
     sampled_turns,
@@ -20,6 +18,7 @@ from ccbench.model.fabric_loads import (
     uniform_load,
 )
 from ccbench.model.fabric_pricing import price_algorithm
+from ccbench.model.traffic_patterns import RepeatedSteps, Uniform
 from ccbench.topology.composition import cluster
 from ccbench.topology.fabrics import Fabric, Wire, torus
 from ccbench.topology.files import load_catalog

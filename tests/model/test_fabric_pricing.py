@@ -14,13 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, ScheduleError
-from ccbench.model.fabric_loads import (
-    AlgorithmTraffic,
-    FabricCosts,
-    LinkTable,
-    PipelineSteps,
-    RepeatedSteps,
-)
+from ccbench.model.fabric_loads import FabricCosts, LinkTable
 from ccbench.model.fabric_pricing import (
     FabricPrices,
     fabric_loads,
@@ -30,6 +24,7 @@ from ccbench.model.fabric_pricing import (
     price_algorithm,
     price_loads,
 )
+from ccbench.model.traffic_patterns import AlgorithmTraffic, PipelineSteps, RepeatedSteps
 from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, single_switch, torus

@@ -14,7 +14,7 @@ from ccbench.errors import MachineError, UsageError
 from ccbench.groups import ORDERS, Groups, Layout, parse_groups
 from ccbench.model import group_points as model
 from ccbench.model.cluster import Cluster, ClusterPoint, library_points, open_cluster
-from ccbench.model.group_points import GroupPlacement, axis_placement, placement_of
+from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
 from ccbench.model.library import LibraryRequest
 
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]

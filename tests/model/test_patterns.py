@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError, UsageError
-from ccbench.model.fabric_loads import (
+from ccbench.model.fabric_loads import FabricCosts
+from ccbench.model.fabric_pricing import FabricPrices, fabric_loads, price_loads
+from ccbench.model.traffic_patterns import (
     DIRECTLY,
     PIPELINES,
     AlgorithmTraffic,
     AllPairs,
-    FabricCosts,
     Pattern,
     RepeatedSteps,
     Uniform,
@@ -22,7 +23,6 @@ from ccbench.model.fabric_loads import (
     traffic_for,
     traffic_of,
 )
-from ccbench.model.fabric_pricing import FabricPrices, fabric_loads, price_loads
 from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Wire, single_switch

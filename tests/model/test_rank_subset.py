@@ -14,18 +14,13 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
+from ccbench.model.concurrent import cheapest, schedules_at_once
 from ccbench.model.context import predict_case, schedule_prediction
-from ccbench.model.group_points import (
-    cheapest,
-    link_seconds,
-    schedules_at_once,
-    subset_points,
-    subset_prices,
-)
 from ccbench.model.library.constants import shipped
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.pricing import case_prices, predict
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
+from ccbench.model.subset_points import link_seconds, subset_points, subset_prices
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Step
 from tests.model.machines import machines, toy

@@ -13,7 +13,8 @@ from ccbench.errors import UsageError
 from ccbench.groups import Layout
 from ccbench.machine.flags import Flag
 from ccbench.model.cluster import open_cluster
-from ccbench.model.group_points import axis_placement, group_points
+from ccbench.model.group_placement import axis_placement
+from ccbench.model.group_points import group_points
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import StepCommunication
 from ccbench.plan.step import MEASURED, PREDICTED, ClusterPrices, MeasuredPoints, measured_points

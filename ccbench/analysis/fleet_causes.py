@@ -1,0 +1,164 @@
+"""Causes of slow groups of nodes: the smallest set of possible causes that touches everything slow.
+
+A cause is possible if nothing of it that it touches was fast. The set is a minimum set cover, by SciPy's mixed
+integer solver.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.analysis.fleet_times import GroupTime
+
+
+@dataclass(frozen=True, order=True)
+class FleetCause:
+    """Something that may be slow. nodes: whose. number: of the rail, -1 for all of them."""
+
+    kind: str
+    nodes: tuple[int, ...]
+    number: int = -1
+
+    def touches(self, seen: GroupTime) -> bool:
+        """Return whether a fault here slows ``seen`` down."""
+        if self.kind in ("slow_link", "lost_link"):
+            return seen.nodes == self.nodes and self.number in (-1, seen.rail)
+        if self.nodes[0] not in seen.nodes:
+            return False
+        match self.kind:
+            case "slow_network":
+                return len(seen.nodes) > 1
+            case "slow_inside":
+                return len(seen.nodes) == 1
+            case "slow_rail":
+                return seen.rail == self.number
+        return True
+
+    def named(self, names: Sequence[str]) -> str:
+        """Return the cause by the names of its nodes."""
+        ends = " and ".join(names[node] for node in self.nodes)
+        rail = f"rail {self.number} of " if self.number >= 0 else ""
+        match self.kind:
+            case "slow_network":
+                return f"network of {ends}"
+            case "slow_inside":
+                return f"{ends} by itself"
+            case "slow_link" | "lost_link":
+                return f"{rail}path between {ends}"
+        return f"{rail}{ends}"
+
+
+@dataclass(frozen=True)
+class JudgedGroup:
+    """Observations of the same nodes as one. ratio: its time over the usual one. times: how many they are."""
+
+    seen: GroupTime
+    ratio: float
+    slow: bool
+    times: int
+
+
+def smallest_causes(
+    judged: Sequence[JudgedGroup],
+) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
+    """Return (causes that every smallest set has, alternatives where smallest sets differ)."""
+    slow = [one.seen for one in judged if one.slow]
+    touched: dict[FleetCause, frozenset[int]] = {}
+    for cause in _possible(judged):
+        rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen))
+        # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
+        if rows and (rows, cause.nodes) not in {
+            (others, one.nodes) for one, others in touched.items()
+        }:
+            touched[cause] = rows
+    certain: list[FleetCause] = []
+    unknown: list[tuple[FleetCause, ...]] = []
+    for causes in _components(touched):
+        every = {row for cause in causes for row in touched[cause]}
+        best = _cover(causes, touched, every) or []
+        # What no other set of that size can do without is certain.
+        shared = []
+        for one in best:
+            others = _cover([each for each in causes if each != one], touched, every)
+            if others is None or len(others) > len(best):
+                shared.append(one)
+        certain += shared
+        left = every - {row for one in shared for row in touched[one]}
+        if left:
+            unknown.append(
+                tuple(
+                    sorted(
+                        cause for cause in causes if touched[cause] & left and cause not in shared
+                    )
+                )
+            )
+    return tuple(sorted(certain)), tuple(unknown)
+
+
+def _components(touched: Mapping[FleetCause, Collection[int]]) -> Iterator[list[FleetCause]]:
+    """Yield causes that are joined by what they touch; each part is solved on its own."""
+    by_row: dict[int, list[FleetCause]] = defaultdict(list)
+    for cause, rows in touched.items():
+        for row in rows:
+            by_row[row].append(cause)
+    left = dict.fromkeys(touched)
+    while left:
+        part, waiting = list[FleetCause](), [next(iter(left))]
+        while waiting:
+            cause = waiting.pop()
+            if cause in left:
+                del left[cause]
+                part.append(cause)
+                waiting += [
+                    other for row in touched[cause] for other in by_row[row] if other in left
+                ]
+        yield part
+
+
+def _cover(
+    causes: Sequence[FleetCause],
+    touched: Mapping[FleetCause, Collection[int]],
+    rows: Collection[int],
+) -> list[FleetCause] | None:
+    """Return a smallest set of ``causes`` that touches all ``rows``; None where there is none."""
+    if not set(rows) <= {row for cause in causes for row in touched[cause]}:
+        return None
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    places = sorted(rows)
+    matrix: NDArray[np.float64] = np.zeros((len(places), len(causes)))
+    for column, cause in enumerate(causes):
+        matrix[np.searchsorted(places, sorted(touched[cause])), column] = 1.0
+    ones = np.ones(len(causes), np.int64)
+    solved = milp(
+        ones, constraints=LinearConstraint(matrix, 1.0), integrality=ones, bounds=Bounds(0, 1)
+    )
+    assert solved.x is not None, "taking all of them is a solution"
+    return [cause for cause, taken in zip(causes, solved.x, strict=True) if taken > 0.5]
+
+
+def _possible(judged: Sequence[JudgedGroup]) -> Iterator[FleetCause]:
+    """Yield every cause that touches something slow and nothing fast, the widest of a node first.
+
+    A group's own nodes and rail are among them, so nothing slow is left without a cause.
+    """
+    slow = [one.seen for one in judged if one.slow]
+    fast_of: dict[int, list[GroupTime]] = defaultdict(list)
+    for one in judged:
+        for node in one.seen.nodes if not one.slow else ():
+            fast_of[node].append(one.seen)
+    nodes = sorted({node for seen in slow for node in seen.nodes})
+    kinds = ("slow_node", "slow_network", "slow_inside")
+    wanted = [FleetCause(kind, (node,)) for node in nodes for kind in kinds]
+    rails = [seen for seen in slow if seen.rail >= 0]
+    wanted += [FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes]
+    wanted += [FleetCause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
+    wanted += [FleetCause("slow_link", rail.nodes, rail.rail) for rail in rails]
+    for cause in dict.fromkeys(wanted):
+        if not any(cause.touches(seen) for node in cause.nodes for seen in fast_of[node]):
+            yield cause

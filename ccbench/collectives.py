@@ -355,14 +355,14 @@ def read_traffic(text: str) -> str:
                 "row for each source, such as [[0, 1], [2, 0]]"
             )
         return json.dumps(rows)
-    found = _NAMED.fullmatch(text)
-    value = float(found.group(2)) if found else 0.0
-    if not found or (found.group(1) == "hot" and not 0 < value <= 1):
+    named = _NAMED.fullmatch(text)
+    value = float(named.group(2)) if named else 0.0
+    if not named or (named.group(1) == "hot" and not 0 < value <= 1):
         raise UsageError(
             f"traffic: {text[:80]!r} is none; write balanced, zipf:1.2, hot:0.5 (a share above 0, at most 1) "
             "or a matrix such as [[0, 1], [2, 0]]"
         )
-    return f"{found.group(1)}:{value:g}" if value else ""
+    return f"{named.group(1)}:{value:g}" if value else ""
 
 
 @lru_cache(maxsize=64)

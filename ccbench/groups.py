@@ -142,10 +142,10 @@ class Layout:
 
 def offsets_of(axes: Sequence[tuple[int, int]]) -> list[int]:
     """Every sum of (number below size) x stride, the first axis varying fastest."""
-    found = [0]
+    offsets = [0]
     for size, stride in axes:
-        found = [offset + number * stride for number in range(size) for offset in found]
-    return found
+        offsets = [offset + number * stride for number in range(size) for offset in offsets]
+    return offsets
 
 
 def make_layout(values: Mapping[str, int | str], ranks: int) -> Layout:
@@ -163,13 +163,13 @@ def make_layout(values: Mapping[str, int | str], ranks: int) -> Layout:
     order = full_order(ORDERS.get(order, order))
     sizes = {name: int(values.get(name, 1)) for name in (*LAYOUT_AXES, "etp") if name in values}
     if "dp" not in sizes:
-        others = math.prod(sizes.get(name, 1) for name in ("tp", "cp", "pp"))
-        if others < 1 or ranks % others:
+        product = math.prod(sizes.get(name, 1) for name in ("tp", "cp", "pp"))
+        if product < 1 or ranks % product:
             raise UsageError(
-                f"layout: tp x cp x pp = {others} does not divide {ranks} ranks; choose sizes whose "
+                f"layout: tp x cp x pp = {product} does not divide {ranks} ranks; choose sizes whose "
                 f"product divides {ranks}, or another number of ranks"
             )
-        sizes["dp"] = ranks // others
+        sizes["dp"] = ranks // product
     made = Layout(order, **sizes)
     if made.ranks != ranks:
         raise UsageError(
@@ -210,12 +210,12 @@ def parse_layout(text: str) -> Layout:
 
 def read_layout_groups(text: str) -> str | None:
     """The one spelling of ``tp of tp2-dp4``; None where ``text`` is nothing of the kind."""
-    found = _OF.fullmatch(text.strip())
-    if not found:
+    parsed = _OF.fullmatch(text.strip())
+    if not parsed:
         return None
-    layout = parse_layout(found.group(2))
-    layout.groups(found.group(1))
-    return f"{found.group(1)} of {layout}"
+    layout = parse_layout(parsed.group(2))
+    layout.groups(parsed.group(1))
+    return f"{parsed.group(1)} of {layout}"
 
 
 def layout_groups(text: str, ranks: int) -> Groups:
@@ -269,20 +269,20 @@ class PairingRound:
             raise UsageError(
                 f"groups: {ranks} ranks are not two or more nodes of {self.unit_ranks}, which pairs need"
             )
-        within, found = self.within or units, list[tuple[int, ...]]()
+        within, members = self.within or units, list[tuple[int, ...]]()
         for first in range(0, units, within):
-            for one, two in self.pairs(min(within, units - first)):
-                starts = ((first + one) * self.unit_ranks, (first + two) * self.unit_ranks)
+            for source, target in self.pairs(min(within, units - first)):
+                starts = ((first + source) * self.unit_ranks, (first + target) * self.unit_ranks)
                 places = range(self.unit_ranks)
                 if self.by_rail:
-                    found += [tuple(start + place for start in starts) for place in places]
+                    members += [tuple(start + place for start in starts) for place in places]
                 else:
-                    found.append(tuple(start + place for start in starts for place in places))
-        if not found:
+                    members.append(tuple(start + place for start in starts for place in places))
+        if not members:
             raise UsageError(
                 f"groups: {self} pairs nobody of {units} units; take blocks of two or more"
             )
-        return tuple(sorted(found))
+        return tuple(sorted(members))
 
     def pairs(self, units: int) -> list[tuple[int, int]]:
         """The pairs of ``units`` units, numbered from 0, the lower number first."""
@@ -303,16 +303,17 @@ class PairingRound:
             for step in range(1, (rounds + 1) // 2)
         ]
         return sorted(
-            (min(pair), max(pair)) for pair in ((names[one], names[two]) for one, two in pairs)
+            (min(pair), max(pair))
+            for pair in ((names[source], names[target]) for source, target in pairs)
         )
 
 
 def parse_round(text: str) -> PairingRound | None:
     """``matching 2 per 8 ranks`` as a value; None where ``text`` is nothing of the kind."""
-    found = _ROUND.fullmatch(" ".join(text.split()))
-    if not found:
+    parsed = _ROUND.fullmatch(" ".join(text.split()))
+    if not parsed:
         return None
-    kind, number, seed, unit_ranks, within, rail = found.groups()
+    kind, number, seed, unit_ranks, within, rail = parsed.groups()
     return PairingRound(
         kind,
         int(number),
@@ -377,14 +378,14 @@ def read_groups(text: str) -> str:
     of_layout = read_layout_groups(text)
     if of_layout is not None:
         return of_layout
-    found = _EXPRESSION.fullmatch(text.strip())
-    if not found:
+    parsed = _EXPRESSION.fullmatch(text.strip())
+    if not parsed:
         raise UsageError(
             f"{text[:80]!r} does not say who belongs together; write 'rank // 4', 'rank % 2', 'rank & 3' or "
             "lists such as [[0, 1], [2, 3]]"
         )
-    word = found.group(1).lower()
-    operator, number = _SPELLINGS.get(word, word), int(found.group(2), 0)
+    word = parsed.group(1).lower()
+    operator, number = _SPELLINGS.get(word, word), int(parsed.group(2), 0)
     if operator in ("//", "%") and number == 0:
         raise UsageError(f"{text.strip()!r} divides by nothing; write a number from 1 on")
     return f"rank {operator} {number}"
@@ -479,19 +480,19 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 def parse_pair(text: str) -> Pair:
     """``0>3`` or ``0<>3``; UsageError when it is neither, or when both are the same rank."""
-    found = _PAIR.fullmatch(text.strip())
-    if not found or int(found.group(1)) == int(found.group(3)):
+    parsed = _PAIR.fullmatch(text.strip())
+    if not parsed or int(parsed.group(1)) == int(parsed.group(3)):
         raise UsageError(
             f"{text[:80]!r} is no pair of ranks; write '0>3' for one way or '0<>3' for both ways at once"
         )
-    return Pair(int(found.group(1)), int(found.group(3)), found.group(2) == "<>")
+    return Pair(int(parsed.group(1)), int(parsed.group(3)), parsed.group(2) == "<>")
 
 
 def every_pair(ranks: int, both: bool) -> tuple[Pair, ...]:
     """Each ordered pair one way, or each pair once both ways."""
     return tuple(
-        Pair(one, other, both)
-        for one in range(ranks)
-        for other in range(one + 1 if both else 0, ranks)
-        if one != other
+        Pair(source, target, both)
+        for source in range(ranks)
+        for target in range(source + 1 if both else 0, ranks)
+        if source != target
     )

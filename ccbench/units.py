@@ -60,7 +60,7 @@ _FRACTION = re.compile(rf"({_NUMBER})\s*(%?)", re.ASCII)
 def plain(text: object, longest: int = LONGEST_LABEL) -> str:
     """One line of printable characters, at most ``longest`` of them."""
     line = " ".join(str(text).split())
-    line = "".join(one if one.isprintable() else REPLACEMENT for one in line)
+    line = "".join(character if character.isprintable() else REPLACEMENT for character in line)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
@@ -112,21 +112,21 @@ _OTHER_NAMES = {
 
 def lists_of(text: str, longest: int) -> list[list[Any]]:
     """The lists in the list that ``text`` is in JSON; [] where it is none, or longer than ``longest``."""
-    found: Any = None
+    lists: Any = None
     # Brackets nested deeply enough exhaust the parser's recursion.
     with suppress(ValueError, RecursionError):
-        found = json.loads(text) if len(text) <= longest else None
-    sound = isinstance(found, list) and all(isinstance(one, list) for one in found)
-    return found if sound else []
+        lists = json.loads(text) if len(text) <= longest else None
+    sound = isinstance(lists, list) and all(isinstance(entry, list) for entry in lists)
+    return lists if sound else []
 
 
-def suggestion(word: object, known: Iterable[str]) -> str:
+def suggestion(word: object, names: Iterable[str]) -> str:
     """``did you mean 'ring'?`` or the whole list, for the end of an error."""
-    known = tuple(known)
+    names = tuple(names)
     plain = str(word)[:64].lower()
-    near = [name for name in (_OTHER_NAMES.get(plain),) if name in known]
-    near += difflib.get_close_matches(plain, known, n=1, cutoff=0.7)
-    return f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(known)}"
+    near = [name for name in (_OTHER_NAMES.get(plain),) if name in names]
+    near += difflib.get_close_matches(plain, names, n=1, cutoff=0.7)
+    return f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(names)}"
 
 
 def _text(value: object, kind: str, example: str) -> str:

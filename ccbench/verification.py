@@ -247,11 +247,11 @@ def check(case: Case, rank: int, output: Array, seed: int, launches: int) -> Mis
     wrong, first = 0, -1
     pieces = expected_pieces(case, rank, len(output), seed, launches)
     for start, expected in (part for piece in pieces for part in piece.parts()):
-        found = output[start : start + len(expected)]
-        differs = found.view(bits) != expected.view(bits)
+        actual = output[start : start + len(expected)]
+        differs = actual.view(bits) != expected.view(bits)
         if rounding and differs.any():
             # Written so that what is no number differs.
-            differs = ~(np.abs(found.astype(np.float64) - expected.astype(np.float64)) <= rounding)
+            differs = ~(np.abs(actual.astype(np.float64) - expected.astype(np.float64)) <= rounding)
         if differs.any():
             if first < 0:
                 first = start + int(np.argmax(differs))
@@ -282,8 +282,8 @@ class Part:
         """As ``check``; the mismatch names the rank by its number in the team."""
         if not self.receives:
             return None
-        found = check(self.case, self.group_rank, output, self.seeded(seed), launches)
-        return found and replace(found, rank=self.members[self.group_rank])
+        mismatch = check(self.case, self.group_rank, output, self.seeded(seed), launches)
+        return mismatch and replace(mismatch, rank=self.members[self.group_rank])
 
     def seeded(self, seed: int) -> int:
         """The seed of this group's data."""
@@ -297,11 +297,11 @@ def part_of(case: Case, rank: int) -> Part | None:
         return Part(case, 0, tuple(range(case.ranks)), rank)
     for group, members in enumerate(case.members):
         if rank in members:
-            seen = replace(
+            group_case = replace(
                 case, ranks=len(members), groups="", pair="", active_group=ALL_GROUPS, concurrent=""
             )
             receives = pair is None or pair.both or rank == pair.target
-            return Part(seen, group, members, members.index(rank), receives)
+            return Part(group_case, group, members, members.index(rank), receives)
     return None
 
 
@@ -332,10 +332,10 @@ def expected_pieces(
     for block in range(elements // case.count):
         origins = row.origins(rank, block, case.ranks, root)
         period = min(PERIOD_ELEMENTS, case.count)
-        one = _combined(
+        combined = _combined(
             case, [(o, index * case.count) for o, index in origins], period, seed, launches
         )
-        yield Piece(block * case.count, case.count, one)
+        yield Piece(block * case.count, case.count, combined)
 
 
 def _uneven_pieces(case: Case, rank: int, seed: int) -> Iterator[Piece]:
@@ -347,8 +347,10 @@ def _uneven_pieces(case: Case, rank: int, seed: int) -> Iterator[Piece]:
         elements = int(sent[source, rank])
         if elements:
             begin = int(begins[source, rank])
-            one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), seed, launches=1)
-            yield Piece(end, elements, one)
+            piece_values = values(
+                case, source, begin, min(PERIOD_ELEMENTS, elements), seed, launches=1
+            )
+            yield Piece(end, elements, piece_values)
         end += elements
 
 

@@ -225,23 +225,23 @@ def causes_of(
     signs: str = "",
     *,
     only_small: bool = False,
-    others: Sequence[tuple[int, float]] = (),
+    smaller: Sequence[tuple[int, float]] = (),
 ) -> tuple[Cause, ...]:
     """Rules that would make ``system`` as slow as it was measured, the likeliest first.
 
     request: of the largest sizes. small_are_slow: smaller ones are, None where none was measured. only_small:
     the largest are not. signs: variables, messages and flags that a rule may be shown by; such a rule is
-    named whatever its rate. others: bytes and seconds of smaller sizes, any of which may rule a cause out.
+    named whatever its rate. smaller: bytes and seconds of smaller sizes, any of which may rule a cause out.
     """
-    sizes = (*request.size_bytes, *(size for size, _ in others))
-    seconds_of_all = (*measured_seconds, *(seconds for _, seconds in others))
-    asked, last = replace(request, size_bytes=sizes), len(measured_seconds)
+    sizes = (*request.size_bytes, *(size for size, _ in smaller))
+    seconds_of_all = (*measured_seconds, *(seconds for _, seconds in smaller))
+    all_sizes, last = replace(request, size_bytes=sizes), len(measured_seconds)
 
-    def price(one: LibrarySystem) -> list[float]:
-        return [point.seconds for point in predict_library(one, asked)]
+    def price(machine: LibrarySystem) -> list[float]:
+        return [point.seconds for point in predict_library(machine, all_sizes)]
 
     healthy = price(system)
-    found: list[tuple[tuple[bool, bool, float], Cause]] = []
+    causes: list[tuple[tuple[bool, bool, float], Cause]] = []
     for rule in RULES:
         try:
             prices = [price(one) for one in rule.systems(system)]
@@ -282,5 +282,5 @@ def causes_of(
         end = last - 1
         unsure = miss + log(slowest[end] / fastest[end]) / 4
         shown = sign[0].strip() if sign is not None else ""
-        found.append(((sign is None, odd, unsure), Cause(rule, fastest[end], slowest[end], shown)))
-    return tuple(cause for _, cause in sorted(found, key=lambda one: one[0])[:MOST_NAMED])
+        causes.append(((sign is None, odd, unsure), Cause(rule, fastest[end], slowest[end], shown)))
+    return tuple(cause for _, cause in sorted(causes, key=lambda one: one[0])[:MOST_NAMED])

@@ -193,9 +193,9 @@ def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | No
     """An obstacle to comparing two sides with each other, None without one."""
     # Wrong results of the new run come first.
     for side, name in ((new, "new"), (base, "base")):
-        found = obstacle_of(side, name, settings)
-        if found:
-            return found
+        obstacle = obstacle_of(side, name, settings)
+        if obstacle:
+            return obstacle
     if base.simulated != new.simulated:
         computed = "base" if base.simulated else "new"
         return NoVerdict.SIMULATED, f"{computed} was computed from a model, the other measured"
@@ -229,10 +229,10 @@ def hardware_difference(base: Run, new: Run) -> str:
 def notes_on(base: Run, new: Run) -> Iterator[str]:
     """One line for everything else that differs: versions of a backend's library, then the environment."""
     versions: list[dict[str, set[str]]] = [defaultdict(set), defaultdict(set)]
-    for run, found in zip((base, new), versions, strict=True):
+    for run, of_run in zip((base, new), versions, strict=True):
         for point in run.points:
             if point.backend_version:
-                found[point.backend].add(point.backend_version)
+                of_run[point.backend].add(point.backend_version)
     for backend in sorted(versions[0].keys() & versions[1].keys()):
         yield from _differences(
             backend, *(", ".join(sorted(version[backend])) for version in versions)
@@ -276,48 +276,69 @@ def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
     faces: list[Face] = []
     for points in cases:
         point = points[0]
-        found = [one for one in published.get(surely(point), ()) if may_be_alike(one, point)]
+        candidates = [
+            candidate
+            for candidate in published.get(surely(point), ())
+            if may_be_alike(candidate, point)
+        ]
         # Another element type stands in only where none of the same is there.
-        found = [one for one in found if one.dtype in (point.dtype, "")] or found
-        if not found:
+        candidates = [
+            candidate for candidate in candidates if candidate.dtype in (point.dtype, "")
+        ] or candidates
+        if not candidates:
             faces.append(((), points, ""))
             continue
-        middle, others = middle_of(found, point)
-        told = [f"base: {library_of(middle)}"]
-        told += [f"the middle of {others + 1} like it"] * (others > 0)
-        told += ["nodes not stated"] * (not middle.nodes or not point.nodes)
-        told += [f"over {middle.network}"] * bool(middle.network and middle.nodes != 1)
-        told += [f"measured with {middle.dtype}"] * (middle.dtype not in (point.dtype, ""))
-        faces.append(((middle,), points, ", ".join(told)))
+        middle, beside = middle_of(candidates, point)
+        words = [f"base: {library_of(middle)}"]
+        words += [f"the middle of {beside + 1} like it"] * (beside > 0)
+        words += ["nodes not stated"] * (not middle.nodes or not point.nodes)
+        words += [f"over {middle.network}"] * bool(middle.network and middle.nodes != 1)
+        words += [f"measured with {middle.dtype}"] * (middle.dtype not in (point.dtype, ""))
+        faces.append(((middle,), points, ", ".join(words)))
     return faces
 
 
-def may_be_alike(other: Point, point: Point) -> bool:
+def may_be_alike(published: Point, point: Point) -> bool:
     """True if nothing that both say of collective, op, nodes, network and type tells the two apart."""
-    known = other.collective == point.collective != UNKNOWN_COLLECTIVE
-    same_op = other.op == point.op or NO_OP in (
-        other.op,
+    same_collective = published.collective == point.collective != UNKNOWN_COLLECTIVE
+    same_op = published.op == point.op or NO_OP in (
+        published.op,
         point.op,
     )  # as where an all-reduce names none
-    same_nodes = other.nodes == point.nodes or not other.nodes or not point.nodes
-    over = 1 in (other.nodes, point.nodes) or not is_other_network(point.network, other.network)
-    alike = moves_alike(
-        point.collective, (other.backend, point.backend), (other.dtype, point.dtype)
+    same_nodes = published.nodes == point.nodes or not published.nodes or not point.nodes
+    over = 1 in (published.nodes, point.nodes) or not is_other_network(
+        point.network, published.network
     )
-    return known and same_op and same_nodes and over and alike
+    alike = moves_alike(
+        point.collective, (published.backend, point.backend), (published.dtype, point.dtype)
+    )
+    return same_collective and same_op and same_nodes and over and alike
 
 
-def middle_of(found: Sequence[Point], point: Point) -> tuple[Point, int]:
+def middle_of(candidates: Sequence[Point], point: Point) -> tuple[Point, int]:
     """The middle one by time, and how many others there are beside it.
 
     Of those of the same algorithm and protocol, else of those left to the library, else of all.
     """
     alike = [
-        one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)
+        candidate
+        for candidate in candidates
+        if (candidate.algorithm, candidate.protocol) == (point.algorithm, point.protocol)
     ]
-    left = [one for one in found if (one.algorithm, one.protocol) == ("default", "default")]
-    chosen = alike or left or found
-    ordered = sorted(chosen, key=lambda one: (one.median_seconds or math.inf, one.source, one.run))
+    left = [
+        candidate
+        for candidate in candidates
+        if (candidate.algorithm, candidate.protocol) == ("default", "default")
+    ]
+    chosen = alike or left or candidates
+    ordered = sorted(
+        chosen,
+        key=lambda candidate: (
+            candidate.median_seconds or math.inf,
+            candidate.source,
+            candidate.run,
+        ),
+    )
     return ordered[(len(ordered) - 1) // 2], len(ordered) - 1
 
 
@@ -341,7 +362,7 @@ def compare(
     """
     settings = settings or Settings()
     base, new = as_run(base), as_run(new)
-    other = "" if settings.across_machines else hardware_difference(base, new)
+    hardware = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
         every = facing_published(base, by_identity(new).values())
         unlike = [
@@ -352,7 +373,7 @@ def compare(
         ]
     else:
         faces, unlike = facing(by_identity(base), by_identity(new)), []
-    results, left_out = _verdicts(faces, settings, other)
+    results, left_out = _verdicts(faces, settings, hardware)
     notes = [*base.problems, *new.problems, *notes_on(base, new)]
     if unlike:
         least, most = (format_size(of(point.size_bytes for point in unlike)) for of in (min, max))
@@ -398,9 +419,9 @@ def compare_by(
             f"--base: {shown(base)} is no value of {axis.key} there; {suggestion(base, sides)}"
         )
     first = base or next(
-        one
-        for one in (str(axis.default), *run.manifest.mapping("suite", axis.key), *sides)
-        if one in sides
+        value
+        for value in (str(axis.default), *run.manifest.mapping("suite", axis.key), *sides)
+        if value in sides
     )
     new = [side for side in sides if side != first]
     faces = [face for value in new for face in facing(sides[first], sides[value])]
@@ -437,44 +458,50 @@ def facing(olds: Cases, news: Cases) -> list[Face]:
 
 
 def _verdicts(
-    faces: Sequence[Face], settings: Settings, other: str = "", in_turn: bool = False
+    faces: Sequence[Face], settings: Settings, hardware: str = "", in_turn: bool = False
 ) -> tuple[tuple[Comparison, ...], int]:
     """Return a verdict on each pair, and how many neither side supports.
 
-    other: words for other hardware. in_turn: rounds of both sides were measured one right after the other.
+    hardware: words for other hardware. in_turn: rounds of both sides were measured one right after the other.
     """
     results: list[Comparison] = []
     testable: dict[int, tuple[Rounds, Rounds]] = {}
     left_out = 0
-    for old_points, new_points, told in faces:
+    for old_points, new_points, words in faces:
         old, now = (side_of(points) if points else None for points in (old_points, new_points))
         if old and now and old.status is now.status is Status.UNSUPPORTED:
             left_out += 1
             continue
-        one = _undecided((new_points or old_points)[0], old, now, settings)
+        result = _undecided((new_points or old_points)[0], old, now, settings)
         if old is None:
-            one = replace(one, cause=NoVerdict.MISSING_IN_BASE, reason="the base has no such point")
-        elif now is None:
-            one = replace(
-                one, cause=NoVerdict.MISSING_IN_NEW, reason="the new run has no such point"
+            result = replace(
+                result, cause=NoVerdict.MISSING_IN_BASE, reason="the base has no such point"
             )
-        elif other and old.status is now.status is Status.OK:
-            one = replace(one, cause=NoVerdict.OTHER_MACHINE, reason=f"other machine, {other}")
+        elif now is None:
+            result = replace(
+                result, cause=NoVerdict.MISSING_IN_NEW, reason="the new run has no such point"
+            )
+        elif hardware and old.status is now.status is Status.OK:
+            result = replace(
+                result, cause=NoVerdict.OTHER_MACHINE, reason=f"other machine, {hardware}"
+            )
         elif obstacle := obstacle_between(old, now, settings):
-            one = replace(one, cause=obstacle[0], reason=obstacle[1])
+            result = replace(result, cause=obstacle[0], reason=obstacle[1])
         else:
-            one = replace(one, ratio=(now.seconds or 0.0) / (old.seconds or 1.0), reason=told)
+            result = replace(
+                result, ratio=(now.seconds or 0.0) / (old.seconds or 1.0), reason=words
+            )
             if enough_rounds(len(old.rounds), len(now.rounds), settings.confidence):
                 testable[len(results)] = old.rounds, now.rounds
             else:
-                one = _without_test(one, old, now, settings)
-        results.append(one)
+                result = _without_test(result, old, now, settings)
+        results.append(result)
     # The correction for many points is over all that are tested.
     tests = _by_test(
         [results[place] for place in testable], list(testable.values()), settings, in_turn
     )
-    for place, one in zip(testable, tests, strict=True):
-        results[place] = one
+    for place, result in zip(testable, tests, strict=True):
+        results[place] = result
     return tuple(results), left_out
 
 
@@ -524,17 +551,21 @@ def _undecided(point: Point, base: Side | None, new: Side | None, settings: Sett
     )
 
 
-def _without_test(one: Comparison, base: Side, new: Side, settings: Settings) -> Comparison:
+def _without_test(comparison: Comparison, base: Side, new: Side, settings: Settings) -> Comparison:
     """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
     if base.averages or new.averages or (base.imported and new.imported):
-        verdict = by_ratio(one.ratio or 1.0, one.threshold)
-        return replace(one, verdict=verdict, reason=joined(one.reason, BY_RATIO_ALONE))
+        verdict = by_ratio(comparison.ratio or 1.0, comparison.threshold)
+        return replace(
+            comparison, verdict=verdict, reason=joined(comparison.reason, BY_RATIO_ALONE)
+        )
     needed = rounds_needed(settings.confidence)
     reason = (
-        f"{one.base_rounds} rounds against {one.new_rounds} cannot show a change at "
+        f"{comparison.base_rounds} rounds against {comparison.new_rounds} cannot show a change at "
         f"{settings.confidence:.4g}; {needed} against {needed} can"
     )
-    return replace(one, cause=NoVerdict.TOO_FEW_ROUNDS, reason=joined(one.reason, reason))
+    return replace(
+        comparison, cause=NoVerdict.TOO_FEW_ROUNDS, reason=joined(comparison.reason, reason)
+    )
 
 
 def by_ratio(ratio: float, threshold: float) -> Verdict:
@@ -557,43 +588,47 @@ def _by_test(
     pairs = None
     if in_turn:
         base, new, pairs = as_pairs(base, new, settings.confidence)
-    found = tested(base, new, settings.confidence, pairs)
+    test = tested(base, new, settings.confidence, pairs)
     lows, highs = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
-    thresholds = np.array([one.threshold for one in undecided])
-    beyond, kept_back = found.beyond(thresholds), found.kept_back(thresholds)
+    thresholds = np.array([comparison.threshold for comparison in undecided])
+    beyond, kept_back = test.beyond(thresholds), test.kept_back(thresholds)
     for place, plain in enumerate(undecided):
-        ratio = float(found.ratio[place])
+        ratio = float(test.ratio[place])
         # Of few values the median of the replicates is not always the median itself.
         low, high = min(float(lows[place]), ratio), max(float(highs[place]), ratio)
-        one = replace(
+        comparison = replace(
             plain,
             base_seconds=float(middles[0][place]),
             new_seconds=float(middles[1][place]),
             ratio=ratio,
             low=low,
             high=high,
-            p_value=float(found.p_value[place]),
-            rank_p_value=float(found.rank_p_value[place]),
+            p_value=float(test.p_value[place]),
+            rank_p_value=float(test.rank_p_value[place]),
             in_pairs=pairs is not None and bool(pairs[place]),
         )
         if beyond[place]:
-            one = replace(one, verdict=Verdict.SLOWER if ratio > 1 else Verdict.FASTER)
-        elif within(low, high, one.threshold):
-            one = replace(one, verdict=Verdict.SAME)
+            comparison = replace(
+                comparison, verdict=Verdict.SLOWER if ratio > 1 else Verdict.FASTER
+            )
+        elif within(low, high, comparison.threshold):
+            comparison = replace(comparison, verdict=Verdict.SAME)
         else:
             among_many = (
                 f"{format_change(ratio - 1)}: as the only point a change, but one among {len(undecided)} is "
-                f"found by chance too easily (p {one.p_value:.2g}, corrected for their number, is above "
+                f"found by chance too easily (p {comparison.p_value:.2g}, corrected for their number, is above "
                 f"{1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points (--only)"
             )
-            why = among_many if kept_back[place] else too_wide(one.threshold, low, high)
-            one = replace(one, cause=NoVerdict.TOO_WIDE, reason=joined(one.reason, why))
-        yield one
+            why = among_many if kept_back[place] else too_wide(comparison.threshold, low, high)
+            comparison = replace(
+                comparison, cause=NoVerdict.TOO_WIDE, reason=joined(comparison.reason, why)
+            )
+        yield comparison
 
 
 def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
     predicted, seconds = side.predicted_seconds, side.seconds or 0.0
-    one = replace(_undecided(point, None, side, settings), base_seconds=predicted)
+    comparison = replace(_undecided(point, None, side, settings), base_seconds=predicted)
     obstacle = obstacle_of(side, "run", settings)
     if not obstacle and side.simulated:
         obstacle = NoVerdict.SIMULATED, "the times were computed from the model themselves"
@@ -610,14 +645,18 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
         )
     if obstacle or not predicted:
         cause, reason = obstacle or (None, "")
-        return replace(one, cause=cause, reason=reason)
+        return replace(comparison, cause=cause, reason=reason)
     ratio = seconds / predicted
     if len(side.rounds) < rounds_needed(settings.confidence):
-        one = replace(one, ratio=ratio)
+        comparison = replace(comparison, ratio=ratio)
         if side.averages or side.imported:
-            return replace(one, verdict=by_ratio(ratio, one.threshold), reason=BY_RATIO_ALONE)
+            return replace(
+                comparison, verdict=by_ratio(ratio, comparison.threshold), reason=BY_RATIO_ALONE
+            )
         return replace(
-            one, cause=NoVerdict.TOO_FEW_ROUNDS, reason=f"{one.new_rounds} rounds are too few"
+            comparison,
+            cause=NoVerdict.TOO_FEW_ROUNDS,
+            reason=f"{comparison.new_rounds} rounds are too few",
         )
     # A prediction has no spread: it stands as often as there are rounds.
     new = round_medians([side.rounds])
@@ -625,13 +664,19 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
     ends = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     low, high = (float(end[0]) for end in ends)
     middle = float(np.nanmedian(new))
-    one = replace(one, new_seconds=middle, ratio=middle / predicted, low=low, high=high)
-    if low >= 1 + one.threshold or high <= 1 / (1 + one.threshold):
+    comparison = replace(
+        comparison, new_seconds=middle, ratio=middle / predicted, low=low, high=high
+    )
+    if low >= 1 + comparison.threshold or high <= 1 / (1 + comparison.threshold):
         costs = f"costs most: {side.bottleneck}" if side.bottleneck else ""
-        return replace(one, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs)
-    if within(low, high, one.threshold):
-        return replace(one, verdict=Verdict.SAME)
-    return replace(one, cause=NoVerdict.TOO_WIDE, reason=too_wide(one.threshold, low, high))
+        return replace(
+            comparison, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs
+        )
+    if within(low, high, comparison.threshold):
+        return replace(comparison, verdict=Verdict.SAME)
+    return replace(
+        comparison, cause=NoVerdict.TOO_WIDE, reason=too_wide(comparison.threshold, low, high)
+    )
 
 
 def within(low: float, high: float, threshold: float) -> bool:

@@ -63,9 +63,9 @@ Points = Sequence[Point]
 
 def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     """Everything found in ``run``, problems first; ``points`` are the run's, as a report names them."""
-    found = []
+    findings = []
     if not points and not run.problems:
-        found.append(
+        findings.append(
             _finding(
                 "problem",
                 "empty",
@@ -76,7 +76,7 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
         )
     # Only whom the verdict of health blames: wrong data and unstable times have rules of their own here.
     verdict = machine_verdict(run)
-    found += [
+    findings += [
         finding for finding in (verdict.findings if verdict else ()) if finding.kind in BLAMES
     ]
     verdicts = speed_verdicts(run)
@@ -88,37 +88,37 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
         for regime in verdict.regimes
         if regime.word in (SpeedWord.SLOW, SpeedWord.FAST)
     )
-    told = frozenset(case_id for one in judged for case_id in one.case_ids)
-    of_cases = findings_of(points, told)
-    beaten = any(one.kind == "beats_bound" for one in of_cases)
+    named = frozenset(case_id for regime in judged for case_id in regime.case_ids)
+    of_cases = findings_of(points, named)
+    beaten = any(finding.kind == "beats_bound" for finding in of_cases)
     of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
     spoken = (
         verdict.finding for verdict in verdicts if not (beaten and verdict.word is SpeedWord.FAST)
     )
-    found += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
+    findings += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"
-        found.append(
+        findings.append(
             _finding(
                 "problem", "unreadable", unread, "; ".join(run.problems), "see the files named"
             )
         )
-    return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def findings_of(points: Points, told: Collection[str] = ()) -> tuple[Finding, ...]:
+def findings_of(points: Points, named: Collection[str] = ()) -> tuple[Finding, ...]:
     """Findings of RULES in ``points`` of one run, problems first, in each severity the gravest first.
 
-    told: ids of cases whose distance from the prediction is said elsewhere.
+    named: ids of cases whose distance from the prediction is said elsewhere.
     """
     points = [point for point in points if not point.baseline]
-    untold = [point for point in points if point.case_id not in told]
-    found = [
+    untold = [point for point in points if point.case_id not in named]
+    findings = [
         finding
         for rule in RULES
         for finding in rule(untold if rule is far_from_prediction else points)
     ]
-    return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def _finding(
@@ -248,7 +248,7 @@ def not_measured(points: Points) -> Iterator[Finding]:
     if refused:
         # A run that measured nothing is a problem; a few cases that a backend refuses are often meant so.
         nothing = len(refused) == len(points)
-        reasons = Counter(one.detail.rstrip(".") or one.status.value for one in refused)
+        reasons = Counter(point.detail.rstrip(".") or point.status.value for point in refused)
         yield _finding(
             "problem" if nothing else "note",
             "not_run",
@@ -281,19 +281,21 @@ def beats_bound(points: Points) -> Iterator[Finding]:
     if not beating:
         return
     texts = []
-    for one in sorted(beating, key=lambda one: -(one.bound_share or 1.0)):
+    for point in sorted(beating, key=lambda point: -(point.bound_share or 1.0)):
         # The median may keep to the bound while too many samples do not.
-        faster = (one.bound_share or 0.0) >= 1
-        what = "beats" if faster else f"{percent(one.beaten_share or 0.0)} of its samples beat"
-        bound = format_seconds(one.bound_seconds or 0.0)
-        texts.append(f"{one.label}: {format_seconds(_seconds(one))} {what} the bound of {bound}")
+        faster = (point.bound_share or 0.0) >= 1
+        what = "beats" if faster else f"{percent(point.beaten_share or 0.0)} of its samples beat"
+        bound = format_seconds(point.bound_seconds or 0.0)
+        texts.append(
+            f"{point.label}: {format_seconds(_seconds(point))} {what} the bound of {bound}"
+        )
     yield _finding(
         "problem",
         "beats_bound",
         f"{plural(len(beating), 'case')} faster than the bound allows",
         _most(texts),
         "the model contradicts itself; report it"
-        if all(one.simulated for one in beating)
+        if all(point.simulated for point in beating)
         else "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
         "cache, or the clock is wrong; name the machine with --machine, or calibrate again",
         len(beating),
@@ -321,7 +323,7 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
     ]
 
     def beyond(far: Sequence[tuple[float, Point]]) -> str:
-        learned = all(one.predicted_low_95_seconds is not None for _, one in far)
+        learned = all(point.predicted_low_95_seconds is not None for _, point in far)
         return (
             "clearly (95 % interval)" if learned else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
         )
@@ -406,7 +408,7 @@ def unstable(points: Points) -> Iterator[Finding]:
 
 def teams_of(points: Points) -> dict[tuple[str, int, int], list[Point]]:
     """(backend, ranks, nodes) -> timed cases that tell of each rank how long it took or waited."""
-    told = (
+    candidates = (
         point
         for point in points
         if point.ranks > 1
@@ -415,7 +417,7 @@ def teams_of(points: Points) -> dict[tuple[str, int, int], list[Point]]:
         # Of a pair the other ranks do nothing, so that none of them can be late.
         and not (point.emulated or point.pair)
     )
-    teams = grouped(told, lambda point: (point.backend, point.ranks, point.nodes))
+    teams = grouped(candidates, lambda point: (point.backend, point.ranks, point.nodes))
     return dict(sorted(teams.items()))
 
 
@@ -504,10 +506,10 @@ def _high(point: Point) -> float:
     return point.high_seconds if point.high_seconds is not None else _seconds(point)
 
 
-def _clearly_slower(point: Point, others: Points) -> bool:
+def _clearly_slower(point: Point, parts: Points) -> bool:
     """True if ``point`` takes longer than ``others`` one after the other, beyond noise."""
-    together = sum(_seconds(one) for one in others)
-    apart = _low(point) > sum(_high(one) for one in others)
+    together = sum(_seconds(part) for part in parts)
+    apart = _low(point) > sum(_high(part) for part in parts)
     return apart and _seconds(point) > (1 + CLEAR_SHARE) * together
 
 
@@ -519,44 +521,44 @@ def _curves(points: Points) -> list[list[Point]]:
 
 def _switch(before: Point, after: Point) -> str:
     """Words for what the library chose differently at the two sizes, where that is known."""
-    one = " ".join(word for word in (before.algorithm_used, before.protocol_used) if word)
-    two = " ".join(word for word in (after.algorithm_used, after.protocol_used) if word)
-    return f" ({one} there, {two} here)" if one and two and one != two else ""
+    there = " ".join(word for word in (before.algorithm_used, before.protocol_used) if word)
+    here = " ".join(word for word in (after.algorithm_used, after.protocol_used) if word)
+    return f" ({there} there, {here} here)" if there and here and there != here else ""
 
 
 def not_monotone(points: Points) -> Iterator[Finding]:
     """Times that fall where the size grows: padding or another choice would have made the smaller faster."""
-    found = [
+    falls = [
         (_seconds(before) / _seconds(after), before, after)
         for line in _curves(points)
         for before, after in pairwise(line)
         if after.size_bytes > before.size_bytes and _clearly_slower(before, [after])
     ]
-    if found:
-        ratio, before, after = max(found, key=lambda item: item[0])
+    if falls:
+        ratio, before, after = max(falls, key=lambda item: item[0])
         yield _finding(
             "doubt",
             "not_monotone",
-            f"Time falls with size at {plural(len(found), 'place')}",
+            f"Time falls with size at {plural(len(falls), 'place')}",
             f"most: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
             f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
             "the smaller size is chosen badly or was disturbed: measure it again, then try other algorithms "
             "and protocols there",
-            len(found),
+            len(falls),
         )
 
 
 def bandwidth_dips(points: Points) -> Iterator[Finding]:
     """Bus bandwidth that falls and comes back: a smaller and a larger size are both clearly faster."""
 
-    def is_lower(point: Point, other: Point) -> bool:
+    def is_lower(point: Point, reference: Point) -> bool:
         # Intervals at their kind ends: the fastest that one may be is below the slowest of the other.
-        fastest, slowest = point.busbw_at(_low(point)), other.busbw_at(_high(other))
-        if fastest is None or slowest is None or not point.busbw or not other.busbw:
+        fastest, slowest = point.busbw_at(_low(point)), reference.busbw_at(_high(reference))
+        if fastest is None or slowest is None or not point.busbw or not reference.busbw:
             return False
-        return fastest < slowest and point.busbw < (1 - CLEAR_SHARE) * other.busbw
+        return fastest < slowest and point.busbw < (1 - CLEAR_SHARE) * reference.busbw
 
-    found = []
+    dips = []
     for line in _curves(points):
         best: Point | None = None
         for place, point in enumerate(line):
@@ -564,55 +566,55 @@ def bandwidth_dips(points: Points) -> Iterator[Finding]:
             if (
                 best is not None
                 and is_lower(point, best)
-                and any(is_lower(point, one) for one in line[place + 1 :])
+                and any(is_lower(point, larger) for larger in line[place + 1 :])
             ):
-                found.append(((point.busbw or 0.0) / (best.busbw or 1.0), best, point))
+                dips.append(((point.busbw or 0.0) / (best.busbw or 1.0), best, point))
             if point.busbw and (best is None or point.busbw > (best.busbw or 0.0)):
                 best = point
-    if found:
-        share, before, dip = min(found, key=lambda item: item[0])
+    if dips:
+        share, before, dip = min(dips, key=lambda item: item[0])
         yield _finding(
             "doubt",
             "bandwidth_dip",
-            f"Bus bandwidth dips at {plural(len(found), 'size')}",
+            f"Bus bandwidth dips at {plural(len(dips), 'size')}",
             f"deepest: {dip.label} has {dip.busbw:.4g} GB/s, {percent(1 - share)} less than the "
             f"{before.busbw:.4g} GB/s of {format_size(before.size_bytes)}, and larger sizes are faster again"
             f"{_switch(before, dip)}",
             "typical of a change of algorithm or protocol in the wrong place; compare forced algorithms at "
             "that size",
-            len(found),
+            len(dips),
         )
 
 
 def slow_for_other_sizes(points: Points) -> Iterator[Finding]:
     """Sizes that take longer than the run's other sizes imply, by levels of this machine."""
-    found = []
+    slow = []
     for line in _curves(points):
-        known = [one for one in line if one.by_other_sizes_seconds]
-        ratios = [_seconds(one) / (one.by_other_sizes_seconds or 1.0) for one in known]
+        implied = [point for point in line if point.by_other_sizes_seconds]
+        ratios = [_seconds(point) / (point.by_other_sizes_seconds or 1.0) for point in implied]
         off = [abs(math.log(ratio)) for ratio in ratios]
-        for place, (one, ratio) in enumerate(zip(known, ratios, strict=True)):
+        for place, (point, ratio) in enumerate(zip(implied, ratios, strict=True)):
             # A size is part of what its neighbours are held against: the one that is most off counts.
             worst = off[place] == max(off[max(0, place - 1) : place + 2])
-            high = one.by_other_sizes_high_seconds or math.inf
-            if worst and _low(one) > high and _seconds(one) > (1 + CLEAR_SHARE) * high:
-                found.append((ratio, one))
-    if found:
-        found.sort(key=lambda item: -item[0])
+            high = point.by_other_sizes_high_seconds or math.inf
+            if worst and _low(point) > high and _seconds(point) > (1 + CLEAR_SHARE) * high:
+                slow.append((ratio, point))
+    if slow:
+        slow.sort(key=lambda item: -item[0])
         texts = [
-            f"{one.label} took {format_seconds(_seconds(one))}, {format_ratio(ratio)} the "
-            f"{format_seconds(one.by_other_sizes_seconds or 0.0)} that other sizes imply (at most "
-            f"{format_seconds(one.by_other_sizes_high_seconds or 0.0)})"
-            for ratio, one in found
+            f"{point.label} took {format_seconds(_seconds(point))}, {format_ratio(ratio)} the "
+            f"{format_seconds(point.by_other_sizes_seconds or 0.0)} that other sizes imply (at most "
+            f"{format_seconds(point.by_other_sizes_high_seconds or 0.0)})"
+            for ratio, point in slow
         ]
         yield _finding(
             "doubt",
             "slow_for_other_sizes",
-            f"{plural(len(found), 'size')} slower than the run's other sizes imply",
+            f"{plural(len(slow), 'size')} slower than the run's other sizes imply",
             _most(texts),
             "measure it again: what goes away was a disturbance, and what stays is often a change of "
             "algorithm or protocol in the wrong place; compare forced ones there",
-            len(found),
+            len(slow),
         )
 
 
@@ -655,7 +657,7 @@ def self_inconsistent(points: Points) -> Iterator[Finding]:
                 continue
             whole = members[whole_name]
             # A sum and a product are different work.
-            ops = {one.op for one in (whole, *parts)} - {NO_OP}
+            ops = {point.op for point in (whole, *parts)} - {NO_OP}
             if len(ops) <= 1 and _clearly_slower(whole, parts):
                 broken.append((_seconds(whole) / sum(map(_seconds, parts)), whole))
         if broken:
@@ -702,7 +704,7 @@ def default_loses(points: Points) -> Iterator[Finding]:
 def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...]:
     """Sizes at which a variant is slower or faster than the first of ``order``, and what it chose there."""
     variants = [point for point in _judged(points) if point.variant in order]
-    found = []
+    findings = []
     for members in grouped(variants, CURVE.without("variant").beside("run")).values():
         line = {
             name: {point.size_bytes: point for point in same}
@@ -711,8 +713,8 @@ def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...
         base = line.get(order[0], {})
         for name in order[1:]:
             pairs = [
-                (base[size], one)
-                for size, one in sorted(line.get(name, {}).items())
+                (base[size], other_point)
+                for size, other_point in sorted(line.get(name, {}).items())
                 if size in base
             ]
             for sign, band in groupby(
@@ -722,8 +724,8 @@ def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...
                 ),
             ):
                 if sign:
-                    found.append(_band_finding(pairs, [*band], sign > 0))
-    return tuple(found)
+                    findings.append(_band_finding(pairs, [*band], sign > 0))
+    return tuple(findings)
 
 
 def _band_finding(
@@ -741,7 +743,8 @@ def _band_finding(
     where = "at every size" if len(band) == len(pairs) else where
     change = median(_seconds(new) / _seconds(old) for old, new in band) - 1
     chosen = [
-        tuple(f"{one.algorithm_used} {one.protocol_used}".strip() for one in pair) for pair in band
+        tuple(f"{point.algorithm_used} {point.protocol_used}".strip() for point in pair)
+        for pair in band
     ]
     (was, now), times = Counter(chosen).most_common(1)[0]
     switch = f": {was} became {now}" * (was != now and 2 * times > len(band))

@@ -146,8 +146,8 @@ class FleetVerdict(HealthVerdict):
 
     def lines(self) -> list[str]:
         """The verdict, the nodes to leave out, what each is blamed for, and the evidence."""
-        first, *others = super().lines()
-        return [first, *filter(None, [self.exclude]), *others]
+        first, *rest = super().lines()
+        return [first, *filter(None, [self.exclude]), *rest]
 
     @property
     def possible(self) -> tuple[FleetCause, ...]:
@@ -156,14 +156,14 @@ class FleetVerdict(HealthVerdict):
 
     def of_node(self, node: int) -> list[Finding]:
         """Return what was found about ``node`` and no other."""
-        named = {one.named(self.names) for one in self.possible if one.nodes == (node,)}
+        named = {cause.named(self.names) for cause in self.possible if cause.nodes == (node,)}
         named |= {self.names[node]} if node in self.lost else set()
         return [finding for finding in self.findings if named & {*finding.devices}]
 
     @property
     def suspects(self) -> tuple[int, ...]:
         """Nodes to look at again: blamed, perhaps to blame, or in no fast pair; none that was lost."""
-        named = {node for one in self.possible for node in one.nodes}
+        named = {node for cause in self.possible for node in cause.nodes}
         return tuple(
             sorted((named | (set(range(len(self.names))) - self.cleared)) - set(self.lost))
         )
@@ -180,10 +180,10 @@ def verdict_of(run: Run) -> FleetVerdict:
     blank = [point for point in run.points if not point.is_timed and not lost_groups(point)]
     unsaid = [point for point in blank if point.status in (*LOST, Status.OUT_OF_MEMORY)]
     if unsaid and not verdict.doubt:
-        said = f"{unsaid[0].label}: {unsaid[0].status.value}: {unsaid[0].detail}"
+        reason = f"{unsaid[0].label}: {unsaid[0].status.value}: {unsaid[0].detail}"
         return replace(
             verdict,
-            doubt=f"of {plural(len(unsaid), 'case')} nobody knows whose fault it is: {said}",
+            doubt=f"of {plural(len(unsaid), 'case')} nobody knows whose fault it is: {reason}",
         )
     return verdict
 
@@ -213,7 +213,7 @@ class _Kind:
     @property
     def evidence(self) -> str:
         """What was looked at."""
-        slow = sum(one.slow for one in self.judged)
+        slow = sum(group.slow for group in self.judged)
         least = "" if self.doubt else f" (from {math.exp(self.least):.2f}x on)"
         return f"{plural(len(self.judged), 'group')}, {self.name}: {slow} slow{least}"
 
@@ -248,14 +248,14 @@ def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
             kinds[observation.kind].setdefault((observation.nodes, observation.rail), []).append(
                 observation
             )
-    found = []
+    judged_kinds = []
     for name, repeated in kinds.items():
-        times = [one.seconds or 0.0 for same in repeated.values() for one in same]
+        times = [group.seconds or 0.0 for same in repeated.values() for group in same]
         usual, sigma = usual_of(times)
         least = max(LEAST_SLOW, SLOW_SIGMAS * sigma)
         # Of two the faster one counts: what is slow is so each time.
         excess = [
-            median_low(math.log(one.seconds or 1.0) for one in same) - usual
+            median_low(math.log(group.seconds or 1.0) for group in same) - usual
             for same in repeated.values()
         ]
         few = len(repeated) < FEWEST_ALIKE
@@ -263,23 +263,23 @@ def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
             JudgedGroup(same[-1], math.exp(over), over > least and not few, len(same))
             for same, over in zip(repeated.values(), excess, strict=True)
         )
-        found.append(_Kind(name, judged, least, sum(over < -least for over in excess)))
-    return found
+        judged_kinds.append(_Kind(name, judged, least, sum(over < -least for over in excess)))
+    return judged_kinds
 
 
 def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVerdict:
     """The verdict on the nodes ``names``."""
     kinds = _kinds(observations)
-    judged = [one for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for one in kind.judged]
+    judged = [group for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for group in kind.judged]
     # Alone a node says nothing of its network.
-    pairs = [one for one in judged if len(one.seen.nodes) > 1]
+    pairs = [group for group in judged if len(group.seen.nodes) > 1]
     paired = pairs or any(len(observation.nodes) > 1 for observation in observations)
     cleared = {
         node for pair in (pairs if paired else judged) if not pair.slow for node in pair.seen.nodes
     }
     lost, lost_links, either = _lost(observations)
-    causes, unknown = _causes([one for one in judged if not set(one.seen.nodes) & set(lost)])
-    slow = [one for one in judged if one.slow]
+    causes, unknown = _causes([group for group in judged if not set(group.seen.nodes) & set(lost)])
+    slow = [group for group in judged if group.slow]
     once = tuple(
         cause for cause in causes if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
@@ -411,23 +411,27 @@ def _causes(
 ) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return causes and alternatives of all works, rails and whole nodes apart."""
     rows: dict[tuple[str, bool], list[JudgedGroup]] = defaultdict(list)
-    for one in judged:
-        rows[one.seen.work, one.seen.rail >= 0].append(one)
-    for work in {one.seen.work for one in judged}:
+    for group in judged:
+        rows[group.seen.work, group.seen.rail >= 0].append(group)
+    for work in {group.seen.work for group in judged}:
         if rails := rows.get((work, True)):
-            rails += [one for one in rows.get((work, False), ()) if len(one.seen.nodes) == 1]
-    found = [smallest_causes(some) for some in rows.values()]
-    certain = {cause for causes, _ in found for cause in causes}
+            rails += [group for group in rows.get((work, False), ()) if len(group.seen.nodes) == 1]
+    covers = [smallest_causes(some) for some in rows.values()]
+    certain = {cause for causes, _ in covers for cause in causes}
     # What is slow in one work as a whole need not be named for its parts in others, nor a whole for one rail.
-    alone = {one.seen.nodes for one in judged if one.slow}
-    rails_of = {one.nodes for one in certain if one.kind == "slow_rail"}
-    parts = {one for one in certain if one.nodes in rails_of - alone and one.kind != "slow_rail"}
-    whole = {one.nodes for one in certain - parts if one.kind == "slow_node"}
-    certain -= parts | {one for one in certain if one.nodes in whole and one.kind != "slow_node"}
-    named = {one.nodes for one in certain}
-    unknown = dict.fromkeys(some for _, alternatives in found for some in alternatives)
+    alone = {group.seen.nodes for group in judged if group.slow}
+    rails_of = {cause.nodes for cause in certain if cause.kind == "slow_rail"}
+    parts = {
+        cause for cause in certain if cause.nodes in rails_of - alone and cause.kind != "slow_rail"
+    }
+    whole = {cause.nodes for cause in certain - parts if cause.kind == "slow_node"}
+    certain -= parts | {
+        cause for cause in certain if cause.nodes in whole and cause.kind != "slow_node"
+    }
+    named = {cause.nodes for cause in certain}
+    unknown = dict.fromkeys(some for _, alternatives in covers for some in alternatives)
     return tuple(sorted(certain)), tuple(
-        some for some in unknown if not named & {one.nodes for one in some}
+        some for some in unknown if not named & {cause.nodes for cause in some}
     )
 
 
@@ -451,14 +455,14 @@ def second_look(
         inside = {node for node in range(len(verdict.names)) if blocks.get(node, 0) == block}
         fast = sorted((verdict.cleared - set(suspects)) & inside)
         links = [
-            one.nodes
-            for one in verdict.possible
-            if one.kind == "slow_link" and {*one.nodes} <= inside
+            cause.nodes
+            for cause in verdict.possible
+            if cause.kind == "slow_link" and {*cause.nodes} <= inside
         ]
-        asked = _rounds_of_suspects(
+        requested = _rounds_of_suspects(
             [node for node in suspects if node in inside], fast, links, draw
         )
-        for number, pairs in enumerate(asked):
+        for number, pairs in enumerate(requested):
             met = {node for pair in pairs for node in pair}
             free = [fast[place] for place in draw.permutation(len(fast)) if fast[place] not in met]
             every = [*pairs, *zip(free[::2], free[1::2], strict=False)]
@@ -490,4 +494,4 @@ def _rounds_of_suspects(
         ]
         for number in range(len(around) - 1 + len(around) % 2):
             pairs = PairingRound("round_robin", number).pairs(len(around))
-            yield [(around[one], around[two]) for one, two in pairs]
+            yield [(around[source], around[second]) for source, second in pairs]

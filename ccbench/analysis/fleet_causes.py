@@ -24,19 +24,19 @@ class FleetCause:
     nodes: tuple[int, ...]
     number: int = -1
 
-    def touches(self, seen: GroupTime) -> bool:
+    def touches(self, group: GroupTime) -> bool:
         """Return whether a fault here slows ``seen`` down."""
         if self.kind in ("slow_link", "lost_link"):
-            return seen.nodes == self.nodes and self.number in (-1, seen.rail)
-        if self.nodes[0] not in seen.nodes:
+            return group.nodes == self.nodes and self.number in (-1, group.rail)
+        if self.nodes[0] not in group.nodes:
             return False
         match self.kind:
             case "slow_network":
-                return len(seen.nodes) > 1
+                return len(group.nodes) > 1
             case "slow_inside":
-                return len(seen.nodes) == 1
+                return len(group.nodes) == 1
             case "slow_rail":
-                return seen.rail == self.number
+                return group.rail == self.number
         return True
 
     def named(self, names: Sequence[str]) -> str:
@@ -67,13 +67,13 @@ def smallest_causes(
     judged: Sequence[JudgedGroup],
 ) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return (causes that every smallest set has, alternatives where smallest sets differ)."""
-    slow = [one.seen for one in judged if one.slow]
+    slow = [group.seen for group in judged if group.slow]
     touched: dict[FleetCause, frozenset[int]] = {}
     for cause in _possible(judged):
-        rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen))
+        rows = frozenset(place for place, group in enumerate(slow) if cause.touches(group))
         # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
         if rows and (rows, cause.nodes) not in {
-            (others, one.nodes) for one, others in touched.items()
+            (covered, possible.nodes) for possible, covered in touched.items()
         }:
             touched[cause] = rows
     certain: list[FleetCause] = []
@@ -83,12 +83,12 @@ def smallest_causes(
         best = _cover(causes, touched, every) or []
         # What no other set of that size can do without is certain.
         shared = []
-        for one in best:
-            others = _cover([each for each in causes if each != one], touched, every)
-            if others is None or len(others) > len(best):
-                shared.append(one)
+        for member in best:
+            without = _cover([each for each in causes if each != member], touched, every)
+            if without is None or len(without) > len(best):
+                shared.append(member)
         certain += shared
-        left = every - {row for one in shared for row in touched[one]}
+        left = every - {row for member in shared for row in touched[member]}
         if left:
             unknown.append(
                 tuple(
@@ -115,7 +115,10 @@ def _components(touched: Mapping[FleetCause, Collection[int]]) -> Iterator[list[
                 del left[cause]
                 part.append(cause)
                 waiting += [
-                    other for row in touched[cause] for other in by_row[row] if other in left
+                    neighbour
+                    for row in touched[cause]
+                    for neighbour in by_row[row]
+                    if neighbour in left
                 ]
         yield part
 
@@ -134,9 +137,9 @@ def _cover(
     matrix: NDArray[np.float64] = np.zeros((len(places), len(causes)))
     for column, cause in enumerate(causes):
         matrix[np.searchsorted(places, sorted(touched[cause])), column] = 1.0
-    ones = np.ones(len(causes), np.int64)
+    each = np.ones(len(causes), np.int64)
     solved = milp(
-        ones, constraints=LinearConstraint(matrix, 1.0), integrality=ones, bounds=Bounds(0, 1)
+        each, constraints=LinearConstraint(matrix, 1.0), integrality=each, bounds=Bounds(0, 1)
     )
     assert solved.x is not None, "taking all of them is a solution"
     return [cause for cause, taken in zip(causes, solved.x, strict=True) if taken > 0.5]
@@ -147,18 +150,20 @@ def _possible(judged: Sequence[JudgedGroup]) -> Iterator[FleetCause]:
 
     A group's own nodes and rail are among them, so nothing slow is left without a cause.
     """
-    slow = [one.seen for one in judged if one.slow]
+    slow = [group.seen for group in judged if group.slow]
     fast_of: dict[int, list[GroupTime]] = defaultdict(list)
-    for one in judged:
-        for node in one.seen.nodes if not one.slow else ():
-            fast_of[node].append(one.seen)
-    nodes = sorted({node for seen in slow for node in seen.nodes})
+    for group in judged:
+        for node in group.seen.nodes if not group.slow else ():
+            fast_of[node].append(group.seen)
+    nodes = sorted({node for times in slow for node in times.nodes})
     kinds = ("slow_node", "slow_network", "slow_inside")
-    wanted = [FleetCause(kind, (node,)) for node in nodes for kind in kinds]
-    rails = [seen for seen in slow if seen.rail >= 0]
-    wanted += [FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes]
-    wanted += [FleetCause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
-    wanted += [FleetCause("slow_link", rail.nodes, rail.rail) for rail in rails]
-    for cause in dict.fromkeys(wanted):
-        if not any(cause.touches(seen) for node in cause.nodes for seen in fast_of[node]):
+    candidates = [FleetCause(kind, (node,)) for node in nodes for kind in kinds]
+    rails = [times for times in slow if times.rail >= 0]
+    candidates += [
+        FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes
+    ]
+    candidates += [FleetCause("slow_link", times.nodes) for times in slow if len(times.nodes) > 1]
+    candidates += [FleetCause("slow_link", rail.nodes, rail.rail) for rail in rails]
+    for cause in dict.fromkeys(candidates):
+        if not any(cause.touches(times) for node in cause.nodes for times in fast_of[node]):
             yield cause

@@ -82,7 +82,10 @@ def without(case: Case, out: Collection[int]) -> Case | None:
     halves = [part for part, length in zip(kept, lengths, strict=True) if 2 * len(part) == length]
     return _with(
         case,
-        whole + [sorted(one + two) for one, two in zip(halves[::2], halves[1::2], strict=False)],
+        whole
+        + [
+            sorted(first + second) for first, second in zip(halves[::2], halves[1::2], strict=False)
+        ],
     )
 
 
@@ -108,7 +111,7 @@ def _looked_again(run: Run) -> tuple[Case, ...]:
     for nodes in filter(None, rounds):
         for (kind, ends, by_rail), node in kinds.items():
             ranks = [
-                [[rank for rank, of in enumerate(node) if of == one] for one in some]
+                [[rank for rank, of in enumerate(node) if of == number] for number in some]
                 for some in nodes
             ]
             if by_rail:
@@ -123,17 +126,24 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
     """Yield each node of a group that hung, where neither did with others, with a partner that is fast."""
     added = {row.get("groups") for row in run.manifest.mappings(FURTHER_CASES)}
     again = [point for point in run.points if point.groups in added and point.is_timed]
-    looked = {node_numbers(one)[rank] for one in again for rank in one.communicating_ranks}
+    looked = {node_numbers(point)[rank] for point in again for rank in point.communicating_ranks}
     observations, verdict = observations_of(run), verdict_of(run)
     partners = lost_partners(observations)
     met = {observation.nodes for observation in observations}
     free = [node for node in sorted(verdict.cleared) if node not in partners]
     proven = {node for observation in observations for node in observation.proven}
     for node, groups in sorted(partners.items()):
-        told = any(
-            len(partners[other]) > 1 or other in proven for group in groups for other in group
+        explained = any(
+            len(partners[member]) > 1 or member in proven for group in groups for member in group
         )
-        partner = next((one for one in free if (min(node, one), max(node, one)) not in met), None)
-        if partner is not None and not told and node not in looked:
+        partner = next(
+            (
+                candidate
+                for candidate in free
+                if (min(node, candidate), max(node, candidate)) not in met
+            ),
+            None,
+        )
+        if partner is not None and not explained and node not in looked:
             free.remove(partner)
             yield min(node, partner), max(node, partner)

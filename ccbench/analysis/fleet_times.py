@@ -65,7 +65,7 @@ def blocks_of(run: Run) -> dict[int, int]:
 
 def observations_of(run: Run) -> list[GroupTime]:
     """Read the times of groups that are nodes, or pairs of nodes, of every case of ``run``."""
-    found: list[GroupTime] = []
+    times_of_groups: list[GroupTime] = []
     for point in run.points:
         if not point.groups or point.concurrent:
             continue
@@ -79,8 +79,12 @@ def observations_of(run: Run) -> list[GroupTime]:
             times = (None,) * len(members)
         if len(times) == len(members):
             pairs = zip(members, times, strict=True)
-            found += [seen for one, seconds in pairs if (seen := _observed(point, one, seconds))]
-    return found
+            times_of_groups += [
+                observation
+                for group, seconds in pairs
+                if (observation := _observed(point, group, seconds))
+            ]
+    return times_of_groups
 
 
 def _steady(point: Point) -> Sequence[float]:
@@ -108,17 +112,17 @@ def lost_groups(point: Point) -> Groups:
 
 
 def _ranks_named(point: Point) -> set[int]:
-    found = re.findall(r"\brank (\d+(?:, \d+)*)", point.detail)
-    return {int(rank) for ranks in found for rank in ranks.split(", ")}
+    lists = re.findall(r"\brank (\d+(?:, \d+)*)", point.detail)
+    return {int(rank) for ranks in lists for rank in ranks.split(", ")}
 
 
 def lost_partners(observations: Sequence[GroupTime]) -> dict[int, set[tuple[int, ...]]]:
     """Return of each node of a lost group the groups that were lost with it."""
-    found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    partners: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for observation in observations:
         for node in observation.nodes if observation.seconds is None else ():
-            found[node].add(observation.nodes)
-    return found
+            partners[node].add(observation.nodes)
+    return partners
 
 
 def _observed(point: Point, members: Sequence[int], seconds: float | None) -> GroupTime | None:

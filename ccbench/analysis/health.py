@@ -98,9 +98,9 @@ def health_of(run: Run) -> HealthVerdict:
     # One finding for each rank, with all that speaks against it.
     slow_by_pairs, pairs = _slow_pairs(matrices)
     against = [slow_by_pairs, waited_for(timed), starved_ranks(timed)]
-    slow = sorted({rank for one in against for rank in one})
+    slow = sorted({rank for rank_reasons in against for rank in rank_reasons})
     for rank in slow:
-        reasons = "; ".join(one[rank] for one in against if rank in one)
+        reasons = "; ".join(rank_reasons[rank] for rank_reasons in against if rank in rank_reasons)
         findings.append(_finding("slow_rank", f"rank {rank}", reasons))
     findings += pairs
     # A rank that is slow explains its groups.
@@ -111,7 +111,7 @@ def health_of(run: Run) -> HealthVerdict:
     for point in timed:
         rounds = [one_round.tolist() for one_round in point.rounds]
         if len(rounds) >= FEWEST_ROUNDS:
-            between = relative_spread([median(one) for one in rounds])
+            between = relative_spread([median(samples) for samples in rounds])
             spreads.append((point, between, median(map(relative_spread, rounds))))
     bad = [
         (between, within, point.label)
@@ -120,7 +120,7 @@ def health_of(run: Run) -> HealthVerdict:
         and max(between, within) * (point.median_seconds or 0.0) > UNSTABLE_SECONDS
     ]
     if spreads and len(bad) > UNSTABLE_CASES * len(spreads):
-        between, within, label = max(bad, key=lambda one: one[0])
+        between, within, label = max(bad, key=lambda spread: spread[0])
         text = (
             f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between rounds or "
             f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
@@ -158,16 +158,16 @@ def _doubt(run: Run, timed: Sequence[Point]) -> str:
 
 def _of_cases(points: Sequence[Point]) -> list[Finding]:
     """Wrong data, cases without a result, and devices with a fault while a case ran."""
-    found = []
+    findings = []
     wrong = [point for point in points if point.status is Status.WRONG]
     for point in wrong[:MOST_NAMED]:
         rank = re.match(r"(rank \d+): ", point.detail)  # as verification says it
         what = f"{rank[1]} in {point.label}" if rank else point.label
-        found.append(
+        findings.append(
             _finding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else ""))
         )
     if len(wrong) > MOST_NAMED:
-        found.append(_finding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
+        findings.append(_finding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
     # Cases that failed or hung, by reason: the reason names the rank.
     reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in points:
@@ -175,13 +175,13 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
             reasons[point.status.value, point.detail].append(point)
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     for (status, detail), members in ordered[:MOST_NAMED]:
-        others = f" and {len(members) - 1} more" if len(members) > 1 else ""
-        found.append(_finding("no_result", f"{members[0].label}{others}", f"{status}, {detail}"))
+        more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        findings.append(_finding("no_result", f"{members[0].label}{more}", f"{status}, {detail}"))
     cases = ((point.flags, point.device_readings) for point in points)
     for flag, device, count in flagged_devices(cases, DEVICE_FAULTS):
         text = f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(points)}"
-        found.append(_finding("device", device, text))
-    return found
+        findings.append(_finding("device", device, text))
+    return findings
 
 
 def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Finding]]:
@@ -214,11 +214,13 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
                 text = f"{miss.ratio:.2f} times {usual} ({_what(matrix)})"
                 missed[matrix.backend, miss.name].append((miss.ratio, text))
                 members[miss.name] = {miss.source, miss.target}
-    kept = [(name, seen) for (_, name), seen in missed.items() if not members[name] & ranks.keys()]
+    kept = [
+        (name, misses) for (_, name), misses in missed.items() if not members[name] & ranks.keys()
+    ]
     kept.sort(key=lambda item: -max(ratio for ratio, _ in item[1]))
     return ranks, [
-        _finding("slow_pair", name, "; ".join(text for _, text in seen))
-        for name, seen in kept[:MOST_NAMED]
+        _finding("slow_pair", name, "; ".join(text for _, text in misses))
+        for name, misses in kept[:MOST_NAMED]
     ]
 
 
@@ -249,11 +251,15 @@ def _evidence(
         span = f"{format_seconds(min(times))} to {format_seconds(max(times))}"
         # A rate says more than a time where it is not all latency.
         if not matrix.is_latency:
-            slowest, fastest = (matrix.size_bytes / one / 1e9 for one in (max(times), min(times)))
+            slowest, fastest = (
+                matrix.size_bytes / seconds / 1e9 for seconds in (max(times), min(times))
+            )
             span = f"{slowest:.3g} to {fastest:.3g} GB/s"
         lines.append(f"{plural(len(times), 'pair')}, {_what(matrix)}: {span}")
     if spreads:
-        between, within = (median(one) for one in zip(*(each[1:] for each in spreads), strict=True))
+        between, within = (
+            median(column) for column in zip(*(each[1:] for each in spreads), strict=True)
+        )
         lines.append(
             f"timing of {plural(len(spreads), 'case')}: typically varies by {between:.1%} between rounds "
             f"and {within:.1%} within one"
@@ -264,9 +270,9 @@ def _evidence(
         if watched
         else "no device was watched (clocks, heat and error counters need GPUs and their management library)"
     )
-    others = Counter(flag for point in timed for flag in point.flags if flag not in DEVICE_FAULTS)
-    if others:
+    flags = Counter(flag for point in timed for flag in point.flags if flag not in DEVICE_FAULTS)
+    if flags:
         lines.append(
-            "flags: " + ", ".join(f"{flag} ({count})" for flag, count in others.most_common(4))
+            "flags: " + ", ".join(f"{flag} ({count})" for flag, count in flags.most_common(4))
         )
     return lines

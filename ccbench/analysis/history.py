@@ -178,7 +178,7 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
         name: all_of[0] for name, all_of in gpus.items() if all_of.count(all_of[0]) == len(all_of)
     }
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "machine": manifest.machine,
         **some("host", "kernel", "system", "hypervisor", "container"),
         **some("accelerators", "driver", "cuda_driver", "iommu", "modules"),
@@ -192,7 +192,7 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
         **manifest.mapping("environment", "variables"),
     }
     return {
-        name: _text(value) for name, value in found.items() if value not in (None, "", {}, [], ())
+        name: _text(value) for name, value in facts.items() if value not in (None, "", {}, [], ())
     }
 
 
@@ -293,27 +293,31 @@ class History:
     @property
     def changes(self) -> tuple[Change, ...]:
         """The steps of all series, newest first."""
-        found = [change for one in self.series for change in one.changes]
-        return tuple(sorted(found, key=lambda one: (one.created_at, abs(one.change)), reverse=True))
+        changes = [change for series in self.series for change in series.changes]
+        return tuple(
+            sorted(
+                changes, key=lambda change: (change.created_at, abs(change.change)), reverse=True
+            )
+        )
 
     @property
     def long_enough(self) -> bool:
         """True if any series is long enough for a step to be found."""
-        return any(len(one.seen) >= FEWEST_VALUES for one in self.series)
+        return any(len(series.seen) >= FEWEST_VALUES for series in self.series)
 
     @property
     def too_short(self) -> str:
         """Why no step can be found, ``Cannot say: 1 run, 6 needed ...``; "" where one can."""
         if self.long_enough:
             return ""
-        seen = max((len(series.seen) for series in self.series), default=0)
-        return f"Cannot say: {plural(seen, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
+        longest = max((len(series.seen) for series in self.series), default=0)
+        return f"Cannot say: {plural(longest, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
 
 
 def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
     """Every run folder that is one of ``roots`` or lies below one, each once. Raises RunFolderError for no
     folder."""
-    found: dict[Path, Path] = {}
+    folders_by_path: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():
             raise RunFolderError(
@@ -322,10 +326,10 @@ def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
         for folder, below, files in os.walk(root):
             if MANIFEST_NAME in files:
                 below.clear()  # a run folder holds no other
-                found.setdefault(Path(folder).resolve(), Path(folder))
+                folders_by_path.setdefault(Path(folder).resolve(), Path(folder))
             else:
                 below.sort()
-    return tuple(found.values())
+    return tuple(folders_by_path.values())
 
 
 def history_of(
@@ -339,7 +343,7 @@ def history_of(
     Cases without a speed and times of an emulation are left out; a run that cannot be read is a problem, and
     the rest is told. minimum_change: steps below this fraction are not told.
     """
-    found: dict[tuple[str, str], list[tuple[Seen, dict[str, str]]]] = defaultdict(list)
+    histories: dict[tuple[str, str], list[tuple[Seen, dict[str, str]]]] = defaultdict(list)
     runs, problems = 0, list[str]()
     for folder in folders:
         try:
@@ -350,32 +354,35 @@ def history_of(
         runs += 1
         problems += run.problems
         machine, facts = machine_of(run.manifest, group_by_hardware), facts_of(run.manifest)
-        for label, seen in _seen(run, only).items():
-            library = {"library": seen.backend_version} if seen.backend_version else {}
-            found[label, machine].append((seen, {**facts, **library}))
+        for label, value in _seen(run, only).items():
+            library = {"library": value.backend_version} if value.backend_version else {}
+            histories[label, machine].append((value, {**facts, **library}))
     series = []
-    for (label, machine), members in found.items():
-        members.sort(key=lambda one: (one[0].created_at, one[0].run))
+    for (label, machine), members in histories.items():
+        members.sort(key=lambda member: (member[0].created_at, member[0].run))
         moved = {
             index: lines
             for index, ((_, before), (_, after)) in enumerate(pairwise(members), start=1)
             if (lines := changed(before, after))
         }
-        levels = find_levels([seen.median_seconds for seen, _ in members], minimum_change)
+        levels = find_levels([value.median_seconds for value, _ in members], minimum_change)
         series.append(
-            CaseHistory(label, machine, tuple(seen for seen, _ in members), levels, moved)
+            CaseHistory(label, machine, tuple(value for value, _ in members), levels, moved)
         )
     # By label, and before that those with the newest steps.
-    series.sort(key=lambda one: (one.label, one.machine))
+    series.sort(key=lambda series_of_case: (series_of_case.label, series_of_case.machine))
     series.sort(
-        key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True
+        key=lambda series_of_case: max(
+            (change.created_at for change in series_of_case.changes), default=""
+        ),
+        reverse=True,
     )
     return History(runs, tuple(series), tuple(problems))
 
 
 def _seen(run: Run, only: str) -> dict[str, Seen]:
     """The median of each case, by label; samples are not held while other runs are read."""
-    told: dict[str, list[Point]] = defaultdict(list)
+    points_by_label: dict[str, list[Point]] = defaultdict(list)
     for point in run.points:
         words = (
             point.label,
@@ -384,13 +391,13 @@ def _seen(run: Run, only: str) -> dict[str, Seen]:
         )
         label = " ".join(filter(None, words))
         if point.is_timed and not point.emulated and only in label:
-            told[label].append(point)
-    found = {}
-    for label, several in told.items():
+            points_by_label[label].append(point)
+    medians = {}
+    for label, several in points_by_label.items():
         # Imports of repeated tables hold a case several times, but a run is one value.
-        several.sort(key=lambda one: one.median_seconds or 0.0)
+        several.sort(key=lambda member: member.median_seconds or 0.0)
         point = several[(len(several) - 1) // 2]
-        found[label] = Seen(
+        medians[label] = Seen(
             run=run.path.name,
             created_at=run.manifest.created_at,
             median_seconds=point.median_seconds or 0.0,
@@ -399,7 +406,7 @@ def _seen(run: Run, only: str) -> dict[str, Seen]:
             backend_version=point.backend_version,
             doubts=point.flags,
         )
-    return found
+    return medians
 
 
 DOCUMENT_VERSION = 1
@@ -442,18 +449,25 @@ def when(created_at: str) -> str:
 def history_document(history: History) -> dict[str, Any]:
     """``history`` as JSON: times in seconds, changes as fractions of the time before."""
     series = []
-    for one in history.series:
+    for history_of_case in history.series:
         runs = []
-        for index, seen in enumerate(one.seen):
-            run = asdict(seen)
+        for index, value in enumerate(history_of_case.seen):
+            run = asdict(value)
             del run["backend_version"], run["doubts"]
-            moved = list(one.moved.get(index, ()))
-            runs.append({**run, "flags": list(seen.doubts), "environment_changes": moved})
+            moved = list(history_of_case.moved.get(index, ()))
+            runs.append({**run, "flags": list(value.doubts), "environment_changes": moved})
         levels = [
             {"first_run": level.start, "last_run": level.end - 1, "median_seconds": level.median}
-            for level in one.levels
+            for level in history_of_case.levels
         ]
-        series.append({"label": one.label, "machine": one.machine, "runs": runs, "levels": levels})
+        series.append(
+            {
+                "label": history_of_case.label,
+                "machine": history_of_case.machine,
+                "runs": runs,
+                "levels": levels,
+            }
+        )
     return {
         "version": DOCUMENT_VERSION,
         "runs": history.runs,

@@ -37,22 +37,24 @@ def with_other_sizes(run: Run) -> tuple[Point, ...]:
     points = list(run.points)
     for places in lines.values():
         first, measured = points[places[0]], [points[place] for place in places]
-        asked = request_of(run.manifest, first)
-        if isinstance(asked, str):
+        library_request = request_of(run.manifest, first)
+        if isinstance(library_request, str):
             continue
-        request = sized(asked, (one.size_bytes for one in measured), first.dtype, first.in_place)
-        seconds = tuple(one.median_seconds or 0.0 for one in measured)
+        request = sized(
+            library_request, (point.size_bytes for point in measured), first.dtype, first.in_place
+        )
+        seconds = tuple(point.median_seconds or 0.0 for point in measured)
         try:
             implied = _implied(Observation(recorded_system(run.manifest, first), request, seconds))
         except MachineError:
             continue
-        for number, one in implied.items():
-            assert one.interval is not None  # every prediction of a library has one
+        for number, prediction in implied.items():
+            assert prediction.interval is not None  # every prediction of a library has one
             points[places[number]] = replace(
                 measured[number],
-                by_other_sizes_seconds=one.predicted_seconds,
-                by_other_sizes_low_seconds=one.interval.low_95_seconds,
-                by_other_sizes_high_seconds=one.interval.high_95_seconds,
+                by_other_sizes_seconds=prediction.predicted_seconds,
+                by_other_sizes_low_seconds=prediction.interval.low_95_seconds,
+                by_other_sizes_high_seconds=prediction.interval.high_95_seconds,
             )
     return tuple(points)
 

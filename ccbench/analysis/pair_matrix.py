@@ -45,10 +45,12 @@ class Joined:
     machines: tuple[int, ...]
     inside: Callable[[int, int], str]
 
-    def word(self, one: int, other: int) -> str:
+    def word(self, source: int, target: int) -> str:
         """The class of the path between two ranks."""
         return (
-            self.inside(one, other) if self.machines[one] == self.machines[other] else OTHER_MACHINE
+            self.inside(source, target)
+            if self.machines[source] == self.machines[target]
+            else OTHER_MACHINE
         )
 
     def link_class(self, members: Sequence[int]) -> LinkClass:
@@ -56,11 +58,13 @@ class Joined:
         parts: dict[int, list[int]] = defaultdict(list)
         for rank in members:
             parts[self.machines[rank]].append(rank)
-        found = []
+        classes = []
         for ranks in parts.values():
-            pairs = Counter(self.inside(one, other) for one, other in combinations(ranks, 2))
-            found.append((("ranks", len(ranks)), *sorted(pairs.items())))
-        return tuple(sorted(found))
+            pairs = Counter(
+                self.inside(source, target) for source, target in combinations(ranks, 2)
+            )
+            classes.append((("ranks", len(ranks)), *sorted(pairs.items())))
+        return tuple(sorted(classes))
 
 
 def joined_by(run: Run, point: Point) -> Joined:
@@ -76,8 +80,8 @@ def joined_by(run: Run, point: Point) -> Joined:
         return Joined(machines, _between_gpus(run, point, machines))
     processors = point.binding if len(point.binding) == point.ranks else range(point.ranks)
 
-    def between_processes(one: int, other: int) -> str:
-        return SAME_PROCESSOR if processors[one] == processors[other] else SAME_MACHINE
+    def between_processes(source: int, target: int) -> str:
+        return SAME_PROCESSOR if processors[source] == processors[target] else SAME_MACHINE
 
     return Joined(machines, between_processes)
 
@@ -87,19 +91,19 @@ def _between_gpus(run: Run, point: Point, machines: Sequence[int]) -> Callable[[
     from ccbench.topology.matrix import path_labels
 
     # The n-th rank of a machine has its n-th GPU, as runs number them; nothing is known of more ranks.
-    seen: Counter[int] = Counter()
+    counted: Counter[int] = Counter()
     numbers = []
     for machine in machines:
-        numbers.append(seen[machine])
-        seen[machine] += 1
-    most = max(seen.values())
+        numbers.append(counted[machine])
+        counted[machine] += 1
+    most = max(counted.values())
     topology = own_gpus(run, point)
     if topology is None or most > len(topology.gpus):
-        return lambda one, other: ""
+        return lambda source, target: ""
     node = first_gpus(topology, most)
     labels = path_labels(node, node.gpus)
     names = [gpu.name for gpu in node.gpus]
-    return lambda one, other: labels[names[numbers[one]], names[numbers[other]]]
+    return lambda source, target: labels[names[numbers[source]], names[numbers[target]]]
 
 
 def own_gpus(run: Run, point: Point) -> Topology | None:
@@ -219,7 +223,7 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
     if matrix.simulated or matrix.emulated:
         return ()
     slowest = 1 + MISS if matrix.is_latency else 1 / (1 - MISS)
-    found = []
+    misses = []
     for source, target in matrix.pairs():
         link_class = matrix.classes[source][target]
         usual = matrix.usual_seconds[link_class]
@@ -231,8 +235,8 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
             and ratio > slowest
             and (low is None or low > usual)
         ):
-            found.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))
-    return tuple(sorted(found, key=lambda miss: -miss.ratio))
+            misses.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))
+    return tuple(sorted(misses, key=lambda miss: -miss.ratio))
 
 
 def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
@@ -245,7 +249,7 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
             tables[key][pair] = point
     ordered = sorted(tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:])
     joined: dict[tuple[Any, ...], tuple[Words, Table]] = {}
-    found = []
+    matrices = []
     for _, pairs in ordered:
         first = next(iter(pairs.values()))
         # Sizes and ways of one team share what joins its ranks, which takes longer than all the rest.
@@ -256,8 +260,8 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
                 tuple(joint.word(source, target) for target in ranks) for source in ranks
             )
             joined[place] = classes, _link_rates(run, first)
-        found.append(_matrix(pairs, *joined[place]))
-    return tuple(found)
+        matrices.append(_matrix(pairs, *joined[place]))
+    return tuple(matrices)
 
 
 def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMatrix:

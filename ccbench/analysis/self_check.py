@@ -94,12 +94,12 @@ def check_self(
     Raises RunFolderError where there is no such run.
     """
     settings = settings or Settings()
-    loaded = [as_run(one) for one in (run, second) if one is not None]
-    cases = [by_identity(one) for one in loaded]
+    loaded = [as_run(each_run) for each_run in (run, second) if each_run is not None]
+    cases = [by_identity(each_run) for each_run in loaded]
     kept: list[Point] = []
     tables = []
     for case, points in cases[0].items():
-        sides = [side_of(one[case]) for one in cases if case in one]
+        sides = [side_of(of_case[case]) for of_case in cases if case in of_case]
         rounds = [one_round for side in sides for one_round in side.rounds]
         each = len(rounds) // len(sides)
         # The same points are judged as a comparison would judge, but for the arrangement of the two runs.
@@ -109,7 +109,7 @@ def check_self(
         if whole and not sides[0].simulated and enough_rounds(each, each, settings.confidence):
             kept.append(points[0])
             tables.append(rounds)
-    false_alarms, alarmed, found = _share_out(
+    false_alarms, alarmed, detected = _share_out(
         round_medians(tables), kept, settings, splits, replacing=len(loaded) == 1
     )
     every = {
@@ -118,14 +118,14 @@ def check_self(
         for point in run.points
     }
     return SelfCheck(
-        runs=tuple(str(one.path) for one in loaded),
+        runs=tuple(str(loaded_run.path) for loaded_run in loaded),
         settings=settings,
         points=len(kept),
         left_out=len(cases[0]) - len(kept),
         splits=splits,
         false_alarms=false_alarms,
         alarmed=alarmed,
-        found=found,
+        found=detected,
         direct=None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings),
         unused_rules=settings.thresholds.unused(every),
     )
@@ -171,7 +171,7 @@ def _share_out(
         planted[:] = False
         planted[random.choice(len(points), max(1, len(points) // 8), replace=False)] = True
         factor = np.where(planted, 1 + INJECTED_THRESHOLDS * threshold, 1.0)
-        seen = tested(base, new * factor[:, None], settings.confidence)
-        hits += int((seen.beyond(threshold) & planted & (seen.ratio > 1)).sum())
+        test = tested(base, new * factor[:, None], settings.confidence)
+        hits += int((test.beyond(threshold) & planted & (test.ratio > 1)).sum())
         plants += int(planted.sum())
     return alarms / (splits * len(points)), runs / splits, hits / plants

@@ -147,10 +147,10 @@ def as_pairs(base: Floats, new: Floats, confidence: float) -> tuple[Floats, Floa
     """
     rounds = rounds_of(base)
     pairs = (rounds == rounds_of(new)) & (2.0 ** (1 - rounds) <= 1 - confidence + 1e-12)
-    ones, ratios, width = base.copy(), new.copy(), min(base.shape[1], new.shape[1])
+    remaining, ratios, width = base.copy(), new.copy(), min(base.shape[1], new.shape[1])
     ratios[pairs, :width] /= base[pairs, :width]
-    ones[pairs] /= base[pairs]
-    return ones, ratios, pairs
+    remaining[pairs] /= base[pairs]
+    return remaining, ratios, pairs
 
 
 def least_rank_p(base_rounds: int, new_rounds: int) -> float:
@@ -174,7 +174,7 @@ def welch_p(base: Floats, new: Floats) -> Floats:
     """Two-sided p of equal means, a row a point, NaN where a row has no further round."""
     from scipy import special
 
-    n, m = (rounds_of(one).astype(np.float64) for one in (base, new))
+    n, m = (rounds_of(side).astype(np.float64) for side in (base, new))
     a, b = np.nansum(base, axis=1) / n, np.nansum(new, axis=1) / m
     base_part = np.nansum((base - a[:, None]) ** 2, axis=1) / (n - 1) / n
     new_part = np.nansum((new - b[:, None]) ** 2, axis=1) / (m - 1) / m
@@ -186,8 +186,8 @@ def welch_p(base: Floats, new: Floats) -> Floats:
     # Welch's and Satterthwaite's degrees of freedom, with 1 where the division would be by nothing.
     safe = np.where(still, 1.0, variance)
     freedom = safe**2 / np.where(still, 1.0, base_part**2 / (n - 1) + new_part**2 / (m - 1))
-    found = 2 * special.stdtr(np.where(still, 1.0, freedom), -np.abs(a - b) / np.sqrt(safe))
-    return np.asarray(np.where(still, certain, found), dtype=np.float64)
+    p_values = 2 * special.stdtr(np.where(still, 1.0, freedom), -np.abs(a - b) / np.sqrt(safe))
+    return np.asarray(np.where(still, certain, p_values), dtype=np.float64)
 
 
 def rank_p(base: Floats, new: Floats) -> Floats:
@@ -195,18 +195,18 @@ def rank_p(base: Floats, new: Floats) -> Floats:
     from scipy import special
 
     counts = np.stack([rounds_of(base), rounds_of(new)], axis=1)
-    found = np.ones(len(base))
+    p_values = np.ones(len(base))
     # Points with as many rounds on either side share one distribution.
     for n, m in np.unique(counts, axis=0).tolist():
         rows = np.flatnonzero((counts == (n, m)).all(axis=1))
         left, right = (
-            one[rows][~np.isnan(one[rows])].reshape(len(rows), -1) for one in (base, new)
+            side[rows][~np.isnan(side[rows])].reshape(len(rows), -1) for side in (base, new)
         )
         # Pairs in which the base is the faster one; ties count half.
         wins = np.zeros(len(rows))
         for column in range(m):
-            other = right[:, column : column + 1]
-            wins += (left < other).sum(axis=1) + 0.5 * (left == other).sum(axis=1)
+            compared = right[:, column : column + 1]
+            wins += (left < compared).sum(axis=1) + 0.5 * (left == compared).sum(axis=1)
         low = np.minimum(wins, n * m - wins)
         if max(n, m) <= MOST_EXACT:
             # Rounding a half up makes p larger: ties never help to find a change.
@@ -214,8 +214,8 @@ def rank_p(base: Floats, new: Floats) -> Floats:
         else:
             deviation = math.sqrt(n * m * (n + m + 1) / 12)
             below = special.ndtr((low + 0.5 - n * m / 2) / deviation)
-        found[rows] = np.minimum(1.0, 2 * below)
-    return found
+        p_values[rows] = np.minimum(1.0, 2 * below)
+    return p_values
 
 
 def trimmed_p(differences: Floats) -> Floats:
@@ -238,9 +238,9 @@ def trimmed_p(differences: Floats) -> Floats:
     mean = np.nanmean(np.where(inner == places, ordered, np.nan), axis=1)
     spread = np.nanstd(winsorized, axis=1, ddof=1) * np.sqrt((count - 1) / (kept * (kept - 1)))
     still = spread < 1e-12  # as in welch_p
-    found = 2 * special.stdtr(kept - 1, -np.abs(mean) / np.where(still, 1.0, spread))
+    p_values = 2 * special.stdtr(kept - 1, -np.abs(mean) / np.where(still, 1.0, spread))
     return np.asarray(
-        np.where(still, np.where(np.abs(mean) > 1e-9, 0.0, 1.0), found), dtype=np.float64
+        np.where(still, np.where(np.abs(mean) > 1e-9, 0.0, 1.0), p_values), dtype=np.float64
     )
 
 
@@ -250,8 +250,10 @@ def sign_p(differences: Floats) -> Floats:
 
     # What rounding leaves of equal times is no difference.
     above, below = np.sum(differences > 1e-12, axis=1), np.sum(differences < -1e-12, axis=1)
-    found: Floats = np.minimum(1.0, 2 * special.bdtr(np.minimum(above, below), above + below, 0.5))
-    return found
+    p_values: Floats = np.minimum(
+        1.0, 2 * special.bdtr(np.minimum(above, below), above + below, 0.5)
+    )
+    return p_values
 
 
 @lru_cache(maxsize=256)
@@ -272,11 +274,11 @@ def corrected(p_values: Floats) -> Floats:
     """Holm's p-values: the chance that even one of those below a level is false is that level at most."""
     count = len(p_values)
     order = np.argsort(p_values)
-    found = np.empty(count)
-    found[order] = np.minimum(
+    corrected_p = np.empty(count)
+    corrected_p[order] = np.minimum(
         1.0, np.maximum.accumulate(p_values[order] * (count - np.arange(count)))
     )
-    return found
+    return corrected_p
 
 
 def ratio_intervals(
@@ -300,8 +302,8 @@ def ratio_intervals(
     for start in range(0, len(base), POINTS_AT_ONCE):
         chunk = slice(start, start + POINTS_AT_ONCE)
         old, now = (
-            resampled_medians(one[chunk], draws, [seed, side])
-            for side, one in enumerate((base, new))
+            resampled_medians(medians[chunk], draws, [seed, side])
+            for side, medians in enumerate((base, new))
         )
         ratios = np.sort(now / old, axis=1)
         # Outwards to a replicate that exists: the interval is never narrower than the tails say.
@@ -313,14 +315,14 @@ def ratio_intervals(
 
 def resampled_medians(medians: Floats, draws: int, seed: Sequence[int]) -> Floats:
     """``draws`` replicates of the median of every row, from its rounds drawn with replacement."""
-    found = np.empty((len(medians), draws))
+    resampled = np.empty((len(medians), draws))
     counts = rounds_of(medians)
     ordered = np.sort(medians, axis=1)  # NaN last
     for count in np.unique(counts).tolist():
         rows = np.flatnonzero(counts == count)
         low, high = median_ranks(count, draws, seed)
-        found[rows] = (ordered[rows][:, low] + ordered[rows][:, high]) / 2
-    return found
+        resampled[rows] = (ordered[rows][:, low] + ordered[rows][:, high]) / 2
+    return resampled
 
 
 def median_ranks(count: int, draws: int, seed: Sequence[int]) -> tuple[Whole, Whole]:
@@ -330,5 +332,7 @@ def median_ranks(count: int, draws: int, seed: Sequence[int]) -> tuple[Whole, Wh
     low = random.beta(lower, count - lower + 1, draws)
     # Above the lower middle one there are count - lower more; the least of them is the upper middle one.
     high = low if count % 2 else low + (1 - low) * random.beta(1, count - lower, draws)
-    first, second = (np.minimum((one * count).astype(np.int64), count - 1) for one in (low, high))
+    first, second = (
+        np.minimum((quantile * count).astype(np.int64), count - 1) for quantile in (low, high)
+    )
     return first, second

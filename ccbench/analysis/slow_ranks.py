@@ -121,7 +121,7 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
     joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
     already is not named again.
     """
-    seen: dict[str, list[_Seen]] = defaultdict(list)
+    cases_by_backend: dict[str, list[_Seen]] = defaultdict(list)
     teams: dict[tuple[object, ...], Joined] = {}
     for point in timed:
         if not point.groups or point.concurrent or point.mode == OVERLAP:
@@ -138,47 +138,47 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
             link_class = {group: teams[key].link_class(group) for group in members}
             times = dict(zip(members, medians, strict=True))
             doubted = bool(doubts_of(point))
-            one = _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
-            seen[point.backend].append(one)
+            case = _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
+            cases_by_backend[point.backend].append(case)
     named: list[SlowGroup] = []
-    for backend, cases in seen.items():
+    for backend, cases in cases_by_backend.items():
         # From all ranks to the smallest slow group, by way of the slow one of each size.
-        current: Members = tuple(range(max(one.ranks for one in cases)))
+        current: Members = tuple(range(max(case.ranks for case in cases)))
         path: list[str] = []
         while step := _slow_child(current, cases):
             current, text = step
             path.append(text)
-        found = []
+        slow = []
         if path:
-            found.append(
+            slow.append(
                 SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}")
             )
         for odd in _odd_among_peers(backend, cases):
             if not any(
-                set(odd.members) <= set(one.members) or set(odd.members) >= set(one.members)
-                for one in found
+                set(odd.members) <= set(kept.members) or set(odd.members) >= set(kept.members)
+                for kept in slow
             ):
-                found.append(odd)
-        named += found
+                slow.append(odd)
+        named += slow
     return named
 
 
-def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] | None:
+def _slow_child(parent: Members, cases: Sequence[_Seen]) -> tuple[Members, str] | None:
     """The largest group inside ``parent`` that is slower than its siblings there, in most of their cases."""
     inside = set(parent)
     # Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
     # them may be spread over all parts of the other.
     ratios: dict[Parts, list[tuple[Members, float]]] = defaultdict(list)
-    for one in seen:
-        siblings = {group: time for group, time in one.seconds.items() if set(group) < inside}
-        alike = len({one.link_class[group] for group in siblings}) == 1
+    for case in cases:
+        siblings = {group: time for group, time in case.seconds.items() if set(group) < inside}
+        alike = len({case.link_class[group] for group in siblings}) == 1
         if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
             continue
         slowest = max(siblings, key=siblings.__getitem__)
         ratio = siblings[slowest] / median(
             time for group, time in siblings.items() if group != slowest
         )
-        is_slow = math.log(ratio) >= one.least(SLOW_HALF)
+        is_slow = math.log(ratio) >= case.least(SLOW_HALF)
         ratios[tuple(siblings)].append((slowest, ratio if is_slow else 0.0))
     for parts in sorted(ratios, key=lambda groups: -len(groups[0])):
         for group in parts:
@@ -192,20 +192,20 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
     return None
 
 
-def _odd_among_peers(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]:
+def _odd_among_peers(backend: str, cases: Sequence[_Seen]) -> Iterator[SlowGroup]:
     """Outliers among the groups of one expression, in most of its cases."""
-    counted = Counter(one.expression for one in seen)
+    counted = Counter(case.expression for case in cases)
     ratios: dict[tuple[str, Members], list[float]] = defaultdict(list)
-    for one in seen:
+    for case in cases:
         # Peers are groups that are joined alike.
         peers: dict[LinkClass, list[Members]] = defaultdict(list)
-        for group, link_class in one.link_class.items():
+        for group, link_class in case.link_class.items():
             peers[link_class].append(group)
         for groups in peers.values():
-            usual = median(one.seconds[group] for group in groups)
-            logs = [math.log(one.seconds[group] / usual) for group in groups]
-            for place in high_outliers(logs, one.least(SLOW_GROUP)):
-                ratios[one.expression, groups[place]].append(math.exp(logs[place]))
+            usual = median(case.seconds[group] for group in groups)
+            logs = [math.log(case.seconds[group] / usual) for group in groups]
+            for place in high_outliers(logs, case.least(SLOW_GROUP)):
+                ratios[case.expression, groups[place]].append(math.exp(logs[place]))
     # The order of expressions is that of their first cases.
     for (expression, group), times in sorted(
         ratios.items(), key=lambda item: [*counted].index(item[0][0])
@@ -230,8 +230,8 @@ def flagged_devices(
     cases: of each its flags and the text of its readings. flags: those that count.
     """
     counts: Counter[tuple[str, str]] = Counter()
-    for found, readings in cases:
-        for flag in set(found) & set(flags):
+    for case_flags, readings in cases:
+        for flag in set(case_flags) & set(flags):
             counts.update((flag, device) for device in devices_with(readings, flag) or [UNNAMED])
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [(flag, device, count) for (flag, device), count in ordered]
@@ -243,11 +243,11 @@ def devices_with(readings: str, flag: str) -> list[str]:
         before, after = readings_from_json(readings)
     except RunFolderError:
         return []
-    later = {one.device: one for one in after}
+    later = {reading.device: reading for reading in after}
     return [
-        " ".join(word for word in (*one.device, one.model) if word)
-        for one in before
-        if one.device in later and flag in flags_of((one,), (later[one.device],))
+        " ".join(word for word in (*reading.device, reading.model) if word)
+        for reading in before
+        if reading.device in later and flag in flags_of((reading,), (later[reading.device],))
     ]
 
 
@@ -303,7 +303,7 @@ def waited_for(timed: Sequence[Point]) -> dict[int, str]:
 
     telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
     blamed = _blamed(telling, waits_least, CHANCE)
-    return _joined((one.rank, f"the others wait for it in {one.share}") for one in blamed)
+    return _joined((late.rank, f"the others wait for it in {late.share}") for late in blamed)
 
 
 def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
@@ -313,25 +313,27 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
     """
     # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
     polling = [
-        one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags
+        polled
+        for polled in timed
+        if capabilities_of(polled.backend).polls and Flag.STEAL not in polled.flags
     ]
-    found = []
-    for one in _blamed(polling, _gets_least):
+    texts = []
+    for starved in _blamed(polling, _gets_least):
         # A rank's processor time over the least that a rank gets that does not lack it.
         ratios = []
-        for point in one.against:
+        for point in starved.against:
             shares, lacking = _could_run(point), _gets_least(point)
             least = min(share for rank, share in enumerate(shares) if rank not in lacking)
-            ratios.append(shares[one.rank] / least)
-        text = f"it gets {median(ratios):.0%} of the next one's processor time in {one.share}"
-        found.append((one.rank, text))
-    return _joined(found)
+            ratios.append(shares[starved.rank] / least)
+        text = f"it gets {median(ratios):.0%} of the next one's processor time in {starved.share}"
+        texts.append((starved.rank, text))
+    return _joined(texts)
 
 
-def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
+def _joined(named: Iterable[tuple[int, str]]) -> dict[int, str]:
     """All that speaks against each rank."""
     texts: dict[int, str] = {}
-    for rank, text in found:
+    for rank, text in named:
         texts[rank] = f"{texts[rank]}; {text}" if rank in texts else text
     return texts
 

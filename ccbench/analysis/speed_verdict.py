@@ -182,8 +182,8 @@ class SpeedVerdict:
         for word in SpeedWord:
             texts = "; ".join(regime.text for regime in self.regimes if regime.word is word)
             # The line begins with the gravest word, so only the others are said where they begin.
-            other = f"{word.value.lower()}: " if word is not self.word else ""
-            parts += [other + texts] * bool(texts)
+            prefix = f"{word.value.lower()}: " if word is not self.word else ""
+            parts += [prefix + texts] * bool(texts)
         parts.insert(0 if self.unfinished else len(parts), self.left_out)
         return f"{self.word.value}: {self.subject}: {'; '.join(filter(None, parts))}"
 
@@ -195,9 +195,9 @@ class SpeedVerdict:
             return None
         subject = f"{self.subject}: {self.word.value.lower()} {WORDS[worst.regime]}"
         if self.word is SpeedWord.FAST:
-            seen = f"{format_ratio(worst.factor)} the predicted time, and few healthy systems are as fast"
+            evidence = f"{format_ratio(worst.factor)} the predicted time, and few healthy systems are as fast"
             cure = "look whether clock and machine are the ones that were named, and whether data were sent"
-            return Finding("doubt", "fast", (), seen, cure, subject)
+            return Finding("doubt", "fast", (), evidence, cure, subject)
         # What each cause would give at the size that is shown; where the largest are not slow, nothing.
         signed, unproven = [], []
         for cause in self.causes:
@@ -214,12 +214,12 @@ class SpeedVerdict:
         parts += [f"fits, unproven: {'; or '.join(unproven)}"] * bool(unproven)
         if not self.causes:
             parts.append("no cause that is known gives these times")
-        seen = "; ".join(parts)
+        evidence = "; ".join(parts)
         checks = dict.fromkeys(cause.rule.check for cause in self.causes)
         cure = (
             "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
         )
-        return Finding("problem" if self.broken else "doubt", "slow", (), seen, cure, subject)
+        return Finding("problem" if self.broken else "doubt", "slow", (), evidence, cure, subject)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -272,44 +272,48 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
         if key[-1] == (DEFAULT, DEFAULT, 0) and any(map(is_measurement, points))
     }
     sources = {key[0] for key in groups}
-    found, unsaid = [], defaultdict[str, list[str]](list)
+    verdicts, unsaid = [], defaultdict[str, list[str]](list)
     for (*rest, forced), points in groups.items():
         name = subject_of(points[0], with_source=len(sources) > 1)
         if wrong := [point for point in points if point.status is Status.WRONG]:
-            found.append(SpeedVerdict(name, reason=wrong_text(run, wrong, len(points)), wrong=True))
+            verdicts.append(
+                SpeedVerdict(name, reason=wrong_text(run, wrong, len(points)), wrong=True)
+            )
             continue
-        asked = list(filter(_is_asked, points))
-        started = any(point.status is not Status.UNSUPPORTED for point in asked)
+        started_points = list(filter(_is_asked, points))
+        started = any(point.status is not Status.UNSUPPORTED for point in started_points)
         if not started or (forced != (DEFAULT, DEFAULT, 0) and tuple(rest) in free):
             continue
-        left_out, unfinished = left_out_of(run, asked)
-        judged = list(filter(is_measurement, asked))
+        left_out, unfinished = left_out_of(run, started_points)
+        judged = list(filter(is_measurement, started_points))
         reason, verdict = _verdict(run, name, judged) if judged else (left_out, None)
         if verdict is not None:
-            found.append(replace(verdict, left_out=left_out, unfinished=unfinished))
+            verdicts.append(replace(verdict, left_out=left_out, unfinished=unfinished))
         else:
             unsaid[reason].append(name)
-    found.sort(key=lambda one: (not one.wrong, not one.broken, list(SpeedWord).index(one.word)))
+    verdicts.sort(
+        key=lambda each: (not each.wrong, not each.broken, list(SpeedWord).index(each.word))
+    )
     for reason, (name, *more) in unsaid.items():
-        found.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
-    return tuple(found)
+        verdicts.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
+    return tuple(verdicts)
 
 
 def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:
     """A verdict for each imported file without a case that failed or gave wrong data, those first."""
-    found: list[SpeedVerdict] = []
+    verdicts: list[SpeedVerdict] = []
     for file in (file for file in files if not file.cases):
         ended = ENDINGS.get(file.log.outcome.value, "the output ended")
         detail = f" ({file.log.detail})" if file.log.detail else ""
         counted = sum(table.facts.get("out_of_bounds", 0) for table in file.log.tables)
         if counted:
             reason = f"the closing lines count {plural(counted, 'wrong value')}, of rows that are left out"
-            found.insert(0, SpeedVerdict(file.log.source, reason=reason, wrong=True))
+            verdicts.insert(0, SpeedVerdict(file.log.source, reason=reason, wrong=True))
         elif file.log.outcome in (Outcome.CRASHED, Outcome.HUNG):
-            found.append(
+            verdicts.append(
                 SpeedVerdict(file.log.source, reason=f"{ended}{detail}; no case could be imported")
             )
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def subject_of(point: Point, *, with_source: bool) -> str:
@@ -351,15 +355,15 @@ def _facts(tables: Sequence[Mapping[str, Any]], name: str) -> list[int]:
     ]
 
 
-def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
+def left_out_of(run: Run, points: Sequence[Point]) -> tuple[str, bool]:
     """What of ``asked`` is not judged and how its output ended; whether too much for NORMAL to be said."""
-    reasons = Counter(filter(None, map(_why_unjudged, asked)))
+    reasons = Counter(filter(None, map(_why_unjudged, points)))
     parts = []
     if count := reasons.total():
         texts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        parts.append(f"{count} of {plural(len(asked), 'case')} not judged: {texts}")
-    file = run.manifest.imported(asked[0].source)
-    tables = _tables_of(run, asked)
+        parts.append(f"{count} of {plural(len(points), 'case')} not judged: {texts}")
+    file = run.manifest.imported(points[0].source)
+    tables = _tables_of(run, points)
     # A table that is whole stays so, whatever became of the program afterwards or of other tables.
     whole = bool(tables) and all(table.get("outcome") == "complete" for table in tables)
     ended = file.text("outcome")
@@ -371,17 +375,17 @@ def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
     )
     short = 2 * printed < announced
     if short:
-        sizes = [point.size_bytes for point in asked]
+        sizes = [point.size_bytes for point in points]
         smallest, largest = _facts(tables, "minimum_bytes"), _facts(tables, "maximum_bytes")
         parts.append(
             f"{announced - printed} of {plural(announced, 'announced size')} are missing: the settings ask "
             f"for {format_size(min(smallest, default=0))} to {format_size(max(largest, default=0))}, "
             f"the rows are of {format_size(min(sizes))} to {format_size(max(sizes))}"
         )
-    failed = any(point.status in FAILURES for point in asked) or (
+    failed = any(point.status in FAILURES for point in points) or (
         not whole and ended in ("crashed", "hung")
     )
-    return "; ".join(parts), failed or short or 2 * count > len(asked)
+    return "; ".join(parts), failed or short or 2 * count > len(points)
 
 
 def _is_asked(point: Point) -> bool:
@@ -424,9 +428,11 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
         system = recorded_system(run.manifest, first)
     except MachineError as error:
         # An import says itself why it could not tell the machine.
-        told = run.manifest.at("notes") if first.imported else ()
-        said = [str(one).partition(f"{first.source}: no predictions: ")[2] for one in told or ()]
-        return next(filter(None, said), str(error)), None
+        notes = run.manifest.at("notes") if first.imported else ()
+        reasons = [
+            str(note).partition(f"{first.source}: no predictions: ")[2] for note in notes or ()
+        ]
+        return next(filter(None, reasons), str(error)), None
     request = request_of(run.manifest, first)
     if isinstance(request, str):
         return request, None
@@ -438,20 +444,20 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
         if point.predicted_seconds and point.predicted_low_80_seconds is not None
     ]
     if not judged:
-        told = run.manifest.at("unpriced")
+        notes = run.manifest.at("unpriced")
         why = (
-            str(told[0])
-            if isinstance(told, list) and told
+            str(notes[0])
+            if isinstance(notes, list) and notes
             else "no prediction with an interval was made"
         )
         return why, None
-    predicted = [one.predicted_seconds or 0.0 for one in judged]
-    measured = [one.median_seconds or 0.0 for one in judged]
-    sizes = [one.size_bytes for one in judged]
+    predicted = [point.predicted_seconds or 0.0 for point in judged]
+    measured = [point.median_seconds or 0.0 for point in judged]
+    sizes = [point.size_bytes for point in judged]
     typical = typicality(system, sizes, predicted, measured)
     regimes = []
     for regime, _ in reversed(REGIMES):
-        members = [one for one in judged if regime_of(one.size_bytes) == regime]
+        members = [point for point in judged if regime_of(point.size_bytes) == regime]
         if members:
             regimes.append(regime_verdict(regime, members, typical.get(regime)))
     causes = _causes(run, system, request, judged, regimes)
@@ -502,27 +508,27 @@ def regime_verdict(
         (_factor(shown), _factor(ordered[0])),
         frozenset(point.case_id for point in points),
     )
-    said = RegimeVerdict(regime, SpeedWord.NORMAL, shown, *ratios, ids, typical)
+    verdict = RegimeVerdict(regime, SpeedWord.NORMAL, shown, *ratios, ids, typical)
     # A gap as wide as that needs no statistics.
-    if said.broken:
-        return replace(said, word=SpeedWord.SLOW)
+    if verdict.broken:
+        return replace(verdict, word=SpeedWord.SLOW)
     if typical is None:
         reason = f"fewer than {FEWEST_SYSTEMS} healthy systems are known at these sizes"
-        return replace(said, word=SpeedWord.CANNOT_SAY, reason=reason)
-    low, high = said.usual_seconds or (0.0, math.inf)
+        return replace(verdict, word=SpeedWord.CANNOT_SAY, reason=reason)
+    low, high = verdict.usual_seconds or (0.0, math.inf)
     seconds = shown.median_seconds or 0.0
     if typical.slow and seconds > high:
-        return replace(said, word=SpeedWord.SLOW)
+        return replace(verdict, word=SpeedWord.SLOW)
     if typical.fast and seconds < low:
-        return replace(said, word=SpeedWord.FAST)
+        return replace(verdict, word=SpeedWord.FAST)
     if low <= seconds <= high:
-        return said
+        return verdict
     side, count = ("slow", typical.as_slow) if seconds > high else ("fast", typical.as_fast)
     reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
     # Far out, but not so far that it could not be one of the healthy ones.
     least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
     word = SpeedWord.NORMAL if count and least <= seconds <= most else SpeedWord.CANNOT_SAY
-    return replace(said, word=word, reason=reason)
+    return replace(verdict, word=word, reason=reason)
 
 
 def _causes(
@@ -557,10 +563,12 @@ def _causes(
             members[-1].in_place,
         ),
         [member.median_seconds or 0.0 for member in members],
-        any(one.word is SpeedWord.SLOW for one in smaller) if smaller else None,
+        any(regime_of_size.word is SpeedWord.SLOW for regime_of_size in smaller)
+        if smaller
+        else None,
         "\n".join(signs),
         only_small=largest.word is not SpeedWord.SLOW,
-        others=[
+        smaller=[
             (point.size_bytes, point.median_seconds or 0.0)
             for point in points
             if regime_of(point.size_bytes) == "middle" and point.case_id not in largest.case_ids
@@ -571,12 +579,14 @@ def _causes(
 def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
     """Return what expectations stand on, and how often they are wrong; "" where there are none."""
     regimes = [regime for verdict in verdicts for regime in verdict.regimes]
-    known = [regime.typical for regime in regimes if regime.typical is not None]
-    if not known:
+    typical = [regime.typical for regime in regimes if regime.typical is not None]
+    if not typical:
         return ""
     # Fewer systems were measured at small sizes: what is said is of the regime that most are known of.
     origins = dict.fromkeys(
-        one.origin for one in known if one.systems == max(each.systems for each in known)
+        each_typical.origin
+        for each_typical in typical
+        if each_typical.systems == max(each.systems for each in typical)
     )
     called, systems = false_alarms()
     return (

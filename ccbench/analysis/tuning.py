@@ -62,8 +62,8 @@ class Choice:
         words = [f"{self.backend} {name}"]
         words += [f"{self.channels} channels"] if self.channels else []
         words += [
-            axis.label_of(one)
-            for axis, one in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)
+            axis.label_of(value)
+            for axis, value in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)
         ]
         return ", ".join(filter(None, (*words, self.variant)))
 
@@ -127,7 +127,7 @@ def forced_from(texts: Iterable[str]) -> Forced:
 
     For logs that do not print what their environment forced. Raises UsageError.
     """
-    known: list[tuple[str, str, str]] = []
+    choices: list[tuple[str, str, str]] = []
     for text in texts:
         source, _, choice = text.rpartition("=")
         algorithm, _, protocol = choice.partition("/")
@@ -136,10 +136,10 @@ def forced_from(texts: Iterable[str]) -> Forced:
                 f"--assume-algorithm {shown(text)}: not SOURCE=ALGORITHM[/PROTOCOL]; "
                 "write for example run2.log=ring/ll128"
             )
-        known.append((source, algorithm.lower(), (protocol or DEFAULT).lower()))
+        choices.append((source, algorithm.lower(), (protocol or DEFAULT).lower()))
 
     def find(source: str) -> tuple[str, str] | None:
-        return next(((a, p) for part, a, p in known if part in source), None)
+        return next(((a, p) for part, a, p in choices if part in source), None)
 
     return find
 
@@ -152,9 +152,13 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
     """
     # The processor is said where one name of a machine stands for several, as measured-2-cores does.
     named = [(run.manifest.machine, run.manifest.processor) for run in runs]
-    known = {one for one in named if one[1]}
-    several = {name for name in dict(named) if sum(other == name for other, _ in known) > 1}
-    found = []
+    with_processor = {pair for pair in named if pair[1]}
+    several = {
+        name
+        for name in dict(named)
+        if sum(machine_name == name for machine_name, _ in with_processor) > 1
+    }
+    timings = []
     for run, (name, processor) in zip(runs, named, strict=True):
         place = ", ".join(filter(None, (name, processor))) if name in several else name
         # (source, table from 1) -> the words with which an imported table sets itself apart, if it does.
@@ -176,13 +180,13 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
                 variant = variants.get((point.source, point.source_table), "")
                 # What somebody knows to have been forced outranks what a log does not say.
                 known_choice = forced(point.source) if forced is not None and point.source else None
-                asked = known_choice or (point.algorithm, point.protocol)
-                found.append(_timing(point, place, asked, variant, speed))
-    return tuple(found)
+                requested = known_choice or (point.algorithm, point.protocol)
+                timings.append(_timing(point, place, requested, variant, speed))
+    return tuple(timings)
 
 
 def _timing(
-    point: Point, place: str, asked: tuple[str, str], variant: str, speed: tuple[int, float]
+    point: Point, place: str, requested: tuple[str, str], variant: str, speed: tuple[int, float]
 ) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
     work = (axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
@@ -199,7 +203,7 @@ def _timing(
     )
     return Timing(
         situation=situation,
-        choice=Choice(point.backend, *asked, point.channels, settings, variant),
+        choice=Choice(point.backend, *requested, point.channels, settings, variant),
         size_bytes=speed[0],
         median_seconds=speed[1],
         samples_seconds=tuple(point.samples_seconds.tolist()),
@@ -336,10 +340,10 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
     grouped: dict[int, dict[Choice, list[Timing]]] = defaultdict(lambda: defaultdict(list))
     for member in members:
         grouped[member.size_bytes][member.choice].append(member)
-    found: dict[int, dict[Choice, _Speed]] = {}
+    by_size: dict[int, dict[Choice, _Speed]] = {}
     for size, choices in sorted(grouped.items()):
         confidence = 1 - (1 - rules.confidence) / len(choices)
-        found[size] = {}
+        by_size[size] = {}
         for choice, timings in choices.items():
             # The same choice measured several times (in several runs): rounds count as those of one.
             seconds, interval = float(median(timing.median_seconds for timing in timings)), None
@@ -357,14 +361,14 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
                     seconds = among.median
             channels = _common((timing.channels_used for timing in timings), 0)
             ran = _common((timing.ran for timing in timings), ("", ""))
-            found[size][choice] = _Speed(seconds, interval, channels, ran)
-    return found
+            by_size[size][choice] = _Speed(seconds, interval, channels, ran)
+    return by_size
 
 
 def _common(values: Iterable[Value], otherwise: Value) -> Value:
     """The one value that all are, ``otherwise`` where they differ."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else otherwise
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else otherwise
 
 
 def _gain(faster: _Speed, slower: _Speed) -> Gain:
@@ -405,52 +409,66 @@ def _bands(speeds: _Speeds, rules: Rules) -> tuple[Band, ...]:
     looked = [_at_size(size, at, rules) for size, at in speeds.items()]
     # Hysteresis: a choice stays until another is certainly better. It stays only between sizes at which it
     # was advised by itself: nothing trails behind the last of them.
-    answers = [one.choice for one in looked]
+    answers = [answer.choice for answer in looked]
     held: Choice | None = None
     since = 0  # index of the last size that advised what is held
-    for index, one in enumerate(looked):
-        at = speeds[one.size_bytes]
-        if held is not None and one.choice == held:
+    for index, answer in enumerate(looked):
+        at = speeds[answer.size_bytes]
+        if held is not None and answer.choice == held:
             answers[since + 1 : index] = [held] * (index - since - 1)
             since = index
-        elif held is None or held not in at or _is_slower(at[held], at[one.best], rules):
-            held, since = one.choice, index
+        elif held is None or held not in at or _is_slower(at[held], at[answer.best], rules):
+            held, since = answer.choice, index
     pairs = groupby(zip(looked, answers, strict=True), key=lambda pair: pair[1])
-    return tuple(_band([one for one, _ in members], choice, speeds) for choice, members in pairs)
+    return tuple(
+        _band([answer for answer, _ in members], choice, speeds) for choice, members in pairs
+    )
 
 
-def _is_slower(one: _Speed, rival: _Speed, rules: Rules) -> bool:
+def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
     """True if ``one`` is told apart from ``rival`` as slower."""
-    lost = _gain(rival, one)
+    lost = _gain(rival, speed)
     return lost.median >= rules.minimum_gain if lost.low is None else lost.certain
 
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
-    at_sizes = [speeds[one.size_bytes][choice] for one in looked] if choice is not None else []
+    at_sizes = (
+        [speeds[looked_at.size_bytes][choice] for looked_at in looked] if choice is not None else []
+    )
     own = [
-        one
-        for one in looked
-        if choice is not None and one.choice == choice and one.gain is not None
+        answer
+        for answer in looked
+        if choice is not None and answer.choice == choice and answer.gain is not None
     ]
-    gains = sorted((one.gain for one in own if one.gain is not None), key=lambda gain: gain.median)
-    reasons = list(dict.fromkeys(one.why for one in looked if one.why)) if choice is None else []
-    sizes = tuple(one.size_bytes for one in looked)
-    used = _common((one.channels_used for one in at_sizes), 0)
+    gains = sorted(
+        (answer.gain for answer in own if answer.gain is not None), key=lambda gain: gain.median
+    )
+    reasons = (
+        list(dict.fromkeys(answer.why for answer in looked if answer.why)) if choice is None else []
+    )
+    sizes = tuple(at_size.size_bytes for at_size in looked)
+    used = _common((speed.channels_used for speed in at_sizes), 0)
     return Band(
         low_bytes=sizes[0],
         high_bytes=sizes[-1],
         sizes_bytes=sizes,
         choice=choice,
-        rivals=tuple(dict.fromkeys(one.rival for one in (own or looked) if one.rival is not None)),
+        rivals=tuple(
+            dict.fromkeys(at_size.rival for at_size in (own or looked) if at_size.rival is not None)
+        ),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,
         bridged_bytes=tuple(
-            one.size_bytes for one in looked if choice is not None and one.choice != choice
+            at_size.size_bytes
+            for at_size in looked
+            if choice is not None and at_size.choice != choice
         ),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
-        without_interval=any(one.gain is not None and one.gain.low is None for one in looked),
+        without_interval=any(
+            at_size.gain is not None and at_size.gain.low is None for at_size in looked
+        ),
         channels=(choice.channels or used) if choice else 0,
-        ran=_common((one.ran for one in at_sizes), ("", "")),
+        ran=_common((speed.ran for speed in at_sizes), ("", "")),
     )
 
 
@@ -469,13 +487,17 @@ def everywhere(timings: Iterable[Timing], rules: Rules | None = None) -> dict[st
         for band in advice.bands:
             if band.choice is not None:
                 counted[advice.situation.collective][band.choice] += len(band.sizes_bytes)
-    found = {}
+    choices = {}
     for collective, sizes in counted.items():
         fit = set(sizes)
         for at in measured[collective]:
-            rivals = [other for other in at if other.is_default] or list(at)
-            rival = min(rivals, key=lambda other: at[other].seconds)
-            fit = {one for one in fit if one in at and not _is_slower(at[one], at[rival], rules)}
+            rivals = [choice for choice in at if choice.is_default] or list(at)
+            rival = min(rivals, key=lambda choice: at[choice].seconds)
+            fit = {
+                candidate
+                for candidate in fit
+                if candidate in at and not _is_slower(at[candidate], at[rival], rules)
+            }
         if fit:
-            found[collective] = max(sorted(fit), key=sizes.__getitem__)
-    return found
+            choices[collective] = max(sorted(fit), key=sizes.__getitem__)
+    return choices

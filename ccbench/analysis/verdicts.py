@@ -82,17 +82,17 @@ class Thresholds:
         # Backends of imported logs may have any name, so that a name by itself is never wrong; but one that
         # fits nothing is most likely misspelt, and then the rule is not in force.
         there = sorted({backend for _, backend, _ in points})
-        found = []
+        lines = []
         for rule in self.rules if points else ():
             for name in sorted(rule.backends - set(there)):
                 cure = suggestion(name, there)
-                found.append(
+                lines.append(
                     f"{rule.place}.backend: {shown(name)} is a backend of no point; {cure}"
                 )
             if not any(rule.fits(*point) for point in points) and rule.backends <= set(there):
                 cure = "check its collective and size, or leave it out"
-                found.append(f"{rule.place}: fits no point of either side; {cure}")
-        return tuple(found)
+                lines.append(f"{rule.place}: fits no point of either side; {cure}")
+        return tuple(lines)
 
 
 def load_thresholds(path: Path | str, default: float = DEFAULT_THRESHOLD) -> Thresholds:
@@ -115,7 +115,7 @@ def read_thresholds(
     kind = FileKind("file of thresholds", "'default: 5%' or 'rules:'", raises=UsageError)
     document = read_document(content, place, kind)
     try:
-        found = _File.model_validate(document.tree)
+        rules_file = _File.model_validate(document.tree)
     except ValidationError as problem:
         raise first_error(problem, document.origin) from None
     rules = (
@@ -127,9 +127,9 @@ def read_thresholds(
             rule.size.high,
             place=str(document.origin.error(("rules", number), "")),
         )
-        for number, rule in enumerate(found.rules)
+        for number, rule in enumerate(rules_file.rules)
     )
-    return Thresholds(default if found.default is None else found.default, tuple(rules))
+    return Thresholds(default if rules_file.default is None else rules_file.default, tuple(rules))
 
 
 def _threshold(value: Any) -> float:
@@ -296,14 +296,14 @@ class Compared:
     @property
     def counts(self) -> dict[str, int]:
         """Number of points by verdict, all four."""
-        found = Counter(point.verdict for point in self.points)
-        return {verdict.value: found[verdict] for verdict in Verdict}
+        counted = Counter(point.verdict for point in self.points)
+        return {verdict.value: counted[verdict] for verdict in Verdict}
 
     @property
     def causes(self) -> dict[str, int]:
         """Number of points without a verdict, by cause, the most frequent first."""
-        found = Counter(point.cause for point in self.points if point.cause is not None)
-        return {cause.value: count for cause, count in found.most_common()}
+        counted = Counter(point.cause for point in self.points if point.cause is not None)
+        return {cause.value: count for cause, count in counted.most_common()}
 
     @property
     def unused_rules(self) -> tuple[str, ...]:

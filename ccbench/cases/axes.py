@@ -402,10 +402,14 @@ class Case:
 
         A setting counts only where it is not the default, so that a further axis leaves ids what they are.
         """
-        asked = {axis.name: getattr(self, axis.name) for axis in AXES}
+        requested = {axis.name: getattr(self, axis.name) for axis in AXES}
         usual = {axis.name: axis.default for axis in SETTINGS}
-        names = [name for name in sorted(asked) if name not in usual or asked[name] != usual[name]]
-        canonical = ";".join(f"{name}={asked[name]}" for name in names)
+        names = [
+            name
+            for name in sorted(requested)
+            if name not in usual or requested[name] != usual[name]
+        ]
+        canonical = ";".join(f"{name}={requested[name]}" for name in names)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property
@@ -442,10 +446,10 @@ class Case:
         """Ranks with something to do: all, a pair's, or those of groups and of the concurrent collective."""
         if self.everybody and not self.groups:
             return tuple(range(self.ranks))
-        other = self.concurrent_case
-        groups = (*self.members, *(other.members if other else ()))
-        found = tuple(dict.fromkeys(rank for group in groups for rank in group))
-        return found if len(found) < self.ranks else tuple(range(self.ranks))
+        concurrent = self.concurrent_case
+        groups = (*self.members, *(concurrent.members if concurrent else ()))
+        communicating = tuple(dict.fromkeys(rank for group in groups for rank in group))
+        return communicating if len(communicating) < self.ranks else tuple(range(self.ranks))
 
     @property
     def on_gpus(self) -> bool:
@@ -462,24 +466,24 @@ class Case:
         """The concurrent collective as a case of its own; of about the same size in its own groups."""
         if not self.concurrent:
             return None
-        asked = parse_concurrent(self.concurrent)
-        row = collective(asked.collective)
-        other = replace(
+        parsed = parse_concurrent(self.concurrent)
+        row = collective(parsed.collective)
+        concurrent = replace(
             self,
-            collective=asked.collective,
+            collective=parsed.collective,
             algorithm="default",
             op=(self.op if self.op != NO_OP else "sum") if row.reduces else NO_OP,
             root=0 if row.rooted else NO_ROOT,
-            groups=asked.groups if asked.own_groups else self.groups,
-            active_group=ALL_GROUPS if asked.own_groups else self.active_group,
+            groups=parsed.groups if parsed.own_groups else self.groups,
+            active_group=ALL_GROUPS if parsed.own_groups else self.active_group,
             concurrent="",
             traffic="",
             in_place=False,
         )
         item = item_bytes(self.dtype)
-        count = row.count_for(self.size_bytes, other.group_ranks, item)
+        count = row.count_for(self.size_bytes, concurrent.group_ranks, item)
         return replace(
-            other, count=count, size_bytes=row.size_bytes(count, other.group_ranks, item)
+            concurrent, count=count, size_bytes=row.size_bytes(count, concurrent.group_ranks, item)
         )
 
     def input_count(self, group_rank: int) -> int:
@@ -517,16 +521,16 @@ class Case:
 def _axes_of(case: type[Case]) -> Iterator[Axis]:
     """The row of each field, completed by the name, type and default of the field."""
     kinds = {"str": "string", "int": "int64", "bool": "bool"}
-    for one in fields(case):
-        row: Axis | None = one.metadata.get("axis")
+    for declared in fields(case):
+        row: Axis | None = declared.metadata.get("axis")
         if row is not None:
-            default = row.default if one.default is MISSING else one.default
-            key, blank = row.key or one.name, default if row.blank is None else row.blank
+            default = row.default if declared.default is MISSING else declared.default
+            key, blank = row.key or declared.name, default if row.blank is None else row.blank
             sweep_default = row.sweep_default or (row.values[0] if row.values else default)
             yield replace(
                 row,
-                name=one.name,
-                kind=kinds[str(one.type)],
+                name=declared.name,
+                kind=kinds[str(declared.type)],
                 default=default,
                 blank=blank,
                 key=key,

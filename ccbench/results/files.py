@@ -234,8 +234,8 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
     try:
         status = Status(row["status"])
         ranks = row["ranks"]
-        other = parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
-        if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or other)):
+        concurrent_groups = parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
+        if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or concurrent_groups)):
             return f"ranks is {ranks}"
         for name in (column.name for column in _FIGURES):
             value = row[name]
@@ -245,7 +245,9 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
                 return f"{name} is {value}"
         if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
             return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
-        groups, _ = (parse_groups(text, ranks) if text else () for text in (row["groups"], other))
+        groups, _ = (
+            parse_groups(text, ranks) if text else () for text in (row["groups"], concurrent_groups)
+        )
         if not ALL_GROUPS <= row["active_group"] < max(len(groups), 1):
             return f"active_group {row['active_group']} is none of {plural(len(groups), 'group')}"
         if row["collective"] == UNEVEN:
@@ -268,9 +270,9 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
     return "" if sound else "status is ok and a sample is negative or no number"
 
 
-def check_schema(file: Path, found: pa.Schema) -> None:
+def check_schema(file: Path, schema: pa.Schema) -> None:
     """Raise RunFolderError unless the file states this schema's version and has its columns."""
-    text = (found.metadata or {}).get(VERSION_KEY)
+    text = (schema.metadata or {}).get(VERSION_KEY)
     if text is None:
         raise RunFolderError(
             f"{file}: not a case of ccbench (its metadata has no schema version); remove it"
@@ -281,16 +283,16 @@ def check_schema(file: Path, found: pa.Schema) -> None:
             "use the ccbench that wrote it"
         )
     # A schema looks through all of its columns for each that it is asked for by name.
-    if found.equals(arrow_schema()):
+    if schema.equals(arrow_schema()):
         return
-    types = dict(zip(found.names, found.types, strict=True))
-    for one in arrow_schema():
+    types = dict(zip(schema.names, schema.types, strict=True))
+    for column in arrow_schema():
         may_lack = (
-            one.nullable or one.name in _DEFAULTS
+            column.nullable or column.name in _DEFAULTS
         )  # where the column is younger than the file
-        if types.get(one.name) != one.type and (one.name in types or not may_lack):
+        if types.get(column.name) != column.type and (column.name in types or not may_lack):
             raise RunFolderError(
-                f"{file}: column {one.name} is not {one.type}; measure that case again"
+                f"{file}: column {column.name} is not {column.type}; measure that case again"
             )
 
 
@@ -307,10 +309,10 @@ def completed(table: pa.Table) -> pa.Table:
 
     # A table makes the list of its names anew whenever it is asked for.
     there = frozenset(table.column_names)
-    for one in arrow_schema():
-        if one.name not in there:
+    for column in arrow_schema():
+        if column.name not in there:
             table = table.append_column(
-                one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type)
+                column, pa.array([_DEFAULTS.get(column.name)] * table.num_rows, column.type)
             )
     return table
 

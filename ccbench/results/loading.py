@@ -57,8 +57,8 @@ def made_from(files: Sequence[Path]) -> str:
     """A digest of what these files are; it changes when one is written anew, comes or goes."""
     digest = hashlib.sha256(str(SCHEMA_VERSION).encode())
     for file in files:
-        found = file.stat()
-        digest.update(f"\0{file.name}\0{found.st_size}\0{found.st_mtime_ns}".encode())
+        status = file.stat()
+        digest.update(f"\0{file.name}\0{status.st_size}\0{status.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
@@ -214,10 +214,10 @@ def _rows(
     import pyarrow.parquet as pq
 
     many = len(files) >= FEWEST_CASES
-    if many and (found := _gathered(path, files, columns)) is not None:
-        return found
+    if many and (gathered := _gathered(path, files, columns)) is not None:
+        return gathered
     before = made_from(files) if many else ""
-    told = len(problems)
+    problems_before = len(problems)
 
     def attempt(file: Path) -> Mapping[str, Any] | pa.Table | str:
         try:
@@ -241,7 +241,7 @@ def _rows(
                 pa.concat_tables([pa.Table.from_pylist(rows, schema), *pages]).combine_chunks()
             ]
     table = pa.concat_tables(tables)
-    if many and len(problems) == told:
+    if many and len(problems) == problems_before:
         with suppress(OSError, RunFolderError, MemoryError):
             # A run that goes on may have changed its files while they were read.
             if made_from(files) == before:

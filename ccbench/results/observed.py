@@ -64,7 +64,7 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     )
     own = table.facts.get("environment")
     of_table = (
-        {str(name): str(one) for name, one in own.items()} if isinstance(own, Mapping) else {}
+        {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
     )
     variables = {**forced, **log.environment, **of_table}
     if variables.get("NCCL_TREE_THRESHOLD") == "0":
@@ -157,33 +157,35 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
         else:
             healthy.append(point)
     # Rows of one request to the model: a line of one table.
-    known = []
+    requested = []
     for group in grouped(healthy, CURVE.beside("source", "source_table")).values():
-        asked = request_of(run.manifest, group[0])
-        if isinstance(asked, str):
-            reasons[asked] += len(group)
+        library_request = request_of(run.manifest, group[0])
+        if isinstance(library_request, str):
+            reasons[library_request] += len(group)
         else:
-            known.append((asked, group))
-    told = tuple(f"{plural(count, 'row')}: {reason}" for reason, count in reasons.items())
-    if not known:
-        said = "; ".join(told) or "it has no rows"
+            requested.append((library_request, group))
+    left_out = tuple(f"{plural(count, 'row')}: {reason}" for reason, count in reasons.items())
+    if not requested:
+        reason_texts = "; ".join(left_out) or "it has no rows"
         raise UsageError(
-            f"{run.path}: nothing to calibrate with ({said}); name a run of NCCL, RCCL or HCCL, measured or "
+            f"{run.path}: nothing to calibrate with ({reason_texts}); name a run of NCCL, RCCL or HCCL, measured or "
             "imported"
         )
-    ranks, nodes = _one_system(run, [point for _, group in known for point in group], ranks, nodes)
+    ranks, nodes = _one_system(
+        run, [point for _, group in requested for point in group], ranks, nodes
+    )
     requests = []
     every: list[Point] = []
-    for asked, group in known:
+    for library_request, group in requested:
         chosen = [point for point in group if point.ranks == ranks and point.nodes in (0, nodes)]
         if chosen:
             sizes = [point.size_bytes for point in chosen]
-            request = sized(asked, sizes, group[0].dtype, group[0].in_place)
+            request = sized(library_request, sizes, group[0].dtype, group[0].in_place)
             requests.append((request, tuple(point.median_seconds or 0.0 for point in chosen)))
             every += chosen
     devices = tuple(dict.fromkeys(point.device_model for point in every if point.device_model))
     library = ", ".join(dict.fromkeys(point.backend_version or point.backend for point in every))
-    return RunPoints(ranks, nodes, devices, library, tuple(requests), told)
+    return RunPoints(ranks, nodes, devices, library, tuple(requests), left_out)
 
 
 def request_of(manifest: Manifest, point: Point) -> LibraryRequest | str:
@@ -263,12 +265,12 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
     fitting = machines_of(points.devices[0], each, each - 1) if len(points.devices) == 1 else ()
     if len(fitting) == 1:
         return fitting[0], f"assumed from the run's devices ({points.devices[0]})"
-    seen = f"it names {named!r}" if named else "it names none"
+    names = f"it names {named!r}" if named else "it names none"
     if points.devices:
-        seen += f"; its devices are {', '.join(points.devices)}"
+        names += f"; its devices are {', '.join(points.devices)}"
     choice = (
         f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
     )
     raise UsageError(
-        f"{run.path}: does not say which machine it is of ({seen}); give --machine{choice}"
+        f"{run.path}: does not say which machine it is of ({names}); give --machine{choice}"
     )

@@ -42,31 +42,31 @@ class Manifest:
 
     def at(self, *path: str) -> Any:
         """The value below ``path``; None where there is none."""
-        found: Any = self.document
+        value: Any = self.document
         for key in path:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
 
     def mapping(self, *path: str) -> Mapping[str, Any]:
         """The mapping below ``path``; an empty one where there is none."""
-        found = self.at(*path)
-        return found if isinstance(found, Mapping) else {}
+        value = self.at(*path)
+        return value if isinstance(value, Mapping) else {}
 
     def mappings(self, *path: str) -> tuple[Mapping[str, Any], ...]:
         """The mappings in the list below ``path``."""
-        found = self.at(*path)
+        value = self.at(*path)
         return (
-            tuple(one for one in found if isinstance(one, Mapping))
-            if isinstance(found, list)
+            tuple(entry for entry in value if isinstance(entry, Mapping))
+            if isinstance(value, list)
             else ()
         )
 
     def text(self, *path: str) -> str:
         """The text below ``path``, or the ``name`` in a mapping there."""
-        found = self.at(*path)
-        if isinstance(found, Mapping):
-            found = found.get("name")
-        return plain(found, LONGEST_NAME) if isinstance(found, str) else ""
+        value = self.at(*path)
+        if isinstance(value, Mapping):
+            value = value.get("name")
+        return plain(value, LONGEST_NAME) if isinstance(value, str) else ""
 
     @property
     def suite(self) -> str:
@@ -361,12 +361,12 @@ class Point(Case):
     @property
     def name(self) -> str:
         """One line that tells this case from others, but for its size; what is as usual is not said."""
-        said = (
+        labels = (
             axis.label_of(getattr(self, axis.name))
             for axis in IDENTITY
             if axis.name != "size_bytes"
         )
-        return " ".join(filter(None, said))
+        return " ".join(filter(None, labels))
 
     @property
     def size(self) -> str:
@@ -402,32 +402,40 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
         "host": [manifest.host] * table.num_rows,
         "network": [manifest.network] * table.num_rows,
     }
-    for one in fields(Point):
-        column = COLUMN_OF.get(one.name, one.name)
+    for attribute in fields(Point):
+        column = COLUMN_OF.get(attribute.name, attribute.name)
         if column in table.column_names:
-            values[one.name] = _cells(table[column], kinds.get(column, "string"), one)
+            values[attribute.name] = _cells(table[column], kinds.get(column, "string"), attribute)
     values["machine"] = [manifest.machine or device for device in values["device_model"]]
     values["status"] = [Status(status) for status in values["status"]]
     points = []
     for row in zip(*values.values(), strict=True):
-        given: dict[str, Any] = dict(zip(values, row, strict=True))
-        if given["oversubscribed"] and Flag.OVERSUBSCRIBED not in given["flags"]:
-            given["flags"] = (*given["flags"], Flag.OVERSUBSCRIBED.value)
+        fields_of_point: dict[str, Any] = dict(zip(values, row, strict=True))
+        if (
+            fields_of_point["oversubscribed"]
+            and Flag.OVERSUBSCRIBED not in fields_of_point["flags"]
+        ):
+            fields_of_point["flags"] = (*fields_of_point["flags"], Flag.OVERSUBSCRIBED.value)
         # Nothing is known of the speed of the device that an emulated one stands for.
-        if Flag.EMULATION in given["flags"]:
-            unknown = ("bound_seconds", *(name for name in given if name.startswith("predicted_")))
-            given |= {name: "" if name == "predicted_origin" else None for name in unknown}
-        if given["network"].startswith("none"):
-            given["network"] = ""
-        points.append(Point(**given))
+        if Flag.EMULATION in fields_of_point["flags"]:
+            unknown = (
+                "bound_seconds",
+                *(name for name in fields_of_point if name.startswith("predicted_")),
+            )
+            fields_of_point |= {
+                name: "" if name == "predicted_origin" else None for name in unknown
+            }
+        if fields_of_point["network"].startswith("none"):
+            fields_of_point["network"] = ""
+        points.append(Point(**fields_of_point))
     return tuple(points)
 
 
-def _cells(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]:
+def _cells(column: pa.ChunkedArray, kind: str, attribute: Field[Any]) -> Sequence[Any]:
     """The cells of a column as the field ``one`` has them; here alone it matters how a null looks."""
     if kind == "list<double>":
         arrays = _arrays(column)
-        return [tuple(cell.tolist()) for cell in arrays] if one.compare else arrays
+        return [tuple(cell.tolist()) for cell in arrays] if attribute.compare else arrays
     if kind == "list<list<double>>":
         lists = column.combine_chunks()
         arrays = _arrays(lists.values)
@@ -438,15 +446,15 @@ def _cells(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]
     if kind.startswith("list"):
         return [tuple(cell or ()) for cell in cells]
     if kind == "string":
-        longest = LONGEST.get(one.name, LONGEST_TEXT)
-        raw = one.name in RAW
+        longest = LONGEST.get(attribute.name, LONGEST_TEXT)
+        raw = attribute.name in RAW
         # Most cells of a column are equal, so each text is made safe once.
         texts = {
             cell: cell if raw else plain(cell, longest) for cell in set(cells) if cell is not None
         }
         return [texts.get(cell, "") for cell in cells]
     # A number that is none says as little as a null does.
-    return [one.default if cell is None or cell != cell else cell for cell in cells]
+    return [attribute.default if cell is None or cell != cell else cell for cell in cells]
 
 
 def _arrays(column: pa.ChunkedArray | pa.Array) -> list[Samples]:

@@ -248,9 +248,10 @@ def _stored(
     part: Measurement | Conditions | Speed | Prediction | PredictionInterval | Origin,
 ) -> Row:
     """The columns of ``part``; a default is null where its column may be, as in ``_kept``."""
-    cells = ((one, getattr(part, one.attribute)) for one in columns_of(type(part)))
+    cells = ((column, getattr(part, column.attribute)) for column in columns_of(type(part)))
     return {
-        one.name: None if one.null_when and value == one.default else value for one, value in cells
+        column.name: None if column.null_when and value == column.default else value
+        for column, value in cells
     }
 
 
@@ -322,9 +323,11 @@ def _medians(
     measurement: Measurement, every: Sequence[Sequence[float]], confidence: float
 ) -> list[float]:
     """Medians of ranks or groups, taken as the case's own is; [] where one of them has none."""
-    if not all(one and all(map(_is_time, one)) for one in every):
+    if not all(part and all(map(_is_time, part)) for part in every):
         return []
-    medians = [rounds_interval(one, measurement.round_samples, confidence).median for one in every]
+    medians = [
+        rounds_interval(part, measurement.round_samples, confidence).median for part in every
+    ]
     return medians if all(map(math.isfinite, medians)) else []
 
 
@@ -444,8 +447,8 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
 def _kept(kind: type[Conditions | Measurement], row: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of ``kind`` by field; what is null has the field's default."""
     return {
-        one.attribute: one.default if row[one.name] is None else _frozen(row[one.name])
-        for one in columns_of(kind)
+        column.attribute: column.default if row[column.name] is None else _frozen(row[column.name])
+        for column in columns_of(kind)
     }
 
 

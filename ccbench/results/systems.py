@@ -48,25 +48,25 @@ def bare_model(words: str) -> str:
     return bare
 
 
-def is_other_model(one: str, other: str) -> bool:
+def is_other_model(first: str, second: str) -> bool:
     """Return whether two names of GPUs surely mean different ones; False where either says too little.
 
     Only words with figures count, and a letter more at the end tells nothing apart (MI300 and MI300X).
     """
 
     def numbered(words: str) -> set[str]:
-        found = set() if _ANY.match(words) else set(bare_model(words).split())
-        found = {word for word in found if any(letter.isdigit() for letter in word)}
-        return {word for word in found if not re.fullmatch(r"sxm[0-9]*|[0-9]", word)}
+        numbers = set() if _ANY.match(words) else set(bare_model(words).split())
+        numbers = {word for word in numbers if any(letter.isdigit() for letter in word)}
+        return {word for word in numbers if not re.fullmatch(r"sxm[0-9]*|[0-9]", word)}
 
-    def alike(one: str, other: str) -> bool:
-        short, long = sorted((one, other), key=len)
+    def alike(first: str, second: str) -> bool:
+        short, long = sorted((first, second), key=len)
         further = long[len(short) :]
         return long.startswith(short) and (
             not further or further[0].isalpha() or short[-1].isalpha()
         )
 
-    left, right = numbered(one), numbered(other)
+    left, right = numbered(first), numbered(second)
     return bool(left and right) and not any(alike(a, b) for a in left for b in right)
 
 
@@ -99,7 +99,10 @@ def difference(topology: Topology, models: Sequence[str]) -> Difference | None:
         return None
     # Cards on slots of one PCIe generation have the same links, whatever is on the card.
     named = [generations_in(model) for model in (listed, own)]
-    slots = {pcie_generation(found[0]) if found else None for found in named}
+    slots = {
+        pcie_generation(named_generation[0]) if named_generation else None
+        for named_generation in named
+    }
     are_cards = topology_class(topology) is TopologyClass.PCIE and not is_module(listed)
     return Difference(listed, topology.name, own, are_cards and len(slots) == 1)
 
@@ -108,14 +111,14 @@ def machines_with(model: str) -> tuple[str, ...]:
     """Machines of the catalog whose GPUs ``model`` names."""
     from ccbench.topology.files import catalog_names, load_catalog
 
-    wanted = bare_model(model)
-    found = []
+    bare = bare_model(model)
+    names = []
     for name in catalog_names():
         gpus = load_catalog(name).gpus
         own = str(gpus[0].attributes.get("model", "")) if gpus else ""
-        if own and bare_model(own) == wanted:
-            found.append(name)
-    return tuple(found)
+        if own and bare_model(own) == bare:
+            names.append(name)
+    return tuple(names)
 
 
 def machines_of(
@@ -130,16 +133,20 @@ def machines_of(
     named = [load_catalog(name) for name in machines_with(model)]
     generation = next(iter(generations_in(model)), Generation.UNKNOWN)
     if gpus == 1:
-        return tuple(one.name for one in named[:1])  # what joins the GPUs of a node does not matter
+        return tuple(
+            machine.name for machine in named[:1]
+        )  # what joins the GPUs of a node does not matter
     if is_card(model):
         # Cards may have NVLink bridges, and whether others reach each other is up to drivers and clouds.
         if nvlinks_of(model) or peer_access is None:
             plain = f"pcie{pcie_generation(generation)}-x16"
             return (
-                *(one.name for one in named),
+                *(machine.name for machine in named),
                 *[plain] * (len(named) == 1 and plain in catalog_names()),
             )
-        return tuple(one.name for one in named if one.facts.get("peer_access") is peer_access)
+        return tuple(
+            machine.name for machine in named if machine.facts.get("peer_access") is peer_access
+        )
     # Boards of other makers exist in one form. An NVSwitch board may be used in part; of direct links the
     # catalog's form is sure only where it is whole.
     form = class_of_model(model, highest)
@@ -147,13 +154,13 @@ def machines_of(
     switched = form.certain and form.topology_class is TopologyClass.NVSWITCH
     whole = {form.topology_class, *form.candidates} - {TopologyClass.NVSWITCH}
     return tuple(
-        one.name
-        for one in named
+        machine.name
+        for machine in named
         if (
-            (only or (switched and one.topology_class is form.topology_class))
-            and len(one.gpus) >= gpus
+            (only or (switched and machine.topology_class is form.topology_class))
+            and len(machine.gpus) >= gpus
         )
-        or (one.topology_class in whole and len(one.gpus) == gpus)
+        or (machine.topology_class in whole and len(machine.gpus) == gpus)
     )
 
 
@@ -201,27 +208,27 @@ def recognised(log: ImportedLog, given: Given) -> tuple[Given, tuple[str, ...]]:
     log: with the ranks and nodes of its tables. What is told: what was guessed from which lines of the
     source, or what is missing and what to type.
     """
-    told = []
+    notes = []
     tables = [table for table in log.tables if (table.ranks or 0) > 1]
     if not given.machine and tables:
         machine, why = _machine_shown(log, tables, given)
         if machine:
-            told.append(
+            notes.append(
                 f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that"
             )
             given = replace(given, machine=machine, source=machine)
         else:
-            told.append(f"{log.source}: no predictions: {why}")
+            notes.append(f"{log.source}: no predictions: {why}")
     if given.source and not given.network and any((table.nodes or 0) > 1 for table in tables):
         network, why = _network_shown(log)
         if network:
-            told.append(
+            notes.append(
                 f"{log.source}: taken as --network {network}: {why}; if it is another, name that"
             )
             given = replace(given, network=network)
         elif why:
-            told.append(f"{log.source}: {why}")
-    return given, tuple(told)
+            notes.append(f"{log.source}: {why}")
+    return given, tuple(notes)
 
 
 def _machine_shown(
@@ -263,10 +270,10 @@ def _machine_shown(
     }
     peers = ways == {"P2P"} if len(ways) == 1 else None
     highest = max([max(each) - 1, *(device.device or 0 for device in devices)])
-    found = machines_of(model, max(each), highest, peers)
-    if len(found) == 1:
-        return found[0], f"{where} {model}, {max(each)} in a node"
-    if not (which := found or machines_with(model)):
+    machines = machines_of(model, max(each), highest, peers)
+    if len(machines) == 1:
+        return machines[0], f"{where} {model}, {max(each)} in a node"
+    if not (which := machines or machines_with(model)):
         return "", f"{where} {model}, for which the catalog has no machine; {option} or a file"
     return (
         "",
@@ -276,18 +283,22 @@ def _machine_shown(
 
 def _network_shown(log: ImportedLog) -> tuple[str, str]:
     """(network, why); "" where its kind, rate or number of NICs is not shown, and then why says what is."""
-    seen = log.facts.get("network", {})
-    used, ports, rates = str(seen.get("used", "")), seen.get("ports", {}), seen.get("gigabits", {})
+    shown_network = log.facts.get("network", {})
+    used, ports, rates = (
+        str(shown_network.get("used", "")),
+        shown_network.get("ports", {}),
+        shown_network.get("gigabits", {}),
+    )
     topology_file = log.environment.get("NCCL_TOPO_FILE", "").rpartition("/")[2]
     instance = WORDS["instance_networks"].get(topology_file.removesuffix("-topo.xml"))
-    line = f"line {seen.get('used_line')} names {used} as the network"
+    line = f"line {shown_network.get('used_line')} names {used} as the network"
     if instance and used != "Socket" and len(ports) in (0, parse_network(instance).nics):
         return instance, f"NCCL_TOPO_FILE is {topology_file}"
     if used == "Socket" or not ports:
         example = {"efa": "efa-100x4", "Socket": "tcp-25x1"}.get(used, "ib-ndr-400x8")
         return "", f"{line} and not its rate; type --network, such as {example}" if used else ""
     links, speeds = set(ports.values()), {rates.get(name) for name in ports}
-    line = f"line {seen['ports_line']} shows {plural(len(ports), 'port')} of {' and '.join(sorted(links))}"
+    line = f"line {shown_network['ports_line']} shows {plural(len(ports), 'port')} of {' and '.join(sorted(links))}"
     # NICs for GPUs come in powers of two; one more may be the storage's.
     if len(links) == len(speeds) == 1 and len(ports).bit_count() == 1 and (rate := speeds.pop()):
         return f"{links.pop().lower()}-{rate:g}x{len(ports)}", f"{line} of {rate:g} Gb/s"
@@ -316,12 +327,12 @@ class Pricer:
             return None
         try:
             models = tuple(dict.fromkeys(device.model for device in log.devices if device.model))
-            found = _difference(source, models)
-            if found is not None and not found.same_links:
-                raise MachineError(f"{found}; {cure(found.listed)}")
-            if found is not None:
+            mismatch = _difference(source, models)
+            if mismatch is not None and not mismatch.same_links:
+                raise MachineError(f"{mismatch}; {cure(mismatch.listed)}")
+            if mismatch is not None:
                 self.remarks.setdefault(
-                    f"{found}; predictions are for the former, on the same kind of slots"
+                    f"{mismatch}; predictions are for the former, on the same kind of slots"
                 )
             cluster = _cluster(given, case.ranks, case.nodes)
         except MachineError as error:
@@ -338,8 +349,8 @@ class Pricer:
                 f"predictions for {case.ranks} ranks: {taken} of {held} GPUs of a node took part, taken to "
                 f"use the NICs beside them, {cluster.network} of {cluster.stated}; bounds are of all NICs"
             )
-        one = log.tables[table - 1] if 0 < table <= len(log.tables) else None
-        launched_on = 1 if case.ranks <= case.nodes else gpus_per_process(log, one)
+        logged_table = log.tables[table - 1] if 0 < table <= len(log.tables) else None
+        launched_on = 1 if case.ranks <= case.nodes else gpus_per_process(log, logged_table)
         if launched_on is None:
             self.remarks.setdefault(
                 f"{log.source}: does not say how many GPUs one thread launches on (nccl-tests -g); small "
@@ -372,8 +383,8 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
     file = manifest.imported(point.source)
     name, network = (file.text(key) or getattr(manifest, key) for key in ("machine", "network"))
     # Hosts that a log counts are those of the point; how many machines they are only the user can say.
-    said = manifest.at("nodes")
-    nodes = said if isinstance(said, int) else None
+    stated_nodes = manifest.at("nodes")
+    nodes = stated_nodes if isinstance(stated_nodes, int) else None
     if not name:
         raise MachineError(
             "the run does not name its machine; give --machine (of several nodes --network)"
@@ -396,8 +407,8 @@ def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
         if nodes and given.nodes == nodes:
             # The user counts hosts as the log does, and their NICs; several share this machine's links.
             racks = -(-ranks // len(node.gpus))
-            one = parse_network(given.network) if given.network else None
-            network = "" if one is None else str(replace(one, nics=one.nics * nodes // racks))
+            ports = parse_network(given.network) if given.network else None
+            network = "" if ports is None else str(replace(ports, nics=ports.nics * nodes // racks))
             given = replace(given, nodes=racks, network=network)
         nodes = 0  # the log counts hosts
     # A log may not tell how its ranks were spread: full nodes are what people run.
@@ -416,7 +427,7 @@ def gpus_per_process(log: ImportedLog, table: ImportedTable | None) -> int | Non
     """GPUs that one thread launched on, of the table itself, else of the log; None where neither tells."""
     for facts in (table.facts if table is not None else {}, log.facts):
         for name in ("gpus_per_thread", "ngpus"):  # of nccl-tests' text, and of its JSON
-            said = facts.get(name)
-            if isinstance(said, int) and said > 0:
-                return said
+            count = facts.get(name)
+            if isinstance(count, int) and count > 0:
+                return count
     return 1 if log.tool in _A_PROCESS_EACH else None

@@ -74,8 +74,10 @@ def completing(
     def complete(
         context: click.Context, parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        found = [CompletionItem(name) for name in names(context) if name.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
+        completions = [
+            CompletionItem(name) for name in names(context) if name.startswith(incomplete)
+        ]
+        return completions or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
 
     return complete
 

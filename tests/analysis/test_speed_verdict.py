@@ -329,12 +329,12 @@ def verdict_of_log(
     tmp_path: Path, name: str, machine: str, nodes: int, network: str
 ) -> SpeedVerdict:
     from ccbench.results.importers import read_log
-    from ccbench.results.importers.log import Given
+    from ccbench.results.importers.log import StatedSystem
     from ccbench.results.importers.runs import import_logs, write_import
 
     if not (LOGS / name).is_file():
         pytest.skip("no published logs here")
-    given = Given(machine, 8, nodes, network, machine)
+    given = StatedSystem(machine, 8, nodes, network, machine)
     files = import_logs([(LOGS / name, read_log(LOGS / name))], given)
     return only(load_run(write_import(tmp_path / "run", files, given, name)))
 

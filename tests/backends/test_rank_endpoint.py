@@ -192,7 +192,7 @@ class CopyingBoth(RankEndpoint):
         return self._both
 
     def _both(self) -> None:
-        for lane, side in ((0, self.own), (1, self.other)):
+        for lane, side in ((0, self.own), (1, self.concurrent)):
             assert side is not None
             assert self.times is not None
             if lane in self.lanes:
@@ -217,8 +217,8 @@ def test_what_is_wrong_in_both_collectives_is_counted_together(
     assert (mismatch.wrong_elements if mismatch else 0) == wrong
     if mismatch is not None and lanes:
         assert mismatch.expected.endswith("in the concurrent broadcast") == (lanes == (0,))
-    assert endpoint.other is not None
-    assert (endpoint.other.source != endpoint.own.source).any()
+    assert endpoint.concurrent is not None
+    assert (endpoint.concurrent.source != endpoint.own.source).any()
 
 
 @pytest.mark.parametrize("kind", ["", "slow:rank=0"])

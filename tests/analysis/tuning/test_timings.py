@@ -12,7 +12,7 @@ from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given
+from ccbench.results.importers.log import StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
 
@@ -27,7 +27,7 @@ def logs(*names: str) -> list[Path]:
 
 
 def imported(tmp_path: Path, *names: str, devices: int | None = None) -> Path:
-    given = Given("", devices, 1 if devices else None)
+    given = StatedSystem("", devices, 1 if devices else None)
     found = import_logs([(file, read_log(file)) for file in logs(*names)], given)
     return write_import(tmp_path / "run", found, given, "logs")
 

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun, Launch, TeamRequest
 from ccbench.backends.device_memory import named
 from ccbench.backends.mpi import BACKEND, device
-from ccbench.backends.mpi.device import MEMORY_VARIABLE, asked, device_settings, why_not_cuda_aware
+from ccbench.backends.mpi.device import (
+    MEMORY_VARIABLE,
+    device_settings,
+    gpu_support,
+    why_not_cuda_aware,
+)
 from ccbench.backends.mpi.library import Library, installed, local_launch
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import Case
@@ -190,7 +195,7 @@ def said(general: int | None, of_cuda: int | None) -> SimpleNamespace:
 def test_a_library_is_asked_in_both_ways(
     general: int | None, of_cuda: int | None, answer: bool | None
 ) -> None:
-    assert asked(SimpleNamespace(), said(general, of_cuda)) is answer
+    assert gpu_support(SimpleNamespace(), said(general, of_cuda)) is answer
 
 
 @pytest.mark.parametrize(

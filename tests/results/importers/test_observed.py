@@ -11,7 +11,7 @@ from ccbench.errors import UsageError
 from ccbench.model.library import LibraryRequest
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given
+from ccbench.results.importers.log import StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.results.observed import RunPoints, asked_of, recorded_machine, run_points
 from tests.score.corpora import all_reduce_text, entry, log, row
@@ -86,7 +86,7 @@ def test_variables_of_the_run_say_what_was_forced(tmp_path: Path) -> None:
 
 def test_an_imported_log_says_how_it_was_launched(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(all_reduce_text(lambda size: 40 + size / 3e5, gpus=8))
-    given = Given("hgx-h100", 8, 1)
+    given = StatedSystem("hgx-h100", 8, 1)
     files = import_logs([(tmp_path / "log.txt", read_log(tmp_path / "log.txt"))], given)
     run = load_run(write_import(tmp_path / "run", files, given, "log"))
     found = run_points(run)

@@ -15,7 +15,7 @@ from ccbench.cases.measurement import Measurement, Status
 from ccbench.errors import MachineError
 from ccbench.results import Run, load_run
 from ccbench.results.importers import log_of_text
-from ccbench.results.importers.log import Given, ImportedLog, ImportedTable
+from ccbench.results.importers.log import ImportedLog, ImportedTable, StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.results.systems import (
     SOCKETS,
@@ -36,7 +36,7 @@ from tests.results.importers.outputs import OSU_ALL_REDUCE
 
 
 def priced(
-    folder: Path, given: Given, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
+    folder: Path, given: StatedSystem, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
 ) -> tuple[Pricer, Run]:
     """A log of eight ranks a node, imported and priced."""
     text = output([row(8), row(1 << 30, time=4253.0)], range(8 * nodes))
@@ -73,7 +73,7 @@ def test_variants_of_a_model_are_guessed_and_checked_alike(model: str, machine: 
         assert difference(load_catalog(machine), [model]) is None
 
 
-BOARD = Given("hgx-h100", 8, 1, "", "hgx-h100")
+BOARD = StatedSystem("hgx-h100", 8, 1, "", "hgx-h100")
 
 
 def test_every_case_stands_beside_a_bound_and_a_prediction(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_launches_by_one_thread_are_a_floor_under_small_sizes(tmp_path: Path) ->
 
 
 def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given(), model="Quantum 9")[1]
+    run = priced(tmp_path / "run", StatedSystem(), model="Quantum 9")[1]
     assert set(predictions(run)) == {None}
     assert run.manifest.document["unpriced"] == []
     (note,) = run.manifest.document["notes"]
@@ -101,7 +101,7 @@ def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given("rtx-pcie", 4, 1, "", "rtx-pcie"))[1]
+    run = priced(tmp_path / "run", StatedSystem("rtx-pcie", 4, 1, "", "rtx-pcie"))[1]
     assert set(predictions(run)) == {None}
     assert all(point.is_timed for point in run.points)
     (problem,) = run.manifest.document["unpriced"]
@@ -109,7 +109,7 @@ def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path)
 
 
 def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> None:
-    two = Given("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
+    two = StatedSystem("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
     shown = priced(tmp_path / "a", two, nodes=2)[1]
     other = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
     assert {point.nodes for point in other.points} == {2}
@@ -129,7 +129,7 @@ def test_devices_that_are_not_the_machine_s_get_no_predictions(tmp_path: Path) -
 
 
 def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
-    pricer, run = priced(tmp_path / "run", Given("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
+    pricer, run = priced(tmp_path / "run", StatedSystem("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
     assert None not in predictions(run)
     assert not pricer.problems
     (remark,) = run.manifest.document["priced_with"]
@@ -137,7 +137,7 @@ def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
 
 
 def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path: Path) -> None:
-    given = Given("rtx-pcie", 8, None, "", "rtx-pcie")
+    given = StatedSystem("rtx-pcie", 8, None, "", "rtx-pcie")
     pricer, run = priced(tmp_path / "run", given, "NVIDIA GeForce RTX 3090")
     assert None not in predictions(run)
     assert any("RTX 3090; predictions are for the former" in remark for remark in pricer.remarks)
@@ -291,10 +291,10 @@ def test_a_file_of_one_s_own_stays_as_it_is(tmp_path: Path) -> None:
 # -- machines and networks that outputs show ----------------------------------------------------------------
 
 
-def shown(text: str, given: Given = Given()) -> tuple[Given, str]:  # noqa: B008  # frozen, so shared safely
+def shown(text: str, given: StatedSystem = StatedSystem()) -> tuple[StatedSystem, str]:  # noqa: B008  # frozen, so shared safely
     """The machine and network of a log's predictions, and what was told of them."""
     (file,) = import_logs([(Path("log.txt"), log_of_text(text, "log.txt"))], given)
-    return file.given, "\n".join(file.guessed)
+    return file.system, "\n".join(file.guessed)
 
 
 def of_model(model: str, ranks: int, per_host: int) -> str:
@@ -308,7 +308,7 @@ def of_model(model: str, ranks: int, per_host: int) -> str:
 
 
 def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given())[1]
+    run = priced(tmp_path / "run", StatedSystem())[1]
     assert (run.manifest.machine, run.manifest.network) == ("hgx-h100", "")
     named = priced(tmp_path / "named", BOARD)[1]
     assert predictions(run) == predictions(named)
@@ -317,8 +317,8 @@ def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_pat
 
 
 def test_a_named_machine_is_not_guessed_at() -> None:
-    assert shown(output(), Given("rtx-pcie", 4, 1, "", "rtx-pcie")) == (
-        Given("rtx-pcie", 4, 1, "", "rtx-pcie"),
+    assert shown(output(), StatedSystem("rtx-pcie", 4, 1, "", "rtx-pcie")) == (
+        StatedSystem("rtx-pcie", 4, 1, "", "rtx-pcie"),
         "",
     )
 
@@ -470,7 +470,7 @@ def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
     found, said = shown(text)
     assert (found.machine, found.network) == ("hgx-h100", network)
     assert told in said
-    assert shown(text, Given(network="efa-100x4"))[0].network == "efa-100x4"
+    assert shown(text, StatedSystem(network="efa-100x4"))[0].network == "efa-100x4"
 
 
 def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -> None:
@@ -479,23 +479,23 @@ def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -
         "b.txt": of_model("NVIDIA B200", 8, 8),
     }
     files = import_logs(
-        [(Path(name), log_of_text(text, name)) for name, text in texts.items()], Given()
+        [(Path(name), log_of_text(text, name)) for name, text in texts.items()], StatedSystem()
     )
-    assert [file.given.machine for file in files] == ["hgx-h100", "hgx-b200"]
-    run = load_run(write_import(tmp_path / "run", files, Given(), "2 files"))
+    assert [file.system.machine for file in files] == ["hgx-h100", "hgx-b200"]
+    run = load_run(write_import(tmp_path / "run", files, StatedSystem(), "2 files"))
     assert run.manifest.machine == ""
     assert None not in predictions(run)
     assert len(run.manifest.document["notes"]) == 2
 
 
 def test_what_no_library_of_gpus_measured_is_not_asked_for_a_machine() -> None:
-    assert shown(OSU_ALL_REDUCE) == (Given(), "")
+    assert shown(OSU_ALL_REDUCE) == (StatedSystem(), "")
 
 
 def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:
     log = log_of_text(of_model("NVIDIA GB200", 72, 4), "log.txt")
     assert log.tables[0].nodes == 18
-    rack = Given("gb200-nvl72", 72, None, "", "gb200-nvl72")
+    rack = StatedSystem("gb200-nvl72", 72, None, "", "gb200-nvl72")
     case = Case(
         "s", "nccl", "all_reduce", "default", "float32", "sum", 1 << 30, 1 << 28, 72, nodes=18
     )
@@ -513,7 +513,7 @@ def test_hosts_of_one_nvlink_domain_are_judged_as_they_were_priced(tmp_path: Pat
         (288, 72, "ib-ndr-400x4", 4),  # both count hosts
     ):
         log = log_of_text(of_model("NVIDIA GB200", ranks, 4), "log.txt")
-        given = Given("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
+        given = StatedSystem("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
         (file,) = import_logs([(Path("log.txt"), log)], given)
         assert not any("is not used" in note for note in file.notes)
         run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), given, "log"))

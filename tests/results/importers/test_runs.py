@@ -16,11 +16,11 @@ from ccbench.machine.flags import Flag
 from ccbench.results import load_run
 from ccbench.results.importers.log import (
     DeviceLine,
-    Given,
     ImportedLog,
     ImportedRow,
     ImportedTable,
     Outcome,
+    StatedSystem,
 )
 from ccbench.results.importers.runs import (
     described,
@@ -77,8 +77,8 @@ def log(*rows: ImportedRow, table: dict[str, Any] | None = None, **changes: Any)
     return replace(plain, **changes)
 
 
-def written(path: Path, one: ImportedLog, options: Given | None = None) -> Any:
-    options = options or Given()
+def written(path: Path, one: ImportedLog, options: StatedSystem | None = None) -> Any:
+    options = options or StatedSystem()
     write_import(path, import_logs([(Path("a.txt"), one)], options), options, "a.txt")
     run = load_run(path)
     assert run.problems == ()
@@ -183,7 +183,7 @@ def test_tables_that_name_no_collective_are_kept_as_unknown(tmp_path: Path) -> N
 
 
 def test_given_options_rescue_a_table_and_its_rates_are_then_checked() -> None:
-    one = imported(log(row(), table={"ranks": None, "nodes": None}), Given("hgx-h100", 8, 1))
+    one = imported(log(row(), table={"ranks": None, "nodes": None}), StatedSystem("hgx-h100", 8, 1))
     assert one.cases[0].measurement.case.ranks == 8
     assert one.refused == ()
 
@@ -224,7 +224,7 @@ def test_the_manifest_holds_what_rows_do_not_and_no_secret(tmp_path: Path) -> No
         hints=("Algo Ring proto Simple", "password=hunter2"),
         warnings=(SourceWarning("truncated", "the end is missing", 9),),
     )
-    run = written(tmp_path / "run", told, Given("hgx-h100", 8, 2, "ib-ndr-400x8"))
+    run = written(tmp_path / "run", told, StatedSystem("hgx-h100", 8, 2, "ib-ndr-400x8"))
     (file,) = run.manifest.mappings("imported")
     assert file["environment"] == {"NCCL_ALGO": "Ring", "NCCL_AUTH_TOKEN": REDACTED}
     assert file["hints"] == ["Algo Ring proto Simple", REDACTED]

@@ -63,7 +63,7 @@ class Endpoint(Protocol):
         """Run the collective ``times`` times, back to back."""
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that this rank waited for others."""
+        """Launch; return the seconds of it that this rank waited for its peers."""
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
@@ -319,7 +319,7 @@ class SingleProcessEndpoint(TeamEndpoint):
     def compared(
         self, rank: int, output: Output, case: Case, group_rank: int, seed: int, launches: int
     ) -> Mismatch | None:
-        """As ``verification.check`` of rank ``group_rank`` of ``case``, on the device where that will do.
+        """Check as ``verification.check`` does, of rank ``group_rank`` of ``case``, on the device where that will do.
 
         It does from a case's second round on, where no bit may differ and none does. In the first one the
         host compares too, and it alone once the device has been wrong.

@@ -449,7 +449,7 @@ class GlooEndpoint(RankEndpoint):
         return Call(lane.part.case, Place(group, rank, len(members), *tensors))
 
     def tells_apart(self, concurrent: Case) -> bool:
-        """True if at least one of the two says when it is over."""
+        """Return whether at least one of the two tells when it is over."""
         return self.case.collective not in SILENT or concurrent.collective not in SILENT
 
     def remark(self) -> str:

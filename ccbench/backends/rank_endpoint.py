@@ -407,7 +407,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         return self._faults[0][1] if self._faults else None
 
     def tells_apart(self, concurrent: Case) -> bool:
-        """True if the call says when the case's own collective is over and when ``concurrent`` is."""
+        """Return whether the call tells when the case's own collective is over and when ``concurrent`` is."""
         return True
 
     def refuse_beyond(self, own_bytes: int, limit_bytes: float, places: Sequence[str]) -> None:
@@ -466,7 +466,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
             self._setups.pop().give_back()
 
     def _check_setup(self, lane: RankBuffers) -> Mismatch | None:
-        """Whatever was set up last must join the ranks that asked for it. Collective."""
+        """Check that the last setup joins the ranks that asked for it. Collective."""
         if lane.part is None:
             return None
         place, ranks, answering = (
@@ -494,7 +494,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
             self.times.keep(times)
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that the library's calls took.
+        """Launch; return the seconds of it that the library's calls took.
 
         A library does not tell how long it waited for others. But the work is the same in all ranks' calls,
         so what differs between ranks is what they waited. What a fault makes this rank late does not count.
@@ -524,7 +524,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         )
 
     def _check_barrier(self, lane: RankBuffers) -> Mismatch | None:
-        """Nobody may have left the barrier before the last one of its group entered. Collective."""
+        """Check that no rank left the barrier before the last one of its group entered. Collective."""
         times = self.gather_numbers(np.array([self._entered_seconds, self._left_seconds]))
         if not self.exchange.one_clock or lane.part is None:
             return None  # without a common clock nobody can tell

@@ -139,7 +139,7 @@ def _fit(
 
 
 def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
-    """Those of ``points`` that the model prices on ``base``; notes say which it does not, and what is odd.
+    """Return those ``points`` that the model prices on ``base``; notes name the rest, and what is odd.
 
     Raises UsageError where the run's devices are others.
     """

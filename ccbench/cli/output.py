@@ -105,7 +105,7 @@ class WatchedStream:
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
-        """As the stream does; names of files and what they hold never steer the terminal."""
+        """Write printable text: names of files and what they hold never steer the terminal."""
         try:
             return self._stream.write(harmless(text))
         except OSError as error:
@@ -113,7 +113,7 @@ class WatchedStream:
             raise
 
     def flush(self) -> None:
-        """As the stream does."""
+        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError as error:

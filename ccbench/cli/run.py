@@ -179,7 +179,7 @@ def _exit_code(outcome: RunOutcome) -> int:
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
-    """Of RunOptions launch, launched_by, hub and ranks: as asked, or as a launcher has started this run."""
+    """RunOptions' launch, launched_by, hub and ranks: of the options, or of the launcher that started this run."""
     from ccbench.runner.workers.hub import hub_of
 
     hub = hub_of(os.environ)

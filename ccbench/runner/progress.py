@@ -53,7 +53,7 @@ class Forecast:
         self._took: dict[Hashable, float] = defaultdict(float)
 
     def expect(self, work: Iterable[tuple[Hashable, int, float]]) -> None:
-        """So much of each kind is to come (kind, rounds, seconds), whatever was thought of these before."""
+        """Set the work to come of each kind (kind, rounds, seconds), in place of an earlier estimate."""
         work = list(work)
         for kind, _, _ in work:
             self._rounds[kind], self._left[kind] = 0, 0.0
@@ -61,7 +61,7 @@ class Forecast:
             self.change(*share)
 
     def change(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
-        """So much more is to come than was thought, or less where that is negative."""
+        """Add to the work to come, or take from it where that is negative."""
         self._rounds[kind] += rounds
         self._left[kind] += planned_seconds
 

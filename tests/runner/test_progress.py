@@ -145,12 +145,14 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
         )
     progress.finished()
     plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
-    told = [
+    lines_shown = [
         line
         for line in re.split("[\r\n]+", plain)
         if line.startswith(("[", "all_reduce ring float32"))
     ]
-    assert [line.partition("unsupported: ")[2].removesuffix(" (left 0:00)") for line in told] == [
+    assert [
+        line.partition("unsupported: ")[2].removesuffix(" (left 0:00)") for line in lines_shown
+    ] == [
         "no avg",
         "no float16",
     ]

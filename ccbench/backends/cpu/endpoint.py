@@ -293,7 +293,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         self._launch(times, time_waits=False)
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that this rank waited for others."""
+        """Launch; return the seconds of it that this rank waited for its peers."""
         for waiter in self._waiters:
             waiter.waited_seconds = 0.0
         self._launch(times, time_waits=True)

@@ -86,7 +86,7 @@ class Waiter:
         fence()
 
     def timed_until(self, index: int, goal: int) -> None:
-        """As ``until``; adds the time to ``waited_seconds``, which costs a fifth of a microsecond a wait."""
+        """Wait as ``until`` does; add the time to ``waited_seconds``, which costs a fifth of a microsecond a wait."""
         if self._words[index] < goal:
             began = time.perf_counter()
             self.until(index, goal)

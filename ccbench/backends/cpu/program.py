@@ -46,7 +46,7 @@ class Operation:
     target: Place
 
     def followed_by(self, then: Operation) -> bool:
-        """True if ``then`` is of the same form, and on the places behind this one's."""
+        """Return whether ``then`` is of the same form, and on the places behind this one's."""
         return (
             self.kind == then.kind
             and len(self.sources) == len(then.sources)
@@ -55,7 +55,7 @@ class Operation:
         )
 
     def joined(self, then: Operation) -> Operation:
-        """This operation and the one that follows it, as one."""
+        """Return this operation and the next as one."""
         sources = tuple(map(Place.joined, self.sources, then.sources))
         return Operation(self.kind, sources, self.target.joined(then.target))
 

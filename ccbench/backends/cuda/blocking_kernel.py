@@ -248,7 +248,7 @@ class BlockingKernel:
 
     @property
     def shared(self) -> bool:
-        """True if other processes wait for it too: then only what all are about to launch may be held."""
+        """Return whether other processes wait for it too: then it may hold only what all are about to launch."""
         return self._words is not None
 
     def free(self) -> None:

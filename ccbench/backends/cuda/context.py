@@ -239,7 +239,7 @@ class DeviceContext:
         return self._modules.kernel(text, lanes)
 
     def channels(self, kernel: Kernel, requested: int) -> int:
-        """As many channels as requested, or as many as can run at once; NotCoResident where none can."""
+        """Return the channels requested, or as many as can run at once; NotCoResident where none can."""
         most = most_channels(
             len(self.ranks), kernel.blocks_per_processor, self.facts.processors, requested
         )

@@ -159,7 +159,7 @@ class CudaRanks(SingleProcessEndpoint):
 
     @property
     def fallen_back(self) -> bool:
-        """True if the case goes through the host's memory though nobody asked for that."""
+        """Return whether the case goes through the host's memory though it does not ask for that."""
         return self._transport != self._case.transport
 
     def together(self, action: Callable[[], T]) -> T:
@@ -377,7 +377,7 @@ class CudaRanks(SingleProcessEndpoint):
         return 0.0
 
     def sample_launches(self, launches: int, seconds: float) -> int:
-        """As ``DeviceTimed`` has it."""
+        """Return the launches of a sample; see ``DeviceTimed``."""
         return sample_launches(self._case.mode, launches, seconds, self._items_per_launch)
 
     def device_seconds(self) -> float:

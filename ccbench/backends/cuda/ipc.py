@@ -85,7 +85,7 @@ class Board:
         self._parted.write(rank, CLOSING)
 
     def all_closing(self) -> bool:
-        """True if every rank has said so."""
+        """Return whether every rank is closing."""
         return all(self._parted.read(rank)[0] == CLOSING for rank in range(self.ranks))
 
     def leave(self, rank: int, text: str) -> None:
@@ -123,7 +123,7 @@ class IpcEndpoint(CudaRanks):
         self._shared_words = (board.blocking, rank)
 
     def refusal(self) -> str | None:
-        """As before; processes share no pinned memory that could take what peers exchange."""
+        """Return why peers cannot exchange data: processes share no pinned memory that could take them."""
         if self._no_access is None:
             return None
         gpu, peer = self._no_access
@@ -165,13 +165,13 @@ class IpcEndpoint(CudaRanks):
         do_all([partial(close, address) for rank, address in opened.items() if rank != self.rank])
 
     def reserve_work(self) -> None:
-        """As before; open the other ranks'. Collective."""
+        """Reserve this rank's work space and open that of its peers. Collective."""
         super().reserve_work()
         if not self._peer_work:
             self._peer_work = self._exchange(self.communicator.device[self.rank])
 
     def reserve_buffers(self) -> None:
-        """As large on every rank as the largest needs, so that all know without asking when all must grow."""
+        """Reserve on every rank what the largest needs: all know without communication when all must grow."""
         needed = max(buffers.total_bytes for buffers in self._layout)
         if needed <= self._capacity_bytes and self._peer_buffers:
             return
@@ -193,7 +193,7 @@ class IpcEndpoint(CudaRanks):
         super().release_buffers()
 
     def rank_places(self) -> dict[int, RankPlaces]:
-        """As before, with the other ranks' memory as it is open here."""
+        """Return the addresses of all ranks, of peers as their memory is open here."""
         places = self.communicator.places
         return {
             rank: RankPlaces(places(rank, self._peer_work[rank]), at)
@@ -238,7 +238,7 @@ class IpcEndpoint(CudaRanks):
     def _step(
         self, action: Callable[[], T], describe: Callable[[T], bytes]
     ) -> tuple[T, list[bytes]]:
-        """As ``together``; with every rank's description of its action's result."""
+        """Act as ``together`` does; return every rank's description of its result, too."""
         failed: Exception | None = None
         try:
             value = action()

@@ -80,7 +80,7 @@ class Cuda:
         self.runtime.free(0)
 
     def use_for_launch(self, device: int) -> None:
-        """As ``use``, for a device that has its context: only the switch, and only where needed."""
+        """Switch to a device that has its context, where another one is current."""
         if self.runtime.getDevice() != device:
             self.runtime.setDevice(device)
 

@@ -75,7 +75,7 @@ class CudaEndpoint(CudaRanks):
     # -- groups ----------------------------------------------------------------------------------------------
 
     def prepare(self, case: Case) -> str:
-        """As before; every group of the case by itself.
+        """Prepare every group of the case by itself.
 
         Without enough memory everything that earlier cases left is given back, for a second try; and so is
         what the first ranks got when that fails too.
@@ -109,7 +109,7 @@ class CudaEndpoint(CudaRanks):
         return algorithms[0]
 
     def release_buffers(self) -> None:
-        """As before; those of the groups too."""
+        """Release the buffers, those of the groups too."""
         do_all([super().release_buffers, *(world.release_buffers for world in self._worlds)])
 
     def _world(self, members: Sequence[int]) -> GroupRanks:
@@ -194,7 +194,7 @@ class CudaEndpoint(CudaRanks):
         super().launch(times)
 
     def between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
-        """As before; note what each group took."""
+        """Launch between events, and keep each group's time."""
         seconds = super().between_events(times, mode, kernel)
         for number, world in enumerate(self._active):
             self._seconds_of_groups[number] += max(
@@ -203,7 +203,7 @@ class CudaEndpoint(CudaRanks):
         return seconds
 
     def device_seconds(self) -> float:
-        """As before; keep what each group took in the sample."""
+        """Return the devices' time, and keep each group's in the sample."""
         if self._sample >= 0:
             self._samples[self._sample] = tuple(
                 group / self._times for group in self._seconds_of_groups
@@ -212,7 +212,7 @@ class CudaEndpoint(CudaRanks):
 
     @property
     def fallen_back(self) -> bool:
-        """As before; of any of the groups."""
+        """Return whether any of the groups goes through the host's memory unasked."""
         return (
             any(world.fallen_back for world in self._active)
             if self._active
@@ -220,7 +220,7 @@ class CudaEndpoint(CudaRanks):
         )
 
     def facts(self) -> CaseFacts:
-        """As before; of several groups, what each took."""
+        """Return the facts of the case; of several groups, the time of each."""
         several = len(self._active) > 1
         rows = [self._samples[sample] for sample in sorted(self._samples)]
         return replace(

@@ -186,7 +186,7 @@ class Unit:
 
     @property
     def fits(self) -> bool:
-        """True if a block can hold it."""
+        """Return whether a block can hold it."""
         wide = any(max(len(move.sources), len(move.targets)) > NARROW for move in self.moves)
         return (
             self.words <= UNIT_WORDS
@@ -309,7 +309,7 @@ class _RankCompiler:
         return (Move(value.key[1] % self._pieces, (self._place(value),), targets),)
 
     def _emit_packed(self, parts: Iterable[Unit]) -> None:
-        """As many neighbours in one unit as fit: each unit is one synchronisation."""
+        """Emit as many neighbours in one unit as fit: each unit is one synchronisation."""
         unit = Unit((), (), ())
         for part in parts:
             larger = Unit((), (*unit.sends, *part.sends), (*unit.moves, *part.moves))

@@ -1,4 +1,4 @@
-"""What a launch moves, the blocks that follow from it, and about how long it takes on GPUs behind NVSwitches.
+"""Bytes that a launch moves, the blocks that follow from them, and the time expected on GPUs behind NVSwitches.
 
 Times are for choosing between kernels of small sizes only, and were never compared with GPUs behind switches.
 Base times and rates are those by which NCCL 2.30 chooses between its own kernels of the same kinds on Hopper

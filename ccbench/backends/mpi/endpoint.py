@@ -247,7 +247,7 @@ class MpiEndpoint(RankEndpoint):
         self._left_seconds = time.perf_counter()
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds that it took, of which nobody can tell what was waiting."""
+        """Launch; return the seconds that it took: the share of waiting in them is unknown."""
         try:  # these are a case's first launches
             if self._loop is None or self.fault:
                 return super().launch_and_time_waits(times)

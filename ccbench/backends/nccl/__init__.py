@@ -127,7 +127,7 @@ class NcclBackend(Backend):
         return f"{missing}; {needed}: {cuda_install()}"
 
     def version(self) -> str:
-        """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""
+        """Return the version of the NCCL wheel, else of a library that only workers see, and of CuPy."""
         library, cupy = (RCCL, CUPY_ROCM) if self.name == "rccl" else (NCCL, CUPY)
         versions = {
             name: installed_version(name) for name in (*library.distributions, *cupy.distributions)

@@ -196,7 +196,7 @@ class NcclWorkerGroup(SingleProcessGroup):
 
 
 class RcclWorkerGroup(NcclWorkerGroup):
-    """The same of RCCL, over CuPy for ROCm."""
+    """Workers of RCCL, over CuPy for ROCm."""
 
     dialect = RCCL
 

@@ -431,7 +431,7 @@ class Communicator:
 
     @property
     def rank(self) -> int:
-        """This rank's number in the communicator."""
+        """Return this rank's number in the communicator."""
         return self._asked("ncclCommUserRank")
 
     @property

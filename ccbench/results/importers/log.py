@@ -200,7 +200,7 @@ class Columns:
         return tuple(self._named(match) for match in self._pattern.finditer(text))
 
     def only(self, text: str) -> tuple[Column, ...]:
-        """As ``of``, but none where the line says anything else."""
+        """Return the columns as ``of`` does; none where the line has other words."""
         return () if self._pattern.sub("", text).strip() else self.of(text)
 
     def each(self, headings: Sequence[str]) -> tuple[Column, ...]:

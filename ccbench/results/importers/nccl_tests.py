@@ -498,7 +498,7 @@ def _built(
 
 
 def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
-    """How many sizes the settings announce and the rows have, as facts; none where settings do not say."""
+    """Numbers of sizes that the settings announce and that the rows have, as facts; none without settings."""
     smallest, largest, step = (
         config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step")
     )

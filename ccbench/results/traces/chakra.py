@@ -104,7 +104,7 @@ class _Call:
 
     @property
     def place(self) -> int | None:
-        """This rank's place in the group; None where the record has that of the root or the partner."""
+        """Return this rank's place in the group; None where the record has that of the root or the partner."""
         collective = collective_of(self.words[calls.NAME])
         rooted = collective in (SEND, RECV) or COLLECTIVES[collective].rooted
         return None if rooted else count(self.words.get("Rank"))

@@ -100,7 +100,7 @@ def _id(value: object) -> int | str | None:
 
 
 def _words(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of an event's arguments that are read later."""
+    """Return those of an event's arguments that are read later."""
     # Equal texts are one object: a trace of nothing but collectives has a million of each.
     kept = ((name, args[name]) for name in torch_calls.WORDS if name in args)
     return {name: intern(value) if type(value) is str else value for name, value in kept}

@@ -219,7 +219,7 @@ class Listener:
 
 
 class Unreachable(UsageError):
-    """Nobody who knows the key answers at any of the addresses."""
+    """Raised where no process that knows the key answers at any of the addresses."""
 
 
 Outcome = Session | UsageError | str

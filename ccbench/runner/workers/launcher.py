@@ -101,7 +101,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def exit_codes(self) -> Sequence[int | None]:
-        """Of every process, None of one that runs: of ranks where there is no command, else of that alone."""
+        """Exit codes of all processes, None while one runs: of ranks where there is no command, else of it alone."""
 
     @abstractmethod
     def kill(self) -> None:

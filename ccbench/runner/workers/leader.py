@@ -134,7 +134,7 @@ class Leader:
 
     @property
     def connections(self) -> list[Connection]:
-        """Of each rank."""
+        """Return the connection of each rank."""
         return [member.connection for member in self.members]
 
     # -- start ---------------------------------------------------------------------------------------------

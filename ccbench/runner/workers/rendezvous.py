@@ -54,7 +54,7 @@ TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class LaunchedProcess:
-    """This process among those that one launcher has started.
+    """A process among those that one launcher has started.
 
     local_ranks: how many of them are on this host, 0 where the launcher does not tell. job: a name that only
     this start has, '' where there is none.
@@ -68,7 +68,7 @@ class LaunchedProcess:
 
     @property
     def one_host(self) -> bool:
-        """True when all are on this host."""
+        """Return whether all are on this host."""
         return self.local_ranks == self.ranks
 
 

@@ -36,21 +36,21 @@ from tests.results.importers.outputs import OSU_ALL_REDUCE
 
 
 def priced(
-    folder: Path, given: StatedSystem, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
+    folder: Path, system: StatedSystem, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
 ) -> tuple[Pricer, Run]:
     """A log of eight ranks a node, imported and priced."""
     text = output([row(8), row(1 << 30, time=4253.0)], range(8 * nodes))
     text = text.replace("NVIDIA H100 80GB HBM3", model).replace("nGpus 1", f"nGpus {gpus}")
-    files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], given)
+    files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], system)
     pricer = Pricer()
-    return pricer, load_run(write_import(folder, files, given, "log", pricer))
+    return pricer, load_run(write_import(folder, files, system, "log", pricer))
 
 
 def predictions(run: Run) -> list[Any]:
     """The predicted time of every case; None where there is none."""
-    found: list[Any] = run.table["predicted_seconds"].to_pylist()
-    assert found
-    return found
+    seconds: list[Any] = run.table["predicted_seconds"].to_pylist()
+    assert seconds
+    return seconds
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path)
 def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> None:
     two = StatedSystem("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
     shown = priced(tmp_path / "a", two, nodes=2)[1]
-    other = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
-    assert {point.nodes for point in other.points} == {2}
-    assert predictions(other) == predictions(shown)
+    elsewhere = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
+    assert {point.nodes for point in elsewhere.points} == {2}
+    assert predictions(elsewhere) == predictions(shown)
     (note,) = [
-        note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note
+        note for note in elsewhere.manifest.document["imported"][0]["notes"] if "--nodes" in note
     ]
     assert "table 1 is of 2 nodes, as the output shows; --nodes 4 is not used" in note
 
@@ -137,8 +137,8 @@ def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
 
 
 def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path: Path) -> None:
-    given = StatedSystem("rtx-pcie", 8, None, "", "rtx-pcie")
-    pricer, run = priced(tmp_path / "run", given, "NVIDIA GeForce RTX 3090")
+    system = StatedSystem("rtx-pcie", 8, None, "", "rtx-pcie")
+    pricer, run = priced(tmp_path / "run", system, "NVIDIA GeForce RTX 3090")
     assert None not in predictions(run)
     assert any("RTX 3090; predictions are for the former" in remark for remark in pricer.remarks)
 
@@ -184,7 +184,7 @@ MODELS = tuple(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "differ"),
+    ("model", "other_model", "differ"),
     [
         ("NVIDIA GeForce RTX 4090", "NVIDIA H100 80GB HBM3", True),
         ("NVIDIA H20", "NVIDIA H200", True),
@@ -202,9 +202,9 @@ MODELS = tuple(
     ],
 )
 def test_different_models_are_told_apart_and_what_may_be_the_same_is_not(
-    one: str, other: str, differ: bool
+    model: str, other_model: str, differ: bool
 ) -> None:
-    assert is_other_model(one, other) is is_other_model(other, one) is differ
+    assert is_other_model(model, other_model) is is_other_model(other_model, model) is differ
 
 
 @example(MODELS[0], "NVIDIA_")
@@ -219,13 +219,14 @@ def test_a_model_never_differs_from_itself_and_order_does_not_matter(
 
 
 def test_a_board_is_not_the_machine_of_cards_and_the_cure_names_one_that_is() -> None:
-    found = difference(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
-    assert found is not None
-    assert not found.same_links
+    differing = difference(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
+    assert differing is not None
+    assert not differing.same_links
     assert (
-        str(found) == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
+        str(differing)
+        == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
     )
-    assert cure(found.listed) == "name --machine l40s"
+    assert cure(differing.listed) == "name --machine l40s"
     assert "a file that describes it" in cure("NVIDIA GeForce RTX 5090")
 
 
@@ -238,9 +239,9 @@ def test_a_board_is_not_the_machine_of_cards_and_the_cure_names_one_that_is() ->
     ],
 )
 def test_cards_on_the_same_kind_of_slot_have_the_same_links(model: str, alike: bool) -> None:
-    found = difference(load_catalog("rtx-pcie"), (model,))
-    assert found is not None
-    assert found.same_links is alike
+    differing = difference(load_catalog("rtx-pcie"), (model,))
+    assert differing is not None
+    assert differing.same_links is alike
 
 
 @pytest.mark.parametrize(
@@ -291,9 +292,9 @@ def test_a_file_of_one_s_own_stays_as_it_is(tmp_path: Path) -> None:
 # -- machines and networks that outputs show ----------------------------------------------------------------
 
 
-def shown(text: str, given: StatedSystem = StatedSystem()) -> tuple[StatedSystem, str]:  # noqa: B008  # frozen, so shared safely
+def shown(text: str, system: StatedSystem = StatedSystem()) -> tuple[StatedSystem, str]:  # noqa: B008  # frozen, so shared safely
     """The machine and network of a log's predictions, and what was told of them."""
-    (file,) = import_logs([(Path("log.txt"), log_of_text(text, "log.txt"))], given)
+    (file,) = import_logs([(Path("log.txt"), log_of_text(text, "log.txt"))], system)
     return file.system, "\n".join(file.guessed)
 
 
@@ -331,13 +332,13 @@ def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
     if not machine.gpus or len(machine.gpus) < each:
         return
     model = str(machine.gpus[0].attributes["model"])
-    found, told = shown(of_model(model, each * hosts, each))
+    system, notes = shown(of_model(model, each * hosts, each))
     alike = machines_with(model)
     # One GPU of a node is the same in all machines that have it, and part of a board may be another board.
-    assert found.source in (("", name) if each > 1 else ("", *alike))
+    assert system.source in (("", name) if each > 1 else ("", *alike))
     if each * hosts > 1:
-        assert ("taken as --machine" in told) is bool(found.source)
-        assert found.source or "give --machine" in told
+        assert ("taken as --machine" in notes) is bool(system.source)
+        assert system.source or "give --machine" in notes
 
 
 @pytest.mark.parametrize(
@@ -361,9 +362,9 @@ def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
 def test_what_the_devices_leave_open_is_asked_and_not_guessed(
     model: str, each: int, machine: str
 ) -> None:
-    found, told = shown(of_model(model, 2 * each, each))
-    assert found.machine == found.source == machine
-    assert bool(machine) or "no predictions: lines 6 to" in told
+    system, notes = shown(of_model(model, 2 * each, each))
+    assert system.machine == system.source == machine
+    assert bool(machine) or "no predictions: lines 6 to" in notes
 
 
 @pytest.mark.parametrize(
@@ -377,7 +378,7 @@ def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: st
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         (
             lambda text: text.replace("device  1 [0000:11:00]", "device  0 [0000:10:00]"),
@@ -392,11 +393,11 @@ def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: st
     ],
 )
 def test_a_list_that_does_not_fit_one_machine_is_not_guessed_from(
-    change: Callable[[str], str], told: str
+    change: Callable[[str], str], reason: str
 ) -> None:
-    found, said = shown(change(output()))
-    assert not found.source
-    assert told in said
+    system, notes = shown(change(output()))
+    assert not system.source
+    assert reason in notes
 
 
 IB = (
@@ -413,7 +414,7 @@ def port(number: int, speed: int, link: str = "IB") -> str:
 
 
 @pytest.mark.parametrize(
-    ("lines", "network", "told"),
+    ("lines", "network", "reason"),
     [
         (
             [IB, *(port(n, 400_000) for n in range(8)), USED.format("IB")],
@@ -464,12 +465,12 @@ def port(number: int, speed: int, link: str = "IB") -> str:
     ],
 )
 def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
-    lines: list[str], network: str, told: str
+    lines: list[str], network: str, reason: str
 ) -> None:
     text = "\n".join([*lines, output([row(8, 1.875)], range(16))])
-    found, said = shown(text)
-    assert (found.machine, found.network) == ("hgx-h100", network)
-    assert told in said
+    system, notes = shown(text)
+    assert (system.machine, system.network) == ("hgx-h100", network)
+    assert reason in notes
     assert shown(text, StatedSystem(network="efa-100x4"))[0].network == "efa-100x4"
 
 
@@ -513,10 +514,10 @@ def test_hosts_of_one_nvlink_domain_are_judged_as_they_were_priced(tmp_path: Pat
         (288, 72, "ib-ndr-400x4", 4),  # both count hosts
     ):
         log = log_of_text(of_model("NVIDIA GB200", ranks, 4), "log.txt")
-        given = StatedSystem("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
-        (file,) = import_logs([(Path("log.txt"), log)], given)
+        system = StatedSystem("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
+        (file,) = import_logs([(Path("log.txt"), log)], system)
         assert not any("is not used" in note for note in file.notes)
-        run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), given, "log"))
+        run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), system, "log"))
         networks = {recorded_system(run.manifest, point).network for point in run.points}
         assert {network.per_node for network in networks if network is not None} <= {72}
         assert {point.nodes for point in run.points} == {ranks // 4}

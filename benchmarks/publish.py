@@ -22,7 +22,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.results import arrow_schema
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given, ImportedLog
+from ccbench.results.importers.log import ImportedLog, StatedSystem
 from ccbench.results.importers.runs import imported
 from ccbench.results.loading import FURTHER_COLUMNS
 from ccbench.results.schema import row_of
@@ -101,7 +101,7 @@ def rows_of(
         bool(log.tables) and all(table.nodes for table in log.tables)
     )
     known = isinstance(devices, int) and devices > 0 and counted
-    given = Given("", devices if known else None, nodes if isinstance(nodes, int) else None)
+    given = StatedSystem("", devices if known else None, nodes if isinstance(nodes, int) else None)
     told = _with_collective(replace(log, source=source), str(entry.get("collective", "")))
     found = imported(_with_forced(told, str(entry.get("forced", ""))), given)
     further = _further(entry)

@@ -126,12 +126,12 @@ class Backend(ABC):
 
     def unsupported(self, case: Case) -> str | None:
         """Return the reason why ``case`` cannot run on this backend, or None."""
-        other = case.concurrent_case
+        concurrent = case.concurrent_case
         return (
             lacked(self.name, case)
             or self.variant_refused(case)
             or self.refused(case)
-            or (self.refused(other) if other else None)
+            or (self.refused(concurrent) if concurrent else None)
         )
 
     def variant_refused(self, case: Case) -> str | None:
@@ -204,15 +204,15 @@ def lacked(backend: str, case: Case) -> str | None:
             or (axis.needs and not getattr(row, axis.needs))
         ):
             continue
-        for (other, chosen), lacking in able.lacks.items():
-            key = AXIS[other].key
-            if axis.name in lacking and getattr(case, other) == chosen:
-                return f"{backend} has no {axis.key} with {key}: {chosen}; write {key}: {AXIS[other].default}"
+        for (excluding, chosen), lacking in able.lacks.items():
+            key = AXIS[excluding].key
+            if axis.name in lacking and getattr(case, excluding) == chosen:
+                return f"{backend} has no {axis.key} with {key}: {chosen}; write {key}: {AXIS[excluding].default}"
         if not able.has(axis.name, value):
             has = able.values.get(axis.name, ())
             own = f"; it has {', '.join(has)}" if isinstance(has, tuple) and has else ""
-            others = ", ".join(backends_with(axis.name, value))
-            there = f"; there is on {others}" if others else ""
+            able_backends = ", ".join(backends_with(axis.name, value))
+            there = f"; there is on {able_backends}" if able_backends else ""
             return f"{backend} has no {axis.key} {value}{own}{there}"
     if case.in_place and case.collective in able.not_in_place:
         return f"{backend} has no {case.collective} in place; write placement: out_of_place"

@@ -68,16 +68,18 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         parts = [part for rank in case.communicating_ranks if (part := part_of(case, rank))]
         self._parts = {part.members[part.group_rank]: part for part in parts}
         groups = {part.group: part for part in parts}.values()
-        seen = parts[0].case  # of every group, for they are all of one size
-        choice = choose(seen)
+        group_case = parts[0].case  # of every group, for they are all of one size
+        choice = choose(group_case)
         self._build = Build(choice.entry.file)
         built(self._build)
-        layout = all_buffers(seen)
-        needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout)
+        layout = all_buffers(group_case)
+        needed = sum(buffers.total_bytes + ALIGNMENT_BYTES for buffers in layout)
         if (
             case.groups
         ):  # the communicator of all ranks is the world's, a group's takes room of its own
-            areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
+            areas = WorkAreas(
+                group_case.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES
+            )
             needed += communicator_bytes(areas)
         world = self._roomy_world(len(groups) * needed)
         # ``finish`` gives back what is taken from here on; the communicator of all ranks stays.
@@ -87,7 +89,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         self._calls = [
             self._call(
                 choice,
-                seen,
+                group_case,
                 world,
                 world.communicator(group.members) if case.groups else None,
                 layout,
@@ -106,24 +108,30 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         layout: tuple[RankBuffers, ...],
     ) -> HostCall:
         """One group's launch, with its members' buffers. case: as the group sees it."""
-        offsets = [world.allocate(max(one.total_bytes, ALIGNMENT_BYTES)) for one in layout]
+        offsets = [world.allocate(max(buffers.total_bytes, ALIGNMENT_BYTES)) for buffers in layout]
         members = communicator.members if communicator else tuple(range(case.ranks))
         dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
-        for rank, at, one in zip(members, offsets, layout, strict=True):
-            self._inputs[rank] = world.view(at + one.input_offset, one.input_bytes).view(dtype)
-            self.outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
+        for rank, at, buffers in zip(members, offsets, layout, strict=True):
+            self._inputs[rank] = world.view(at + buffers.input_offset, buffers.input_bytes).view(
+                dtype
+            )
+            self.outputs[rank] = world.view(at + buffers.output_offset, buffers.output_bytes).view(
+                dtype
+            )
         # As on a device small cases have one channel, so that both numbers are met.
         traffic = traffic_of(choice.algorithm, case.collective, case.ranks, case.size_bytes)
         channels = blocks_for(traffic, CHANNELS).channels
         root = 0 if case.root == NO_ROOT else case.root
-        asked = (case.collective, case.ranks, channels, root, case.size_bytes, choice.schedule)
-        plan = plan_for(choice.entry.file, *asked)
+        request = (case.collective, case.ranks, channels, root, case.size_bytes, choice.schedule)
+        plan = plan_for(choice.entry.file, *request)
         return HostCall(
             entry=choice.entry.name,
             dtype=case.dtype,
             count=case.count,
-            inputs=[at + one.input_offset for at, one in zip(offsets, layout, strict=True)],
-            outputs=[at + one.output_offset for at, one in zip(offsets, layout, strict=True)],
+            inputs=[at + buffers.input_offset for at, buffers in zip(offsets, layout, strict=True)],
+            outputs=[
+                at + buffers.output_offset for at, buffers in zip(offsets, layout, strict=True)
+            ],
             op="sum" if case.op == NO_OP else case.op,
             root=root,
             plan=plan.plan,
@@ -180,14 +188,14 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         if not collective(self._case.collective).moves_data:
             return None
         self.say(Activity.CHECKING)
-        found = []
+        mismatches = []
         for rank, output in self.outputs.items():
             part = self._parts[rank]
             for place, fault in self._faults:
                 if place == rank:
                     fault.spoil(output)
-            found.append(part.check(output, seed, launches))
-        return merged_mismatch(found)
+            mismatches.append(part.check(output, seed, launches))
+        return merged_mismatch(mismatches)
 
     def finish(self) -> None:
         """Give the buffers' room back; the communicator stays."""

@@ -49,9 +49,9 @@ class DeviceMemory(HostMemory):
         super().__init__(endpoint)
         self._cuda = cuda
         exchange = endpoint.exchange
-        told = [text.decode() for text in exchange.all_gather(name.encode())]
+        names = [text.decode() for text in exchange.all_gather(name.encode())]
         self._gpus = tuple(
-            f"GPU {gpu} of {host}" for gpu, host in zip(told, exchange.hosts, strict=True)
+            f"GPU {gpu} of {host}" for gpu, host in zip(names, exchange.hosts, strict=True)
         )
         self._flags = (Flag.LOOPBACK,) if len(set(self._gpus)) < endpoint.ranks else ()
         self._devices = DeviceWatch([name] if watched is None else watched)
@@ -76,12 +76,12 @@ class DeviceMemory(HostMemory):
                 self._address, self._capacity_bytes = self._cuda.allocate(more), more
             except OutOfMemory:
                 fits = False
-        told = self._endpoint.gather_numbers(np.array([float(fits), float(more)]))
-        full = [rank for rank, (fitted, _) in enumerate(told) if not fitted]
+        answers = self._endpoint.gather_numbers(np.array([float(fits), float(more)]))
+        full = [rank for rank, (fitted, _) in enumerate(answers) if not fitted]
         if full:
             self._free()
             raise OutOfMemory(
-                f"{self._gpus[full[0]]} has no {told[full[0], 1]:.0f} bytes left in one piece"
+                f"{self._gpus[full[0]]} has no {answers[full[0], 1]:.0f} bytes left in one piece"
             )
         self._used_bytes = 0
 

@@ -63,7 +63,7 @@ class Endpoint(Protocol):
         """Run the collective ``times`` times, back to back."""
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that this rank waited for others."""
+        """Launch; return the seconds of it that this rank waited for its peers."""
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
@@ -88,8 +88,8 @@ class DeviceTimed(Protocol):
     Where ranks have processes of their own their devices start together, whenever these enter the launch.
     """
 
-    def sample_launches(self, wanted: int, seconds: float) -> int:
-        """Return the launches of so many seconds in a sample, ``wanted`` being enough for its length."""
+    def sample_launches(self, launches: int, seconds: float) -> int:
+        """Return the launches of ``seconds`` each in a sample, ``launches`` being enough for its length."""
 
     def device_seconds(self) -> float:
         """Return the time that the launches of the last ``launch`` took on the slowest device."""
@@ -206,7 +206,7 @@ class PerProcessEndpoint(TeamEndpoint):
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return every rank's array, by rank: shape (ranks, elements). Collective."""
         gathered = self.exchange.all_gather(mine.tobytes())
-        return np.stack([np.frombuffer(one, np.float64) for one in gathered])
+        return np.stack([np.frombuffer(payload, np.float64) for payload in gathered])
 
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
@@ -306,64 +306,64 @@ class SingleProcessEndpoint(TeamEndpoint):
         outputs: (rank, its output); one at a time is asked for, so that they may share memory.
         """
         self.say(Activity.CHECKING)
-        found = []
+        mismatches = []
         for rank, output in outputs:
             part = part_of(case, rank)
             if part and part.receives:
                 seeded = part.seeded(seed)
-                found.append(
+                mismatches.append(
                     self.compared(rank, output, part.case, part.group_rank, seeded, launches)
                 )
-        return merged_mismatch(found)
+        return merged_mismatch(mismatches)
 
     def compared(
         self, rank: int, output: Output, case: Case, group_rank: int, seed: int, launches: int
     ) -> Mismatch | None:
-        """As ``verification.check`` of rank ``group_rank`` of ``case``, on the device where that will do.
+        """Check as ``verification.check`` does, of rank ``group_rank`` of ``case``, on the device where that will do.
 
         It does from a case's second round on, where no bit may differ and none does. In the first one the
         host compares too, and it alone once the device has been wrong.
         """
-        found = None
+        difference = None
         if self._device_compares and not self._any_fault and not rounding_of(case):
             try:
                 pieces = [*expected_pieces(case, group_rank, output.elements, seed, launches)]
-                found = output.differing(pieces) if pieces else NONE_DIFFERS
+                difference = output.differing(pieces) if pieces else NONE_DIFFERS
             # No compiler for the device, no room on it, or what CuPy raises of the driver, which refuses the
             # kernel; of a device that is broken ``read`` says so next.
             except (CcbenchError, OutOfMemory, RuntimeError):
                 self._device_compares = False
-        if found == NONE_DIFFERS and self._compared_before:
+        if difference == NONE_DIFFERS and self._compared_before:
             return None
         read = output.read()
         for _, fault in [fault for fault in self._faults if fault[0] == rank]:
             fault.spoil(read)
         wrong = check(case, group_rank, read, seed, launches)
-        if found is not None:
+        if difference is not None:
             self._compared_by_both.add(self._case)
-            if found != ((wrong.wrong_elements, wrong.offset) if wrong else NONE_DIFFERS):
+            if difference != ((wrong.wrong_elements, wrong.offset) if wrong else NONE_DIFFERS):
                 self._device_compares = False
                 self.flags = (*self.flags, Flag.COMPARED_WRONG)
         return wrong and replace(wrong, rank=rank)
 
 
-def merged_mismatch(found: Iterable[Mismatch | None]) -> Mismatch | None:
+def merged_mismatch(mismatches: Iterable[Mismatch | None]) -> Mismatch | None:
     """Return the first mismatch, with the wrong elements of all; None where nothing is wrong."""
-    wrong = [one for one in found if one]
+    wrong = [mismatch for mismatch in mismatches if mismatch]
     return (
-        replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong))
+        replace(wrong[0], wrong_elements=sum(mismatch.wrong_elements for mismatch in wrong))
         if wrong
         else None
     )
 
 
-def setup_mismatch(name: str, rank: int, place: int, ranks: int, seen: int) -> Mismatch | None:
-    """Return what is wrong where ``seen`` ranks are in what a setup made for ``place`` of ``ranks`` ranks."""
+def setup_mismatch(name: str, rank: int, place: int, ranks: int, answering: int) -> Mismatch | None:
+    """Return what is wrong where ``answering`` ranks are in what a setup made for ``place`` of ``ranks`` ranks."""
     expected = len(range(place % 2, ranks, 2)) if name == "comm_split" else ranks
     return (
         None
-        if seen == expected
-        else Mismatch(rank, 1, 0, f"{seen} ranks answer", f"{expected} ranks")
+        if answering == expected
+        else Mismatch(rank, 1, 0, f"{answering} ranks answer", f"{expected} ranks")
     )
 
 

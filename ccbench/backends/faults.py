@@ -44,7 +44,7 @@ class Fault:
     size_bytes: int = -1
 
     def matches(self, case: Case, rank: int) -> bool:
-        """True when this rank must misbehave in this case, which is one that was asked for."""
+        """Return whether this rank must misbehave in this case, which is one of the suite's."""
         return (
             case.suite != PROBE
             and self.rank in (rank, ALL_RANKS)

@@ -65,7 +65,7 @@ _SIOCGIFADDR = 0x8915
 
 def addresses_by_interface() -> dict[str, str]:
     """Return the IPv4 address of each interface that has one, loopback last."""
-    found = {}
+    addresses = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name[:15].encode())
@@ -73,8 +73,8 @@ def addresses_by_interface() -> dict[str, str]:
                 answer = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, request)
             except OSError:
                 continue  # down, or without IPv4
-            found[name] = socket.inet_ntoa(answer[20:24])
-    return dict(sorted(found.items(), key=lambda one: one[1].startswith("127.")))
+            addresses[name] = socket.inet_ntoa(answer[20:24])
+    return dict(sorted(addresses.items(), key=lambda pair: pair[1].startswith("127.")))
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ def meet(exchange: ControlChannel) -> Route:
     interfaces = addresses_by_interface()
     name = os.environ.get(INTERFACE_VARIABLE, "").split(",")[0]
     if name and name not in interfaces:
-        known = ", ".join(interfaces) or "none"
+        names = ", ".join(interfaces) or "none"
         raise BackendUnavailable(
             f"gloo: {INTERFACE_VARIABLE}={name} on {socket.gethostname()}: no interface of that name has an "
-            f"IPv4 address; those that have: {known}"
+            f"IPv4 address; those that have: {names}"
         )
     chosen = interfaces.get(name, "")
     local = len(set(exchange.hosts)) == 1
@@ -138,18 +138,18 @@ def meet(exchange: ControlChannel) -> Route:
         else:
             theirs = ""
         store = open_store(theirs, port) if theirs else None
-    told = [way.decode() for way in exchange.all_gather(theirs.encode())]
-    lost = [rank for rank, way in enumerate(told) if rank and not way]
+    ways = [way.decode() for way in exchange.all_gather(theirs.encode())]
+    lost = [rank for rank, way in enumerate(ways) if rank and not way]
     if lost:
         raise BackendUnavailable(
             f"gloo: rank {lost[0]} on {exchange.hosts[lost[0]]} reaches rank 0 on {exchange.hosts[0]} by "
             f"none of {', '.join(candidates)}; name the interface between the hosts in {INTERFACE_VARIABLE}"
         )
     if exchange.rank == 0:
-        mine = told[-1] if exchange.ranks > 1 else candidates[0]
+        mine = ways[-1] if exchange.ranks > 1 else candidates[0]
     address = LOOPBACK if local and not chosen else chosen or mine
     interface = next(
-        (name for name, one in interfaces.items() if one == address), "unknown interface"
+        (name for name, ipv4 in interfaces.items() if ipv4 == address), "unknown interface"
     )
     return Route(address, interface, os.environ.get(TRANSPORT_VARIABLE, "tcp").lower(), store)
 
@@ -336,7 +336,7 @@ class ConcurrentCalls:
     def __init__(self, calls: Sequence[Call | None], seconds: list[float] | None) -> None:
         """calls: None where this rank has no part in a collective."""
         self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
-        self._silent_first = sorted(self._calls, key=lambda one: one[1].tells)
+        self._silent_first = sorted(self._calls, key=lambda pair: pair[1].tells)
         self._seconds = seconds
 
     def __call__(self) -> None:
@@ -398,7 +398,7 @@ class GlooEndpoint(RankEndpoint):
         if self.case.collective in SETUPS:
             return self.set_up(self._setup_of(self.own))
         calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
-        if self.other:
+        if self.concurrent:
             return ConcurrentCalls(calls, self.times.running if self.times else None)
         assert calls[0] is not None, "a rank that belongs to no group binds nothing"
         if self.case.mode == OVERLAP:
@@ -448,20 +448,20 @@ class GlooEndpoint(RankEndpoint):
             group = self._groups[key]
         return Call(lane.part.case, Place(group, rank, len(members), *tensors))
 
-    def tells_apart(self, other: Case) -> bool:
-        """True if at least one of the two says when it is over."""
-        return self.case.collective not in SILENT or other.collective not in SILENT
+    def tells_apart(self, concurrent: Case) -> bool:
+        """Return whether at least one of the two tells when it is over."""
+        return self.case.collective not in SILENT or concurrent.collective not in SILENT
 
     def remark(self) -> str:
         """Say that a copy is part of the time, and what goes on meanwhile, where that is so."""
-        said = [super().remark()]
+        remarks = [super().remark()]
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
-            said.append("Gloo works in place: the copy to the other buffer is part of the time")
+            remarks.append("Gloo works in place: the copy to the other buffer is part of the time")
         if not self.rank and self.case.mode == OVERLAP:
-            said.append(WAITED_FOR if self.case.collective in SILENT else LOOKED_AFTER)
+            remarks.append(WAITED_FOR if self.case.collective in SILENT else LOOKED_AFTER)
         if not self.rank and self.case.concurrent:
-            said.append(AT_ONCE)
-        return "; ".join(text for text in said if text)
+            remarks.append(AT_ONCE)
+        return "; ".join(text for text in remarks if text)
 
     def close(self) -> None:
         """Say goodbye: connections are closed when nobody needs them any more."""
@@ -489,13 +489,15 @@ class GlooEndpoint(RankEndpoint):
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return every rank's array, by rank: shape (ranks, elements). Collective."""
-        told = np.empty((self.ranks, len(mine)), np.float64)
+        gathered = np.empty((self.ranks, len(mine)), np.float64)
         if len(mine):
             self._count()
             self._everyone._allgather_base(
-                _tensor(told.reshape(-1)), _tensor(np.ascontiguousarray(mine)), self._gather_options
+                _tensor(gathered.reshape(-1)),
+                _tensor(np.ascontiguousarray(mine)),
+                self._gather_options,
             ).wait()
-        return told
+        return gathered
 
 
 def _tensor(array: Array) -> Tensor:

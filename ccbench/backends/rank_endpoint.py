@@ -150,10 +150,10 @@ class Lane(ABC):
         """Compare ``output`` with what is right, once it is damaged where a fault asks for that."""
         if self.fault:
             self.fault.spoil(output)
-        found = self.part.check(output, seed + self.seed_offset, launches) if self.part else None
-        if found is None or self.number == OWN:
-            return found
-        return replace(found, expected=f"{found.expected} in the concurrent {self.case.collective}")
+        wrong = self.part.check(output, seed + self.seed_offset, launches) if self.part else None
+        if wrong is None or self.number == OWN:
+            return wrong
+        return replace(wrong, expected=f"{wrong.expected} in the concurrent {self.case.collective}")
 
 
 AnyLane = TypeVar("AnyLane", bound=Lane)
@@ -166,11 +166,11 @@ def lanes_of(
     fault: Fault | None,
 ) -> tuple[AnyLane, ...]:
     """Return the lane of the case's own collective, and that of the concurrent one where there is one."""
-    own, other = make(case, rank, fault, OWN, 0), case.concurrent_case
-    if other is None:
+    own, concurrent = make(case, rank, fault, OWN, 0), case.concurrent_case
+    if concurrent is None:
         return (own,)
     # Numbered after the case's own groups: what strays from one collective into the other is seen.
-    return own, make(other, rank, fault, CONCURRENT, len(case.members) * GROUP_SEEDS)
+    return own, make(concurrent, rank, fault, CONCURRENT, len(case.members) * GROUP_SEEDS)
 
 
 class RankBuffers(Lane):
@@ -274,22 +274,22 @@ def group_facts(case: Case, seconds: NDArray[np.float64]) -> CaseFacts:
         seconds[list(some), :, lane].max(axis=0) for some, lane in zip(members, lanes, strict=True)
     ]
     return CaseFacts(
-        parts=names, group_samples_seconds=tuple(tuple(one.tolist()) for one in longest)
+        parts=names, group_samples_seconds=tuple(tuple(row.tolist()) for row in longest)
     )
 
 
 def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     """Return (name, ranks, lane) of every group of the case's own collective, then of the concurrent one."""
-    other = case.concurrent_case
-    assert other is not None, "whoever asks has seen that there is one"
+    concurrent = case.concurrent_case
+    assert concurrent is not None, "whoever asks has seen that there is one"
     return [
         (
-            f"ranks {format_ranks(members)} " * (len(members) < case.ranks) + one.collective,
+            f"ranks {format_ranks(members)} " * (len(members) < case.ranks) + lane_case.collective,
             members,
             lane,
         )
-        for lane, one in enumerate((case, other))
-        for members in one.members
+        for lane, lane_case in enumerate((case, concurrent))
+        for members in lane_case.members
     ]
 
 
@@ -381,7 +381,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         self._forget()
         self._shared_stamps = 0
         self.open_lanes(self.buffers, case)
-        if self.other and self.tells_apart(self.other.case):
+        if self.concurrent and self.tells_apart(self.concurrent.case):
             self.times = LaneTimes(self.control.part_seconds[self.rank])
         self.memory.reserve(sum(lane.needed_bytes for lane in self._lanes))
         # Only when all of it fits on every rank is any of it taken.
@@ -397,7 +397,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         return self._lanes[0]
 
     @property
-    def other(self) -> RankBuffers | None:
+    def concurrent(self) -> RankBuffers | None:
         """The lane of the concurrent collective, if any."""
         return self._lanes[1] if len(self._lanes) > 1 else None
 
@@ -406,8 +406,8 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         """The fault of this rank in the case."""
         return self._faults[0][1] if self._faults else None
 
-    def tells_apart(self, other: Case) -> bool:
-        """True if the call says when the case's own collective is over and when ``other`` is."""
+    def tells_apart(self, concurrent: Case) -> bool:
+        """Return whether the call tells when the case's own collective is over and when ``concurrent`` is."""
         return True
 
     def refuse_beyond(self, own_bytes: int, limit_bytes: float, places: Sequence[str]) -> None:
@@ -466,11 +466,15 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
             self._setups.pop().give_back()
 
     def _check_setup(self, lane: RankBuffers) -> Mismatch | None:
-        """Whatever was set up last must join the ranks that asked for it. Collective."""
+        """Check that the last setup joins the ranks that asked for it. Collective."""
         if lane.part is None:
             return None
-        place, ranks, seen = lane.part.group_rank, len(lane.part.members), self._setups[-1].ranks()
-        return setup_mismatch(self.case.collective, self.rank, place, ranks, seen)
+        place, ranks, answering = (
+            lane.part.group_rank,
+            len(lane.part.members),
+            self._setups[-1].ranks(),
+        )
+        return setup_mismatch(self.case.collective, self.rank, place, ranks, answering)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -490,7 +494,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
             self.times.keep(times)
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that the library's calls took.
+        """Launch; return the seconds of it that the library's calls took.
 
         A library does not tell how long it waited for others. But the work is the same in all ranks' calls,
         so what differs between ranks is what they waited. What a fault makes this rank late does not count.
@@ -520,15 +524,15 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         )
 
     def _check_barrier(self, lane: RankBuffers) -> Mismatch | None:
-        """Nobody may have left the barrier before the last one of its group entered. Collective."""
+        """Check that no rank left the barrier before the last one of its group entered. Collective."""
         times = self.gather_numbers(np.array([self._entered_seconds, self._left_seconds]))
         if not self.exchange.one_clock or lane.part is None:
             return None  # without a common clock nobody can tell
         late = [rank for rank in lane.part.members if times[rank, 0] > times[self.rank, 1]]
         if not late:
             return None
-        seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
-        return Mismatch(self.rank, len(late), late[0], seen, f"rank {late[0]} had entered")
+        early = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
+        return Mismatch(self.rank, len(late), late[0], early, f"rank {late[0]} had entered")
 
     def remark(self) -> str:
         """Return how samples were taken, where that is not the usual way."""

@@ -187,8 +187,8 @@ class SimulatedTeam:
         samples = seconds * random.lognormal(0.0, NOISE_SIGMA, max(sampling.maximum_samples, 1))
         launches = 1
         if case.mode != "isolated":
-            wanted = math.ceil(sampling.minimum_sample_seconds / max(seconds, 1e-12))
-            launches = min(max(wanted, 1), MOST_LAUNCHES)
+            needed = math.ceil(sampling.minimum_sample_seconds / max(seconds, 1e-12))
+            launches = min(max(needed, 1), MOST_LAUNCHES)
         elapsed = np.cumsum(samples) * launches
         count = min(max(sampling.minimum_samples, 1), len(samples))
         # As a measurement does, look again whenever there is an eighth more.
@@ -209,8 +209,8 @@ class SimulatedTeam:
             else ()
         )
         shares = np.ones(len(names))
-        if other := case.concurrent_case:
-            lanes = len(case.members), len(other.members)
+        if concurrent := case.concurrent_case:
+            lanes = len(case.members), len(concurrent.members)
             names = tuple(name for name, _, _ in group_parts(case))
             shares = np.repeat(choice.shares, lanes)
         ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(names), count))))
@@ -233,11 +233,11 @@ class SimulatedTeam:
     def _choose(self, case: Case) -> _Choice:
         """The algorithm asked for, or the cheapest; each collective of two chooses as if it were alone."""
         alone = self._alone(case)
-        other = case.concurrent_case
-        if other is None:
+        concurrent = case.concurrent_case
+        if concurrent is None:
             return alone
-        second = self._alone(other)
-        pairs = (case, alone.schedule), (other, second.schedule)
+        second = self._alone(concurrent)
+        pairs = (case, alone.schedule), (concurrent, second.schedule)
         both = schedules_at_once(self._machine, *pairs)
         seconds = both.prediction.predicted_seconds
         shares = both.main_seconds / seconds, both.other_seconds / seconds
@@ -256,8 +256,8 @@ class SimulatedTeam:
 
     def _priced(self, case: Case, algorithm: str) -> _Choice:
         schedule = _schedule(case, algorithm)
-        name, asked = parse_algorithm(algorithm)
-        used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
+        name, parameter = parse_algorithm(algorithm)
+        used = f"{name}:{schedule.parameter}" if schedule.parameter or parameter else name
         if isinstance(self._machine, Cluster):
             return _Choice(
                 schedule, used, schedule_prediction(case, self._machine, used).predicted_seconds
@@ -296,8 +296,8 @@ def _wrong_elements(schedule: Schedule, case: Case, seed: int) -> int:
     for members in case.members:
         parts = [part for rank in members if (part := part_of(case, rank))]
         outputs = execute(schedule, parts[0].case, parts[0].seeded(seed))
-        found = [part.check(outputs[part.group_rank], seed, launches=1) for part in parts]
-        wrong += sum(mismatch.wrong_elements for mismatch in found if mismatch)
+        mismatches = [part.check(outputs[part.group_rank], seed, launches=1) for part in parts]
+        wrong += sum(mismatch.wrong_elements for mismatch in mismatches if mismatch)
     return wrong
 
 

@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None, command: click.Command = comman
     open_closed_streams()
     if COMPLETION_VARIABLE in os.environ:
         commands.main(prog_name="ccbench", complete_var=COMPLETION_VARIABLE)
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     with watched_stdout() as stdout:
-        exit_code = _exit_code(command, given, stdout)
+        exit_code = _exit_code(command, words, stdout)
     drop_if_broken(sys.stderr)
     sys.exit(exit_code)
 

@@ -69,10 +69,10 @@ def calibrate(
     Use it with 'ccbench run SUITE --machine FILE' or 'ccbench predict --machine FILE'.
     """
     of_runs = {"--machine": machine, "--nodes": nodes, "--network": network, "--ranks": ranks}
-    given = [option for option, value in of_runs.items() if value is not None]
-    if run is None and given:
+    run_options = [option for option, value in of_runs.items() if value is not None]
+    if run is None and run_options:
         raise UsageError(
-            f"{given[0]}: is for calibrating from a run; name one: ccbench calibrate RUN"
+            f"{run_options[0]}: is for calibrating from a run; name one: ccbench calibrate RUN"
         )
     if run is not None and seconds is not None:
         raise UsageError("--time: nothing is measured where a run is given; leave it out")
@@ -92,13 +92,13 @@ def calibrate(
     say(f"measuring for about {seconds:g} s")
     # Host and day, so that reports tell machines and calibrations apart.
     name = f"{platform.node() or 'host'}-{datetime.now(timezone.utc):%Y-%m-%d}"
-    found = measure_machine(seconds)
-    measured = replace(found.machine, name=name)
+    calibration = measure_machine(seconds)
+    measured = replace(calibration.machine, name=name)
     save_machine(measured, output)
     click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
-    if found.disturbed:
+    if calibration.disturbed:
         say(
-            f"warning: {found.disturbed}; its rates may be too low: calibrate again when it is quiet"
+            f"warning: {calibration.disturbed}; its rates may be too low: calibrate again when it is quiet"
         )
 
 
@@ -124,22 +124,22 @@ def _fit(
     driver = run.manifest.mapping("environment", "accelerators").get("driver")
     at = now.isoformat(timespec="seconds")
     # An import's environment is that of the host that imported it.
-    told = (
+    driver_version = (
         driver
         if isinstance(driver, str) and not any(point.imported for point in run.points)
         else ""
     )
-    provenance = Provenance(name, run_name, points.library, at, told)
-    found = calibrate_cluster(base, measured, provenance)
-    save_calibrated(found, output)
-    click.echo(summary(found))
+    provenance = Provenance(name, run_name, points.library, at, driver_version)
+    calibrated = calibrate_cluster(base, measured, provenance)
+    save_calibrated(calibrated, output)
+    click.echo(summary(calibrated))
     click.echo(
-        f"wrote {output}; ccbench predict --machine {output} --collective {found.measured[0].collective}"
+        f"wrote {output}; ccbench predict --machine {output} --collective {calibrated.measured[0].collective}"
     )
 
 
 def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
-    """Those of ``points`` that the model prices on ``base``; notes say which it does not, and what is odd.
+    """Return those ``points`` that the model prices on ``base``; notes name the rest, and what is odd.
 
     Raises UsageError where the run's devices are others.
     """
@@ -194,10 +194,10 @@ def summary(machine: CalibratedCluster) -> str:
 
     rows = []
     for level in machine.scales:
-        told = plural(level.points, "point") + ", which other scales explain as well" * (
+        text = plural(level.points, "point") + ", which other scales explain as well" * (
             level.apart < APART
         )
-        rows.append((level.term, f"{level.scale:.3f}", told if level.points else "nothing"))
+        rows.append((level.term, f"{level.scale:.3f}", text if level.points else "nothing"))
     scales = Table(columns("<scale of", "factor", "<told by"), rows)
     lines = [
         f"{machine.name}: {machine.points} points of {machine.ranks} ranks",
@@ -206,22 +206,22 @@ def summary(machine: CalibratedCluster) -> str:
     ]
     held = machine.held_out
     if held is None:
-        told = "none, there are too few sizes to fit to half of them"
+        text = "none, there are too few sizes to fit to half of them"
     else:
-        told = (
+        text = (
             f"every other size: median {held.median:.1%}, mean {held.mean:.1%} of {held.points} points; "
             f"without calibration {held.median_without:.1%}, {held.mean_without:.1%}"
         )
-    lines += ["", f"held-out error{':' if held is None else ','} {told}"]
-    for one in machine.measured:
-        placed = "in place" if one.in_place else "out of place"
-        span = f"{format_size(one.smallest_bytes)} to {format_size(one.largest_bytes)}"
-        asked = []
-        for ask in one.asked:
+    lines += ["", f"held-out error{':' if held is None else ','} {text}"]
+    for domain in machine.measured:
+        placed = "in place" if domain.in_place else "out of place"
+        span = f"{format_size(domain.smallest_bytes)} to {format_size(domain.largest_bytes)}"
+        choices = []
+        for ask in domain.asked:
             words = [word for word in (ask.algorithm, ask.protocol) if word != "default"]
-            asked.append(" ".join(words) or "the library's choice")
-        points = f"{one.points} points, {', '.join(asked)}"
-        lines.append(f"measured: {one.collective} {placed}, {span}, {points}")
+            choices.append(" ".join(words) or "the library's choice")
+        points = f"{domain.points} points, {', '.join(choices)}"
+        lines.append(f"measured: {domain.collective} {placed}, {span}, {points}")
     # Predictions of a calibrated machine are for launches like those that it was fitted to.
     used = machine.measured_as
     if used.gpus_per_process > 1:

@@ -26,10 +26,10 @@ def doctor(as_json: bool) -> int:
     from ccbench.machine.files import Files
     from ccbench.machine.host import observe
 
-    files, seen = Files(), observe(driver=opened)
+    files, system = Files(), observe(driver=opened)
     checks = [
-        *examine(seen, files),
-        *backend_checks(seen, files, unavailable),
+        *examine(system, files),
+        *backend_checks(system, files, unavailable),
         results_folder(Path("results")),
     ]
     if as_json:

@@ -58,16 +58,19 @@ def history(
     from ccbench.analysis.history import history_document, history_lines, history_of, run_folders
 
     file = file_for(output, "history.html")
-    found = history_of(run_folders(folders), minimum_step, group_by_hardware, only)
-    say_problems(found.problems)
+    runs_history = history_of(run_folders(folders), minimum_step, group_by_hardware, only)
+    say_problems(runs_history.problems)
     if as_json:
-        print_json(history_document(found))
+        print_json(history_document(runs_history))
     else:
-        click.echo("\n".join(history_lines(found)))
+        click.echo("\n".join(history_lines(runs_history)))
     if file is not None:
         from ccbench.report.page_history import history_page
 
         leave(
-            file, history_page(found, f"History of {', '.join(str(folder) for folder in folders)}")
+            file,
+            history_page(
+                runs_history, f"History of {', '.join(str(folder) for folder in folders)}"
+            ),
         )
-    return 0 if found.long_enough else NO_VERDICT_EXIT_CODE
+    return 0 if runs_history.long_enough else NO_VERDICT_EXIT_CODE

@@ -16,7 +16,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccbench.results.importers.log import Given, ImportedLog
+    from ccbench.results.importers.log import ImportedLog, StatedSystem
     from ccbench.results.importers.runs import Imported
 
 PARTIAL_EXIT_CODE = 5
@@ -64,20 +64,24 @@ def import_files(
     from ccbench.results.importers.runs import each_once, write_import
     from ccbench.results.systems import Pricer
 
-    given, pricer = _given(machine, nodes, network, ranks), Pricer()
+    system, pricer = _system(machine, nodes, network, ranks), Pricer()
     once, again = each_once(files)
-    found, problems = _imported(once, given)
-    left_out = [*problems, *(line for file in found for line in file.refused)]
+    imported_files, problems = _imported(once, system)
+    left_out = [*problems, *(line for file in imported_files for line in file.refused)]
     folder = None
-    if any(file.cases for file in found):
-        name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
-        stem = Path(name).stem if len(found) == 1 else f"{len(found)}-files"
+    if any(file.cases for file in imported_files):
+        name = (
+            imported_files[0].log.source
+            if len(imported_files) == 1
+            else f"{len(imported_files)} files"
+        )
+        stem = Path(name).stem if len(imported_files) == 1 else f"{len(imported_files)}-files"
         # The host is not the one that measured. The usual folder is made as it is named.
         kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
-        folder = write_import(kept, found, given, name, pricer)
-    summaries = [_summary(file) for file in found]
+        folder = write_import(kept, imported_files, system, name, pricer)
+    summaries = [_summary(file) for file in imported_files]
     imported = None if folder is None else load_run(folder, details=False)
-    verdicts = (*unmeasured(found), *(speed_verdicts(imported) if imported else ()))
+    verdicts = (*unmeasured(imported_files), *(speed_verdicts(imported) if imported else ()))
     if as_json:
         run, speeds = (
             None if folder is None else str(folder),
@@ -109,22 +113,24 @@ def import_files(
         if folder is not None:
             click.echo(f"wrote {folder}")
     repeated = (f"{path}: given more than once; read once" for path in again)
-    notes = (note for file in found for note in file.notes)
-    told = tuple(verdict.reason for verdict in verdicts if verdict.reason)
+    notes = (note for file in imported_files for note in file.notes)
+    reasons = tuple(verdict.reason for verdict in verdicts if verdict.reason)
     for line in (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out):
-        if not line.endswith(told):
+        if not line.endswith(reasons):
             say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         if not verdicts:
             return 2
     return min(
-        filter(None, (file.exit_code for file in found)),
+        filter(None, (file.exit_code for file in imported_files)),
         default=PARTIAL_EXIT_CODE if problems else 0,
     )
 
 
-def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...], list[str]]:
+def _imported(
+    paths: Sequence[Path], system: StatedSystem
+) -> tuple[tuple[Imported, ...], list[str]]:
     """Return what each file gives, all traces together, and why others give nothing."""
     from ccbench.errors import CcbenchError
     from ccbench.results.importers import read_log
@@ -141,42 +147,44 @@ def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...]
             if path not in traces:
                 logs.append((path, read_log(path)))
             elif path == traces[0]:
-                jobs.append(import_job(traces, given))
+                jobs.append(import_job(traces, system))
         except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
             problems.append(" ".join(str(error).split()))
-    return (*import_logs(logs, given), *jobs), problems
+    return (*import_logs(logs, system), *jobs), problems
 
 
-def _given(machine: str | None, nodes: int | None, network: str | None, ranks: int | None) -> Given:
+def _system(
+    machine: str | None, nodes: int | None, network: str | None, ranks: int | None
+) -> StatedSystem:
     """The options, checked before any file is read."""
     from ccbench.machine.detection import load_topology
-    from ccbench.results.importers.log import Given
+    from ccbench.results.importers.log import StatedSystem
     from ccbench.topology.graph import DeviceKind
     from ccbench.topology.node_nics import parse_network
 
     if network is not None:
         parse_network(network)
     if machine is None:
-        return Given("", None, nodes, network or "", ranks=ranks)
+        return StatedSystem("", None, nodes, network or "", ranks=ranks)
     topology = load_topology(machine)
     gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
-    return Given(
+    return StatedSystem(
         topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "", ranks
     )
 
 
 def _summary(file: Imported) -> dict[str, Any]:
-    statuses = Counter(one.measurement.status.value for one in file.cases)
+    statuses = Counter(case.measurement.status.value for case in file.cases)
     return {
         "file": file.log.source,
         "tool": file.log.tool,
         "tables": len(file.log.tables),
         "rows": len(file.cases),
-        "flagged": sum(bool(one.measurement.conditions.flags) for one in file.cases),
+        "flagged": sum(bool(case.measurement.conditions.flags) for case in file.cases),
         "statuses": dict(statuses),
         "outcome": file.log.outcome.value,
-        "machine": file.given.machine,
-        "network": file.given.network,
+        "machine": file.system.machine,
+        "network": file.system.network,
         "notes": list(file.notes),
         "left_out": list(file.refused),
     }

@@ -56,14 +56,14 @@ def kernels() -> Listing:
     from ccbench.backends.kernels.sources import INTERPRETED, kernel_algorithms
     from ccbench.collectives import COLLECTIVES
 
-    found: dict[str, list[str]] = {}
+    collectives_of: dict[str, list[str]] = {}
     for collective in COLLECTIVES:
         for algorithm in kernel_algorithms(collective):
             name = algorithm.partition(":")[0]
             name = f"{INTERPRETED}:NAME" if name == INTERPRETED else name
-            known = found.setdefault(name, [])
-            known += [] if collective in known else [collective]
-    return found
+            collectives = collectives_of.setdefault(name, [])
+            collectives += [] if collective in collectives else [collective]
+    return collectives_of
 
 
 def backends() -> Listing:
@@ -72,12 +72,14 @@ def backends() -> Listing:
     from ccbench.cases.capabilities import DECLARED, backend_names
 
     opened = [open_backend(name) for name in backend_names()]
-    found = {
-        one.name: one.version() if (reason := one.unavailable()) is None else f"not here: {reason}"
-        for one in opened
+    texts = {
+        backend.name: backend.version()
+        if (reason := backend.unavailable()) is None
+        else f"not here: {reason}"
+        for backend in opened
     }
-    unproven = {name for name in found if DECLARED[name].never_run}
-    return {name: f"{'(never run) ' * (name in unproven)}{text}" for name, text in found.items()}
+    unproven = {name for name in texts if DECLARED[name].never_run}
+    return {name: f"{'(never run) ' * (name in unproven)}{text}" for name, text in texts.items()}
 
 
 def machines() -> Listing:
@@ -86,14 +88,16 @@ def machines() -> Listing:
     from ccbench.topology.files import catalog_names, load_catalog
 
     hosts = {name: load_machine(name) for name in machine_names()}
-    listed = {name: f"{one.kind}, {one.fabric.cores} cores" for name, one in hosts.items()}
+    listed = {
+        name: f"{machine.kind}, {machine.fabric.cores} cores" for name, machine in hosts.items()
+    }
     for name in catalog_names():
         # The host that processes share is priced with numbers of its own.
         if name in listed:
             continue
-        found = load_catalog(name)
-        gpus = f"{len(found.gpus)} GPUs, {found.topology_class.value}"
-        listed[name] = f"{gpus}: {found.facts.get('description', '')}".rstrip(": ")
+        topology = load_catalog(name)
+        gpus = f"{len(topology.gpus)} GPUs, {topology.topology_class.value}"
+        listed[name] = f"{gpus}: {topology.facts.get('description', '')}".rstrip(": ")
     return listed
 
 
@@ -142,14 +146,14 @@ def list_names(kind: str | None, as_json: bool) -> None:
 
         print_json(suite_schema())
         return
-    listings = {one: make() for one, make in LISTINGS.items() if kind in (None, one)}
+    listings = {heading: make() for heading, make in LISTINGS.items() if kind in (None, heading)}
     if as_json:
         print_json(listings)
         return
-    for one, names in listings.items():
+    for heading, names in listings.items():
         if kind is None:
-            click.echo(one)
+            click.echo(heading)
         width = max(map(len, names), default=0)
-        for name, said in names.items():
-            text = said if isinstance(said, str) else ", ".join(said)
+        for name, entry in names.items():
+            text = entry if isinstance(entry, str) else ", ".join(entry)
             click.echo(f"{'' if kind else '  '}{name:{width}}  {text}".rstrip())

@@ -74,8 +74,10 @@ def completing(
     def complete(
         context: click.Context, parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        found = [CompletionItem(name) for name in names(context) if name.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
+        completions = [
+            CompletionItem(name) for name in names(context) if name.startswith(incomplete)
+        ]
+        return completions or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
 
     return complete
 
@@ -103,7 +105,7 @@ class WatchedStream:
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
-        """As the stream does; names of files and what they hold never steer the terminal."""
+        """Write printable text: names of files and what they hold never steer the terminal."""
         try:
             return self._stream.write(harmless(text))
         except OSError as error:
@@ -111,7 +113,7 @@ class WatchedStream:
             raise
 
     def flush(self) -> None:
-        """As the stream does."""
+        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError as error:

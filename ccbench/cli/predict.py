@@ -95,7 +95,7 @@ def predict(
         raise click.BadParameter(
             f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes"
         ) from None
-    asked = PredictOptions(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
+    query = Query(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
     fixed: dict[str, object] = {
         "--nodes": nodes,
         "--network": network,
@@ -105,19 +105,21 @@ def predict(
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):
-        seen, cure = "--model schedule was given, which is another model", "leave one of them out"
+        reason, cure = "--model schedule was given, which is another model", "leave one of them out"
         if model != OWN:
-            seen = f"{machine} is calibrated already" if own is not None else f"{machine} has none"
+            reason = (
+                f"{machine} is calibrated already" if own is not None else f"{machine} has none"
+            )
             cure = "leave it out, or name the GPUs' own machine, such as hgx-h100"
-        raise UsageError(f"--anchor: moves the model of a library on GPUs, and {seen}; {cure}")
+        raise UsageError(f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}")
     if own is not None:
         where, by, points = (
             own.cluster.name,
             "the calibrated library",
-            _calibrated_points(own, asked),
+            _calibrated_points(own, query),
         )
     elif host is not None:
-        where, by, points = host.name, "ccbench's own schedules", _host_points(host, asked, ranks)
+        where, by, points = host.name, "ccbench's own schedules", _host_points(host, query, ranks)
     else:
         from ccbench.model.calibrated import open_base
 
@@ -131,10 +133,10 @@ def predict(
             )
         if cluster.ranks == 1:
             raise UsageError(f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more")
-        where, by, points = cluster.name, *_cluster_points(cluster, asked, model)
+        where, by, points = cluster.name, *_cluster_points(cluster, query, model)
         if anchors:
             by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
-            points = _calibrated_points(_anchored(base, asked, anchors), asked)
+            points = _calibrated_points(_anchored(base, query, anchors), query)
             points = [point | {"anchored_by": list(anchors)} for point in points]
     if as_json:
         print_json(points)
@@ -143,7 +145,7 @@ def predict(
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class Query:
     """A request of the command line."""
 
     collective: str
@@ -158,8 +160,8 @@ class PredictOptions:
         from ccbench.dtypes import item_bytes
 
         row, item = collective(self.collective), item_bytes(self.dtype)
-        found = dict.fromkeys(row.count_for(size, ranks, item) for size in self.sizes_bytes)
-        return {row.size_bytes(count, ranks, item): count for count in found}
+        counts = dict.fromkeys(row.count_for(size, ranks, item) for size in self.sizes_bytes)
+        return {row.size_bytes(count, ranks, item): count for count in counts}
 
     def schedules(self, ranks: int) -> tuple[str, ...]:
         """The algorithm asked for, else those that so many ranks can run; schedules have no protocol."""
@@ -185,15 +187,15 @@ class PredictOptions:
         from ccbench.units import shown
 
         words = {}
-        for option, word, known in (
+        for option, word, names in (
             ("algorithm", self.algorithm or "default", ALGORITHMS),
             ("protocol", self.protocol, PROTOCOLS),
         ):
             words[option] = word.lower()
-            if words[option] not in ("default", *known):
+            if words[option] not in ("default", *names):
                 raise UsageError(
                     f"--{option} {shown(word)}: a library has no such thing; "
-                    f"one of default, {', '.join(known)}"
+                    f"one of default, {', '.join(names)}"
                 )
         return LibraryRequest(
             self.collective,
@@ -221,8 +223,8 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     if machine.driver and here and here != machine.driver:
         differs = f"was measured with driver {machine.driver}, and this host has {here}"
         say(f"note: {name}: {machine.name} {differs}; {cure}")
-    elif told := too_old(f"{name}: {machine.name}", [machine.calibrated_at], cure):
-        say(f"note: {told}")
+    elif warning := too_old(f"{name}: {machine.name}", [machine.calibrated_at], cure):
+        say(f"note: {warning}")
     for option, value in fixed.items():
         if value is not None and (option, value) not in {
             ("--ranks", machine.ranks),
@@ -235,7 +237,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     return machine
 
 
-def _anchored(base: Base, asked: PredictOptions, anchors: Sequence[str]) -> CalibratedCluster:
+def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> CalibratedCluster:
     """The machine of ``base``, calibrated on what ``anchors`` say. Raises UsageError for what cannot be."""
     from datetime import datetime, timezone
 
@@ -250,13 +252,13 @@ def _anchored(base: Base, asked: PredictOptions, anchors: Sequence[str]) -> Cali
             run = load_run(text, details=False)
             measured += measured_of(run, run_points(run, cluster.ranks, cluster.nodes), base)
         else:
-            measured.append(_anchor(cluster, asked, text))
+            measured.append(_anchor(cluster, query, text))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    told = Provenance(cluster.name, ", ".join(anchors), "the library", now)
-    return calibrate_cluster(base, measured, told)
+    provenance = Provenance(cluster.name, ", ".join(anchors), "the library", now)
+    return calibrate_cluster(base, measured, provenance)
 
 
-def _anchor(cluster: Cluster, asked: PredictOptions, text: str) -> Measured:
+def _anchor(cluster: Cluster, query: Query, text: str) -> Measured:
     """Return what one SIZE=TIME or SIZE=RATE says; a rate is bus bandwidth, as nccl-tests prints it."""
     from ccbench.collectives import collective
     from ccbench.model.cluster import bound_seconds
@@ -268,7 +270,7 @@ def _anchor(cluster: Cluster, asked: PredictOptions, text: str) -> Measured:
         raise UsageError(
             f"--anchor {shown(text)}: neither SIZE=TIME nor SIZE=RATE, nor there; {cure}"
         )
-    moved = collective(asked.collective).bus_factor(cluster.ranks)
+    moved = collective(query.collective).bus_factor(cluster.ranks)
     try:
         size_bytes, rate = parse_size(size), value.removesuffix("/s")
         moved *= size_bytes
@@ -277,14 +279,14 @@ def _anchor(cluster: Cluster, asked: PredictOptions, text: str) -> Measured:
         raise UsageError(f"--anchor {shown(text)}: {error}; {cure}") from None
     if size_bytes < 1 or seconds <= 0:
         raise UsageError(f"--anchor {shown(text)}: nothing is sent, or in no time; {cure}")
-    (bound,) = bound_seconds(cluster, asked.collective, (size_bytes,))
+    (bound,) = bound_seconds(cluster, query.collective, (size_bytes,))
     if not bound <= seconds <= min(MOST_OVER_BOUND * bound, MOST_SECONDS):
         taken = "less than" if seconds < bound else "so much more than"
         raise UsageError(
             f"--anchor {shown(text)}: no algorithm takes {taken} {format_seconds(bound)} on {cluster.name} "
             f"(bus bandwidth {format_rate(moved / bound)}); is it another size, unit or machine?"
         )
-    return replace(asked.of_library(cluster.ranks), size_bytes=(size_bytes,)), (seconds,)
+    return replace(query.of_library(cluster.ranks), size_bytes=(size_bytes,)), (seconds,)
 
 
 def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
@@ -305,12 +307,12 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     from ccbench.model.calibration import quick_machine, stale
 
     machine = quick_machine() if name == "detect" else load_machine(name)
-    if name not in machine_names() and (told := stale(machine)):
-        say(f"note: {told}")
+    if name not in machine_names() and (warning := stale(machine)):
+        say(f"note: {warning}")
     return machine
 
 
-def _host_points(machine: Machine, asked: PredictOptions, ranks: int | None) -> list[Point]:
+def _host_points(machine: Machine, query: Query, ranks: int | None) -> list[Point]:
     from ccbench.dtypes import item_bytes
     from ccbench.model.pricing import price_sizes
     from ccbench.schedules import schedule_for
@@ -320,55 +322,58 @@ def _host_points(machine: Machine, asked: PredictOptions, ranks: int | None) -> 
             "--ranks: missing; on a host any number of processes can take part, so say how many"
         )
     points = []
-    for name in asked.schedules(ranks):
-        for size, count in asked.counts(ranks).items():
-            schedule = schedule_for(asked.collective, name, ranks, size_bytes=size, prove=False)
+    for name in query.schedules(ranks):
+        for size, count in query.counts(ranks).items():
+            schedule = schedule_for(query.collective, name, ranks, size_bytes=size, prove=False)
             prices = price_sizes(
-                schedule, [count], item_bytes(asked.dtype), machine, dtype=asked.dtype
+                schedule, [count], item_bytes(query.dtype), machine, dtype=query.dtype
             )
             points.append(
-                _point(asked.collective, name, "default", ranks, size, prices.prediction(0))
+                _point(query.collective, name, "default", ranks, size, prices.prediction(0))
             )
     return points
 
 
-def _cluster_points(
-    cluster: Cluster, asked: PredictOptions, model: str | None
-) -> tuple[str, list[Point]]:
+def _cluster_points(cluster: Cluster, query: Query, model: str | None) -> tuple[str, list[Point]]:
     """The library or schedules that would run it, and the points."""
     from ccbench.model.cluster import library_points, schedule_points
     from ccbench.model.library import Intra
 
     if model != OWN:
-        request = asked.of_library(cluster.ranks)
+        request = query.of_library(cluster.ranks)
         by = "RCCL" if cluster.system.is_amd else "NCCL"
         if cluster.system.intra is Intra.HCCS:
             by = "a collective library"  # of Ascend's own, with the algorithms of NCCL
         return by, [_library_point(point) for point in library_points(cluster, request)]
-    whole = tuple(asked.counts(cluster.ranks))
+    whole = tuple(query.counts(cluster.ranks))
     return "ccbench's own schedules", [
-        _point(asked.collective, name, "default", point.ranks, point.size_bytes, point.prediction)
-        for name in asked.schedules(cluster.ranks)
-        for point in schedule_points(cluster, asked.collective, name, whole)
+        _point(query.collective, name, "default", point.ranks, point.size_bytes, point.prediction)
+        for name in query.schedules(cluster.ranks)
+        for point in schedule_points(cluster, query.collective, name, whole)
     ]
 
 
-def _library_point(one: ClusterPoint) -> Point:
+def _library_point(point: ClusterPoint) -> Point:
     priced = _point(
-        one.collective, one.algorithm, one.protocol, one.ranks, one.size_bytes, one.prediction
+        point.collective,
+        point.algorithm,
+        point.protocol,
+        point.ranks,
+        point.size_bytes,
+        point.prediction,
     )
-    interval = one.prediction.interval
+    interval = point.prediction.interval
     assert interval is not None  # every prediction of a library has one
     edges = {f"predicted_{name}": value for name, value in asdict(interval).items()}
-    return priced | edges | {"extrapolated": one.extrapolated}
+    return priced | edges | {"extrapolated": point.extrapolated}
 
 
-def _calibrated_points(machine: CalibratedCluster, asked: PredictOptions) -> list[Point]:
+def _calibrated_points(machine: CalibratedCluster, query: Query) -> list[Point]:
     """The usual predictions, and beside each the calibrated time with the rates of that time."""
     from ccbench.model.calibrated import calibrated_points
 
     points = []
-    for point in calibrated_points(machine, asked.of_library(machine.ranks)):
+    for point in calibrated_points(machine, query.of_library(machine.ranks)):
         usual = point.point
         algbw, busbw = _rates(
             usual.collective, usual.ranks, usual.size_bytes, point.calibrated_seconds
@@ -416,7 +421,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     calibrated = any("label" in point for point in points)
     likely = any("predicted_origin" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
-    known = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
+    adjective = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
     rows = []
     for point in points:
         row = (
@@ -438,7 +443,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         row += [f"{rate:.3f}" if rate > 0 else "-" for rate in rates]
         rows.append([*row, point["bottleneck"]])
     titles = ["<algorithm"] + ["<protocol"] * protocols + ["size", "bound", "predicted"]
-    titles += [known] * calibrated + ["80 % from", "to"] * likely
+    titles += [adjective] * calibrated + ["80 % from", "to"] * likely
     titles += ["algbw GB/s", "busbw GB/s", "<bottleneck"]
     click.echo("\n".join(aligned(Table(columns(*titles), rows))))
     for origin in dict.fromkeys(point.get(f"{of}_origin", "") for point in points):
@@ -449,7 +454,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
             click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
         click.echo(
-            f"~ {known} on other sizes, collectives or algorithms, and extrapolated from them"
+            f"~ {adjective} on other sizes, collectives or algorithms, and extrapolated from them"
         )
 
 
@@ -519,8 +524,8 @@ def plan(
         from ccbench.results import load_runs
 
         points = measured_points(load_runs(measured, details=False))
-    asked = PlanOptions(machine, nodes, network, search, scale, points, most)
-    planned = plan_out(load_plan(plan_file), asked)
+    options = PlanOptions(machine, nodes, network, search, scale, points, most)
+    planned = plan_out(load_plan(plan_file), options)
     from ccbench.report.plan_text import plan_document, plan_lines
 
     if as_json:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @as_json
 def replay(
-    traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: bool, **asked: Any
+    traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: bool, **settings: Any
 ) -> int:
     """Say where the time of a job's collectives went, from its TRACEs, and what they take alone.
 
@@ -75,21 +75,21 @@ def replay(
     if output and ending not in (".yaml", ".yml", ".html"):
         raise UsageError(f"-o {output}: end it in .yaml for a suite or .html for a page")
     if not plan:
-        _check_used(asked)
+        _check_used(settings)
     # Before hours of measuring, not after them.
     if output:
         check_writable(output, "-o")
     trace = read_traces(traces)
-    folded = _only(fold(trace, asked["ranks"] or 0), asked["only"])
+    folded = _only(fold(trace, settings["ranks"] or 0), settings["only"])
     name = ", ".join(dict.fromkeys(path.name for path in traces[:3]))
     code, compared = 0, ""
     alone: dict[Case, Alone] = {}
-    if folded.cases and asked["machine"]:
-        alone, compared = _predicted(folded, asked), f"predicted for {asked['machine']}"
-    if folded.cases and not plan and asked["backend"]:
-        code, measured_by, alone = _measured(folded, name, asked, alone)
+    if folded.cases and settings["machine"]:
+        alone, compared = _predicted(folded, settings), f"predicted for {settings['machine']}"
+    if folded.cases and not plan and settings["backend"]:
+        code, measured_by, alone = _measured(folded, name, settings, alone)
         compared = ", ".join(filter(None, (measured_by, compared)))
-    result = taken_apart(trace, folded, alone, compared, asked["machine"] or "this machine")
+    result = taken_apart(trace, folded, alone, compared, settings["machine"] or "this machine")
     if as_json:
         print_json(replay_document(result))
     else:
@@ -100,37 +100,41 @@ def replay(
         write_file(output, replay_page(result, name).encode())
         say(f"wrote {output}")
     elif output:
-        write_file(output, suite_of(result, name, asked["ranks"]).encode())
+        write_file(output, suite_of(result, name, settings["ranks"]).encode())
         say(f"wrote {output}; measure it with: ccbench run {output}")
     return code
 
 
-def _check_used(asked: Mapping[str, Any]) -> None:
+def _check_used(settings: Mapping[str, Any]) -> None:
     """Raise UsageError for an option that would change nothing, for want of what it belongs to."""
-    if asked["launch"] and not asked["backend"]:
+    if settings["launch"] and not settings["backend"]:
         raise UsageError(
-            f"--launch {asked['launch']}: say with --backend what its ranks measure with"
+            f"--launch {settings['launch']}: say with --backend what its ranks measure with"
         )
     for name in ("nodes", "network"):
-        if asked[name] and not asked["machine"] and not asked["backend"]:
-            raise UsageError(f"--{name} {asked[name]}: say with --machine what is there")
+        if settings[name] and not settings["machine"] and not settings["backend"]:
+            raise UsageError(f"--{name} {settings[name]}: say with --machine what is there")
 
 
 def _only(folded: Fold, only: str | None) -> Fold:
     """The cases whose label has every word of ``only``, as in ``ccbench run``. UsageError where none has."""
     from ccbench.suite.expansion import selected
 
-    chosen = set(selected(tuple(one.case for one in folded.cases), only)) if folded.cases else set()
+    chosen = (
+        set(selected(tuple(job_case.case for job_case in folded.cases), only))
+        if folded.cases
+        else set()
+    )
     return replace(
         folded,
-        cases=tuple(one for one in folded.cases if one.case in chosen),
+        cases=tuple(job_case for job_case in folded.cases if job_case.case in chosen),
         overlaps=tuple(
             overlap for overlap in folded.overlaps if {overlap.case, overlap.other} & chosen
         ),
     )
 
 
-def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
+def _predicted(folded: Fold, settings: Mapping[str, Any]) -> dict[Case, Alone]:
     """Predictions of each case on --machine, on as many nodes as hold its ranks unless --nodes says.
 
     A case of more ranks than --nodes have is priced on fewer, and marked. Nothing where the machine is a host
@@ -143,50 +147,50 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
     from ccbench.plan.replay import Alone
     from ccbench.results.traces.fold import fitted
 
-    context = named_context(asked["machine"], asked["network"])
+    context = named_context(settings["machine"], settings["network"])
     if context.gpus is None or not context.gpus.gpus:
-        if asked["backend"]:
+        if settings["backend"]:
             return {}
         raise UsageError(
-            f"--machine {asked['machine']}: has no GPUs; to price a host, add --backend simulated"
+            f"--machine {settings['machine']}: has no GPUs; to price a host, add --backend simulated"
         )
     each = len(context.gpus.gpus)
-    most = asked["ranks"] or (asked["nodes"] * each if asked["nodes"] else None)
+    most = settings["ranks"] or (settings["nodes"] * each if settings["nodes"] else None)
     here, refused = fitted(folded.cases, most)
-    found = {case: Alone(remark=f"not priced: {why}") for case, why in refused.items()}
+    alone = {case: Alone(remark=f"not priced: {why}") for case, why in refused.items()}
     for whole, (case, remark) in here.items():
         able = capabilities_of(case.backend).priced_by is PricedBy.GPU_LIBRARY
-        nodes = max(asked["nodes"] or 1, -(-case.ranks // each))
+        nodes = max(settings["nodes"] or 1, -(-case.ranks // each))
         if case.ranks % nodes:
-            found[whole] = Alone(
+            alone[whole] = Alone(
                 remark=f"not priced: {case.ranks} ranks do not spread evenly over {nodes} machines"
             )
             continue
         # The model prices GPU libraries; a job of Gloo is priced as if such a library ran it there.
         case = replace(case, backend=case.backend if able else LIBRARY, nodes=nodes)
-        if nodes > 1 and not asked["network"]:
+        if nodes > 1 and not settings["network"]:
             raise UsageError(
-                f"--machine {asked['machine']}: {case.ranks} ranks are on {nodes} of it; say what joins "
+                f"--machine {settings['machine']}: {case.ranks} ranks are on {nodes} of it; say what joins "
                 "them: --network ib-ndr-400x8, or fewer: --ranks"
             )
         default = context.predict(case)
         if default is None:
-            found[whole] = Alone(remark=f"{case.collective}: the model has no price")
+            alone[whole] = Alone(remark=f"{case.collective}: the model has no price")
             continue
         # With the default among them the best is never worse than the prediction.
         ways = (context.predict(replace(case, algorithm=name)) for name in ALGORITHMS)
         best = min([default.predicted_seconds, *(way.predicted_seconds for way in ways if way)])
-        found[whole] = Alone(
+        alone[whole] = Alone(
             predicted_seconds=default.predicted_seconds,
             bound_seconds=default.bound_seconds,
             best_seconds=best,
             remark=remark,
         )
-    return found
+    return alone
 
 
 def _measured(
-    folded: Fold, name: str, asked: Mapping[str, Any], alone: Mapping[Case, Alone]
+    folded: Fold, name: str, settings: Mapping[str, Any], alone: Mapping[Case, Alone]
 ) -> tuple[int, str, dict[Case, Alone]]:
     """Measure each case once. Return the exit code, words for where, and ``alone`` with what each took."""
     from ccbench.machine.host import Terminated
@@ -198,32 +202,36 @@ def _measured(
     from ccbench.runner.run import run_suite
     from ccbench.suite.model import read_suite
 
-    backend, launch = asked["backend"], asked["launch"] or ""
-    if launch and not asked["ranks"]:
+    backend, launch = settings["backend"], settings["launch"] or ""
+    if launch and not settings["ranks"]:
         raise UsageError(f"--launch {launch}: say with --ranks how many ranks it starts")
-    most = asked["ranks"] or automatic_ranks((backend,))
+    most = settings["ranks"] or automatic_ranks((backend,))
     here, refused = fitted(folded.cases, most)
-    found = {
+    results = {
         **alone,
         **{case: Alone(remark=f"not measured: {why}") for case, why in refused.items()},
     }
     if not here:
-        return 0, "", found
+        return 0, "", results
     # One run for all, so that its conditions are the same for each case.
-    jobs = [replace(one, case=here[one.case][0]) for one in folded.cases if one.case in here]
+    jobs = [
+        replace(job_case, case=here[job_case.case][0])
+        for job_case in folded.cases
+        if job_case.case in here
+    ]
     suite = read_suite(suite_text(jobs, name), place="the job's suite", name="replay")
     options = RunOptions(
         backends=(backend,),
-        machine=asked["machine"],
-        nodes=asked["nodes"],
-        network=asked["network"],
+        machine=settings["machine"],
+        nodes=settings["nodes"],
+        network=settings["network"],
         launch=launch,
         results_root=RESULTS,
     )
     try:
-        outcome = run_suite(suite, options, progress_for(sys.stderr, asked["quiet"]))
+        outcome = run_suite(suite, options, progress_for(sys.stderr, settings["quiet"]))
     except Terminated as stop:
-        return stop.exit_code, "", found
+        return stop.exit_code, "", results
     say(f"run folder: {outcome.folder}")
     points = {_asked_of(point): point for point in load_run(outcome.folder).points}
     for whole, (case, remark) in here.items():
@@ -246,16 +254,16 @@ def _measured(
                 high_seconds=point.high_seconds,
             )
         remarks = dict.fromkeys(filter(None, (remark, there.remark)))
-        found[whole] = replace(there, remark="; ".join(remarks))
-    return outcome.exit_code, f"measured on {backend}, {outcome.folder}", found
+        results[whole] = replace(there, remark="; ".join(remarks))
+    return outcome.exit_code, f"measured on {backend}, {outcome.folder}", results
 
 
 _OF_A_RUN = ("backend", "processes", "nodes")
 """Axes that a run adds to the cases of a job."""
 
 
-def _asked_of(one: Case | Point) -> tuple[Any, ...]:
+def _asked_of(point: Case | Point) -> tuple[Any, ...]:
     """Values that a case of the job and the point measured for it have in common."""
     from ccbench.cases.axes import IDENTITY
 
-    return tuple(getattr(one, axis.name) for axis in IDENTITY if axis.name not in _OF_A_RUN)
+    return tuple(getattr(point, axis.name) for axis in IDENTITY if axis.name not in _OF_A_RUN)

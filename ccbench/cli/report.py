@@ -108,10 +108,10 @@ def report(
         return code
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
-        verdicts = {str(one.path): verdict_lines(one) for one in loaded}
-        pairs = {str(one.path): _beside(one, behind) for one in loaded} if behind else {}
-        speeds = {str(one.path): [each.document for each in speed_verdicts(one)] for one in loaded}
-        fleets = {str(one.path): found for one in loaded if (found := fleet_document(one))}
+        verdicts = {str(run.path): verdict_lines(run) for run in loaded}
+        pairs = {str(run.path): _beside(run, behind) for run in loaded} if behind else {}
+        speeds = {str(run.path): [each.document for each in speed_verdicts(run)] for run in loaded}
+        fleets = {str(run.path): fleet for run in loaded if (fleet := fleet_document(run))}
         print_json(
             {
                 "files": [str(file) for file in files],
@@ -122,12 +122,12 @@ def report(
             }
         )
         return code
-    for one in loaded:
+    for run in loaded:
         lines = (
-            str(one.path),
-            *verdict_lines(one),
-            screen_table(one, screen_width()),
-            *_beside(one, behind),
+            str(run.path),
+            *verdict_lines(run),
+            screen_table(run, screen_width()),
+            *_beside(run, behind),
         )
         click.echo("\n".join(lines))
     for file in files:
@@ -160,13 +160,13 @@ def _list_published(as_json: bool) -> None:
     from ccbench.results.loading import PREFIX, contents, published_names
     from ccbench.units import plural
 
-    found = [contents(name) for name in published_names()]
+    catalog = [contents(name) for name in published_names()]
     if as_json:
-        print_json({"published": found})
+        print_json({"published": catalog})
         return
-    for one in found:
-        teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in one["teams"])
+    for entry in catalog:
+        teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in entry["teams"])
         click.echo(
-            f"{PREFIX}{one['name']}: {one['rows']} points of {plural(one['sources'], 'source')}"
+            f"{PREFIX}{entry['name']}: {entry['rows']} points of {plural(entry['sources'], 'source')}"
         )
-        click.echo(f"    {', '.join(one['collectives'])}; ranks on nodes: {teams}")
+        click.echo(f"    {', '.join(entry['collectives'])}; ranks on nodes: {teams}")

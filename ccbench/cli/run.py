@@ -93,7 +93,9 @@ def _suites(context: click.Context) -> Iterable[str]:
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @as_json
-def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
+def run(
+    suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **settings: Any
+) -> int:
     """Run SUITE, a YAML file or the name of one that ships ('ccbench list suites').
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
@@ -111,7 +113,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     process = None if plan else launched_process(os.environ)
     if process is not None:
         # This process's part of a run that a launcher has started once for every rank.
-        if not asked["launch"]:
+        if not settings["launch"]:
             return join_run(process, sys.argv[1:])
         if process.rank:
             # Rank 0 says it for all.
@@ -120,9 +122,9 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
             f"--launch: {process.launcher} has started this command {process.ranks} times; leave one of "
             "them out"
         )
-    launched = _launched(asked.pop("launch"), asked.pop("ranks"))
+    launched = _launched(settings.pop("launch"), settings.pop("ranks"))
     options = RunOptions(
-        **asked,
+        **settings,
         **launched,
         results_root=RESULTS,
         only_plan=plan,
@@ -177,7 +179,7 @@ def _exit_code(outcome: RunOutcome) -> int:
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
-    """Of RunOptions launch, launched_by, hub and ranks: as asked, or as a launcher has started this run."""
+    """RunOptions' launch, launched_by, hub and ranks: of the options, or of the launcher that started this run."""
     from ccbench.runner.workers.hub import hub_of
 
     hub = hub_of(os.environ)

@@ -93,4 +93,4 @@ def tune(
             "nccl-csv": lambda: nccl_csv(timings, rules),
         }[form]()
         leave(file, text)
-    return 0 if any(one.compared for one in advice) else NO_VERDICT_EXIT_CODE
+    return 0 if any(advised.compared for advised in advice) else NO_VERDICT_EXIT_CODE

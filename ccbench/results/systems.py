@@ -18,7 +18,7 @@ from ccbench.model.cluster import MOST_OF_A_HOST, Cluster, cluster_of
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
-from ccbench.results.importers.log import Given, ImportedLog, ImportedTable
+from ccbench.results.importers.log import ImportedLog, ImportedTable, StatedSystem
 from ccbench.results.points import Manifest, Point
 from ccbench.topology.classes import class_of_model, is_card, is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
@@ -202,37 +202,37 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
         ) from None
 
 
-def recognised(log: ImportedLog, given: Given) -> tuple[Given, tuple[str, ...]]:
-    """``given`` with the machine and network that ``log`` shows, where the user named none, and what to tell.
+def recognised(log: ImportedLog, system: StatedSystem) -> tuple[StatedSystem, tuple[str, ...]]:
+    """``system`` with the machine and network that ``log`` shows, where the user named none, and what to tell.
 
-    log: with the ranks and nodes of its tables. What is told: what was guessed from which lines of the
+    log: with the ranks and nodes of its tables. What is notes: what was guessed from which lines of the
     source, or what is missing and what to type.
     """
     notes = []
     tables = [table for table in log.tables if (table.ranks or 0) > 1]
-    if not given.machine and tables:
-        machine, why = _machine_shown(log, tables, given)
+    if not system.machine and tables:
+        machine, why = _machine_shown(log, tables, system)
         if machine:
             notes.append(
                 f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that"
             )
-            given = replace(given, machine=machine, source=machine)
+            system = replace(system, machine=machine, source=machine)
         else:
             notes.append(f"{log.source}: no predictions: {why}")
-    if given.source and not given.network and any((table.nodes or 0) > 1 for table in tables):
+    if system.source and not system.network and any((table.nodes or 0) > 1 for table in tables):
         network, why = _network_shown(log)
         if network:
             notes.append(
                 f"{log.source}: taken as --network {network}: {why}; if it is another, name that"
             )
-            given = replace(given, network=network)
+            system = replace(system, network=network)
         elif why:
             notes.append(f"{log.source}: {why}")
-    return given, tuple(notes)
+    return system, tuple(notes)
 
 
 def _machine_shown(
-    log: ImportedLog, tables: Sequence[ImportedTable], given: Given
+    log: ImportedLog, tables: Sequence[ImportedTable], system: StatedSystem
 ) -> tuple[str, str]:
     """(machine of the catalog, why); "" where the output leaves it open, and then why says what to type."""
     option = "give --machine ('ccbench list machines')"
@@ -255,7 +255,9 @@ def _machine_shown(
     if any(len(ranks) > 1 for ranks in ranks_on.values()):
         return "", f"{where} a GPU for several ranks, which is not modelled"
     each = [
-        -(-(table.ranks or 1) // nodes) for table in tables if (nodes := table.nodes or given.nodes)
+        -(-(table.ranks or 1) // nodes)
+        for table in tables
+        if (nodes := table.nodes or system.nodes)
     ]
     if len(each) < len(tables):
         return (
@@ -316,13 +318,13 @@ class Pricer:
         self.remarks: dict[str, None] = {}
 
     def price(
-        self, measurement: Measurement, log: ImportedLog, given: Given, table: int = 1
+        self, measurement: Measurement, log: ImportedLog, system: StatedSystem, table: int = 1
     ) -> Prediction | None:
         """None where no machine was named or shown, or where it is not what was measured.
 
         table: number of the case's table in ``log``, from 1.
         """
-        case, source = measurement.case, given.source
+        case, source = measurement.case, system.source
         if not source:
             return None
         try:
@@ -334,7 +336,7 @@ class Pricer:
                 self.remarks.setdefault(
                     f"{mismatch}; predictions are for the former, on the same kind of slots"
                 )
-            cluster = _cluster(given, case.ranks, case.nodes)
+            cluster = _cluster(system, case.ranks, case.nodes)
         except MachineError as error:
             self.problems.setdefault(f"no predictions for {case.ranks} ranks: {error}")
             return None
@@ -390,8 +392,8 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
             "the run does not name its machine; give --machine (of several nodes --network)"
         )
     if name in catalog_names():
-        given = Given(nodes=nodes, network=network, source=name)
-        return _cluster(given, point.ranks, point.nodes).system
+        system = StatedSystem(nodes=nodes, network=network, source=name)
+        return _cluster(system, point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
         raise MachineError(
             f"run.json does not hold the machine {name}; name one of 'ccbench list machines'"
@@ -400,23 +402,23 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
 
 
 @lru_cache(maxsize=64)
-def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
+def _cluster(system: StatedSystem, ranks: int, nodes: int) -> Cluster:
     """The machine that was measured: what the log shows of its nodes counts before what the user says."""
-    node = _node(given.source)
+    node = _node(system.source)
     if len(node.gpus) > MOST_OF_A_HOST:
-        if nodes and given.nodes == nodes:
+        if nodes and system.nodes == nodes:
             # The user counts hosts as the log does, and their NICs; several share this machine's links.
             racks = -(-ranks // len(node.gpus))
-            ports = parse_network(given.network) if given.network else None
-            network = "" if ports is None else str(replace(ports, nics=ports.nics * nodes // racks))
-            given = replace(given, nodes=racks, network=network)
+            one = parse_network(system.network) if system.network else None
+            network = "" if one is None else str(replace(one, nics=one.nics * nodes // racks))
+            system = replace(system, nodes=racks, network=network)
         nodes = 0  # the log counts hosts
     # A log may not tell how its ranks were spread: full nodes are what people run.
-    spread = nodes or given.nodes or -(-ranks // max(1, len(node.gpus)))
+    spread = nodes or system.nodes or -(-ranks // max(1, len(node.gpus)))
     per_node = -(-ranks // spread)
     if node.gpus and per_node > len(node.gpus):
-        node = with_cards(node, given.source, per_node)
-    return cluster_of(node, spread, given.network or None, ranks)
+        node = with_cards(node, system.source, per_node)
+    return cluster_of(node, spread, system.network or None, ranks)
 
 
 _A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test", "job"})

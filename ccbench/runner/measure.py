@@ -96,10 +96,10 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     launches = 1 if case.mode in ALONE else sampling.launches
     if not launches:
         # So many that a sample is long against the clock's steps and the barrier before it.
-        wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
+        needed = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
         if isinstance(endpoint, DeviceTimed):
-            wanted = endpoint.sample_launches(wanted, launch_seconds)
-        launches = endpoint.agree(max(1, min(wanted, LAUNCHES_LIMIT)))
+            needed = endpoint.sample_launches(needed, launch_seconds)
+        launches = endpoint.agree(max(1, min(needed, LAUNCHES_LIMIT)))
     sampler = _sampler(endpoint, case, launches, launch_seconds)
     # There is room for so many stamps: the rest of a longer round is for the next ones.
     room = endpoint.stamps.shape[1] // sampler.stamps
@@ -155,10 +155,10 @@ def _shared_stamps(endpoint: Endpoint, count: int) -> NDArray[np.float64]:
     """Return a copy of the first stamps of all ranks, which others may overwrite from then on."""
     endpoint.barrier()
     endpoint.share_stamps(count)
-    found: NDArray[np.float64] = endpoint.stamps[:, :count].copy()
+    stamps: NDArray[np.float64] = endpoint.stamps[:, :count].copy()
     endpoint.share_stamps(0)  # the first sample's come here next: what was brought is not theirs
     endpoint.barrier()
-    return found
+    return stamps
 
 
 def _sampler(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float) -> Sampler:
@@ -201,8 +201,8 @@ def match_computation(
         sampler.communicate(0)
         computing, communicating = part_seconds()
         ratios.append(communicating / max(computing, 1e-9))
-    wanted = round(repetitions * float(np.median(ratios)))
-    sampler.repeat(endpoint.agree(max(1, min(wanted, 1 << DOUBLINGS_LIMIT))))
+    matched = round(repetitions * float(np.median(ratios)))
+    sampler.repeat(endpoint.agree(max(1, min(matched, 1 << DOUBLINGS_LIMIT))))
 
 
 def _sample(
@@ -260,7 +260,7 @@ def _adversarial(
     Who reads a late rank's input too early finds old data there; what is pushed to it too early, it
     overwrites with poison; and who leaves too early spoils its input under the late rank's eyes.
     """
-    found: Mismatch | None = None
+    mismatch: Mismatch | None = None
     growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
     # Fewer where filling and checking a buffer costs more than measuring it.
     small = case.size_bytes <= ADVERSARIAL_SIZE_LIMIT_BYTES
@@ -272,8 +272,8 @@ def _adversarial(
         endpoint.poison()
         endpoint.refill(seed)
         sampler.launch_once()
-        found = found or endpoint.check(seed, 1)
-    return found
+        mismatch = mismatch or endpoint.check(seed, 1)
+    return mismatch
 
 
 def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:

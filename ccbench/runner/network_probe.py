@@ -79,7 +79,7 @@ class NetworkLooks:
     """
 
     def __init__(self, cases: Sequence[Case], several_hosts: bool, host: Machine | None) -> None:
-        self.found: dict[tuple[str, int], HostNetwork] = {}
+        self.networks: dict[tuple[str, int], HostNetwork] = {}
         self.where = (
             "the network between the hosts" if several_hosts else "messages between the ranks"
         )
@@ -88,8 +88,8 @@ class NetworkLooks:
             kind = case.backend, case.ranks
             priced = several_hosts or is_priced_on_one_host(*kind, host)
             # Messages of another library say nothing about the usual one.
-            asked = case.ranks > 1 and case.memory == DEFAULT and not case.started_with.library
-            if capabilities_of(case.backend).priced_by_messages and asked and priced:
+            usual = case.ranks > 1 and case.memory == DEFAULT and not case.started_with.library
+            if capabilities_of(case.backend).priced_by_messages and usual and priced:
                 self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
 
     def cases(self, case: Case) -> list[Case]:
@@ -97,16 +97,16 @@ class NetworkLooks:
         kind = case.backend, case.ranks
         if kind not in self._largest_bytes or case.memory != DEFAULT or case.started_with.library:
             return []
-        asked = _cases(case.backend, (0,) * case.ranks, 1).values()
+        probes = _cases(case.backend, (0,) * case.ranks, 1).values()
         sizes = _up_to(self._largest_bytes[kind])
         return [
-            replace(one, size_bytes=size, count=size) for one in asked for size in sizes
+            replace(probe, size_bytes=size, count=size) for probe in probes for size in sizes
         ] * ROUNDS
 
     def look(self, team: Team, case: Case) -> None:
-        """Add to ``found``; BackendUnavailable where there is nothing to be found, then or ever."""
+        """Add to ``networks``; BackendUnavailable where there is nothing to be found, then or ever."""
         kind = case.backend, case.ranks
-        self.found[kind] = probe_network(team.run, *kind, self._largest_bytes.pop(kind))
+        self.networks[kind] = probe_network(team.run, *kind, self._largest_bytes.pop(kind))
 
 
 def probe_network(
@@ -151,7 +151,7 @@ def probe_network(
     # Between hosts the median of all pairs counts, at each size.
     at_each_size = zip(*(curve.seconds for curve in of_pairs.values()), strict=True)
     between = MessageTimes(sizes, tuple(map(median, at_each_size))) if of_pairs else None
-    found = HostNetwork(
+    network = HostNetwork(
         backend,
         names,
         node_of_rank,
@@ -163,8 +163,12 @@ def probe_network(
         if of_pairs
         else None,
         links=tuple(
-            HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
-            for (one, two), curve in of_pairs.items()
+            HostLink(
+                (names[first_host], names[second_host]),
+                2 * curve.latency_seconds,
+                curve.bytes_per_second,
+            )
+            for (first_host, second_host), curve in of_pairs.items()
         ),
         library=first.backend_version,
         swapped=curves.get("swapped"),
@@ -175,8 +179,8 @@ def probe_network(
     barrier = _Point(measured, replace(_case(backend, ranks, 0), collective="barrier"))
     for _ in range(ROUNDS):
         barrier.look()
-    messages = plan_seconds(dissemination(ranks, 0), 0, found)
-    return replace(found, call_seconds=max(0.0, barrier.seconds() - messages))
+    messages = plan_seconds(dissemination(ranks, 0), 0, network)
+    return replace(network, call_seconds=max(0.0, barrier.seconds() - messages))
 
 
 class _Point:
@@ -193,8 +197,8 @@ class _Point:
     def seconds(self) -> float:
         """Return the least of the medians of all tries, after more of them where they do not agree."""
         while True:
-            least, *others = sorted(median(one.samples_seconds) for one in self._tries)
-            alike = min(others, default=least) <= AGREED * least
+            least, *slower = sorted(median(attempt.samples_seconds) for attempt in self._tries)
+            alike = min(slower, default=least) <= AGREED * least
             steady = least <= AGREED * self.quickest_seconds()
             if (alike and steady) or len(self._tries) >= MOST_TRIES:
                 return least
@@ -202,7 +206,7 @@ class _Point:
 
     def quickest_seconds(self) -> float:
         """Return the shortest sample of all tries."""
-        return min(min(one.samples_seconds) for one in self._tries)
+        return min(min(attempt.samples_seconds) for attempt in self._tries)
 
 
 def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
@@ -216,28 +220,30 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
     """Return the cases that are looked at, by name, with messages of any size."""
     ranks = len(node_of_rank)
     plain = _case(backend, ranks, SIZES_BYTES[0])
-    found = {"together": plain}
+    cases = {"together": plain}
     neighbour = next(
         (rank for rank, node in enumerate(node_of_rank) if node in node_of_rank[:rank]), None
     )
     if neighbour is not None:
         first = node_of_rank.index(node_of_rank[neighbour])
-        found["inside one way"] = replace(plain, pair=f"{first}>{neighbour}")
+        cases["inside one way"] = replace(plain, pair=f"{first}>{neighbour}")
         if ranks > 2:  # of two ranks, all are the pair
-            found["inside"] = replace(plain, pair=f"{first}<>{neighbour}")
+            cases["inside"] = replace(plain, pair=f"{first}<>{neighbour}")
     if hosts < 2:
-        return found
+        return cases
     # Between hosts one rank of each speaks for it.
     leaders = [node_of_rank.index(node) for node in range(hosts)]
-    found["one way"] = replace(plain, pair=f"{leaders[0]}>{leaders[1]}")
+    cases["one way"] = replace(plain, pair=f"{leaders[0]}>{leaders[1]}")
     partners = swaps(node_of_rank)
     if len(partners) > 2:  # of two ranks, both send to the next
-        groups = [[one, other] for one, other in partners if one < other]
-        found["swapped"] = replace(plain, groups=str(groups).replace(" ", ""))
+        groups = [[rank, partner] for rank, partner in partners if rank < partner]
+        cases["swapped"] = replace(plain, groups=str(groups).replace(" ", ""))
     for pair in host_pairs(hosts):
-        one, two = pair
-        found[_of_pair(pair)] = replace(plain, pair=f"{leaders[one]}<>{leaders[two]}")
-    return found
+        first_host, second_host = pair
+        cases[_of_pair(pair)] = replace(
+            plain, pair=f"{leaders[first_host]}<>{leaders[second_host]}"
+        )
+    return cases
 
 
 def without_messages(case: Case) -> Case:
@@ -266,8 +272,12 @@ def _of_pair(pair: tuple[int, int]) -> str:
 def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
     """Return the pairs of hosts that are looked at: each of a few, neighbours in a ring of many."""
     if hosts <= EACH_PAIR_HOSTS:
-        return tuple((one, two) for one in range(hosts) for two in range(one + 1, hosts))
-    return tuple((one, (one + 1) % hosts) for one in range(hosts))
+        return tuple(
+            (first_host, second_host)
+            for first_host in range(hosts)
+            for second_host in range(first_host + 1, hosts)
+        )
+    return tuple((first_host, (first_host + 1) % hosts) for first_host in range(hosts))
 
 
 def _ok(measurement: Measurement) -> Measurement:

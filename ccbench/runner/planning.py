@@ -172,20 +172,20 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     absent = (
         {} if options.only else left_out(suite, context)
     )  # of a choice nobody asked for the rest
-    said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
+    remarks = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     unsupported = Counter(
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
     )
-    said += [f"{count} cases {why}" for why, count in unsupported.items()]
-    said += (*versions_of_variants(able), *unread)
-    said += [f"no predictions: {unpriced}"] if gpus and unpriced else []
+    remarks += [f"{count} cases {why}" for why, count in unsupported.items()]
+    remarks += (*versions_of_variants(able), *unread)
+    remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     return Plan(
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),
         rank_bytes=max(map(rank_bytes, cases), default=0),
         expected_seconds=sum(expected_seconds(case, suite.sampling) for case in able)
         + sum(starting_seconds(able, suite.sampling).values()),
-        notes=(*notes, *said),
+        notes=(*notes, *remarks),
         context=priced_on,
     )
 
@@ -194,7 +194,7 @@ def as_asked(suite: Suite, options: RunOptions) -> Suite:
     """Return ``suite`` with the process models of the command line and the backends that join it."""
     if options.processes:
         models = PROCESSES if options.processes == "all" else (options.processes,)
-        sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
+        sweeps = tuple(block.model_copy(update={"processes": models}) for block in suite.sweep)
         suite = suite.model_copy(update={"sweep": sweeps})
     joining = [
         name for name in suite.where_installed if not unavailable(open_backend(name), options)
@@ -205,7 +205,8 @@ def as_asked(suite: Suite, options: RunOptions) -> Suite:
 def _refuse_unequal_nodes(suite: Suite, options: RunOptions) -> None:
     """UsageError where sweeps group ranks by node, and nodes have no equal numbers of consecutive ranks."""
     by_node = any(
-        one.per == "node" or one.within == "rail" or "node" in one.groups for one in suite.sweep
+        block.per == "node" or block.within == "rail" or "node" in block.groups
+        for block in suite.sweep
     )
     if not by_node or options.launched is None:
         return
@@ -254,14 +255,14 @@ def refusals(cases: Sequence[Case], no_devices: str = "") -> dict[Case, str]:
 
     no_devices: why buffers cannot be in the memory of GPUs, as ``devices_missing`` has it.
     """
-    found = {}
+    reasons = {}
     for case in cases:
         reason = no_devices if case.memory == DEVICE_MEMORY else None
         with suppress(BackendUnavailable):  # an MPI that is not installed knows nothing
             reason = reason or open_backend(case.backend).unsupported(case)
         if reason:
-            found[case] = reason
-    return found
+            reasons[case] = reason
+    return reasons
 
 
 def _refuse_impossible(cases: Sequence[Case]) -> None:
@@ -269,8 +270,8 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
 
     What only these ranks cannot run is left to the run, which records it as unsupported.
     """
-    asked = dict.fromkeys((case.backend, case.collective, case.algorithm) for case in cases)
-    for backend, collective_name, algorithm in asked:
+    requested = dict.fromkeys((case.backend, case.collective, case.algorithm) for case in cases)
+    for backend, collective_name, algorithm in requested:
         if capabilities_of(backend).own_schedules and algorithm != "default":
             name, parameter = parse_algorithm(algorithm)
             if parameter is not None and not algorithm_row(collective_name, name).parameter:
@@ -432,20 +433,20 @@ def case_bytes(case: Case) -> int:
     A concurrent collective has buffers of its own.
     """
     of_a_group = sum(_bytes_of(case, group_rank) for group_rank in range(case.group_ranks))
-    other = case.concurrent_case
-    return of_a_group * len(case.members) + (case_bytes(other) if other else 0)
+    concurrent = case.concurrent_case
+    return of_a_group * len(case.members) + (case_bytes(concurrent) if concurrent else 0)
 
 
 def rank_bytes(case: Case) -> int:
     """Return the input and output buffers of the rank that has most."""
     root = 0 if case.root == NO_ROOT else case.root
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
-    other = case.concurrent_case
+    concurrent = case.concurrent_case
     own = max(
         _bytes_of(case, group_rank)
         for group_rank in (range(case.group_ranks) if case.traffic else alike)
     )
-    return own + (rank_bytes(other) if other else 0)
+    return own + (rank_bytes(concurrent) if concurrent else 0)
 
 
 def _bytes_of(case: Case, group_rank: int) -> int:
@@ -488,7 +489,7 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:
     """Return the time to start a team for ``case``, and to look at its messages where that is to be done."""
     start = capabilities_of(case.backend).start_seconds
-    return start + sum(round_seconds(one, LOOKING) for one in looks.cases(case))
+    return start + sum(round_seconds(probe, LOOKING) for probe in looks.cases(case))
 
 
 def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
@@ -504,12 +505,12 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
         NetworkLooks((), False, None),
     )
     looking = {(case.backend, case.ranks): case for case in teams.values()}
-    found: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     for case in teams.values():
         first = looking.get((case.backend, case.ranks)) is case
-        found[case.backend] += opening_seconds(case, looks if first else nothing)
+        seconds[case.backend] += opening_seconds(case, looks if first else nothing)
         if sampling.fresh_ranks:
-            found[case.backend] += (sampling.rounds - 1) * capabilities_of(
+            seconds[case.backend] += (sampling.rounds - 1) * capabilities_of(
                 case.backend
             ).start_seconds
     # Of those that hold memory of GPUs only a few stay open from round to round.
@@ -517,8 +518,8 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     for name in (
         costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 and not sampling.fresh_ranks else ()
     ):
-        found[name] += capabilities_of(name).start_seconds
-    return found
+        seconds[name] += capabilities_of(name).start_seconds
+    return seconds
 
 
 def check_output(options: RunOptions) -> None:

@@ -53,19 +53,19 @@ class Forecast:
         self._took: dict[Hashable, float] = defaultdict(float)
 
     def expect(self, work: Iterable[tuple[Hashable, int, float]]) -> None:
-        """So much of each kind is to come (kind, rounds, seconds), whatever was thought of these before."""
+        """Set the work to come of each kind (kind, rounds, seconds), in place of an earlier estimate."""
         work = list(work)
         for kind, _, _ in work:
             self._rounds[kind], self._left[kind] = 0, 0.0
-        for one in work:
-            self.change(*one)
+        for share in work:
+            self.change(*share)
 
     def change(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
-        """So much more is to come than was thought, or less where that is negative."""
+        """Add to the work to come, or take from it where that is negative."""
         self._rounds[kind] += rounds
         self._left[kind] += planned_seconds
 
-    def seen(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
+    def correct(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
         """Correct the plan by the time that something took."""
         self._planned[kind] += planned_seconds
         self._took[kind] += took_seconds
@@ -187,13 +187,13 @@ def _short(case: Case) -> str:
     return f"{case.collective} {case.algorithm} {format_size(case.size_bytes)} {case.backend}"
 
 
-def _is_news(measurement: Measurement, told: set[str]) -> bool:
-    """Return whether a case went wrong, or is unsupported for a reason not among those ``told``."""
+def _is_news(measurement: Measurement, reported: set[str]) -> bool:
+    """Return whether a case went wrong, or is unsupported for a reason not among those ``reported``."""
     if measurement.status is not Status.UNSUPPORTED:
         return measurement.status is not Status.OK
-    known = measurement.detail in told
-    told.add(measurement.detail)
-    return not known
+    repeated = measurement.detail in reported
+    reported.add(measurement.detail)
+    return not repeated
 
 
 class PlainProgress(Progress):

@@ -128,8 +128,11 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
             planned_cases=len(plan.cases),
         )
-        told = (finding for finding in findings if finding.severity == "problem")
-        lines = (f"{', '.join(one.devices)}: {one.evidence}; {one.advice}" for one in told)
+        problems = (finding for finding in findings if finding.severity == "problem")
+        lines = (
+            f"{', '.join(finding.devices)}: {finding.evidence}; {finding.advice}"
+            for finding in problems
+        )
         for line in (*lines, *plan.notes):
             progress.note(line)
         done = folder.finished() if options.resume else {}
@@ -287,8 +290,8 @@ class _Run:
         """
         while True:
             left = [case for case in cases if self._wants_more(case)]
-            wanted = guide(left, load_run(self._folder.path))
-            new = [case for case in wanted if case.case_id not in done and self._wants_more(case)]
+            guided = guide(left, load_run(self._folder.path))
+            new = [case for case in guided if case.case_id not in done and self._wants_more(case)]
             cases[:] = dict.fromkeys(
                 [*(case for case in cases if case.case_id in self._results), *new]
             )
@@ -348,8 +351,8 @@ class _Run:
         # Variants of a point have as many rounds: what passes later must not be one's alone.
         beside = self._variants[case.point] if case.variant and result.status is Status.OK else ()
         unclear = any(
-            one.stop_reason == MORE_ROUNDS
-            for one in (result, *filter(None, map(self._results.get, beside)))
+            measurement.stop_reason == MORE_ROUNDS
+            for measurement in (result, *filter(None, map(self._results.get, beside)))
         )
         return unclear and not self._given_up(case)
 
@@ -371,7 +374,12 @@ class _Run:
             *map(self._results.get, self._variants.get(case.point, ()) if case.variant else ()),
         ]
         launches = next(
-            (one.launches_per_sample for one in alike if one and one.launches_per_sample), 0
+            (
+                measurement.launches_per_sample
+                for measurement in alike
+                if measurement and measurement.launches_per_sample
+            ),
+            0,
         )
         now = self._measure(case, launches)
         if (now.status is Status.TIMED_OUT or now.stop_reason == NO_TEAM) and self._is_late():
@@ -390,7 +398,7 @@ class _Run:
         took_seconds = time.monotonic() - began - self._opening_seconds
         # A case that was done had this round because another variant of its point was not.
         planned_round = planned_seconds / rounds if rounds else round_seconds(case, self._sampling)
-        self._forecast.seen(kind, planned_round, took_seconds)
+        self._forecast.correct(kind, planned_round, took_seconds)
         _, rounds_left, seconds_left = self._left_of(case)
         self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
         self._progress.case_finished(measurement, prediction, self._forecast.left())
@@ -479,8 +487,8 @@ class _Run:
             )
         if not self._several_hosts or capabilities_of(case.backend).spans_hosts:
             return ""
-        others = ", ".join(name for name in backend_names() if capabilities_of(name).spans_hosts)
-        return f"{case.backend}: its ranks share one host; between hosts there are {others}"
+        spanning = ", ".join(name for name in backend_names() if capabilities_of(name).spans_hosts)
+        return f"{case.backend}: its ranks share one host; between hosts there are {spanning}"
 
     def _team(self, case: Case) -> Team:
         """Return the team that is open for such cases, or start one."""
@@ -497,8 +505,8 @@ class _Run:
         if case.on_gpus:
             # The teams that were not used for longest end, so that one more can be opened.
             costly = [team for team in self._teams if team in self._costly]
-            for one in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
-                self._teams.pop(one).close()
+            for oldest in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
+                self._teams.pop(oldest).close()
             self._costly.add(key)
         request = TeamRequest(
             case.ranks,
@@ -519,7 +527,7 @@ class _Run:
         finally:  # what this took corrects what is expected of others of the backend
             took = time.monotonic() - began
             self._opening_seconds += took
-            self._forecast.seen(backend.name, planned, took)
+            self._forecast.correct(backend.name, planned, took)
             self._forecast.change(backend.name, 0, -planned)
 
     def _looked_at(self, team: Team, case: Case) -> bool:
@@ -538,9 +546,9 @@ class _Run:
                 f"{case.backend}: {error}; ranks that {self._launched_by} has started cannot be started "
                 "again; ccbench run --launch can"
             ) from None
-        found = self._networks.found
-        self._context = replace(self._context, host_networks=dict(found))
-        self._folder.describe(host_networks=[asdict(one) for one in found.values()])
+        networks = self._networks.networks
+        self._context = replace(self._context, host_networks=dict(networks))
+        self._folder.describe(host_networks=[asdict(network) for network in networks.values()])
         return True
 
     def _team_key(self, case: Case) -> TeamKey:

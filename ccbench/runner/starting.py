@@ -71,17 +71,17 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     if launch is None:
         return options
     progress.note("asking the launcher whom it starts, and where")
-    found = discover_ranks(
+    launched = discover_ranks(
         launch, options.ranks, options.hub, options.time_limit_seconds or math.inf
     )
-    if options.nodes not in (None, found.nodes):
+    if options.nodes not in (None, launched.nodes):
         raise UsageError(
-            f"--nodes {options.nodes}: the launcher starts ranks on {found.nodes} hosts "
-            f"({', '.join(host.name for host in found.facts)}); leave --nodes out"
+            f"--nodes {options.nodes}: the launcher starts ranks on {launched.nodes} hosts "
+            f"({', '.join(host.name for host in launched.facts)}); leave --nodes out"
         )
-    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in found.facts)
-    progress.note(f"{plural(found.ranks, 'rank')}: {hosts}")
-    return replace(options, ranks=found.ranks, nodes=found.nodes, launched=found)
+    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in launched.facts)
+    progress.note(f"{plural(launched.ranks, 'rank')}: {hosts}")
+    return replace(options, ranks=launched.ranks, nodes=launched.nodes, launched=launched)
 
 
 def context_of(
@@ -95,9 +95,9 @@ def context_of(
         if (
             context.host is not None
             and options.machine not in machine_names()
-            and (told := stale(context.host))
+            and (warning := stale(context.host))
         ):
-            keep_note(told, folder, progress)
+            keep_note(warning, folder, progress)
         return context
     # Otherwise this machine: its GPUs as detected, its memory as measured, now or when the run began.
     gpus = topology if topology.gpus else None
@@ -105,7 +105,7 @@ def context_of(
     hosted = [able for able in map(capabilities_of, backends) if not able.gpu_ranks]
     if not hosted and options.machine != DETECT:
         return PredictionContext(gpus=gpus, network=options.network)
-    if all(one.simulated for one in hosted) and options.machine != DETECT:
+    if all(machine.simulated for machine in hosted) and options.machine != DETECT:
         return PredictionContext(load_machine(SIMULATION_MACHINE), gpus, options.network)
     stored = folder.manifest.get("machine")
     if isinstance(stored, dict) and len(stored) > 1:  # of GPUs the name alone is kept
@@ -116,8 +116,8 @@ def context_of(
     host = None
     try:
         host = quick_machine()
-        if told := stale(host):
-            keep_note(told, folder, progress)
+        if warning := stale(host):
+            keep_note(warning, folder, progress)
     except MachineError as error:
         # The run goes on: what it measures is worth having, and its cases say how disturbed they were.
         keep_note(f"no predictions for ranks on processors: {error}", folder, progress)
@@ -210,9 +210,9 @@ def run_folder(
         # Cases of different suites or machines must not share a folder. Of the machine the processor counts:
         # much else changes from day to day.
         then, now = dict(folder.manifest), dict(manifest)
-        for one in (then, now):
-            found = one.get("environment", {}).get("processor", {})
-            one["processor"] = [found.get("model"), found.get("cores")]
+        for record in (then, now):
+            processor = record.get("environment", {}).get("processor", {})
+            record["processor"] = [processor.get("model"), processor.get("cores")]
         for name in ("suite", "options", "processor", "versions"):
             if then.get(name) != now[name]:
                 folder.close()
@@ -243,7 +243,7 @@ def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:
             if then.get(key) != now.get(key):
                 return first_difference(f"{place}.{key}", then.get(key), now.get(key))
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for index, (one, other) in enumerate(zip(then, now, strict=True)):
-            if one != other:
-                return first_difference(f"{place}[{index}]", one, other)
+        for index, (before, after) in enumerate(zip(then, now, strict=True)):
+            if before != after:
+                return first_difference(f"{place}[{index}]", before, after)
     return place, then, now

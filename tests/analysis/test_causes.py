@@ -24,13 +24,13 @@ def system(name: str, nodes: int = 2) -> LibrarySystem:
     return open_cluster(name, nodes, MACHINES[name] if nodes > 1 else None).system
 
 
-def seconds(one: LibrarySystem) -> list[float]:
-    return [point.seconds for point in predict_library(one, LARGE)]
+def seconds(library: LibrarySystem) -> list[float]:
+    return [point.seconds for point in predict_library(library, LARGE)]
 
 
 def rule(word: str) -> Rule:
-    (found,) = [one for one in RULES if word in one.name]
-    return found
+    (matching,) = [candidate for candidate in RULES if word in candidate.name]
+    return matching
 
 
 def names(causes: tuple[Cause, ...]) -> list[str]:
@@ -47,7 +47,7 @@ def test_a_system_that_is_as_a_rule_makes_it_has_that_rule_among_its_causes(
     sign = planted.shown_by.partition("|")[0] if planted.needs_sign else ""
     for worse in planted.systems(healthy):
         factor = 1 if planted.slows == (1.0, 1.0) else 1.2 * planted.slows[0]
-        times = [factor * one for one in seconds(worse)]
+        times = [factor * time for time in seconds(worse)]
         if times[-1] > LEAST_EFFECT * seconds(healthy)[-1]:
             assert planted.name in names(
                 causes_of(healthy, LARGE, times, planted.slows_small, sign)
@@ -87,7 +87,7 @@ def test_the_rates_that_a_cause_gives_hold_what_was_measured() -> None:
 def test_what_a_log_shows_comes_first_whatever_the_rate(sign: str, word: str) -> None:
     healthy = system("hgx-h100")
     first = causes_of(
-        healthy, LARGE, [1.5 * one for one in seconds(healthy)], signs=f"other\n{sign}"
+        healthy, LARGE, [1.5 * time for time in seconds(healthy)], signs=f"other\n{sign}"
     )[0]
     assert first.rule is rule(word)
     assert first.sign in sign
@@ -105,8 +105,8 @@ def test_what_a_log_shows_comes_first_whatever_the_rate(sign: str, word: str) ->
 )
 def test_what_is_usual_is_no_sign(sign: str) -> None:
     healthy = system("hgx-h100")
-    found = causes_of(healthy, LARGE, [1.5 * one for one in seconds(healthy)], signs=sign)
-    assert not any(one.sign for one in found)
+    causes = causes_of(healthy, LARGE, [1.5 * time for time in seconds(healthy)], signs=sign)
+    assert not any(cause.sign for cause in causes)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_what_a_log_shows_at_work_is_no_cause(line: str, word: str) -> None:
     for worse in rule(word).systems(healthy):
         assert rule(word).name not in names(causes_of(healthy, LARGE, seconds(worse), True, line))
     settings = "NCCL_IB_DISABLE=1\nNCCL_NET_GDR_LEVEL=0\nNCCL_P2P_DISABLE=1\n"
-    times = [1.5 * one for one in seconds(healthy)]
+    times = [1.5 * time for time in seconds(healthy)]
     assert rule(word).name not in names(causes_of(healthy, LARGE, times, signs=settings + line))
 
 
 def test_channels_of_other_gpus_that_lack_it_still_show_a_cause() -> None:
     healthy = system("hgx-h100")
     signs = "8[0] [send] via NET/IB/0/GDRDMA\n9[1] [send] via NET/IB/1"
-    first = causes_of(healthy, LARGE, [1.5 * one for one in seconds(healthy)], signs=signs)[0]
+    first = causes_of(healthy, LARGE, [1.5 * time for time in seconds(healthy)], signs=signs)[0]
     assert (first.rule, first.sign) == (rule("GPUDirect"), "via NET/IB/1")
 
 
@@ -138,9 +138,9 @@ def test_clocks_need_a_flag() -> None:
     for nodes in (1, 2):
         healthy = system("hgx-h100", nodes)
         for sign in ("", "power_capped"):
-            times = [3 * one for one in seconds(healthy)]
-            found = causes_of(healthy, LARGE, times, small_are_slow=True, signs=sign)
-            assert (rule("clocks").name in names(found)) == bool(sign)
+            times = [3 * time for time in seconds(healthy)]
+            causes = causes_of(healthy, LARGE, times, small_are_slow=True, signs=sign)
+            assert (rule("clocks").name in names(causes)) == bool(sign)
 
 
 def test_a_size_that_is_faster_than_a_cause_allows_rules_it_out() -> None:
@@ -149,26 +149,26 @@ def test_a_size_that_is_faster_than_a_cause_allows_rules_it_out() -> None:
     slow = seconds(one_nic)
     assert rule("one NIC").name in names(causes_of(healthy, LARGE, slow, small_are_slow=False))
     fast = seconds(healthy)
-    for times, others in (([*slow[:-1], fast[-1]], ()), (slow, [(2**25, fast[0] / 2)])):
-        found = causes_of(healthy, LARGE, times, small_are_slow=False, smaller=others)
-        assert rule("one NIC").name not in names(found)
+    for times, other_sizes in (([*slow[:-1], fast[-1]], ()), (slow, [(2**25, fast[0] / 2)])):
+        causes = causes_of(healthy, LARGE, times, small_are_slow=False, others=other_sizes)
+        assert rule("one NIC").name not in names(causes)
 
 
 def test_where_only_small_messages_are_slow_a_cause_must_slow_them_and_leave_large_ones() -> None:
     healthy = system("hgx-b200")
     for factor, word in ((1.0, "processors"), (1.8, "GPUDirect")):
-        times = [factor * one for one in seconds(healthy)]
-        found = causes_of(healthy, LARGE, times, small_are_slow=True, only_small=True)
-        assert found[0].rule is rule(word)
-        assert all(one.rule.slows_small for one in found)
-        assert rule("sockets").name not in names(found)
+        times = [factor * time for time in seconds(healthy)]
+        causes = causes_of(healthy, LARGE, times, small_are_slow=True, only_small=True)
+        assert causes[0].rule is rule(word)
+        assert all(cause.rule.slows_small for cause in causes)
+        assert rule("sockets").name not in names(causes)
 
 
 def test_one_node_has_no_cause_in_its_network_and_what_is_not_there_cannot_break() -> None:
     alone = system("dgx-a100", nodes=1)
-    found = causes_of(alone, LARGE, [9 * one for one in seconds(alone)], small_are_slow=False)
+    causes = causes_of(alone, LARGE, [9 * time for time in seconds(alone)], small_are_slow=False)
     assert not {"sockets", "NIC", "GPUDirect"} & {
-        word for name in names(found) for word in name.split()
+        word for name in names(causes) for word in name.split()
     }
     assert not rule("NVLS").systems(alone)
     assert not rule("SHARP").systems(system("dgx-a100"))

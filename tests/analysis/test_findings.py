@@ -38,8 +38,8 @@ def run_findings_of(run: Run) -> tuple[Finding, ...]:
     return run_findings(run, points_of(run))
 
 
-def kinds(found: Sequence[Finding]) -> list[str]:
-    return [one.kind for one in found]
+def kinds(findings: Sequence[Finding]) -> list[str]:
+    return [finding.kind for finding in findings]
 
 
 def timed(point: Point, seconds: float, width: float = 0.02) -> Point:
@@ -77,11 +77,11 @@ def test_wrong_results_come_first_and_count(points: tuple[Point, ...]) -> None:
     some = quiet(points)
     some[2] = replace(some[2], status=Status.WRONG, wrong_elements=9, median_seconds=None)
     some[3] = replace(some[3], flags=("throttled",))
-    found = findings_of(some)
-    assert kinds(found) == ["wrong_results", "throttled"]
-    assert "9 wrong elements" in found[0].evidence
-    assert found[0].severity == "problem"
-    assert found[1].advice == Flag.THROTTLED.advice
+    findings = findings_of(some)
+    assert kinds(findings) == ["wrong_results", "throttled"]
+    assert "9 wrong elements" in findings[0].evidence
+    assert findings[0].severity == "problem"
+    assert findings[1].advice == Flag.THROTTLED.advice
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY])
@@ -89,13 +89,15 @@ def test_a_case_without_a_result_is_a_problem_with_its_reason(
     tmp_path: Path, status: Status
 ) -> None:
     run = write_run(
-        tmp_path / "run", sweep(), {1: lambda one: failed(one, status, "rank 3 is gone")}
+        tmp_path / "run",
+        sweep(),
+        {1: lambda measurement: failed(measurement, status, "rank 3 is gone")},
     )
-    found = [
+    findings = [
         finding for finding in run_findings(run, points_of(run)) if finding.kind == status.value
     ]
-    assert [one.severity for one in found] == ["problem"]
-    assert "rank 3 is gone" in found[0].evidence
+    assert [finding.severity for finding in findings] == ["problem"]
+    assert "rank 3 is gone" in findings[0].evidence
 
 
 def test_a_wide_interval_is_unstable(points: tuple[Point, ...]) -> None:
@@ -106,8 +108,8 @@ def test_a_wide_interval_is_unstable(points: tuple[Point, ...]) -> None:
 
 def test_a_rank_that_is_always_last_is_named(points: tuple[Point, ...]) -> None:
     some = [
-        replace(one, rank_median_seconds=(1.0, 1.0, 1.2, 1.0), slowest_rank=2)
-        for one in quiet(points)
+        replace(point, rank_median_seconds=(1.0, 1.0, 1.2, 1.0), slowest_rank=2)
+        for point in quiet(points)
     ]
     (finding,) = findings_of(some)
     assert finding.kind == "straggler"
@@ -117,22 +119,22 @@ def test_a_rank_that_is_always_last_is_named(points: tuple[Point, ...]) -> None:
 def test_findings_of_the_machine_are_taken_from_the_manifest_whatever_else_lies_there(
     tmp_path: Path,
 ) -> None:
-    told = {
+    recorded = {
         "severity": "problem",
         "kind": "narrow_link",
         "devices": ["gpu3"],
         "evidence": "x8",
         "advice": "y",
     }
-    manifest = {**MANIFEST, "findings": [told, "text", None, {"severity": 3}]}
-    found = run_findings_of(write_run(tmp_path / "run", sweep(), manifest=manifest))
-    assert found[0].kind == "narrow_link"
-    assert "gpu3" in found[0].subject
+    manifest = {**MANIFEST, "findings": [recorded, "text", None, {"severity": 3}]}
+    findings = run_findings_of(write_run(tmp_path / "run", sweep(), manifest=manifest))
+    assert findings[0].kind == "narrow_link"
+    assert "gpu3" in findings[0].subject
 
 
 def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
-    def emulate(one: Measurement) -> Measurement:
-        return flagged(one, "emulation")
+    def emulate(measurement: Measurement) -> Measurement:
+        return flagged(measurement, "emulation")
 
     simulated = run_findings_of(write_run(tmp_path / "one", sweep(), simulated=True))
     emulated = run_findings_of(
@@ -147,11 +149,11 @@ def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
 def test_findings_are_ordered_by_severity_and_complete(
     points: tuple[Point, ...], times: list[float], simulated: bool
 ) -> None:
-    some = [timed(one, seconds) for one, seconds in zip(points, times, strict=True)]
-    found = findings_of([replace(one, simulated=simulated) for one in some])
-    order = [SEVERITIES.index(one.severity) for one in found]
+    some = [timed(point, seconds) for point, seconds in zip(points, times, strict=True)]
+    findings = findings_of([replace(point, simulated=simulated) for point in some])
+    order = [SEVERITIES.index(finding.severity) for finding in findings]
     assert order == sorted(order)
-    assert all(one.subject and one.evidence and one.advice for one in found)
+    assert all(finding.subject and finding.evidence and finding.advice for finding in findings)
 
 
 @pytest.fixture
@@ -172,14 +174,14 @@ def taking(point: Point, seconds: float) -> Point:
 
 def test_the_cases_furthest_from_bound_and_prediction_are_named_first(near: Point) -> None:
     some = [taking(near, seconds) for seconds in (1.2e-6, 2e-6, 2.5e-6, 4e-6, 8e-6, 0.5e-6)]
-    found = {one.kind: one for one in findings_of(some)}
-    assert found["beats_bound"].cases == 1
-    assert "500 ns beats the bound" in found["beats_bound"].evidence.replace("0.5 us", "500 ns")
-    slower = found["slower_than_predicted"]
+    findings = {finding.kind: finding for finding in findings_of(some)}
+    assert findings["beats_bound"].cases == 1
+    assert "500 ns beats the bound" in findings["beats_bound"].evidence.replace("0.5 us", "500 ns")
+    slower = findings["slower_than_predicted"]
     assert (slower.cases, slower.severity) == (2, "doubt")
     assert slower.evidence.index("4x the prediction") < slower.evidence.index("2x the prediction")
     assert "by the model a link costs most" in slower.evidence
-    faster = found["faster_than_predicted"]
+    faster = findings["faster_than_predicted"]
     assert (faster.cases, faster.severity) == (1, "note")
     assert "60% of the prediction" in faster.evidence
     once = replace(near, samples_seconds=np.array([0.5e-6, *[2e-6] * 9]))
@@ -189,8 +191,12 @@ def test_the_cases_furthest_from_bound_and_prediction_are_named_first(near: Poin
 
 def test_simulated_points_and_single_ranks_stray_from_no_prediction(near: Point) -> None:
     slow = taking(near, 9e-6)
-    others = [replace(slow, simulated=True), replace(slow, ranks=1), replace(slow, baseline=True)]
-    assert "slower_than_predicted" not in kinds(findings_of(others))
+    elsewhere = [
+        replace(slow, simulated=True),
+        replace(slow, ranks=1),
+        replace(slow, baseline=True),
+    ]
+    assert "slower_than_predicted" not in kinds(findings_of(elsewhere))
 
 
 # Not so near to the limit that the last digit of a division decides.
@@ -206,33 +212,35 @@ def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: lis
         for ratio in ratios
     ]
     expected = sum(
-        abs(one.median_seconds / 2e-6 - 1) > PREDICTION_ERROR_LIMIT
-        for one in some
-        if one.median_seconds
+        abs(point.median_seconds / 2e-6 - 1) > PREDICTION_ERROR_LIMIT
+        for point in some
+        if point.median_seconds
     )
-    found = [one for one in findings_of(some) if one.kind.endswith("_than_predicted")]
-    assert sum(one.cases for one in found) == expected
+    findings = [
+        finding for finding in findings_of(some) if finding.kind.endswith("_than_predicted")
+    ]
+    assert sum(finding.cases for finding in findings) == expected
 
 
 def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(
     points: tuple[Point, ...],
 ) -> None:
-    line = [one for one in quiet(points) if CURVE(one) == CURVE(points[0])]
+    line = [point for point in quiet(points) if CURVE(point) == CURVE(points[0])]
     assert len(line) > 3
 
-    def new(place: int, one: Point) -> Point:
+    def new(place: int, point: Point) -> Point:
         factor, ran = (1.31, "ring") if place < 2 else (1.0, "tree")
-        slower = timed(one, factor * (one.median_seconds or 0), 1e-6)
+        slower = timed(point, factor * (point.median_seconds or 0), 1e-6)
         return replace(slower, variant="new", algorithm_used=ran)
 
     old = [
-        replace(timed(one, one.median_seconds or 0, 1e-6), variant="old", algorithm_used="tree")
-        for one in line
+        replace(timed(point, point.median_seconds or 0, 1e-6), variant="old", algorithm_used="tree")
+        for point in line
     ]
-    both = [*old, *(new(place, one) for place, one in enumerate(line))]
+    both = [*old, *(new(place, point) for place, point in enumerate(line))]
     (finding,) = variant_findings(both, ["old", "new"])
     assert finding.subject == f"new is 31 % slower up to {line[1].size}: tree became ring"
     assert (finding.severity, finding.cases) == ("doubt", 2)
-    (other,) = variant_findings(both, ["new", "old"])
-    assert other.subject == f"old is 24 % faster up to {line[1].size}: ring became tree"
+    (back,) = variant_findings(both, ["new", "old"])
+    assert back.subject == f"old is 24 % faster up to {line[1].size}: ring became tree"
     assert variant_findings(line, []) == ()

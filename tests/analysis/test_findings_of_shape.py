@@ -49,9 +49,9 @@ def test_a_smaller_size_that_takes_longer_is_found_and_so_is_the_dip_it_makes(
     curve: list[Point],
 ) -> None:
     curve[4] = timed(curve[4], 5 * (curve[4].median_seconds or 0))
-    found = shape_findings(curve)
-    assert [one.kind for one in found] == ["not_monotone", "bandwidth_dip"]
-    assert "16 KiB" in found[0].evidence
+    findings = shape_findings(curve)
+    assert [finding.kind for finding in findings] == ["not_monotone", "bandwidth_dip"]
+    assert "16 KiB" in findings[0].evidence
 
 
 def test_a_dip_within_the_noise_is_none(curve: list[Point]) -> None:
@@ -60,7 +60,7 @@ def test_a_dip_within_the_noise_is_none(curve: list[Point]) -> None:
 
 
 def test_a_bandwidth_that_falls_for_good_is_no_dip(curve: list[Point]) -> None:
-    falling = [timed(one, 1e-5 + (one.size_bytes / 1e9) ** 1.6) for one in curve]
+    falling = [timed(point, 1e-5 + (point.size_bytes / 1e9) ** 1.6) for point in curve]
     assert "bandwidth_dip" not in kinds(falling)
 
 
@@ -90,7 +90,7 @@ def test_a_default_that_loses_is_found_and_the_winner_named(
 
 def test_emulated_points_are_not_judged(curve: list[Point]) -> None:
     curve[4] = timed(curve[4], 5 * (curve[4].median_seconds or 0))
-    assert kinds([replace(one, flags=("emulation",)) for one in curve]) == []
+    assert kinds([replace(point, flags=("emulation",)) for point in curve]) == []
 
 
 @given(alpha=st.floats(1e-7, 1e-3), rate=st.floats(1e6, 1e12), width=st.floats(0.0, 0.5))

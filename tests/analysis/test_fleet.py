@@ -24,7 +24,9 @@ def pairs(
 ) -> list[GroupTime]:
     """Rounds of pairs of eight nodes, of which those with all nodes of one of ``slow`` take longer."""
     return [
-        GroupTime("pair", pair, factor if any(set(one) <= set(pair) for one in slow) else 1.0)
+        GroupTime(
+            "pair", pair, factor if any(set(members) <= set(pair) for members in slow) else 1.0
+        )
         for number in range(rounds)
         for pair in PairingRound("matching", number, 5).pairs(NODES)
     ]
@@ -34,22 +36,22 @@ def alone(slow: Sequence[int] = ()) -> list[GroupTime]:
     return [GroupTime("alone", (node,), 1.5 if node in slow else 1.0) for node in range(NODES)]
 
 
-def verdict(seen: Sequence[GroupTime]) -> FleetVerdict:
-    return fleet_of(seen, NAMES)
+def verdict(observations: Sequence[GroupTime]) -> FleetVerdict:
+    return fleet_of(observations, NAMES)
 
 
 def test_a_fleet_without_faults_is_healthy_and_needs_no_second_look() -> None:
-    found = verdict([*alone(), *pairs()])
-    assert (found.word, found.exit_code, found.exclude) == ("HEALTHY", 0, "")
-    assert second_look(found) == []
+    fleet = verdict([*alone(), *pairs()])
+    assert (fleet.word, fleet.exit_code, fleet.exclude) == ("HEALTHY", 0, "")
+    assert second_look(fleet) == []
 
 
 def test_a_node_that_is_slow_alone_and_with_every_partner_is_the_one_cause() -> None:
-    found = verdict([*alone([3]), *pairs([(3,)])])
-    assert found.causes == (FleetCause("slow_node", (3,)),)
-    assert (found.word, found.exit_code, found.exclude) == ("NOT HEALTHY", 1, "--exclude=n3")
-    assert found.lines()[1] == "--exclude=n3"
-    assert "Slow node: n3; 4 groups with it take 1.5x as long as usual" in found.lines()[2]
+    fleet = verdict([*alone([3]), *pairs([(3,)])])
+    assert fleet.causes == (FleetCause("slow_node", (3,)),)
+    assert (fleet.word, fleet.exit_code, fleet.exclude) == ("NOT HEALTHY", 1, "--exclude=n3")
+    assert fleet.lines()[1] == "--exclude=n3"
+    assert "Slow node: n3; 4 groups with it take 1.5x as long as usual" in fleet.lines()[2]
 
 
 def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
@@ -58,24 +60,24 @@ def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
 
 def test_a_pair_of_nodes_that_are_fast_with_others_has_a_slow_path() -> None:
     pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
-    found = verdict([*alone(), *pairs([pair])])
-    assert (found.once, found.causes, found.exit_code) == ((FleetCause("slow_link", pair),), (), 3)
-    assert (found.exclude, found.suspects) == ("", pair)
-    assert pair in [one for some in second_look(found) for one in some]
+    fleet = verdict([*alone(), *pairs([pair])])
+    assert (fleet.once, fleet.causes, fleet.exit_code) == ((FleetCause("slow_link", pair),), (), 3)
+    assert (fleet.exclude, fleet.suspects) == ("", pair)
+    assert pair in [pair_again for some in second_look(fleet) for pair_again in some]
     again = verdict([*alone(), *pairs([pair]), GroupTime("pair", pair, 1.5)])
     assert (again.causes, again.once, again.exit_code) == ((FleetCause("slow_link", pair),), (), 1)
 
 
 def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_again() -> None:
     pair = PairingRound("matching", 0, 5).pairs(NODES)[0]
-    found = verdict(pairs([pair], rounds=1))
-    assert found.causes == ()
-    assert set(found.unknown[0]) == {
+    fleet = verdict(pairs([pair], rounds=1))
+    assert fleet.causes == ()
+    assert set(fleet.unknown[0]) == {
         FleetCause("slow_node", pair[:1]),
         FleetCause("slow_node", pair[1:]),
         FleetCause("slow_link", pair),
     }
-    for partners in second_look(found)[:2]:
+    for partners in second_look(fleet)[:2]:
         assert all(not set(pair) <= set(partner) for partner in partners)
 
 
@@ -86,23 +88,23 @@ def test_a_path_that_was_slow_by_chance_is_cleared_by_the_second_look() -> None:
 
 
 def test_one_rail_of_a_node_is_told_from_its_network() -> None:
-    seen = [
+    observations = [
         GroupTime("pair", pair, 1.5 if 3 in pair and rail == 1 else 1.0, rail=rail)
         for number in range(3)
         for pair in PairingRound("matching", number, 5).pairs(NODES)
         for rail in range(4)
     ]
-    assert verdict(seen).causes == (FleetCause("slow_rail", (3,), 1),)
+    assert verdict(observations).causes == (FleetCause("slow_rail", (3,), 1),)
 
 
 def test_a_slow_rail_is_what_makes_the_whole_node_slow() -> None:
-    seen = [
+    observations = [
         GroupTime(kind, pair, 1.5 if 3 in pair and rail != 0 else 1.0, rail=rail)
         for number in range(3)
         for pair in PairingRound("matching", number, 5).pairs(NODES)
         for kind, rail in (("rails", 0), ("rails", 1), ("pairs", -1))
     ]
-    assert verdict(seen).causes == (FleetCause("slow_rail", (3,), 1),)
+    assert verdict(observations).causes == (FleetCause("slow_rail", (3,), 1),)
 
 
 def test_a_node_that_is_slow_alone_and_fast_with_others_is_slow_inside() -> None:
@@ -114,8 +116,8 @@ def test_a_node_that_is_slow_alone_and_fast_with_others_is_slow_inside() -> None
 
 def test_a_node_that_is_slow_in_one_work_alone_is_named() -> None:
     large = [replace(pair, work="64 KiB", kind="64 KiB") for pair in pairs([(3,)])]
-    found = verdict([*pairs(), *large])
-    assert found.causes == (FleetCause("slow_node", (3,)),)
+    fleet = verdict([*pairs(), *large])
+    assert fleet.causes == (FleetCause("slow_node", (3,)),)
 
 
 @pytest.mark.parametrize("bad", [1, 3, 6])
@@ -125,63 +127,68 @@ def test_up_to_four_nodes_in_ten_may_be_bad(bad: int) -> None:
 
 
 def test_what_is_much_faster_than_most_keeps_the_verdict_open() -> None:
-    found = verdict(pairs([(node,) for node in range(3, NODES)], rounds=7))
-    assert (found.word, found.causes) == ("NO VERDICT", ())
+    fleet = verdict(pairs([(node,) for node in range(3, NODES)], rounds=7))
+    assert (fleet.word, fleet.causes) == ("NO VERDICT", ())
     few = verdict(
         [pair for pair in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7) if max(pair.nodes) < 5]
     )
     assert few.doubt
-    noisy = [replace(one, seconds=1 + place % 5 / 100) for place, one in enumerate(pairs())]
+    noisy = [
+        replace(observation, seconds=1 + place % 5 / 100)
+        for place, observation in enumerate(pairs())
+    ]
     fast = [*noisy, GroupTime("pair", (0, 1), 0.5), GroupTime("pair", (2, 3), 0.5)]
     assert "2 of 13 groups of pair are much faster than usual" in verdict(fast).doubt
 
 
 def test_times_that_vary_by_more_than_faults_do_give_no_verdict() -> None:
-    seen = [replace(one, seconds=1.0 + number % 6) for number, one in enumerate(pairs())]
-    found = verdict(seen)
-    assert found.word == "NO VERDICT"
-    assert "vary so much" in found.doubt
+    observations = [
+        replace(observation, seconds=1.0 + number % 6) for number, observation in enumerate(pairs())
+    ]
+    fleet = verdict(observations)
+    assert fleet.word == "NO VERDICT"
+    assert "vary so much" in fleet.doubt
 
 
 def test_pairs_stay_inside_their_blocks_in_a_second_look() -> None:
     blocks = {node: node // 4 for node in range(NODES)}
     inside = [
-        GroupTime("pair", (4 * block + one, 4 * block + two), 1.5 if block == two == 1 else 1.0)
+        GroupTime("pair", (4 * block + left, 4 * block + peer), 1.5 if block == peer == 1 else 1.0)
         for block in (0, 1)
-        for one, two in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+        for left, peer in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
     ]
     rounds = second_look(verdict(inside), 1, blocks)
     assert rounds
-    assert all(blocks[one] == blocks[two] for some in rounds for one, two in some)
+    assert all(blocks[left] == blocks[peer] for some in rounds for left, peer in some)
 
 
 def test_of_a_lost_pair_the_one_that_ends_with_others_is_not_to_blame() -> None:
     lost = GroupTime("pair", (2, 5), None, detail="rank 5 hangs")
-    others = [pair for pair in pairs() if 5 not in pair.nodes]
-    found = verdict([*others, lost])
-    assert found.lost == (5,)
-    assert (found.exit_code, found.exclude) == (1, "--exclude=n5")
-    assert "rank 5 hangs" in "\n".join(found.lines())
+    unaffected = [pair for pair in pairs() if 5 not in pair.nodes]
+    fleet = verdict([*unaffected, lost])
+    assert fleet.lost == (5,)
+    assert (fleet.exit_code, fleet.exclude) == (1, "--exclude=n5")
+    assert "rank 5 hangs" in "\n".join(fleet.lines())
 
 
 def test_of_a_lost_pair_that_met_nobody_else_neither_is_excluded() -> None:
     lost = GroupTime("pair", (2, 5), None, detail="rank 2, 5 hang")
-    others = [pair for pair in pairs() if not {2, 5} & set(pair.nodes)]
-    found = verdict([*others, lost])
-    assert (found.lost, found.exclude, found.exit_code) == ((), "", 1)
-    assert "n2 or n5" in found.lines()[0]
+    unaffected = [pair for pair in pairs() if not {2, 5} & set(pair.nodes)]
+    fleet = verdict([*unaffected, lost])
+    assert (fleet.lost, fleet.exclude, fleet.exit_code) == ((), "", 1)
+    assert "n2 or n5" in fleet.lines()[0]
     dead = replace(lost, proven=(5,))
-    assert verdict([*others, dead]).exclude == "--exclude=n5"
+    assert verdict([*unaffected, dead]).exclude == "--exclude=n5"
 
 
 def test_a_fleet_that_is_slow_as_a_whole_is_beyond_the_model() -> None:
-    seen = [GroupTime("pair", pair.nodes, 2.0, limit_seconds=1.0) for pair in pairs()]
-    assert [finding.kind for finding in verdict(seen).findings] == ["slow_fleet"]
+    observations = [GroupTime("pair", pair.nodes, 2.0, limit_seconds=1.0) for pair in pairs()]
+    assert [finding.kind for finding in verdict(observations).findings] == ["slow_fleet"]
 
 
 def test_too_few_groups_give_no_verdict() -> None:
-    found = verdict([GroupTime("pair", (0, 1), 1.0)])
-    assert (found.word, found.exit_code) == ("NO VERDICT", 3)
+    fleet = verdict([GroupTime("pair", (0, 1), 1.0)])
+    assert (fleet.word, fleet.exit_code) == ("NO VERDICT", 3)
 
 
 @given(st.integers(0, 2**32), st.floats(0.0, 0.4))
@@ -207,26 +214,26 @@ def test_a_second_look_pairs_every_node_at_most_once_and_suspects_with_the_fast(
 
     draw = random.Random(seed)
     planted = Planted(dict.fromkeys(draw.sample(range(32), bad), 2.0), {})
-    seen = [
+    observations = [
         planted.seen("pairs", pair, draw)
         for number in range(3)
         for pair in PairingRound("matching", number, seed).pairs(32)
     ]
     names = [str(node) for node in range(32)]
-    found = fleet_of(seen, names)
-    assert set(found.excluded) <= set(planted.nodes) <= set(found.suspects)
-    for some in second_look(found, seed):
+    fleet = fleet_of(observations, names)
+    assert set(fleet.excluded) <= set(planted.nodes) <= set(fleet.suspects)
+    for some in second_look(fleet, seed):
         met = [node for pair in some for node in pair]
         assert len(met) == len(set(met))
-        seen += [planted.seen("pairs", pair, draw) for pair in some]
+        observations += [planted.seen("pairs", pair, draw) for pair in some]
     # Three partners of a node may all be slow themselves; the second look's are not.
-    assert set(fleet_of(seen, names).excluded) == set(planted.nodes)
+    assert set(fleet_of(observations, names).excluded) == set(planted.nodes)
 
 
 def test_planted_faults_of_fifty_percent_are_found_on_64_nodes() -> None:
     for seed in range(3):
-        one = trial(64, 3, 2, 0.5, seed)
-        assert (one.found, one.blamed) == (one.bad, 0)
+        outcome = trial(64, 3, 2, 0.5, seed)
+        assert (outcome.found, outcome.blamed) == (outcome.bad, 0)
 
 
 @pytest.mark.exhaustive
@@ -237,8 +244,8 @@ def test_planted_faults_of_fifteen_percent_are_found_and_no_healthy_node_is_blam
     nodes: int, bad: int, least: float
 ) -> None:
     done = [trial(nodes, bad, nodes // 32, 0.15, seed) for seed in range(30 if nodes < 1024 else 8)]
-    assert sum(one.found for one in done) >= least * sum(one.bad for one in done)
-    assert bad > 0.02 * nodes or sum(one.blamed for one in done) == 0
+    assert sum(outcome.found for outcome in done) >= least * sum(outcome.bad for outcome in done)
+    assert bad > 0.02 * nodes or sum(outcome.blamed for outcome in done) == 0
 
 
 def test_judging_is_repeatable() -> None:

@@ -41,33 +41,33 @@ class Fleet:
     factor: float = 1.6
     measured: int = 0
 
-    def measure(self, one: Case) -> Measurement:
+    def measure(self, round_case: Case) -> Measurement:
         self.measured += 1
         stuck = [
             group
-            for group in one.members
+            for group in round_case.members
             if self.hung & {*group} or tuple(sorted(group)) in self.hung_links
         ]
         if stuck:
             ranks = ", ".join(str(rank) for group in stuck for rank in group)
             detail = f"timed out before its samples: furthest behind: rank {ranks} of {self.nodes}"
-            return Measurement(one, Status.TIMED_OUT, detail, hosts=self.names)
-        if bad := self.wrong & {*one.communicating_ranks}:
+            return Measurement(round_case, Status.TIMED_OUT, detail, hosts=self.names)
+        if bad := self.wrong & {*round_case.communicating_ranks}:
             detail = f"rank {min(bad)}: 1 wrong, first at element 5"
-            return Measurement(one, Status.WRONG, detail, wrong_elements=1, hosts=self.names)
+            return Measurement(round_case, Status.WRONG, detail, wrong_elements=1, hosts=self.names)
         random = np.random.default_rng(self.measured)
         times = []
-        for group in one.members:
+        for group in round_case.members:
             slow = self.slow & {*group} or tuple(sorted(group)) in self.slow_links
             usual = SECONDS * (self.factor if slow else 1.0)
             times.append(tuple((usual * (1 + 0.02 * np.abs(random.normal(size=12)))).tolist()))
         return Measurement(
-            one,
+            round_case,
             Status.OK,
             samples_seconds=times[0],
             round_samples=(12,),
             wrong_elements=0,
-            group_names=tuple(f"ranks {format_ranks(group)}" for group in one.members),
+            group_names=tuple(f"ranks {format_ranks(group)}" for group in round_case.members),
             group_samples_seconds=tuple(times),
             hosts=self.names,
             node_of_rank=tuple(range(self.nodes)),
@@ -92,30 +92,32 @@ class Fleet:
             document = {
                 "suite": {"verdict": "fleet", "seed": 1},
                 "hosts": hosts,
-                "further_cases": [asked_of(one) for one in further],
+                "further_cases": [asked_of(round_case) for round_case in further],
             }
             run = run_of(list(results.values()), document)
-            left = [one for one in cases if one.case_id not in results]
-            wanted = [
+            left = [round_case for round_case in cases if round_case.case_id not in results]
+            more = [
                 further_case
                 for further_case in further_cases(left, run)
                 if further_case.case_id not in results
             ]
-            if not wanted:
+            if not more:
                 return run
-            further += [one for one in wanted if one not in (*planned, *further)]
-            cases = wanted
-            for one in wanted:
-                found = self.measure(one)
+            further += [round_case for round_case in more if round_case not in (*planned, *further)]
+            cases = more
+            for round_case in more:
+                measurement = self.measure(round_case)
                 if (
                     self.dead
-                    and found.status is Status.OK
+                    and measurement.status is Status.OK
                     and any(each.status is Status.TIMED_OUT for each in results.values())
                 ):
-                    said = f"the library did not start: no answer from rank {min(self.hung)} (process 7 on h3)"
-                    found = Measurement(one, Status.FAILED, said, stop_reason=NO_TEAM)
-                results[one.case_id] = found
-                if found.status is not Status.OK:
+                    reason = f"the library did not start: no answer from rank {min(self.hung)} (process 7 on h3)"
+                    measurement = Measurement(
+                        round_case, Status.FAILED, reason, stop_reason=NO_TEAM
+                    )
+                results[round_case.case_id] = measurement
+                if measurement.status is not Status.OK:
                     break
 
 
@@ -128,9 +130,9 @@ def matchings(nodes: int, rounds: int, seed: int) -> list[list[tuple[int, int]]]
 
 
 def fleet_verdict(run: Run) -> FleetVerdict:
-    found = machine_verdict(run)
-    assert isinstance(found, FleetVerdict)
-    return found
+    fleet = machine_verdict(run)
+    assert isinstance(fleet, FleetVerdict)
+    return fleet
 
 
 def verdict(fleet: Fleet, rounds: Iterable[list[tuple[int, int]]] | None = None) -> FleetVerdict:
@@ -139,8 +141,8 @@ def verdict(fleet: Fleet, rounds: Iterable[list[tuple[int, int]]] | None = None)
 
 def test_a_fleet_without_a_fault_is_healthy_after_the_planned_rounds() -> None:
     fleet = Fleet(16)
-    one = verdict(fleet)
-    assert (one.word, one.exit_code, one.excluded, one.links, one.suspects) == (
+    judged = verdict(fleet)
+    assert (judged.word, judged.exit_code, judged.excluded, judged.links, judged.suspects) == (
         "HEALTHY",
         0,
         (),
@@ -152,27 +154,32 @@ def test_a_fleet_without_a_fault_is_healthy_after_the_planned_rounds() -> None:
 
 def test_a_slow_node_is_named_by_three_rounds_and_given_to_the_scheduler() -> None:
     fleet = Fleet(16, slow=frozenset({3, 9}))
-    one = verdict(fleet)
-    assert (one.word, one.exit_code, one.excluded, one.links) == ("NOT HEALTHY", 1, (3, 9), ())
-    assert one.exclude == "--exclude=h3,h9"
-    assert one.lines()[1] == "--exclude=h3,h9"
+    judged = verdict(fleet)
+    assert (judged.word, judged.exit_code, judged.excluded, judged.links) == (
+        "NOT HEALTHY",
+        1,
+        (3, 9),
+        (),
+    )
+    assert judged.exclude == "--exclude=h3,h9"
+    assert judged.lines()[1] == "--exclude=h3,h9"
     assert fleet.measured == 5  # three rounds, and two of a second look
 
 
 def test_a_slow_link_is_named_and_neither_of_its_nodes() -> None:
-    one = verdict(Fleet(8, slow_links=frozenset({(2, 5)})), round_robin(8))
-    assert (one.excluded, one.links, one.exclude) == ((), ((2, 5),), "")
-    assert one.document["links"] == [["h2", "h5"]]
+    judged = verdict(Fleet(8, slow_links=frozenset({(2, 5)})), round_robin(8))
+    assert (judged.excluded, judged.links, judged.exclude) == ((), ((2, 5),), "")
+    assert judged.document["links"] == [["h2", "h5"]]
 
 
 def test_a_node_that_hangs_costs_its_round_and_is_told_from_its_partner_by_others() -> None:
     fleet = Fleet(8, hung=frozenset({4}))
     run = fleet.checked(fleet.planned(round_robin(8)))
-    one = fleet_verdict(run)
-    assert (one.excluded, one.links, one.suspects) == ((4,), (), ())
+    judged = fleet_verdict(run)
+    assert (judged.excluded, judged.links, judged.suspects) == ((4,), (), ())
     hung = [point for point in run.points if point.status is Status.TIMED_OUT]
     assert len(hung) == 2  # the first partner and a proven one
-    assert "furthest behind" in str(one.findings[0])
+    assert "furthest behind" in str(judged.findings[0])
     # Who lost a partner got another one: nobody rests who need not.
     assert {len(point.members) for point in run.points if point.status is Status.OK} >= {3}
 
@@ -182,36 +189,41 @@ def test_a_check_that_has_ended_asks_for_nothing_when_it_is_resumed() -> None:
     planned = fleet.planned(round_robin(8))
     run = fleet.checked(planned)
     measured = {point.case_id for point in run.points if point.complete}
-    assert further_cases([one for one in planned if one.case_id not in measured], run) == ()
+    assert (
+        further_cases(
+            [round_case for round_case in planned if round_case.case_id not in measured], run
+        )
+        == ()
+    )
 
 
 def test_a_node_whose_groups_give_wrong_data_is_lost() -> None:
     fleet = Fleet(8, wrong=frozenset({4}))
-    one = verdict(fleet, round_robin(8))
-    assert (one.excluded, one.exit_code) == ((4,), 1)
-    assert "1 wrong" in str(one.findings[0])
+    judged = verdict(fleet, round_robin(8))
+    assert (judged.excluded, judged.exit_code) == ((4,), 1)
+    assert "1 wrong" in str(judged.findings[0])
 
 
 def test_a_failure_that_names_nobody_keeps_the_verdict_open() -> None:
     fleet = Fleet(8)
     planned = fleet.planned(round_robin(8))
-    points = [fleet.measure(one) for one in planned[:4]]
+    points = [fleet.measure(round_case) for round_case in planned[:4]]
     points.append(Measurement(planned[4], Status.FAILED, "internal error"))
-    one = fleet_verdict(run_of(points, {"suite": {"verdict": "fleet"}}))
-    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
-    assert "internal error" in one.doubt
+    judged = fleet_verdict(run_of(points, {"suite": {"verdict": "fleet"}}))
+    assert (judged.word, judged.exit_code) == ("NO VERDICT", 3)
+    assert "internal error" in judged.doubt
 
 
 def test_two_that_hang_with_each_other_alone_are_a_bad_link() -> None:
-    one = verdict(Fleet(8, hung_links=frozenset({(0, 6)})), round_robin(8))
-    assert (one.excluded, one.links) == ((), ((0, 6),))
+    judged = verdict(Fleet(8, hung_links=frozenset({(0, 6)})), round_robin(8))
+    assert (judged.excluded, judged.links) == ((), ((0, 6),))
 
 
 def test_where_no_ranks_can_be_had_any_more_what_was_said_names_the_node() -> None:
     fleet = Fleet(8, hung=frozenset({3}), dead=True)
-    one = verdict(fleet, round_robin(8))
-    assert (one.word, one.excluded) == ("NOT HEALTHY", (3,))
-    assert "no answer from rank 3" in one.doubt
+    judged = verdict(fleet, round_robin(8))
+    assert (judged.word, judged.excluded) == ("NOT HEALTHY", (3,))
+    assert "no answer from rank 3" in judged.doubt
     assert fleet.measured == 2
 
 
@@ -222,8 +234,8 @@ def test_a_bad_node_is_named_whoever_it_is(half: int, kind: str, data: st.DataOb
     bad = data.draw(st.integers(0, nodes - 1))
     fleet = Fleet(nodes)
     setattr(fleet, kind, frozenset({bad}))
-    one = verdict(fleet, matchings(nodes, 3, data.draw(st.integers(0, 99))))
-    assert (one.excluded, one.links) == ((bad,), ())
+    judged = verdict(fleet, matchings(nodes, 3, data.draw(st.integers(0, 99))))
+    assert (judged.excluded, judged.links) == ((bad,), ())
     assert fleet.measured <= 8
 
 
@@ -237,17 +249,17 @@ def test_a_bad_node_is_named_whoever_it_is(half: int, kind: str, data: st.DataOb
     ],
 )
 def test_partners_of_those_left_out_are_joined(out: set[int], groups: str) -> None:
-    one = replace(case("all_reduce", 4096, 2), ranks=6, groups="[[0, 1], [2, 3], [4, 5]]")
-    found = without(one, out)
-    assert found is not None
-    assert found.groups == groups
-    assert without(one, range(6)) is None
+    pairs_case = replace(case("all_reduce", 4096, 2), ranks=6, groups="[[0, 1], [2, 3], [4, 5]]")
+    left = without(pairs_case, out)
+    assert left is not None
+    assert left.groups == groups
+    assert without(pairs_case, range(6)) is None
 
 
 def test_groups_are_lost_by_the_ranks_that_the_diagnosis_names() -> None:
     fleet = Fleet(4, hung=frozenset({2}))
-    (one,) = fleet.planned([[(0, 1), (2, 3)]])
-    hung = fleet.measure(one)
+    (pairs_case,) = fleet.planned([[(0, 1), (2, 3)]])
+    hung = fleet.measure(pairs_case)
     for detail in (
         "timed out: no answer from rank 2 (process 88 on h2): stopped, or its host cannot be reached",
         "timed out in sample 3: furthest behind: rank 2, 3 of 4",

@@ -31,15 +31,16 @@ def found_in(path: Path, slower: Slower) -> list[Finding]:
 def test_a_size_that_is_slow_alone_is_found_at_any_speed_of_the_machine(
     tmp_path: Path, level: float
 ) -> None:
-    (found,) = found_in(
-        tmp_path / "run", lambda one: level * (2.0 if one.size_bytes == 4 * MIB else 1.0)
+    (finding,) = found_in(
+        tmp_path / "run",
+        lambda size_case: level * (2.0 if size_case.size_bytes == 4 * MIB else 1.0),
     )
-    assert found.subject == "1 size slower than the run's other sizes imply"
-    assert "4 MiB took" in found.evidence
+    assert finding.subject == "1 size slower than the run's other sizes imply"
+    assert "4 MiB took" in finding.evidence
 
 
 def test_the_verdict_stays_one_against_other_machines(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", sweep(), lambda one: 10.0)
+    run = write_run(tmp_path / "run", sweep(), lambda size_case: 10.0)
     assert set(words(only(run)).values()) == {"SLOW"}
     assert KIND not in {finding.kind for finding in run_findings(run, points_of(run))}, (
         "all sizes are as slow"
@@ -48,30 +49,39 @@ def test_the_verdict_stays_one_against_other_machines(tmp_path: Path) -> None:
     assert smallest.by_other_sizes_seconds is largest.by_other_sizes_seconds is None, (
         "no size lies beyond"
     )
-    implied = [one.by_other_sizes_seconds for one in between]
-    assert implied == pytest.approx([one.median_seconds for one in between], rel=0.15)
+    implied = [point.by_other_sizes_seconds for point in between]
+    assert implied == pytest.approx([point.median_seconds for point in between], rel=0.15)
 
 
 def test_latency_and_rate_of_the_machine_are_its_own(tmp_path: Path) -> None:
     levels = {"latency": 1.9, "middle": 1.6, "large": 1.25}
-    assert found_in(tmp_path / "run", lambda one: levels[regime_of(one.size_bytes)]) == []
+    assert (
+        found_in(tmp_path / "run", lambda size_case: levels[regime_of(size_case.size_bytes)]) == []
+    )
 
 
 def test_of_neighbours_only_the_one_that_is_most_off_counts(tmp_path: Path) -> None:
     # What is too fast makes its neighbours look slow.
-    assert found_in(tmp_path / "fast", lambda one: 0.2 if one.size_bytes == 4 * MIB else 1.0) == []
+    assert (
+        found_in(
+            tmp_path / "fast", lambda size_case: 0.2 if size_case.size_bytes == 4 * MIB else 1.0
+        )
+        == []
+    )
     dips = {MIB: 3.0, 2 * MIB: 4.0}
-    (found,) = found_in(tmp_path / "slow", lambda one: dips.get(one.size_bytes, 1.0))
-    assert found.subject.startswith("1 size ")
-    assert "2 MiB took" in found.evidence
+    (finding,) = found_in(tmp_path / "slow", lambda size_case: dips.get(size_case.size_bytes, 1.0))
+    assert finding.subject.startswith("1 size ")
+    assert "2 MiB took" in finding.evidence
 
 
 def test_a_size_within_the_interval_of_its_own_noise_is_not_found(tmp_path: Path) -> None:
     run = write_run(
-        tmp_path / "run", sweep(), lambda one: 2.0 if one.size_bytes == 4 * MIB else 1.0
+        tmp_path / "run", sweep(), lambda size_case: 2.0 if size_case.size_bytes == 4 * MIB else 1.0
     )
-    points = [replace(one, low_seconds=0.4 * (one.median_seconds or 0.0)) for one in points_of(run)]
-    assert KIND not in {one.kind for one in findings_of(points)}
+    points = [
+        replace(point, low_seconds=0.4 * (point.median_seconds or 0.0)) for point in points_of(run)
+    ]
+    assert KIND not in {finding.kind for finding in findings_of(points)}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +98,7 @@ def test_nothing_is_implied_for_other_work_and_of_few_sizes(
     tmp_path: Path, cases: list[Case]
 ) -> None:
     run = write_run(tmp_path / "run", cases)
-    assert {one.by_other_sizes_seconds for one in points_of(run)} == {None}
+    assert {point.by_other_sizes_seconds for point in points_of(run)} == {None}
     assert "by other sizes" not in screen_table(run, 200)
 
 

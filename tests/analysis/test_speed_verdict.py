@@ -52,18 +52,18 @@ def case(size_bytes: int, name: str = "all_reduce", backend: str = "nccl", **cha
 def write_run(
     path: Path,
     cases: Iterable[Case],
-    slower: Slower = lambda one: 1.0,
+    slower: Slower = lambda size_case: 1.0,
     manifest: Mapping[str, Any] = MANIFEST,
     **changes: Any,
 ) -> Run:
     """A run in which every case took ``slower`` times what the model predicts of two HGX H100."""
     context = PredictionContext(gpus=load_catalog("hgx-h100"), network=NETWORK, launched=True)
     with RunFolder.create(path, manifest) as folder:
-        for one in cases:
-            priced = context.predict(one)
-            seconds = slower(one) * (priced.predicted_seconds if priced else 1e-3)
+        for size_case in cases:
+            priced = context.predict(size_case)
+            seconds = slower(size_case) * (priced.predicted_seconds if priced else 1e-3)
             measured = Measurement(
-                one, Status.OK, samples_seconds=(seconds,) * 9, round_samples=(3,) * 3
+                size_case, Status.OK, samples_seconds=(seconds,) * 9, round_samples=(3,) * 3
             )
             folder.write(replace(measured, **changes), priced)
     return load_run(path)
@@ -74,8 +74,8 @@ def sweep(**changes: Any) -> list[Case]:
 
 
 def only(run: Run) -> SpeedVerdict:
-    (found,) = speed_verdicts(run)
-    return found
+    (verdict,) = speed_verdicts(run)
+    return verdict
 
 
 def words(verdict: SpeedVerdict) -> dict[str, str]:
@@ -108,7 +108,7 @@ def test_what_is_shown_lies_where_its_word_says(tmp_path: Path) -> None:
 def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(
     tmp_path: Path,
 ) -> None:
-    run = write_run(tmp_path / "run", sweep(), lambda one: 18.0)
+    run = write_run(tmp_path / "run", sweep(), lambda size_case: 18.0)
     verdict, findings = only(run), run_findings(run, run.points)
     assert verdict.word is SpeedWord.SLOW
     assert verdict.broken
@@ -124,7 +124,9 @@ def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(
 
 def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path: Path) -> None:
     run = write_run(
-        tmp_path / "run", sweep(), lambda one: 10.0 if one.size_bytes <= 32 * 1024 else 1.0
+        tmp_path / "run",
+        sweep(),
+        lambda size_case: 10.0 if size_case.size_bytes <= 32 * 1024 else 1.0,
     )
     verdict = only(run)
     assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": "SLOW"}
@@ -147,7 +149,9 @@ def test_slower_than_all_that_is_known_is_slow_if_it_is_far_enough_off(
 ) -> None:
     # One size is as it should be, so that the regime is not broken as a whole.
     run = write_run(
-        tmp_path / "run", sweep(), lambda one: factor if 8 < one.size_bytes <= 32 * 1024 else 1.0
+        tmp_path / "run",
+        sweep(),
+        lambda size_case: factor if 8 < size_case.size_bytes <= 32 * 1024 else 1.0,
     )
     verdict = only(run)
     assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": word}
@@ -156,7 +160,7 @@ def test_slower_than_all_that_is_known_is_slow_if_it_is_far_enough_off(
 
 
 def test_what_no_machine_reaches_is_fast(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", sweep(), lambda one: 0.05)
+    run = write_run(tmp_path / "run", sweep(), lambda size_case: 0.05)
     verdict = only(run)
     assert verdict.word is SpeedWord.FAST
     assert re.search(r" \d{4,} GB/s", verdict.sentence), "figures as people write them"
@@ -254,10 +258,10 @@ def test_one_wrong_case_outranks_all_that_is_normal(tmp_path: Path, algorithm: s
     wrong = case(2**20, algorithm=algorithm, in_place=True)
     with RunFolder.resume(tmp_path / "run") as folder:
         folder.write(Measurement(wrong, Status.WRONG, wrong_elements=7), None)
-    first, *others = speed_verdicts(load_run(tmp_path / "run"))
+    first, *normal = speed_verdicts(load_run(tmp_path / "run"))
     assert first.sentence.startswith("WRONG: nccl all_reduce")
     assert "(at: 1 MiB in place, 7 wrong elements)" in first.sentence
-    assert [verdict.word.value for verdict in others] == ["NORMAL"] * (algorithm == "ring")
+    assert [verdict.word.value for verdict in normal] == ["NORMAL"] * (algorithm == "ring")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +281,7 @@ def test_a_forced_algorithm_counts_where_the_library_did_not_choose(tmp_path: Pa
         write_run(
             tmp_path / "both",
             [*forced, *sweep()],
-            lambda one: 9.0 if one.algorithm == "tree" else 1.0,
+            lambda size_case: 9.0 if size_case.algorithm == "tree" else 1.0,
         )
     )
     assert both.word is SpeedWord.NORMAL
@@ -287,8 +291,8 @@ def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
     slow = {"all_gather": 1.0, "reduce_scatter": 12.0, "all_reduce": 1.0}
     run = write_run(
         tmp_path / "run",
-        [one for name in slow for one in sweep(name=name)],
-        lambda one: slow[one.collective],
+        [size_case for name in slow for size_case in sweep(name=name)],
+        lambda size_case: slow[size_case.collective],
     )
     assert [verdict.word.value for verdict in speed_verdicts(run)] == ["SLOW", "NORMAL", "NORMAL"]
     assert sentences(points_of(run), (), speed_verdicts(run))[0].startswith(
@@ -308,7 +312,7 @@ def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> 
 
 
 def test_a_program_gets_the_figures(tmp_path: Path) -> None:
-    document = only(write_run(tmp_path / "run", sweep(), lambda one: 18.0)).document
+    document = only(write_run(tmp_path / "run", sweep(), lambda size_case: 18.0)).document
     assert document["verdict"] == "SLOW"
     large = document["regimes"][0]
     assert large["regime"] == "large" == regime_of(large["size_bytes"])
@@ -329,14 +333,14 @@ def verdict_of_log(
     tmp_path: Path, name: str, machine: str, nodes: int, network: str
 ) -> SpeedVerdict:
     from ccbench.results.importers import read_log
-    from ccbench.results.importers.log import Given
+    from ccbench.results.importers.log import StatedSystem
     from ccbench.results.importers.runs import import_logs, write_import
 
     if not (LOGS / name).is_file():
         pytest.skip("no published logs here")
-    given = Given(machine, 8, nodes, network, machine)
-    files = import_logs([(LOGS / name, read_log(LOGS / name))], given)
-    return only(load_run(write_import(tmp_path / "run", files, given, name)))
+    system = StatedSystem(machine, 8, nodes, network, machine)
+    files = import_logs([(LOGS / name, read_log(LOGS / name))], system)
+    return only(load_run(write_import(tmp_path / "run", files, system, name)))
 
 
 @pytest.mark.parametrize(

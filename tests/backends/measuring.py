@@ -76,8 +76,8 @@ def launched(endpoint: Any, case: Case, launches: int = 1, seed: int = 1) -> Non
 
 def spoilt(endpoint: Any, seed: int = 1) -> tuple[int, int, int] | None:
     """(first wrong rank, wrong elements, first one's offset) after one launch; None where all is right."""
-    found = endpoint.check(seed, 1)
-    return found and (found.rank, found.wrong_elements, found.offset)
+    mismatch = endpoint.check(seed, 1)
+    return mismatch and (mismatch.rank, mismatch.wrong_elements, mismatch.offset)
 
 
 def compares_on_the_device(endpoint: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_groups_know_only_their_members_memory() -> None:
     before = {name: world.area(0, name).copy() for name in ("flags", "state")}
     endpoint.refill(1)
     endpoint.launch(3)
-    assert all(np.array_equal(world.area(0, name), one) for name, one in before.items())
+    assert all(np.array_equal(world.area(0, name), area) for name, area in before.items())
 
 
 # -- teams ---------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)
 class OnDevice:
     """A result whose device says ``told`` of it, or fails; by default what is true."""
 
-    def __init__(self, output: Array, told: tuple[int, int] | Exception | None = None) -> None:
-        self.output, self.told = output, told
+    def __init__(self, output: Array, answer: tuple[int, int] | Exception | None = None) -> None:
+        self.output, self.answer = output, answer
         self.reads = self.compared = 0
 
     @property
@@ -40,11 +40,11 @@ class OnDevice:
 
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         self.compared += 1
-        if isinstance(self.told, Exception):
-            raise self.told
+        if isinstance(self.answer, Exception):
+            raise self.answer
         right = np.concatenate([part for piece in pieces for _, part in piece.parts()])
         (differs,) = np.nonzero(self.output != right)
-        return self.told or (len(differs), int(differs[0]) if len(differs) else -1)
+        return self.answer or (len(differs), int(differs[0]) if len(differs) else -1)
 
 
 class AllRanks(SingleProcessEndpoint):
@@ -76,18 +76,18 @@ def rounds(
 ) -> tuple[SingleProcessEndpoint, list[Mismatch | None]]:
     """An endpoint, and what it found wrong in one round after the other with an output of rank 0 each."""
     endpoint = AllRanks()
-    found = []
+    mismatches = []
     for output in outputs:
         endpoint.arm(case)
-        found.append(endpoint.checked(case, [(0, output)], 7, 1))
-    return endpoint, found
+        mismatches.append(endpoint.checked(case, [(0, output)], 7, 1))
+    return endpoint, mismatches
 
 
 def test_from_the_second_round_on_the_device_compares_alone() -> None:
     first, second = OnDevice(right()), OnDevice(right())
-    endpoint, found = rounds(first, second)
-    assert found == [None, None]
-    assert [(one.reads, one.compared) for one in (first, second)] == [(1, 1), (0, 1)]
+    endpoint, mismatches = rounds(first, second)
+    assert mismatches == [None, None]
+    assert [(output.reads, output.compared) for output in (first, second)] == [(1, 1), (0, 1)]
     assert endpoint.flags == ()
 
 
@@ -95,23 +95,23 @@ def test_where_the_device_finds_a_difference_the_host_says_what_is_wrong() -> No
     wrong = right()
     wrong[4:] ^= 1
     second = OnDevice(wrong)
-    endpoint, (_, found) = rounds(OnDevice(right()), second)
-    assert found is not None
-    assert (found.wrong_elements, found.offset) == (2, 4)
+    endpoint, (_, mismatch) = rounds(OnDevice(right()), second)
+    assert mismatch is not None
+    assert (mismatch.wrong_elements, mismatch.offset) == (2, 4)
     assert second.reads == 1
     assert endpoint.flags == ()
 
 
-@pytest.mark.parametrize("told", [(1, 0), (0, -1), (2, 3)])
+@pytest.mark.parametrize("answer", [(1, 0), (0, -1), (2, 3)])
 def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(
-    told: tuple[int, int],
+    answer: tuple[int, int],
 ) -> None:
     wrong = right()
-    if told != (1, 0):
+    if answer != (1, 0):
         wrong[4:] ^= 1
     later = OnDevice(right())
-    endpoint, found = rounds(OnDevice(wrong, told), later)
-    assert (found[0] is None) == (told == (1, 0))
+    endpoint, mismatches = rounds(OnDevice(wrong, answer), later)
+    assert (mismatches[0] is None) == (answer == (1, 0))
     assert endpoint.flags == ("compared_wrong",)
     assert (later.reads, later.compared) == (1, 0)
 
@@ -122,9 +122,9 @@ def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(
 )
 def test_where_a_device_cannot_compare_the_host_does(error: Exception) -> None:
     first, second = OnDevice(right(), error), OnDevice(right())
-    endpoint, found = rounds(first, second)
-    assert found == [None, None]
-    assert [(one.reads, one.compared) for one in (first, second)] == [(1, 1), (1, 0)]
+    endpoint, mismatches = rounds(first, second)
+    assert mismatches == [None, None]
+    assert [(output.reads, output.compared) for output in (first, second)] == [(1, 1), (1, 0)]
     assert endpoint.flags == ()
 
 
@@ -139,7 +139,7 @@ def test_the_host_compares_what_was_rounded_and_where_a_fault_is_armed(
     monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
     spoilt = [OnDevice(right()) for _ in range(2)]
     rounds(*spoilt)
-    assert all((one.reads, one.compared) == (1, 0) for one in (*rounded, *spoilt))
+    assert all((output.reads, output.compared) == (1, 0) for output in (*rounded, *spoilt))
 
 
 MODELS = [(name, model) for name, able in DECLARED.items() for model in able.workers]
@@ -174,9 +174,9 @@ def test_an_endpoint_of_all_ranks_counts_every_wrong_element_and_names_the_first
     assert endpoint.checked(CASE, outputs.items(), 7, 1) is None
     outputs[1].output[1:] += 1
     outputs[0].output[0] += 1
-    found = endpoint.checked(CASE, outputs.items(), 7, 1)
-    assert found is not None
-    assert (found.rank, found.wrong_elements, found.offset) == (0, 6, 0)
+    mismatch = endpoint.checked(CASE, outputs.items(), 7, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (0, 6, 0)
 
 
 def test_the_watchdog_reads_the_sample() -> None:

@@ -43,17 +43,17 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), MISTAKES)
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES)
 def test_a_mistake_is_told_with_what_to_write(
-    monkeypatch: pytest.MonkeyPatch, text: str, told: str
+    monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
 ) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    with pytest.raises(UsageError, match=f"^{VARIABLE}: .*{told}"):
+    with pytest.raises(UsageError, match=f"^{VARIABLE}: .*{sentence}"):
         fault_from_environment()
 
 
 def test_what_is_measured_before_the_cases_that_were_asked_for_is_not_hit() -> None:
     fault = Fault("stop", rank=ALL_RANKS)
-    asked = Case("s", "mpi", "send_recv", "default", "uint8", "none", 8, 8, 2)
-    assert fault.matches(asked, 0)
-    assert not fault.matches(replace(asked, suite=PROBE), 0)
+    case_asked = Case("s", "mpi", "send_recv", "default", "uint8", "none", 8, 8, 2)
+    assert fault.matches(case_asked, 0)
+    assert not fault.matches(replace(case_asked, suite=PROBE), 0)

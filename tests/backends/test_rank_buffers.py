@@ -88,13 +88,13 @@ def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank:
     second.poison()
     halves = []
     for source in (rank % 2, rank % 2 + 2):
-        other = second_of(TWO, source)
-        other.refill(3)
-        halves.append(other.source)
-    found = second.check(3, 1)
-    assert found is not None
-    assert (found.rank, found.wrong_elements) == (rank, 16)
-    assert found.expected.endswith("in the concurrent all_gather")
+        peer = second_of(TWO, source)
+        peer.refill(3)
+        halves.append(peer.source)
+    mismatch = second.check(3, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.wrong_elements) == (rank, 16)
+    assert mismatch.expected.endswith("in the concurrent all_gather")
     second.target[:] = np.concatenate(halves)
     assert second.check(3, 1) is None
     assert second.check(4, 1) is not None

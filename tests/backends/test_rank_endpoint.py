@@ -28,7 +28,7 @@ class Mirror:
     def __init__(self, hosts: Sequence[str], one_clock: bool = True, offset: float = 0.0) -> None:
         self.rank, self.ranks, self.hosts = 0, len(hosts), tuple(hosts)
         self.one_clock, self.oversubscribed, self.offset = one_clock, False, offset
-        self.told: list[Position] = []
+        self.positions: list[Position] = []
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         numbers = np.frombuffer(mine, np.float64)
@@ -42,7 +42,7 @@ class Mirror:
         """Nobody is late."""
 
     def tell(self, message: Position) -> None:
-        self.told.append(message)
+        self.positions.append(message)
 
 
 class Copying(RankEndpoint):
@@ -173,8 +173,8 @@ def test_the_leader_hears_only_of_changes() -> None:
     for sample in range(5):
         endpoint.begin_sample(sample)
     endpoint.finish()
-    told = [position.activity for position in mirror.told]
-    assert told == [Activity.PREPARING, Activity.SAMPLING, Activity.IDLE]
+    activities = [position.activity for position in mirror.positions]
+    assert activities == [Activity.PREPARING, Activity.SAMPLING, Activity.IDLE]
     assert endpoint.position().sample == 4
 
 
@@ -192,7 +192,7 @@ class CopyingBoth(RankEndpoint):
         return self._both
 
     def _both(self) -> None:
-        for lane, side in ((0, self.own), (1, self.other)):
+        for lane, side in ((0, self.own), (1, self.concurrent)):
             assert side is not None
             assert self.times is not None
             if lane in self.lanes:
@@ -217,8 +217,8 @@ def test_what_is_wrong_in_both_collectives_is_counted_together(
     assert (mismatch.wrong_elements if mismatch else 0) == wrong
     if mismatch is not None and lanes:
         assert mismatch.expected.endswith("in the concurrent broadcast") == (lanes == (0,))
-    assert endpoint.other is not None
-    assert (endpoint.other.source != endpoint.own.source).any()
+    assert endpoint.concurrent is not None
+    assert (endpoint.concurrent.source != endpoint.own.source).any()
 
 
 @pytest.mark.parametrize("kind", ["", "slow:rank=0"])
@@ -254,7 +254,7 @@ def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:
 @pytest.mark.parametrize("traffic", ["", "hot:0.5", "[[0, 3], [1, 0]]"])
 def test_buffers_of_uneven_blocks_are_as_long_as_the_blocks(traffic: str) -> None:
     endpoint = Copying(Mirror(["a", "a"]))
-    asked = case("all_to_all_v", root=-1, traffic=traffic)
-    endpoint.prepare(asked)
+    uneven = case("all_to_all_v", root=-1, traffic=traffic)
+    endpoint.prepare(uneven)
     lengths = len(endpoint.own.source), len(endpoint.own.target)
-    assert lengths == (asked.input_count(0), asked.output_count(0))
+    assert lengths == (uneven.input_count(0), uneven.output_count(0))

@@ -100,8 +100,8 @@ def test_samples_lie_around_the_models_price() -> None:
 def rounds(count: int, seed: int = 3) -> list[Measurement]:
     """Rounds to two cases in turn by one team; those to the first case."""
     team = BACKEND.open_team(TeamRequest(4, MACHINE, seed))
-    mine, other = case_of(), case_of(algorithm="two_shot")
-    return [(team.run(mine, Sampling()), team.run(other, Sampling()))[0] for _ in range(count)]
+    mine, second = case_of(), case_of(algorithm="two_shot")
+    return [(team.run(mine, Sampling()), team.run(second, Sampling()))[0] for _ in range(count)]
 
 
 def test_a_seed_gives_the_same_rounds_again_and_another_does_not() -> None:
@@ -115,11 +115,11 @@ def test_a_seed_gives_the_same_rounds_again_and_another_does_not() -> None:
 
 
 def test_every_round_draws_anew_so_that_rounds_have_an_interval() -> None:
-    seen = rounds(6)
-    assert len({measurement.samples_seconds for measurement in seen}) == 6
-    whole = seen[0]
-    for one in seen[1:]:
-        whole = merged(whole, one)
+    measurements = rounds(6)
+    assert len({measurement.samples_seconds for measurement in measurements}) == 6
+    whole = measurements[0]
+    for measurement_of_round in measurements[1:]:
+        whole = merged(whole, measurement_of_round)
     interval = rounds_interval(whole.samples_seconds, whole.round_samples)
     assert interval.low < interval.median < interval.high
     assert interval.high / interval.low < 1 + 5 * NOISE_SIGMA
@@ -175,14 +175,16 @@ def test_short_launches_are_repeated_within_a_sample_unless_isolated() -> None:
 
 def test_default_is_the_cheapest_algorithm_at_each_size() -> None:
     for size in (8, 1 << 24):
-        found = run(case_of(algorithm="default", size_bytes=size)).algorithm_used.partition(":")[0]
+        algorithm = run(case_of(algorithm="default", size_bytes=size)).algorithm_used.partition(
+            ":"
+        )[0]
         prices = {
             name: price(
                 schedule_for("all_reduce", name, 4, size_bytes=size), size // 4, 4, MACHINE
             ).predicted_seconds
             for name in algorithms_of("all_reduce")
         }
-        assert found == min(prices, key=lambda name: prices[name])
+        assert algorithm == min(prices, key=lambda name: prices[name])
 
 
 def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
@@ -232,9 +234,9 @@ def test_a_slot_that_no_flow_wrote_is_wrong_whatever_it_would_hold() -> None:
     case = case_of("all_gather", "direct", ranks=3, size_bytes=24)
     idle: Schedule = replace(schedule_for("all_gather", "direct", 3), phases=())
     outputs = execute(idle, replace(case, dtype="float64", count=1))
-    found = check(replace(case, dtype="float64", count=1), 0, outputs[0], seed=1, launches=1)
-    assert found is not None
-    assert found.wrong_elements == 2
+    mismatch = check(replace(case, dtype="float64", count=1), 0, outputs[0], seed=1, launches=1)
+    assert mismatch is not None
+    assert mismatch.wrong_elements == 2
 
 
 def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> None:
@@ -251,9 +253,9 @@ def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> Non
 
 
 def grouped(
-    collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **asked: Any
+    collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **fields: Any
 ) -> Case:
-    return case_of(collective, "default", ranks, size_bytes, **asked)
+    return case_of(collective, "default", ranks, size_bytes, **fields)
 
 
 GROUPINGS: tuple[dict[str, object], ...] = (

@@ -42,14 +42,14 @@ def test_a_run_becomes_a_machine_file_and_a_summary(
     ccbench: Command, run: Path, tmp_path: Path
 ) -> None:
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").done
-    for said in (
+    for words in (
         "latency of Simple",
         "points, which other scales explain as well",
         "held-out error",
         "measured: all_reduce",
         "extrapolated:",
     ):
-        assert said in ended.out
+        assert words in ended.out
     assert ended.out.splitlines()[-1].startswith("wrote mine.yaml")
     machine = load_calibrated(tmp_path / "mine.yaml")
     assert (machine.machine, machine.ranks, machine.points, machine.run) == (
@@ -59,30 +59,30 @@ def test_a_run_becomes_a_machine_file_and_a_summary(
         "run",
     )
     # One collective on one node does not tell what a launch costs from what hops do; both are small sizes.
-    found = {scale.term: scale.scale for scale in machine.scales if scale.points >= 5}
-    found = {term: scale for term, scale in found.items() if term.startswith(("rate", "fill"))}
-    assert found == pytest.approx({term: SCALES[term] for term in found}, rel=0.1)
+    scales = {scale.term: scale.scale for scale in machine.scales if scale.points >= 5}
+    scales = {term: scale for term, scale in scales.items() if term.startswith(("rate", "fill"))}
+    assert scales == pytest.approx({term: SCALES[term] for term in scales}, rel=0.1)
     assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
 
 
 def test_predictions_with_the_file_carry_what_the_run_says(
     ccbench: Command, mine: tuple[str, ...]
 ) -> None:
-    asked = (*mine, "--sizes", "8,2MiB,64GiB")
-    ended = ccbench(*asked, "--json").done
+    request = (*mine, "--sizes", "8,2MiB,64GiB")
+    ended = ccbench(*request, "--json").done
     points = ended.json
     for point in points:
         assert list(point)[: len(POINT_KEYS)] == POINT_KEYS
         assert point["calibrated_seconds"] >= point["bound_seconds"]
     assert [point["label"] for point in points] == ["calibrated", "calibrated", "extrapolated"]
-    table = ccbench(*asked).out.splitlines()
+    table = ccbench(*request).out.splitlines()
     assert "calibrated" in table[1].split()
     assert ["~" in row for row in table[2:5]] == [False, False, True]
     assert table[-1].startswith("~ calibrated on other sizes")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (("--nodes", "2"), "--nodes 2: mine.yaml is calibrated for a library on 8 ranks"),
         (("--ranks", "4"), "--ranks 4"),
@@ -92,14 +92,14 @@ def test_predictions_with_the_file_carry_what_the_run_says(
     ],
 )
 def test_predictions_that_the_file_is_not_of_are_refused(
-    ccbench: Command, mine: tuple[str, ...], arguments: tuple[str, ...], said: str
+    ccbench: Command, mine: tuple[str, ...], arguments: tuple[str, ...], sentence: str
 ) -> None:
-    assert said in ccbench(*mine, *arguments).refused.err
+    assert sentence in ccbench(*mine, *arguments).refused.err
     assert ccbench(*mine, "--ranks", "8", "--model", "nccl", "--sizes", "1MiB").code == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (("run",), "does not say which machine"),
         (("run", "--machine", "gh200x4"), "which gh200x4 does not fit"),
@@ -118,11 +118,11 @@ def test_predictions_that_the_file_is_not_of_are_refused(
     ],
 )
 def test_what_cannot_be_calibrated_is_refused_in_one_line_and_writes_nothing(
-    ccbench: Command, run: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+    ccbench: Command, run: Path, tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     ended = ccbench("calibrate", *arguments, "-o", "mine.yaml").refused
     (line,) = ended.err.splitlines()
-    assert said in line
+    assert sentence in line
     assert not (tmp_path / "mine.yaml").exists()
 
 
@@ -161,7 +161,7 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     assert held is not None
     assert held.points >= 20
     assert held.median < min(worst, held.median_without)
-    (collective,) = {one.collective for one in calibrated.measured}
+    (collective,) = {measured_case.collective for measured_case in calibrated.measured}
     points = ccbench(
         "predict",
         "--machine",
@@ -179,13 +179,13 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
 def test_the_rates_of_a_calibrated_prediction_are_of_the_calibrated_time(
     ccbench: Command, mine: tuple[str, ...]
 ) -> None:
-    asked = (*mine, "--sizes", "64MiB")
-    (point,) = ccbench(*asked, "--json").json
+    request = (*mine, "--sizes", "64MiB")
+    (point,) = ccbench(*request, "--json").json
     busbw = point["size_bytes"] / point["calibrated_seconds"] / 1e9 * 2 * 7 / 8
     assert point["calibrated_busbw_GB_s"] == pytest.approx(busbw)
     assert point["calibrated_algbw_GB_s"] == pytest.approx(busbw / 1.75)
     assert abs(point["busbw_GB_s"] / busbw - 1) > 0.01
-    assert f"{busbw:.3f}" in ccbench(*asked).out
+    assert f"{busbw:.3f}" in ccbench(*request).out
 
 
 def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
@@ -216,13 +216,15 @@ def test_one_measured_size_moves_the_prediction_to_it_and_narrows_its_interval(
     ccbench: Command,
 ) -> None:
     usual = ccbench(*ANCHORED, "--json").done.json
-    told = ccbench(*ANCHORED, "--anchor", "1KiB=23us", "--json").done.json
-    assert all(point["anchored_by"] == ["1KiB=23us"] for point in told)
-    assert told[1]["calibrated_seconds"] == pytest.approx(23e-6)
+    anchored = ccbench(*ANCHORED, "--anchor", "1KiB=23us", "--json").done.json
+    assert all(point["anchored_by"] == ["1KiB=23us"] for point in anchored)
+    assert anchored[1]["calibrated_seconds"] == pytest.approx(23e-6)
     # What is as small follows, what is large does not.
-    assert 1.2 < told[0]["calibrated_seconds"] / usual[0]["predicted_seconds"] < 1.6
-    assert told[2]["calibrated_seconds"] == pytest.approx(usual[2]["predicted_seconds"], rel=0.02)
-    for before, after in zip(usual, told, strict=True):
+    assert 1.2 < anchored[0]["calibrated_seconds"] / usual[0]["predicted_seconds"] < 1.6
+    assert anchored[2]["calibrated_seconds"] == pytest.approx(
+        usual[2]["predicted_seconds"], rel=0.02
+    )
+    for before, after in zip(usual, anchored, strict=True):
         assert after["predicted_seconds"] == before["predicted_seconds"]
         old = before["predicted_high_80_seconds"] / before["predicted_low_80_seconds"]
         assert after["calibrated_high_80_seconds"] / after["calibrated_low_80_seconds"] < old
@@ -247,12 +249,14 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
         ccbench(*mine, *sizes).done.json,
         ccbench(*ANCHORED[:5], "--anchor", "run", *sizes).done.json,
     )
-    for one, other in zip(by_file, by_run, strict=True):
-        assert one["calibrated_seconds"] == pytest.approx(other["calibrated_seconds"])
+    for by_file_point, by_run_point in zip(by_file, by_run, strict=True):
+        assert by_file_point["calibrated_seconds"] == pytest.approx(
+            by_run_point["calibrated_seconds"]
+        )
 
 
 @pytest.mark.parametrize(
-    ("anchor", "said"),
+    ("anchor", "sentence"),
     [
         ("1KiB", "neither SIZE=TIME nor SIZE=RATE, nor there; write 1KiB=23us"),
         ("1KiB=23", "'23' has no unit|'23' is not a duration"),
@@ -269,14 +273,14 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
         ("1KiB=1B/s", "no algorithm takes so much more than"),
     ],
 )
-def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, said: str) -> None:
+def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, sentence: str) -> None:
     ended = ccbench(*ANCHORED, "--anchor", anchor).refused
     assert "--anchor" in ended.err
-    assert re.search(said, ended.err), ended.err
+    assert re.search(sentence, ended.err), ended.err
 
 
 @pytest.mark.parametrize(
-    ("machine", "said"),
+    ("machine", "sentence"),
     [
         (
             ("hgx-h100", "--model", "schedule"),
@@ -290,11 +294,12 @@ def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, said
     ],
 )
 def test_an_anchor_is_for_a_library_on_a_machine_that_is_not_calibrated(
-    ccbench: Command, mine: tuple[str, ...], machine: tuple[str, ...], said: str
+    ccbench: Command, mine: tuple[str, ...], machine: tuple[str, ...], sentence: str
 ) -> None:
-    asked = ("predict", "--collective", "all_reduce", "--sizes", "8", "--machine", *machine)
+    request = ("predict", "--collective", "all_reduce", "--sizes", "8", "--machine", *machine)
     assert re.search(
-        f"--anchor: moves the model .* {said}", ccbench(*asked, "--anchor", "1KiB=23us").refused.err
+        f"--anchor: moves the model .* {sentence}",
+        ccbench(*request, "--anchor", "1KiB=23us").refused.err,
     )
 
 
@@ -322,9 +327,9 @@ def test_a_calibration_that_has_grown_old_is_told(
     )
 
 
-@pytest.mark.parametrize(("here", "told"), [("570.86", True), ("550.54", False), (None, False)])
+@pytest.mark.parametrize(("here", "noted"), [("570.86", True), ("550.54", False), (None, False)])
 def test_a_calibration_of_another_driver_is_told(
-    ccbench: Command, run: Path, monkeypatch: pytest.MonkeyPatch, here: str | None, told: bool
+    ccbench: Command, run: Path, monkeypatch: pytest.MonkeyPatch, here: str | None, noted: bool
 ) -> None:
     manifest = json.loads((run / "run.json").read_text())
     manifest.setdefault("environment", {})["accelerators"] = {"driver": "550.54"}
@@ -336,4 +341,4 @@ def test_a_calibration_of_another_driver_is_told(
         "predict", "--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "8"
     ).done
     note = "was measured with driver 550.54, and this host has 570.86; drivers and libraries may have changed"
-    assert (note in ended.err) is told
+    assert (note in ended.err) is noted

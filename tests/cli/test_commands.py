@@ -110,7 +110,7 @@ def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (("--machine", "cpu-shared-memory", "--ranks", "2", "--nodes", "2"), "one host"),
         (("--machine", "cpu-shared-memory"), "--ranks"),
@@ -126,10 +126,10 @@ def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
     ],
 )
 def test_predict_refuses_what_cannot_be(
-    ccbench: Command, arguments: tuple[str, ...], said: str
+    ccbench: Command, arguments: tuple[str, ...], sentence: str
 ) -> None:
     ended = ccbench("predict", "--collective", "all_reduce", "--sizes", "1MiB", *arguments).refused
-    for words in said.split(": "):
+    for words in sentence.split(": "):
         assert words in ended.err
 
 
@@ -141,7 +141,7 @@ def test_schedule_draws(ccbench: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drawing", "seen"),
+    ("drawing", "sentence"),
     [
         ("nodir/x.png", "no folder nodir"),
         ("x.gif", "'.gif' is not a picture format"),
@@ -149,12 +149,12 @@ def test_schedule_draws(ccbench: Command, tmp_path: Path) -> None:
     ],
 )
 def test_a_drawing_that_cannot_be_is_refused_before_anything_is_printed(
-    ccbench: Command, tmp_path: Path, drawing: str, seen: str
+    ccbench: Command, tmp_path: Path, drawing: str, sentence: str
 ) -> None:
     (tmp_path / "folder.svg").mkdir()
     ended = ccbench("schedule", "all_reduce", "ring", "--ranks", "4", "--draw", drawing).refused
     (line,) = ended.err.splitlines()
-    assert seen in line
+    assert sentence in line
 
 
 @pytest.mark.parametrize(
@@ -226,16 +226,16 @@ def test_schedule_of_an_unknown_algorithm_lists_the_known_ones(ccbench: Command)
 def test_calibrate_writes_a_machine_that_can_be_read_back(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[float] = []
+    times: list[float] = []
 
     def measure_machine(seconds: float) -> Calibration:
-        asked.append(seconds)
+        times.append(seconds)
         return Calibration(load_machine(MACHINE), "other programs took 66 %")
 
     monkeypatch.setattr("ccbench.model.calibration.measure_machine", measure_machine)
     ended = ccbench("calibrate", "-o", "mine.yaml", "--time", "500ms").done
     assert "warning: other programs took 66 %; its rates may be too low" in ended.err
-    assert asked == [0.5]
+    assert times == [0.5]
     written = load_machine(tmp_path / "mine.yaml")
     assert replace(written, name=MACHINE) == load_machine(MACHINE)
     assert written.name.startswith(platform.node())
@@ -261,15 +261,15 @@ def test_calibrate_replaces_a_file_only_when_forced(
 
 
 @pytest.mark.parametrize(
-    ("output", "seen"),
+    ("output", "sentence"),
     [("no/mine.yaml", "no folder no"), ("d.yaml", "it is a folder"), ("mine.txt", ".yaml")],
 )
 def test_calibrate_checks_its_output_before_measuring(
-    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, seen: str
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, sentence: str
 ) -> None:
     (tmp_path / "d.yaml").mkdir()
     monkeypatch.setattr("ccbench.model.calibration.measure_machine", no_measuring)
-    assert seen in ccbench("calibrate", "--force", "-o", output).refused.err
+    assert sentence in ccbench("calibrate", "--force", "-o", output).refused.err
 
 
 def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(
@@ -293,7 +293,9 @@ def test_list_shows_which_kernels_there_are_and_for_which_collectives(ccbench: C
     assert kernels["barrier"] == ["barrier"]
     for name in COLLECTIVES:
         runnable = {algorithm.partition(":")[0] for algorithm in kernel_algorithms(name)}
-        assert runnable == {one.partition(":")[0] for one, of in kernels.items() if name in of}
+        assert runnable == {
+            kernel.partition(":")[0] for kernel, of in kernels.items() if name in of
+        }
     lines = ccbench("list", "kernels").out.splitlines()
     assert [line.split()[0] for line in lines] == list(kernels)
     assert next(line for line in lines if line.startswith("ring")).endswith(
@@ -372,8 +374,8 @@ def test_a_report_draws_runs_together_and_one_behind(
 def test_networks_are_listed_as_the_option_takes_them(ccbench: Command) -> None:
     listed = ccbench("list", "networks", "--json").json["networks"]
     assert set(listed) == set(KINDS)
-    for word, said in listed.items():
-        example = said.split("such as ")[1].split(":")[0]
+    for word, description in listed.items():
+        example = description.split("such as ")[1].split(":")[0]
         assert str(parse_network(example)) == example
         assert example.startswith(word)
 

@@ -350,8 +350,8 @@ def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(
     (tmp_path / "bare.txt").write_text(
         "\n".join([command, *BROADCAST, "# Out of bounds values : 0 OK"])
     )
-    given = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
-    assert ccbench("import", "bare.txt", *given, "-o", "run").done
+    machine_options = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
+    assert ccbench("import", "bare.txt", *machine_options, "-o", "run").done
     assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {(8, 2)}
 
 
@@ -444,15 +444,15 @@ def test_an_indented_log_says_as_much_as_one_that_is_not(ccbench: Command, tmp_p
 def test_flagged_times_are_the_basis_of_no_advice(ccbench: Command, tmp_path: Path) -> None:
     # 8 MiB take twice the time of 16 MiB: advice where times are the collective's, none where -C was set.
     rows = [row(8 << 20, time=900.0), row(16 << 20, time=400.0)]
-    for text, found in (
+    for text, advised in (
         (output(rows), True),
         (output(rows).replace("   time   algbw", "cputime   algbw"), False),
     ):
         (tmp_path / "log.txt").write_text(text)
-        assert ccbench("import", "log.txt", "-o", f"run-{found}").code == 0
-        page = ccbench("report", f"run-{found}", "--format", "md").done.out
-        assert ("Time falls with size" in page) is found
-        assert page.splitlines()[1].startswith("CANNOT SAY: ") is not found
+        assert ccbench("import", "log.txt", "-o", f"run-{advised}").code == 0
+        page = ccbench("report", f"run-{advised}", "--format", "md").done.out
+        assert ("Time falls with size" in page) is advised
+        assert page.splitlines()[1].startswith("CANNOT SAY: ") is not advised
 
 
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
@@ -478,8 +478,8 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(
     assert partial.code == 5
     assert "bare.txt:" in partial.err
     assert "give --ranks, or --machine and --nodes" in partial.err
-    given = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
-    assert ccbench("import", "bare.txt", *given, "-o", "whole").done
+    machine_options = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
+    assert ccbench("import", "bare.txt", *machine_options, "-o", "whole").done
     run = load_run(tmp_path / "whole")
     assert {(point.ranks, point.nodes) for point in run.points} == {(16, 2)}
     assert run.manifest.document["network"] == "ib-ndr-400x8"
@@ -541,8 +541,8 @@ def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
 ) -> None:
     assert "published:hgx-h100: " in ccbench("report", "--baseline", "published:").done.out
     names = [
-        one["name"]
-        for one in ccbench("report", "--baseline", "published:", "--json").json["published"]
+        entry["name"]
+        for entry in ccbench("report", "--baseline", "published:", "--json").json["published"]
     ]
     assert "dgx-a100" in names
     ended = ccbench("report", "run", "--baseline", "published:hgx-h1000").refused

@@ -80,7 +80,7 @@ def test_options_go_before_what_the_plan_says(ccbench: Command, plan: str) -> No
 
 def test_a_search_tells_how_many_it_went_through(ccbench: Command, plan: str) -> None:
     document = ccbench("plan", plan, "--search", "--top", "3", "--json").json
-    seconds = [one["step_seconds"] for one in document["layouts"]]
+    seconds = [layout["step_seconds"] for layout in document["layouts"]]
     assert seconds == sorted(seconds)
     assert len(seconds) == 3
     assert (
@@ -98,11 +98,11 @@ def test_a_search_keeps_to_what_the_plan_states_and_the_option_to_nothing(
         PLAN.replace("layout: {tp: 8}", "layout: search\nzero: 2\nsearch: {recompute: full}")
     )
     kept = ccbench("plan", plan, "--json").json["layouts"]
-    assert {one["zero"] for one in kept} == {2}
-    assert {one["recompute"] for one in kept} == {"full"}
+    assert {layout["zero"] for layout in kept} == {2}
+    assert {layout["recompute"] for layout in kept} == {"full"}
     free = ccbench("plan", plan, "--search", "--json").json["layouts"]
-    assert len({one["zero"] for one in free}) > 1
-    assert {one["recompute"] for one in free} == {"full"}
+    assert len({layout["zero"] for layout in free}) > 1
+    assert {layout["recompute"] for layout in free} == {"full"}
 
 
 def test_devices_without_bfloat16_train_in_float16_unless_something_else_is_said(
@@ -121,15 +121,15 @@ def test_devices_without_bfloat16_train_in_float16_unless_something_else_is_said
 
 def test_a_plan_goes_up_to_131072_devices(ccbench: Command, plan: str) -> None:
     document = ccbench("plan", plan, "--scale", "--json").json
-    assert [one["devices"] for one in document["scale"]][0::14] == [8, 131072]
+    assert [entry["devices"] for entry in document["scale"]][0::14] == [8, 131072]
     assert document["scale"][-1]["layout"]["dp"] == 131072 // 8
     assert "131072" in ccbench("plan", plan, "--scale").out
 
 
 def write_measured(folder: Path, *all_measured: Measurement) -> str:
     with RunFolder.create(folder / "run", {"suite": "plan"}) as made:
-        for one in all_measured:
-            made.write(one, None, 0.95)
+        for measurement in all_measured:
+            made.write(measurement, None, 0.95)
     return str(folder / "run")
 
 
@@ -146,10 +146,12 @@ def test_measured_points_take_the_place_of_predictions(
         line["purpose"]: line["source"] for line in after["communication"] if line["axis"] == "tp"
     }
     assert set(sources.values()) == {"measured"}
-    assert {one["source"] for one in after["communication"] if one["axis"] == "dp"} == {"predicted"}
+    assert {entry["source"] for entry in after["communication"] if entry["axis"] == "dp"} == {
+        "predicted"
+    }
     assert after["step_seconds"] > before["step_seconds"]
-    told = ccbench("plan", plan, "--measured", run).out
-    assert "communications; the others are predicted" in told
+    printed = ccbench("plan", plan, "--measured", run).out
+    assert "communications; the others are predicted" in printed
 
 
 def test_measured_points_of_something_else_are_told_to_be_of_no_use(
@@ -165,9 +167,11 @@ def test_measured_points_of_something_else_are_told_to_be_of_no_use(
 def test_simulated_times_are_not_taken_for_measured_ones(
     ccbench: Command, plan: str, tmp_path: Path
 ) -> None:
-    one = measured(2**20, 1e-3)
-    one = replace(one, case=replace(one.case, backend="simulated"), simulated=True)
-    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, one)).refused
+    measurement = measured(2**20, 1e-3)
+    measurement = replace(
+        measurement, case=replace(measurement.case, backend="simulated"), simulated=True
+    )
+    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, measurement)).refused
     assert "its times come from a model (backend simulated)" in ended.err
 
 
@@ -214,11 +218,16 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("said", "instead", "arguments", "complaint"), MISTAKES)
+@pytest.mark.parametrize(("stated", "instead", "arguments", "complaint"), MISTAKES)
 def test_mistakes_end_in_one_line_and_exit_code_2(
-    ccbench: Command, plan: str, said: str, instead: str, arguments: tuple[str, ...], complaint: str
+    ccbench: Command,
+    plan: str,
+    stated: str,
+    instead: str,
+    arguments: tuple[str, ...],
+    complaint: str,
 ) -> None:
-    Path(plan).write_text(PLAN.replace(said, instead) if said else PLAN)
+    Path(plan).write_text(PLAN.replace(stated, instead) if stated else PLAN)
     ended = ccbench("plan", plan, *arguments).refused
     assert ("small.yaml" if complaint.startswith(":") else "") + complaint in ended.err
 
@@ -270,8 +279,8 @@ def test_a_search_that_keeps_to_nothing_tells_the_same_step_at_every_size(
     # With --search nothing of the plan is kept to; the same number of devices in --scale is the same search.
     path = Path(plan)
     path.write_text(PLAN.replace("layout: {tp: 8}\n", "zero: 3\nrecompute: full\n"))
-    found = ccbench("plan", plan, "--search", "--top", "1", "--scale", "--json").json
-    (best,) = found["layouts"]
-    (same,) = [one["layout"] for one in found["scale"] if one["devices"] == 16]
+    document = ccbench("plan", plan, "--search", "--top", "1", "--scale", "--json").json
+    (best,) = document["layouts"]
+    (same,) = [entry["layout"] for entry in document["scale"] if entry["devices"] == 16]
     assert same["step_seconds"] == pytest.approx(best["step_seconds"])
     assert best["recompute"] == "none"

@@ -91,7 +91,7 @@ def test_ranks_are_priced_on_as_many_machines_as_are_given(
 
 
 def test_a_host_is_priced_by_the_run_of_its_backend(ccbench: Command, traces: list[str]) -> None:
-    given = (
+    options = (
         "--machine",
         "cpu-shared-memory",
         "--backend",
@@ -101,7 +101,7 @@ def test_a_host_is_priced_by_the_run_of_its_backend(ccbench: Command, traces: li
         "-q",
         "--json",
     )
-    (case,) = ccbench("replay", *traces, *given).done.json["cases"]
+    (case,) = ccbench("replay", *traces, *options).done.json["cases"]
     assert case["predicted_seconds"] > 0
 
 
@@ -117,8 +117,8 @@ def test_a_suite_without_cases_is_not_written(ccbench: Command) -> None:
 
 
 def test_a_suite_of_the_cases_runs_as_it_is(ccbench: Command, traces: list[str]) -> None:
-    told = ccbench("replay", *traces, "-o", "suite.yaml").done.err
-    assert "wrote suite.yaml; measure it with: ccbench run suite.yaml" in told
+    printed = ccbench("replay", *traces, "-o", "suite.yaml").done.err
+    assert "wrote suite.yaml; measure it with: ccbench run suite.yaml" in printed
     (entry,) = yaml.safe_load(Path("suite.yaml").read_text())["sweep"]
     assert (entry["collective"], entry["ranks"], entry["size"]) == ("all_reduce", 4, ["4096 B"])
     ended = ccbench("run", "suite.yaml", "--backend", "cpu", "-o", "run", "-q")
@@ -141,7 +141,7 @@ def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (["--only", "broadcast"], "broadcast"),
         (["-o", "job.txt"], "end it in .yaml for a suite or .html for a page"),
@@ -160,9 +160,9 @@ def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
     ],
 )
 def test_mistakes_are_one_line(
-    ccbench: Command, traces: list[str], arguments: list[str], said: str
+    ccbench: Command, traces: list[str], arguments: list[str], sentence: str
 ) -> None:
-    assert said in ccbench("replay", *traces, *arguments).refused.err
+    assert sentence in ccbench("replay", *traces, *arguments).refused.err
 
 
 def test_what_is_no_trace_is_refused(ccbench: Command) -> None:
@@ -194,7 +194,9 @@ def test_a_trace_that_names_no_ranks_takes_those_that_are_given(ccbench: Command
         Path(f"made.{rank}.et").write_bytes(Path(trace).read_bytes())
     document = ccbench("replay", *(f"made.{rank}.et" for rank in range(4)), "--json").done.json
     assert [(case["ranks"], case["count"]) for case in document["cases"]] == [(4, 1)]
-    assert "those that use it are taken" in " ".join(one["text"] for one in document["warnings"])
+    assert "those that use it are taken" in " ".join(
+        warning["text"] for warning in document["warnings"]
+    )
 
 
 def test_a_job_is_imported_and_set_beside_a_run(ccbench: Command, traces: list[str]) -> None:

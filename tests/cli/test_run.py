@@ -167,7 +167,7 @@ def test_the_line_that_goes_on_asks_for_the_same_run(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 2}, interrupted=True)
-    said = ccbench(
+    printed = ccbench(
         "run",
         "quick",
         "--backend",
@@ -179,7 +179,7 @@ def test_the_line_that_goes_on_asks_for_the_same_run(
     ).err
     before = fakes.options
     assert before is not None
-    words = shlex.split(said.splitlines()[1].split("go on with: ccbench ")[1])
+    words = shlex.split(printed.splitlines()[1].split("go on with: ccbench ")[1])
     ccbench(*words)
     assert fakes.options == replace(before, resume=Path("r"))
 
@@ -320,7 +320,7 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         (("-o", "here", "--resume", "there"), "--output and --resume"),
         (("--time-limit", "10"), "--time-limit"),
@@ -330,9 +330,9 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_
     ],
 )
 def test_options_that_cannot_be_are_refused_before_anything_is_asked(
-    ccbench: Command, fakes: Fakes, options: tuple[str, ...], said: str
+    ccbench: Command, fakes: Fakes, options: tuple[str, ...], sentence: str
 ) -> None:
-    assert said in ccbench("run", "quick", *options).refused.err
+    assert sentence in ccbench("run", "quick", *options).refused.err
     assert fakes.options is None
 
 
@@ -363,8 +363,8 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
     ended = ccbench("run", str(file), "-o", str(folder), "--no-report", "--time-limit", "3500 ms")
     assert ended.code == 5
     assert "1 case not measured in as many rounds as planned" in ended.out
-    (told,) = [line for line in ended.err.splitlines() if "go on with" in line]
-    assert told.startswith(
+    (line_shown,) = [line for line in ended.err.splitlines() if "go on with" in line]
+    assert line_shown.startswith(
         "ccbench: not every case was measured in as many rounds as planned; go on with: ccbench run "
     )
     monkeypatch.undo()
@@ -377,15 +377,17 @@ def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "no driver is here")
     ended = ccbench("run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8").done
-    (told,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
-    assert told.startswith(
+    (note_shown,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
+    assert note_shown.startswith(
         "note: backend cuda cannot run here: no driver is here (planned for 8 ranks; --ranks "
     )
-    asked = ccbench(
+    document = ccbench(
         "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json"
     ).json
-    assert any("no driver is here" in note for note in asked["notes"])
-    assert {"mesh_two_shot", "tree", "ll"} <= {case["label"].split()[1] for case in asked["cases"]}
+    assert any("no driver is here" in note for note in document["notes"])
+    assert {"mesh_two_shot", "tree", "ll"} <= {
+        case["label"].split()[1] for case in document["cases"]
+    }
 
 
 HEALTHY = HealthVerdict((), ())
@@ -512,8 +514,8 @@ def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leav
         f"--launch 'env '\"'\"'DB_TOKEN=<redacted>'\"'\"' NCCL_ALGO=Ring {SRUN} -n 2'"
         in stopped.err
     )
-    for one in (ended, reported, printed, stopped):
-        assert SECRET not in one.out + one.err
+    for output in (ended, reported, printed, stopped):
+        assert SECRET not in output.out + output.err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"run.json", "report.html", "report.md"} <= {path.name for path in files}
     assert any(path.suffix == ".parquet" for path in files)

@@ -38,8 +38,8 @@ def test_findings_come_with_advice(tmp_path: Path, ccbench: Command) -> None:
 
 
 def test_json_has_the_promised_keys(ccbench: Command) -> None:
-    found = shown(ccbench, "dgx-a100", "--json").json
-    assert list(found) == [
+    document = shown(ccbench, "dgx-a100", "--json").json
+    assert list(document) == [
         "name",
         "source",
         "class",
@@ -59,13 +59,13 @@ def test_json_has_the_promised_keys(ccbench: Command) -> None:
         "warnings",
         "facts",
     ]
-    assert (found["class"], found["gpu_count"], found["nvlinks_per_gpu"]) == (
+    assert (document["class"], document["gpu_count"], document["nvlinks_per_gpu"]) == (
         "nvswitch",
         8,
         [12] * 8,
     )
-    assert found["gpu_matrix"][0][:2] == ["X", "NV12"]
-    assert found["findings"] == []
+    assert document["gpu_matrix"][0][:2] == ["X", "NV12"]
+    assert document["findings"] == []
 
 
 def test_yaml_can_be_loaded_again(tmp_path: Path, ccbench: Command) -> None:
@@ -123,12 +123,14 @@ def test_a_cluster_too_large_for_a_file_is_refused_with_a_way_out(ccbench: Comma
 
 
 def test_links_are_counted_by_pairs(ccbench: Command) -> None:
-    found = shown(ccbench, "dgx-1v", "--json").json
-    assert [(one["pairs"], one["count"], one["both_ways"]) for one in found["links"]] == [
+    document = shown(ccbench, "dgx-1v", "--json").json
+    assert [
+        (entry["pairs"], entry["count"], entry["both_ways"]) for entry in document["links"]
+    ] == [
         (8, 1, True),
         (8, 2, True),
     ]
-    assert found["usable_share"] == {"2": "1/6", "4": "2/3", "8": "1"}
+    assert document["usable_share"] == {"2": "1/6", "4": "2/3", "8": "1"}
     out = shown(ccbench, "dgx-1v").out
     assert "8 pairs x 2 links" in out
     assert "groups of 2, 4, 8 GPUs use 1/6, 2/3, all of a GPU's links" in out
@@ -136,8 +138,8 @@ def test_links_are_counted_by_pairs(ccbench: Command) -> None:
 
 def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, ccbench: Command) -> None:
     (tmp_path / "dump").write_text(PAIR + "\nNIC Legend:\n\n  NIC0: mlx5_7\n")
-    found = shown(ccbench, "dump", "--json").json
-    nic = next(one for one in found["devices"] if one["kind"] == "nic")
+    document = shown(ccbench, "dump", "--json").json
+    nic = next(entry for entry in document["devices"] if entry["kind"] == "nic")
     assert nic == {
         "name": "nic0",
         "kind": "nic",
@@ -146,7 +148,7 @@ def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, ccbench: Comma
         "numa_node": 0,
         "called": "mlx5_7",
     }
-    assert found["nic_matrix"] == [["PXB", "SYS", "X"]]
+    assert document["nic_matrix"] == [["PXB", "SYS", "X"]]
 
 
 def test_the_way_to_itself_is_an_x_whatever_the_source_prints(
@@ -163,9 +165,9 @@ def test_what_a_cut_dump_does_not_show_is_no_zero(tmp_path: Path, ccbench: Comma
     out = shown(ccbench, "dump").out
     assert ["gpu1", "NV2", "X", "?", "?"] in [line.split()[:5] for line in out.splitlines()]
     assert "? not shown by the source" in out.splitlines()
-    found = shown(ccbench, "dump", "--json").json
-    assert found["gpu_matrix"][1] == ["NV2", "X", None]
-    assert 0 not in (found["nvlinks_per_gpu"] or [])
+    document = shown(ccbench, "dump", "--json").json
+    assert document["gpu_matrix"][1] == ["NV2", "X", None]
+    assert 0 not in (document["nvlinks_per_gpu"] or [])
 
 
 def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, ccbench: Command) -> None:
@@ -226,13 +228,13 @@ def test_a_listing_of_links_that_was_cut_is_not_counted() -> None:
 )
 def test_a_cluster_has_the_nics_of_its_network(nodes: int, nics: int, ccbench: Command) -> None:
     arguments = ("HGX-H100", "--nodes", str(nodes), "--network", f"ib-ndr-400x{nics}")
-    found = shown(ccbench, *arguments, "--json").json
-    assert (found["nodes"], found["gpu_count"], found["nic_count"]) == (
+    document = shown(ccbench, *arguments, "--json").json
+    assert (document["nodes"], document["gpu_count"], document["nic_count"]) == (
         nodes,
         8 * nodes,
         nics * nodes,
     )
-    by_ends = {(one["kind"], one["to"]): one for one in found["links"]}
+    by_ends = {(entry["kind"], entry["to"]): entry for entry in document["links"]}
     ports = by_ends.pop(("infiniband", "network_switch"), None)
     if nodes > 1:
         assert ports is not None
@@ -253,17 +255,19 @@ def test_a_cluster_has_the_nics_of_its_network(nodes: int, nics: int, ccbench: C
 def test_the_matrix_of_a_cluster_says_network_between_machines_only(
     ccbench: Command,
 ) -> None:
-    found = shown(ccbench, "pcie4-x16", "--nodes", "2", "--network", "ib-ndr-400x4", "--json").json
-    nodes = {one["name"]: one["node"] for one in found["devices"]}
-    gpus = [one["name"] for one in found["devices"] if one["kind"] == "gpu"]
-    nics = [one["name"] for one in found["devices"] if one["kind"] == "nic"]
+    document = shown(
+        ccbench, "pcie4-x16", "--nodes", "2", "--network", "ib-ndr-400x4", "--json"
+    ).json
+    nodes = {entry["name"]: entry["node"] for entry in document["devices"]}
+    gpus = [entry["name"] for entry in document["devices"] if entry["kind"] == "gpu"]
+    nics = [entry["name"] for entry in document["devices"] if entry["kind"] == "nic"]
     rows = [
-        *zip(nics, found["nic_matrix"], strict=True),
-        *zip(gpus, found["gpu_matrix"], strict=True),
+        *zip(nics, document["nic_matrix"], strict=True),
+        *zip(gpus, document["gpu_matrix"], strict=True),
     ]
     for name, row in rows:
-        for other, label in zip((*gpus, *nics), row, strict=False):
-            assert (label == "NET") is (nodes[name] != nodes[other])
+        for peer, label in zip((*gpus, *nics), row, strict=False):
+            assert (label == "NET") is (nodes[name] != nodes[peer])
 
 
 def test_links_without_a_rate_are_named_when_a_dump_is_made_a_cluster(
@@ -271,8 +275,8 @@ def test_links_without_a_rate_are_named_when_a_dump_is_made_a_cluster(
 ) -> None:
     (tmp_path / "dump").write_text(PAIR)
     ended = ccbench("topo", "dump", "--nodes", "2", "--network", "ib-ndr-400x2").refused
-    for said in ("have no rate", "2 nvlink (gpu0 -> gpu1 ...)", "--yaml"):
-        assert said in ended.err
+    for words in ("have no rate", "2 nvlink (gpu0 -> gpu1 ...)", "--yaml"):
+        assert words in ended.err
 
 
 def test_groups_that_no_fast_link_joins_are_told(tmp_path: Path, ccbench: Command) -> None:
@@ -290,9 +294,9 @@ def test_groups_that_no_fast_link_joins_are_told(tmp_path: Path, ccbench: Comman
 def test_nothing_of_a_file_reaches_the_terminal_but_printable_text() -> None:
     wild = "n.g\x1b[31m\nz\x07"
     gpus = (Device(wild, DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
-    found = Topology("t", gpus, matrix={(wild, "gpu1"): "P\x1b[2J\nIX"})
+    topology = Topology("t", gpus, matrix={(wild, "gpu1"): "P\x1b[2J\nIX"})
     finding = Finding("problem", "kind", (wild,), f"evidence {wild}", f"advice {wild}")
-    shown = as_text(found, [finding])
+    shown = as_text(topology, [finding])
     assert all(line.isprintable() for line in shown.split("\n"))
     assert len(shown.splitlines()) == len(
         as_text(Topology("t", gpus[1:] * 2), [finding]).splitlines()
@@ -301,8 +305,8 @@ def test_nothing_of_a_file_reaches_the_terminal_but_printable_text() -> None:
 
 def test_what_a_description_leaves_out_is_not_called_hidden_by_the_source() -> None:
     gpus = tuple(Device(f"gpu{place}", DeviceKind.GPU) for place in range(2))
-    told = Topology("catalog", gpus, source="catalog", facts={"omits": "PCIe"})
-    assert "? not known: the description leaves out PCIe" in as_text(told, [])
+    topology = Topology("catalog", gpus, source="catalog", facts={"omits": "PCIe"})
+    assert "? not known: the description leaves out PCIe" in as_text(topology, [])
     assert "? not shown by the source" in as_text(Topology("dump", gpus, source="a dump"), [])
 
 

@@ -25,7 +25,7 @@ from ccbench.report.exports import (
 from ccbench.report.wording import points_of
 from ccbench.results import Manifest, Run, RunFolder, load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given
+from ccbench.results.importers.log import StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 
 from .synthetic import MANIFEST, Edit, case, emulated, failed, flagged, sweep, write_run
@@ -155,9 +155,9 @@ def _imported(path: Path, tables: tuple[Table, ...]) -> Run:
     files = [path / f"{number}.txt" for number, _ in enumerate(tables)]
     for file, table in zip(files, tables, strict=True):
         file.write_text(table.text)
-    found = import_logs([(file, read_log(file)) for file in files], Given())
+    found = import_logs([(file, read_log(file)) for file in files], StatedSystem())
     assert [line for one in found for line in one.refused] == []
-    write_import(path / "run", found, Given(), "round trip")
+    write_import(path / "run", found, StatedSystem(), "round trip")
     return load_run(path / "run")
 
 

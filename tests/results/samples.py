@@ -123,11 +123,13 @@ def _pair_is_of_ranks(case: Case) -> Case:
 _cases = _any_cases.map(_groups_fit_in_memory).map(_pair_is_of_ranks)
 
 
-def _what_is_ok_has_samples(one: Measurement) -> Measurement:
+def _what_is_ok_has_samples(measurement: Measurement) -> Measurement:
     """``one`` as a backend gives it: timed, checked and right where it is OK."""
-    if one.status != Status.OK:
-        return one
-    return replace(one, samples_seconds=one.samples_seconds or (1e-6,), wrong_elements=0)
+    if measurement.status != Status.OK:
+        return measurement
+    return replace(
+        measurement, samples_seconds=measurement.samples_seconds or (1e-6,), wrong_elements=0
+    )
 
 
 measurements = st.builds(

@@ -131,8 +131,10 @@ def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> N
     ends = [*Status]
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
         for index, status in enumerate(ends):
-            one = measured(1024) if status == Status.OK else failed(2048 * (index + 1), status)
-            folder.write(one, None)
+            measurement = (
+                measured(1024) if status == Status.OK else failed(2048 * (index + 1), status)
+            )
+            folder.write(measurement, None)
         (folder.path / "cases" / "0123456789abcdef.parquet").write_bytes(b"PAR1 cut")
         (folder.path / "cases" / ".x.parquet.1.tmp").write_bytes(b"half")
     with RunFolder.resume(tmp_path / "run") as folder:
@@ -140,7 +142,7 @@ def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> N
         assert not list((folder.path / "cases").glob(".*"))
     written = {point.case_id: point.status for point in load_run(tmp_path / "run").points}
     assert sorted(finished.values()) == [Status.OK, Status.UNSUPPORTED, Status.WRONG]
-    assert all(written[one] == status for one, status in finished.items())
+    assert all(written[case_id] == status for case_id, status in finished.items())
 
 
 def test_a_case_that_lacks_rounds_is_not_finished_and_comes_back_whole(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def _take(root: str, count: int) -> list[str]:
 def test_runs_that_start_in_the_same_second_get_different_folders(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         taken = pool.starmap(_take, [(str(tmp_path), 10)] * 2)
-    names = [name for one in taken for name in one]
+    names = [name for batch in taken for name in batch]
     assert len(set(names)) == 20
 
 
@@ -217,8 +219,8 @@ def test_only_a_case_that_is_ok_has_a_speed(tmp_path: Path) -> None:
         measured(), case=replace(CASE, collective="barrier", op="none", size_bytes=0, count=0)
     )
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        for one in (measured(4096, seconds=1e-4), wrong, failed(16384), barrier):
-            folder.write(one, None)
+        for measurement in (measured(4096, seconds=1e-4), wrong, failed(16384), barrier):
+            folder.write(measurement, None)
     rows = load_run(tmp_path / "run").table.to_pylist()
     cases = {(row["collective"], row["status"]): row for row in rows}
     for name in (

@@ -29,28 +29,28 @@ DEFAULTS = {axis.name: axis.default for axis in SETTINGS}
 
 def _written(path: Path, *all_measured: Measurement) -> Path:
     with RunFolder.create(path, {"suite": "smoke"}) as folder:
-        for one in all_measured:
-            folder.write(one, PREDICTION)
+        for measurement in all_measured:
+            folder.write(measurement, PREDICTION)
     return path
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(one=measurements)
+@given(measurement=measurements)
 def test_any_measurement_comes_back_as_it_was(
-    one: Measurement, tmp_path_factory: pytest.TempPathFactory
+    measurement: Measurement, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = _written(tmp_path_factory.mktemp("any") / "run", one)
+    path = _written(tmp_path_factory.mktemp("any") / "run", measurement)
     assert load_run(path).problems == ()
     (file,) = (path / "cases").iterdir()
     stored = read_case(file)
     # What stands beside the pages, and what any other reader finds in them.
     assert json.dumps(stored.to_pylist()) == json.dumps(pq.read_table(file).to_pylist())
     (row,) = stored.to_pylist()
-    assert measurement_of(row) == one
-    assert row["case_id"] == one.case.case_id
+    assert measurement_of(row) == measurement
+    assert row["case_id"] == measurement.case.case_id
     assert row["bottleneck"] == PREDICTION.bottleneck
     assert row["predicted_latency_seconds"] == PREDICTION.latency_seconds
-    if one.status != Status.OK:
+    if measurement.status != Status.OK:
         assert row["median_seconds"] is None
 
 

@@ -82,8 +82,8 @@ def test_the_command_writes_files_that_load_as_a_run(
     assert run.manifest.machine == "hgx-h100"
     assert [point.size_bytes for point in run.points] == [1 << 20, 1 << 20, 2 << 20]
     assert set(FURTHER_COLUMNS) <= set(run.table.column_names)
-    found = contents("hgx-h100", tmp_path / "out")
-    assert (found["rows"], found["sources"], found["teams"]) == (3, 1, [(8, 1)])
+    listed = contents("hgx-h100", tmp_path / "out")
+    assert (listed["rows"], listed["sources"], listed["teams"]) == (3, 1, [(8, 1)])
 
 
 @pytest.mark.parametrize("arguments", [[], ["only-one"], ["absent.yaml", "out"]])
@@ -140,10 +140,10 @@ def test_words_of_a_manifest_lead_to_the_machine_family(
 
 
 def test_families_that_rules_name_are_in_the_catalog() -> None:
-    known = set(catalog_names())
-    assert {"hgx-h100", "hgx-h200", "hgx-b200", "dgx-a100", "mi300x", "gb200-nvl72"} <= known
-    assert family_of("MI300X", "xgmi-mesh") in known
-    assert family_of("RTX 2080 Ti", "pcie3 PIX") in known
+    names = set(catalog_names())
+    assert {"hgx-h100", "hgx-h200", "hgx-b200", "dgx-a100", "mi300x", "gb200-nvl72"} <= names
+    assert family_of("MI300X", "xgmi-mesh") in names
+    assert family_of("RTX 2080 Ti", "pcie3 PIX") in names
 
 
 def test_what_ships_is_whole_and_says_where_every_row_is_from() -> None:

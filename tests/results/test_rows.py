@@ -58,14 +58,14 @@ def test_the_arrow_schema_carries_its_version_and_which_columns_may_be_null() ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "factor"),
+    ("changes", "factor"),
     [({}, 1.5), ({"groups": "rank // 2"}, 1.0), ({"collective": "hypercube"}, None)],
 )
 def test_bus_bandwidth_is_of_the_ranks_of_one_group_and_of_collectives_with_a_known_factor(
-    asked: dict[str, Any], factor: float | None
+    changes: dict[str, Any], factor: float | None
 ) -> None:
-    one = measured()
-    row = row_of(replace(one, case=replace(one.case, **asked)), None, 0.95)
+    measurement = measured()
+    row = row_of(replace(measurement, case=replace(measurement.case, **changes)), None, 0.95)
     assert row["algbw_GB_s"] == pytest.approx(4096 / row["median_seconds"] / 1e9)
     expected = None if factor is None else pytest.approx(factor * row["algbw_GB_s"])
     assert row["busbw_GB_s"] == expected
@@ -83,8 +83,8 @@ def test_bus_bandwidth_is_of_the_ranks_of_one_group_and_of_collectives_with_a_kn
 def test_the_slowest_rank_is_the_one_that_the_others_wait_for(
     waiting: tuple[float, ...], slowest: int | None
 ) -> None:
-    one = measured(rank_waiting_seconds=tuple((seconds,) for seconds in waiting))
-    assert row_of(one, None, 0.95)["slowest_rank"] == slowest
+    measurement = measured(rank_waiting_seconds=tuple((seconds,) for seconds in waiting))
+    assert row_of(measurement, None, 0.95)["slowest_rank"] == slowest
 
 
 def test_samples_that_are_no_times_give_no_speed() -> None:
@@ -96,12 +96,12 @@ def test_samples_that_are_no_times_give_no_speed() -> None:
 
 def test_ranks_and_case_are_summed_up_alike_when_rounds_differ() -> None:
     rounds = [1.0] * 5 + [1.0] * 5 + [1.0] * 5 + [3.0] + [3.0] + [3.0] + [3.0]
-    one = measured(
+    measurement = measured(
         samples_seconds=tuple(rounds),
         rank_samples_seconds=(tuple(rounds), tuple(2 * sample for sample in rounds)),
         round_samples=(5, 5, 5, 1, 1, 1, 1),
     )
-    row = row_of(one, None, 0.95)
+    row = row_of(measurement, None, 0.95)
     # Seven rounds, four of them slow; pooled, fifteen of nineteen samples would be fast.
     assert row["median_seconds"] == 3.0
     assert row["rank_median_seconds"] == [3.0, 6.0]
@@ -171,10 +171,10 @@ def test_the_same_case_elsewhere_is_another_file(tmp_path: Path) -> None:
         replace(ORIGIN, table=2),
         replace(ORIGIN, source="b.txt"),
     ]
-    assert len({imported_case_id(CASE, one) for one in elsewhere}) == 4
+    assert len({imported_case_id(CASE, origin) for origin in elsewhere}) == 4
     with RunFolder.create(tmp_path / "run", {}) as folder:
-        for one in elsewhere:
-            folder.write(Measurement(CASE, Status.OK), None, origin=one)
+        for origin in elsewhere:
+            folder.write(Measurement(CASE, Status.OK), None, origin=origin)
     run = load_run(tmp_path / "run")
     assert run.problems == ()
     assert len(run.points) == 4
@@ -184,14 +184,14 @@ def overlapped(
     computing: tuple[float, ...], communicating: tuple[float, ...], together: tuple[float, ...]
 ) -> Measurement:
     """Samples of the three launches; those of both parts meanwhile are as long as both together."""
-    one = measured(
+    measurement = measured(
         samples_seconds=together,
         group_names=OVERLAP_PARTS,
         group_samples_seconds=(computing, communicating, together, together),
         rank_samples_seconds=(),
         round_samples=(len(together),),
     )
-    return replace(one, case=replace(one.case, mode=OVERLAP, overlap_with="matmul"))
+    return replace(measurement, case=replace(measurement.case, mode=OVERLAP, overlap_with="matmul"))
 
 
 @pytest.mark.parametrize(
@@ -208,8 +208,8 @@ def test_efficiency_is_the_share_of_the_shorter_that_was_hidden(
     computing: float, communicating: float, together: float, hidden: float
 ) -> None:
     row = row_of(overlapped((computing,) * 8, (communicating,) * 8, (together,) * 8), None, 0.95)
-    found = [row[name] for name in ("overlap_efficiency", "overlap_low", "overlap_high")]
-    assert found == pytest.approx([hidden] * 3)
+    shares = [row[name] for name in ("overlap_efficiency", "overlap_low", "overlap_high")]
+    assert shares == pytest.approx([hidden] * 3)
 
 
 @given(st.lists(st.tuples(*[st.floats(0.5, 2)] * 3), min_size=6, max_size=30))
@@ -224,12 +224,12 @@ def test_the_interval_holds_the_median_and_never_more_than_everything_is_hidden(
 
 
 def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
-    one = overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8)
-    row = row_of(one, None, 0.95)
+    measurement = overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8)
+    row = row_of(measurement, None, 0.95)
     assert (row["algbw_GB_s"], row["busbw_GB_s"]) == (None, None)
     assert row["median_seconds"] == 1.5
     assert row["group_names"] == list(OVERLAP_PARTS)
-    assert measurement_of(row).case == one.case
+    assert measurement_of(row).case == measurement.case
 
 
 @pytest.mark.parametrize(

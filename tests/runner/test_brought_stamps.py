@@ -49,8 +49,8 @@ class Calibrated(Remembering):
         self.brought = np.zeros((1, 10, 2))
         self.seconds = 0.0
 
-    def sample_launches(self, wanted: int, seconds: float) -> int:
-        return wanted
+    def sample_launches(self, launches: int, seconds: float) -> int:
+        return launches
 
     def device_seconds(self) -> float:
         return self.seconds

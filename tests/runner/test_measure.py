@@ -185,8 +185,8 @@ class OverlappingEndpoint(FakeEndpoint):
     kinds: list[str] = field(default_factory=list)
     computed: list[int] = field(default_factory=list)
 
-    def sample_launches(self, wanted: int, seconds: float) -> int:
-        return wanted
+    def sample_launches(self, launches: int, seconds: float) -> int:
+        return launches
 
     def device_seconds(self) -> float:
         return self.seconds
@@ -255,11 +255,11 @@ def measured(
 
 
 def test_all_ranks_stop_together_with_the_same_launches() -> None:
-    _, (one, other) = measured()
-    assert one.launches == other.launches
-    assert one.stop_reason == other.stop_reason
-    assert np.array_equal(one.stamps, other.stamps)
-    assert one.stamps.shape[1] >= RULE.minimum_samples
+    _, (first, second) = measured()
+    assert first.launches == second.launches
+    assert first.stop_reason == second.stop_reason
+    assert np.array_equal(first.stamps, second.stamps)
+    assert first.stamps.shape[1] >= RULE.minimum_samples
 
 
 def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> None:
@@ -286,9 +286,11 @@ def test_in_place_nothing_runs_between_filling_and_the_checked_sample() -> None:
 
 def test_adversarial_launches_follow_each_with_data_of_its_own() -> None:
     (endpoint, _), _ = measured()
-    one = ["poison", "refill", "launch"]
+    steps_of_launch = ["poison", "refill", "launch"]
     first = SEEDS_PER_ROUND * 3 + 2
-    expected = [[*one, f"check {seed} 1"] for seed in range(first, first + ADVERSARIAL_LAUNCHES)]
+    expected = [
+        [*steps_of_launch, f"check {seed} 1"] for seed in range(first, first + ADVERSARIAL_LAUNCHES)
+    ]
     assert endpoint.done[-4 * ADVERSARIAL_LAUNCHES :] == [
         step for steps in expected for step in steps
     ]
@@ -296,9 +298,9 @@ def test_adversarial_launches_follow_each_with_data_of_its_own() -> None:
 
 
 def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
-    found = Mismatch(1, 2, 3, "4", "5")
-    _, (one, other) = measured(mismatch=found)
-    assert (one.mismatch, other.mismatch) == (None, found)
+    mismatch = Mismatch(1, 2, 3, "4", "5")
+    _, (first, second) = measured(mismatch=mismatch)
+    assert (first.mismatch, second.mismatch) == (None, mismatch)
 
 
 def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> (
@@ -342,8 +344,8 @@ def test_no_sample_is_taken_for_which_there_is_no_room(capacity: int) -> None:
 
 
 def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
-    _, (one, other) = measured()
-    assert (one.waiting_seconds, other.waiting_seconds) == (0.25, 0.5)
+    _, (first, second) = measured()
+    assert (first.waiting_seconds, second.waiting_seconds) == (0.25, 0.5)
 
 
 @given(minimum=st.integers(1, 12), maximum=st.integers(1, 30))
@@ -395,9 +397,9 @@ def test_a_computation_is_as_long_as_the_collective() -> None:
 
 
 def test_all_ranks_compute_equally_much() -> None:
-    (one, other), _ = overlapped()
-    assert one.computed == other.computed
-    assert one.computed[-ADVERSARIAL_LAUNCHES - 1] > 1
+    (first, second), _ = overlapped()
+    assert first.computed == second.computed
+    assert first.computed[-ADVERSARIAL_LAUNCHES - 1] > 1
 
 
 def test_a_sample_is_each_alone_and_then_both() -> None:

@@ -191,12 +191,12 @@ def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lack
         ("a", "b"), (HostFacts("a", gpus=("H100",)), HostFacts("b", gpus=("H100",)))
     )
     without = LaunchedRanks(("a", "b"), (HostFacts("a"), HostFacts("b", no_gpus="no driver")))
-    backends, (said,) = automatic_backends(RunOptions(launched=with_gpus))
+    backends, (note,) = automatic_backends(RunOptions(launched=with_gpus))
     assert backends == ("nccl",)
-    assert said == "backend auto: nccl (without cuda: this machine has no NVIDIA driver)"
-    backends, (said,) = automatic_backends(RunOptions(launched=without))
+    assert note == "backend auto: nccl (without cuda: this machine has no NVIDIA driver)"
+    backends, (note,) = automatic_backends(RunOptions(launched=without))
     assert backends == ("cpu",)
-    assert "b: no driver" in said
+    assert "b: no driver" in note
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])
@@ -209,9 +209,9 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
-    backends, (said,) = automatic_backends(RunOptions())
+    backends, (note,) = automatic_backends(RunOptions())
     assert backends == expected
-    assert ("without nccl: there is one GPU" in said) is (gpus == 1)
+    assert ("without nccl: there is one GPU" in note) is (gpus == 1)
 
 
 def test_teams_that_cannot_all_stay_open_start_twice() -> None:
@@ -222,13 +222,13 @@ def test_teams_that_cannot_all_stay_open_start_twice() -> None:
         return plan_suite(read_suite(text.format(algorithms), "s"), options).expected_seconds
 
     each = DECLARED["nccl"].start_seconds
-    one, three, four = (
+    single, three, four = (
         seconds("[ring]"),
         seconds("[ring, tree, nvls]"),
         seconds("[default, ring, tree, nvls]"),
     )
-    assert three == pytest.approx(3 * one)
-    assert four - 4 * (one - each) == pytest.approx((4 + 1) * each)  # three are still open
+    assert three == pytest.approx(3 * single)
+    assert four - 4 * (single - each) == pytest.approx((4 + 1) * each)  # three are still open
 
 
 def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> None:
@@ -299,7 +299,7 @@ def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> 
 
 @pytest.mark.parametrize("backend", ["cuda", "cuda-host"])
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "sentence"),
     [
         ("CCBENCH_KERNEL_CHANNELS", "99", "CCBENCH_KERNEL_CHANNELS: '99' cannot be; write 1 to 64"),
         (
@@ -310,10 +310,10 @@ def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> 
     ],
 )
 def test_a_variable_of_the_kernels_that_cannot_be_is_told_while_planning(
-    monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, said: str
+    monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, sentence: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=sentence):
         plan_suite(load_suite("loopback"), RunOptions(backends=(backend,), only_plan=True))
 
 
@@ -338,12 +338,12 @@ def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
     assert (len(of_some.cases), of_some.notes) == (3, ())
 
 
-@pytest.mark.parametrize(("asked", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})])
+@pytest.mark.parametrize(("processes", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})])
 def test_process_models_of_the_command_line_replace_the_suites(
-    asked: str | None, planned: set[str]
+    processes: str | None, planned: set[str]
 ) -> None:
     suite = read_suite("{backends: [cuda], sweep: {collective: all_reduce, ranks: 2}}")
-    plan = plan_suite(suite, RunOptions(processes=asked))
+    plan = plan_suite(suite, RunOptions(processes=processes))
     assert {case.processes for case in plan.cases} == planned
     with pytest.raises(
         SuiteError, match="nothing is left to run on cpu with 2 ranks: cpu has no processes"
@@ -377,7 +377,7 @@ def test_memory_of_devices_is_refused_by_the_plan_where_there_is_no_gpu(
         "ccbench.runner.planning.driver_missing", lambda *root: "no driver; install one"
     )
     plan = plan_suite(suite, RunOptions(backends=("nccl", "mpi"), ranks=2))
-    (case,) = (one for one in plan.cases if one.backend == "mpi")
+    (case,) = (mpi_case for mpi_case in plan.cases if mpi_case.backend == "mpi")
     reason = "memory: device needs a GPU: no driver; write memory: default"
     assert refusals([case], devices_missing(RunOptions())) == {case: reason}
     assert f"1 cases unsupported by mpi: {reason}" in plan.notes

@@ -145,12 +145,14 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
         )
     progress.finished()
     plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
-    told = [
+    lines_shown = [
         line
         for line in re.split("[\r\n]+", plain)
         if line.startswith(("[", "all_reduce ring float32"))
     ]
-    assert [line.partition("unsupported: ")[2].removesuffix(" (left 0:00)") for line in told] == [
+    assert [
+        line.partition("unsupported: ")[2].removesuffix(" (left 0:00)") for line in lines_shown
+    ] == [
         "no avg",
         "no float16",
     ]
@@ -229,7 +231,7 @@ def test_what_is_left_is_as_planned_until_something_was_seen() -> None:
 def test_what_was_seen_corrects_what_is_left_of_its_kind_and_of_no_other() -> None:
     forecast = Forecast()
     forecast.expect([("cpu", 10, 1000.0), ("mpi", 10, 1000.0)])
-    forecast.seen("mpi", planned_seconds=100.0, took_seconds=2700.0)
+    forecast.correct("mpi", planned_seconds=100.0, took_seconds=2700.0)
     assert forecast.left().seconds == pytest.approx(1000 + 27_000, rel=0.02)
     forecast.expect([("cpu", 0, 0.0), ("mpi", 0, 0.0)])
     assert forecast.left() == Left(0, 0.0)
@@ -238,7 +240,7 @@ def test_what_was_seen_corrects_what_is_left_of_its_kind_and_of_no_other() -> No
 def test_one_quick_round_does_not_turn_a_plan_upside_down() -> None:
     forecast = Forecast()
     forecast.expect([("cpu", 10, 60.0)])
-    forecast.seen("cpu", planned_seconds=0.01, took_seconds=0.1)
+    forecast.correct("cpu", planned_seconds=0.01, took_seconds=0.1)
     assert forecast.left().seconds == pytest.approx(60.0, rel=0.1)
 
 

@@ -49,7 +49,7 @@ def test_no_sample_is_lost_and_rounds_keep_their_order(rounds: list[list[float]]
     assert whole is not None
     every = tuple(sample for samples in rounds for sample in samples)
     assert whole.samples_seconds == whole.skew_seconds == every
-    assert whole.rank_samples_seconds == (every, tuple(2 * one for one in every))
+    assert whole.rank_samples_seconds == (every, tuple(2 * each for each in every))
     assert whole.round_samples == tuple(map(len, rounds))
     assert whole.warmup_seconds == tuple(samples[0] for samples in rounds)
     assert whole.launching_seconds == pytest.approx(sum(every))

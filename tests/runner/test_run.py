@@ -62,7 +62,7 @@ class Teams(Backend):
 
     folder: Path
     answers: dict[str, Answer] = field(default_factory=dict)
-    asked: list[tuple[str, Sampling]] = field(default_factory=list)
+    measured: list[tuple[str, Sampling]] = field(default_factory=list)
     opened: int = 0
     closed: int = 0
     opens: bool = True
@@ -110,7 +110,7 @@ class FakeTeam:
     whole: bool = True
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
-        self.backend.asked.append((case.collective, sampling))
+        self.backend.measured.append((case.collective, sampling))
         measurement = self.backend.answers.get(case.collective, good)(case, sampling)
         self.whole = measurement.status not in (Status.FAILED, Status.TIMED_OUT)
         return measurement
@@ -177,7 +177,7 @@ def statuses(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("found", "code"),
+    ("found_statuses", "code"),
     [
         ([Status.OK], 0),
         ([Status.UNSUPPORTED], 0),
@@ -190,16 +190,16 @@ def statuses(folder: Path) -> dict[str, str]:
     ],
 )
 def test_the_exit_code_is_that_of_the_worst_case(
-    teams: Teams, found: list[Status], code: int
+    teams: Teams, found_statuses: list[Status], code: int
 ) -> None:
-    for collective, status in zip(COLLECTIVES, found, strict=False):
+    for collective, status in zip(COLLECTIVES, found_statuses, strict=False):
         if status is not Status.OK:
             teams.answers[collective] = status_of(status)
     outcome = run(teams)
     assert outcome.exit_code == code
     assert sum(outcome.counts.values()) == 3
     assert statuses(outcome.folder) == {
-        collective: (found[number] if number < len(found) else Status.OK).value
+        collective: (found_statuses[number] if number < len(found_statuses) else Status.OK).value
         for number, collective in enumerate(COLLECTIVES)
     }
 
@@ -208,7 +208,7 @@ def test_a_failure_costs_the_team_and_the_next_case_has_a_fresh_one(teams: Teams
     teams.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
     run(teams)
     assert teams.opened == 2
-    assert [name for name, _ in teams.asked] == COLLECTIVES
+    assert [name for name, _ in teams.measured] == COLLECTIVES
 
 
 def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_and_a_resumed_run_tries_again(
@@ -218,7 +218,7 @@ def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_
     teams.settings = {"barrier": "another kind"}
     teams.answers = dict.fromkeys(names[1:-1], status_of(Status.FAILED, "no space in /dev/shm"))
     outcome = run(teams, names, rounds=3)
-    assert [name for name, _ in teams.asked] == [*names[:4], "barrier", "barrier", "barrier"]
+    assert [name for name, _ in teams.measured] == [*names[:4], "barrier", "barrier", "barrier"]
     assert (outcome.exit_code, outcome.unfinished) == (5, 1)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 3, Status.SKIPPED: 2}
     points = {point.collective: point for point in load_run(outcome.folder).points}
@@ -242,7 +242,7 @@ def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
         "gather": between,
     }
     outcome = run(teams, names)
-    assert [name for name, _ in teams.asked] == names
+    assert [name for name, _ in teams.measured] == names
     assert Status.SKIPPED not in outcome.counts
 
 
@@ -271,15 +271,15 @@ def test_ranks_that_refused_once_are_asked_again_and_the_run_is_partial(teams: T
 
 def test_rounds_go_round_and_keep_the_launches_that_the_first_one_found(teams: Teams) -> None:
     run(teams, rounds=6)
-    assert [name for name, _ in teams.asked] == COLLECTIVES * 6
-    assert [sampling.launches for _, sampling in teams.asked] == [0] * 3 + [3] * 15
-    assert teams.asked[0][1].budget_seconds == pytest.approx(0.010 / 6)
+    assert [name for name, _ in teams.measured] == COLLECTIVES * 6
+    assert [sampling.launches for _, sampling in teams.measured] == [0] * 3 + [3] * 15
+    assert teams.measured[0][1].budget_seconds == pytest.approx(0.010 / 6)
 
 
 def test_what_a_backend_does_not_support_is_not_asked_of_it(teams: Teams) -> None:
     outcome = run(teams, ["scatter", "barrier"])
     assert statuses(outcome.folder) == {"scatter": "unsupported", "barrier": "ok"}
-    assert {name for name, _ in teams.asked} == {"barrier"}
+    assert {name for name, _ in teams.measured} == {"barrier"}
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_signal_while_teams_are_closed_interrupts_a_run_that_keeps_its_cases(
 def test_a_run_out_of_time_says_so_and_resumes(teams: Teams) -> None:
     outcome = run(teams, time_limit_seconds=0.0)
     assert (outcome.exit_code, outcome.counts) == (5, {Status.SKIPPED: 3})
-    assert teams.asked == []
+    assert teams.measured == []
     again = run(teams, resume=outcome.folder)
     assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
 
@@ -342,17 +342,17 @@ def sizes(folder: Path) -> list[tuple[str, int]]:
 
 
 def test_a_guide_adds_cases_once_nothing_is_left_until_it_knows_no_more(teams: Teams) -> None:
-    asked: list[tuple[int, int]] = []
+    looks: list[tuple[int, int]] = []
 
     def guide(left: Sequence[Case], measured: Run) -> list[Case]:
-        asked.append((len(left), len(measured.points)))
+        looks.append((len(left), len(measured.points)))
         if left:
             return list(left)
         case = case_of({"suite": "tiny", **asked_of(measured.points[1])})
         return [case, larger(case)]  # what was measured is not measured again
 
     outcome = run(teams, ["barrier", "broadcast"], guides={"speed": guide})
-    assert asked == [(2, 0), (0, 2), (0, 3)]
+    assert looks == [(2, 0), (0, 2), (0, 3)]
     assert (outcome.exit_code, outcome.counts) == (0, {Status.OK: 3})
     assert load_run(outcome.folder).manifest.planned_cases == 3
 
@@ -404,10 +404,10 @@ def test_a_resumed_run_measures_what_a_guide_had_added(teams: Teams) -> None:
 def test_resume_measures_what_failed_and_leaves_the_rest(teams: Teams) -> None:
     teams.answers["broadcast"] = status_of(Status.FAILED)
     outcome = run(teams)
-    teams.asked.clear()
+    teams.measured.clear()
     teams.answers.clear()
     again = run(teams, resume=outcome.folder)
-    assert {name for name, _ in teams.asked} == {"broadcast"}
+    assert {name for name, _ in teams.measured} == {"broadcast"}
     assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
 
 
@@ -569,7 +569,7 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
     declared_as(monkeypatch, device=Device.GPU)
     run(teams, names)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2"]
-    assert [name for name, _ in teams.asked] == [
+    assert [name for name, _ in teams.measured] == [
         "all_reduce",
         "all_gather",
         "broadcast",
@@ -597,7 +597,7 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     ]
     first = ["all_reduce", "all_gather"] * 3
     once = ["broadcast"] * 3
-    assert [name for name, _ in teams.asked] == [*first, *once, *["reduce"] * 6, *once, *first]
+    assert [name for name, _ in teams.measured] == [*first, *once, *["reduce"] * 6, *once, *first]
     assert {len(point.round_samples) for point in load_run(outcome.folder).points} == {6}
 
 
@@ -615,9 +615,9 @@ def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
     names = ["all_reduce", "broadcast"]
     outcome = run(teams, names, rounds=6)
     teams.answers.clear()
-    teams.asked.clear()
+    teams.measured.clear()
     assert run(teams, names, rounds=6, resume=outcome.folder).exit_code == 0
-    assert [name for name, _ in teams.asked] == ["broadcast"] * 6 + ["all_reduce"] * 3
+    assert [name for name, _ in teams.measured] == ["broadcast"] * 6 + ["all_reduce"] * 3
 
 
 class Counted(Progress):
@@ -638,7 +638,7 @@ def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
     teams: Teams, unclear: int
 ) -> None:
     def spread(case: Case, sampling: Sampling) -> Measurement:
-        scale = 1 + len(teams.asked) % 7
+        scale = 1 + len(teams.measured) % 7
         return replace(good(case, sampling), samples_seconds=(scale * 1e-6,) * 5)
 
     teams.answers = dict.fromkeys(COLLECTIVES[:unclear], spread)
@@ -652,19 +652,19 @@ def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
 def test_what_a_library_says_it_ran_is_what_is_predicted(
     teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str]] = []
+    choices: list[tuple[str, str]] = []
 
     def predict(
         self: PredictionContext, case: Case, algorithm_used: str = "", protocol_used: str = ""
     ) -> None:
-        asked.append((algorithm_used, protocol_used))
+        choices.append((algorithm_used, protocol_used))
 
     monkeypatch.setattr(PredictionContext, "predict", predict)
     teams.answers["all_reduce"] = lambda case, sampling: replace(
         good(case, sampling), algorithm_used="tree", protocol_used="ll"
     )
     run(teams, ["all_reduce"])
-    assert set(asked) == {("tree", "ll")}
+    assert set(choices) == {("tree", "ll")}
 
 
 @pytest.mark.parametrize("priced_by", [PricedBy.SCHEDULE, PricedBy.MPI])
@@ -672,10 +672,10 @@ def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_
     teams: Teams, monkeypatch: pytest.MonkeyPatch, priced_by: PricedBy
 ) -> None:
     declared_as(monkeypatch, priced_by=priced_by)
-    asked: list[str] = []
+    priced: list[str] = []
 
     def predict(self: PredictionContext, case: Case, *ran: str) -> None:
-        asked.append(case.collective)
+        priced.append(case.collective)
 
     monkeypatch.setattr(PredictionContext, "predict", predict)
     monkeypatch.setattr("ccbench.runner.network_probe.NetworkLooks.cases", lambda self, case: [])
@@ -685,7 +685,7 @@ def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_
     )
     run(teams)
     disturbed = ["broadcast"] * (priced_by is PricedBy.MPI)
-    assert asked == ["all_reduce", *disturbed, "barrier"]
+    assert priced == ["all_reduce", *disturbed, "barrier"]
 
 
 def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_says_so(
@@ -699,9 +699,11 @@ def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_say
     monkeypatch.setattr("ccbench.model.calibration.quick_machine", busy)
     outcome = run(teams, progress=PlainProgress(sys.stderr), machine=None)
     assert outcome.exit_code == 0
-    found = load_run(outcome.folder)
-    assert [point.predicted_seconds for point in found.points] == [None] * 3
-    assert found.manifest.document["notes"] == [f"no predictions for ranks on processors: {reason}"]
+    loaded = load_run(outcome.folder)
+    assert [point.predicted_seconds for point in loaded.points] == [None] * 3
+    assert loaded.manifest.document["notes"] == [
+        f"no predictions for ranks on processors: {reason}"
+    ]
     assert f"no predictions for ranks on processors: {reason}\n" in capsys.readouterr().err
 
 
@@ -773,15 +775,15 @@ def test_what_results_are_shown_with_is_imported_before_the_first_case(
 ) -> None:
     (teams.folder / "shows_results.py").write_text("")
     monkeypatch.syspath_prepend(teams.folder)
-    seen: list[bool] = []
+    imported: list[bool] = []
 
     def look(case: Case, sampling: Sampling) -> Measurement:
-        seen.append("shows_results" in sys.modules)
+        imported.append("shows_results" in sys.modules)
         return good(case, sampling)
 
     teams.answers["all_reduce"] = look
     run(teams, ["all_reduce"], reading_modules=("shows_results",))
-    assert seen == [True]
+    assert imported == [True]
     del sys.modules["shows_results"]
 
 
@@ -800,8 +802,8 @@ def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(librarie
     libraries.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
     outcome = run(libraries)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 1}
-    asked = [name for name, _ in libraries.asked]
-    assert asked == ["send_recv", *COLLECTIVES]  # looked at once, however many teams follow
+    names = [name for name, _ in libraries.measured]
+    assert names == ["send_recv", *COLLECTIVES]  # looked at once, however many teams follow
     assert libraries.opened == libraries.closed == 3
     assert "host_networks" not in load_run(outcome.folder).manifest.document
 

@@ -69,9 +69,9 @@ def test_what_a_loader_would_not_find_is_refused() -> None:
     "name", ["PATH", "HOME", "CCBENCH_LEADER", "PYTHONPATH", "SLURM_JOB_ID", "RANK"]
 )
 def test_other_variables_are_refused_with_their_place_and_the_cure(name: str) -> None:
-    with pytest.raises(SuiteError) as told:
+    with pytest.raises(SuiteError) as refused:
         refuse_variants(suite(f"{{a: {{env: {{{name}: x}}}}}}"))
-    assert str(told.value) == (
+    assert str(refused.value) == (
         f"suite:2: variants.a.env.{name}: is no variable of a library of communication; "
         "write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or LD_LIBRARY_PATH or LD_PRELOAD"
     )
@@ -84,18 +84,18 @@ def test_other_variables_are_refused_with_their_place_and_the_cure(name: str) ->
     st.text("abcdef0123456789", min_size=6, max_size=20),
 )
 def test_what_is_called_a_secret_is_refused_and_not_repeated(name: str, value: str) -> None:
-    with pytest.raises(SuiteError, match=f"variants.a.env.{name}: looks like a secret") as told:
+    with pytest.raises(SuiteError, match=f"variants.a.env.{name}: looks like a secret") as refused:
         refuse_variants(suite(f"{{a: {{env: {{{name}: 'x{value}'}}}}}}"))
-    assert value not in str(told.value)
+    assert value not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     "value", ["ghp_0123456789abcdef", "https://me:word@host/x", "token=abcdefgh"]
 )
 def test_what_looks_like_a_secret_is_refused_and_not_repeated(value: str) -> None:
-    with pytest.raises(SuiteError, match="looks like a secret; leave it out") as told:
+    with pytest.raises(SuiteError, match="looks like a secret; leave it out") as refused:
         refuse_variants(suite(f"{{a: {{env: {{NCCL_NET_PLUGIN: '{value}'}}}}}}"))
-    assert value not in str(told.value)
+    assert value not in str(refused.value)
 
 
 def test_a_library_is_there_by_its_whole_path_unless_ranks_are_elsewhere(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ LOADED = [
 
 @pytest.mark.parametrize("settings", LOADED)
 def test_files_that_ranks_would_load_need_the_users_word(settings: str) -> None:
-    told = r"variants\.a: has the ranks load files .* if you trust this suite, run it with --allow-libraries"
-    with pytest.raises(SuiteError, match=told):
+    sentence = r"variants\.a: has the ranks load files .* if you trust this suite, run it with --allow-libraries"
+    with pytest.raises(SuiteError, match=sentence):
         refuse_variants(suite(f"{{a: {{{settings}}}}}"))
     refuse_variants(suite(f"{{a: {{{settings}}}}}"), allowed=True)
 
@@ -190,9 +190,9 @@ def test_a_plan_loads_no_file_of_a_suite_and_says_what_a_run_needs(
     started: list[str] = []
     start = subprocess.Popen.__init__
 
-    def watched(self: subprocess.Popen[str], command: object, *rest: Any, **others: Any) -> None:
-        started.append(f"{command} {others.get('env')}")
-        start(self, command, *rest, **others)  # type: ignore[call-overload]  # passed on as it came
+    def watched(self: subprocess.Popen[str], command: object, *rest: Any, **options: Any) -> None:
+        started.append(f"{command} {options.get('env')}")
+        start(self, command, *rest, **options)  # type: ignore[call-overload]  # passed on as it came
 
     monkeypatch.setattr(subprocess.Popen, "__init__", watched)
     text = suite(f"{{a: {{}}, b: {{{settings % library}}}}}").model_copy(
@@ -210,8 +210,8 @@ def test_a_plan_loads_no_file_of_a_suite_and_says_what_a_run_needs(
 
 def test_a_backend_without_a_library_file_refuses_one_in_one_line() -> None:
     gloo = replace(named("new", library="/opt/x.so"), backend="gloo")
-    said = "variant new: gloo has no library that another can replace; leave it out"
-    assert open_backend("gloo").unsupported(gloo) == said
+    sentence = "variant new: gloo has no library that another can replace; leave it out"
+    assert open_backend("gloo").unsupported(gloo) == sentence
     assert open_backend("gloo").unsupported(replace(gloo, started_with=Variant("new"))) is None
 
 
@@ -219,8 +219,8 @@ def test_what_the_case_sets_no_variant_may_set() -> None:
     ring = replace(
         named("a", environment=(("NCCL_ALGO", "Tree"),)), backend="nccl", algorithm="ring"
     )
-    said = "variant a: NCCL_ALGO is set by the library or the case already; leave it out"
-    assert open_backend("nccl").unsupported(ring) == said
+    sentence = "variant a: NCCL_ALGO is set by the library or the case already; leave it out"
+    assert open_backend("nccl").unsupported(ring) == sentence
     assert open_backend("nccl").unsupported(replace(ring, algorithm="default")) is None
 
 
@@ -234,8 +234,10 @@ def test_ranks_of_nccl_load_the_variants_library_before_any_other() -> None:
 
 def test_each_variant_has_ranks_of_its_own_even_where_nothing_differs() -> None:
     alike = [named("a"), named("b")]
-    one, two = (starting_seconds(cases, Sampling())["mpi"] for cases in (alike[:1], alike))
-    assert two > one
+    seconds_of_one, seconds_of_two = (
+        starting_seconds(cases, Sampling())["mpi"] for cases in (alike[:1], alike)
+    )
+    assert seconds_of_two > seconds_of_one
 
 
 names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
@@ -246,25 +248,30 @@ def test_a_turn_reverses_variants_of_a_point_and_nothing_else(
     points: Sequence[Sequence[str]],
 ) -> None:
     cases = [named(name, 8 * (place + 1)) for place, those in enumerate(points) for name in those]
-    assert [one.size_bytes for one in turned(cases)] == [one.size_bytes for one in cases]
-    assert [one.variant for one in turned(cases)] == [
+    assert [variant_case.size_bytes for variant_case in turned(cases)] == [
+        variant_case.size_bytes for variant_case in cases
+    ]
+    assert [variant_case.variant for variant_case in turned(cases)] == [
         name for those in points for name in reversed(those)
     ]
     assert turned(turned(cases)) == cases
-    plain = [replace(one, variant="", size_bytes=place) for place, one in enumerate(cases)]
+    plain = [
+        replace(variant_case, variant="", size_bytes=place)
+        for place, variant_case in enumerate(cases)
+    ]
     assert turned(plain) == plain
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Case]]:
+def cases_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Case]]:
     """The cases that teams made of answers were asked, in order; interval: as narrow as can be, but of b."""
-    found: list[Case] = []
+    cases: list[Case] = []
     launches: list[int] = []
 
     def answer(case: Case, sampling: Sampling) -> Measurement:
-        found.append(case)
+        cases.append(case)
         launches.append(sampling.launches)
-        rounds = sum(one == case for one in found)
+        rounds = sum(earlier == case for earlier in cases)
         seconds = 1e-6 * (1 + rounds * (case.variant == "b"))
         return replace(good(case, sampling), samples_seconds=(seconds,) * 5)
 
@@ -272,27 +279,27 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Case
     monkeypatch.setattr("ccbench.runner.run.open_backend", lambda _: made)
     monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda _: made)
     monkeypatch.setattr("ccbench.runner.run.NetworkLooks.cases", lambda *_: [])
-    yield found
+    yield cases
     # As many as the first round of the first variant found (``good`` says three).
     assert launches[0] == 0
     assert set(launches[1:]) == {3}
 
 
 def test_rounds_go_a_b_b_a_and_variants_of_a_point_have_as_many(
-    asked: list[Case], tmp_path: Path
+    cases_run: list[Case], tmp_path: Path
 ) -> None:
     text = "backends: [mpi]\nvariants: {a: {}, b: {}}\nsampling: {rounds: 4}\norder: written\n"
-    found = read_suite(text + "sweep: {collective: all_reduce, size: 8, ranks: 2}")
+    suite_read = read_suite(text + "sweep: {collective: all_reduce, size: 8, ranks: 2}")
     options = RunOptions(output=tmp_path / "run", machine="cpu-shared-memory")
-    assert len(plan_suite(found, options).cases) == 2
-    run_suite(found, options, Progress())
-    assert "".join(one.variant for one in asked) == "abba" * 4
+    assert len(plan_suite(suite_read, options).cases) == 2
+    run_suite(suite_read, options, Progress())
+    assert "".join(case.variant for case in cases_run) == "abba" * 4
     assert {len(point.round_samples) for point in load_run(tmp_path / "run").points} == {8}
 
 
 @pytest.mark.parametrize(("kind", "starts"), [("once", 2), ("each_round", 6)])
 def test_each_round_can_have_ranks_that_are_started_for_it(
-    asked: list[Case], kind: str, starts: int, tmp_path: Path
+    cases_run: list[Case], kind: str, starts: int, tmp_path: Path
 ) -> None:
     text = f"""
 backends: [mpi]
@@ -308,4 +315,4 @@ sweep: {{collective: all_reduce, size: 8, ranks: 2}}
     teams = vars(planning)["open_backend"]("mpi")
     assert isinstance(teams, Teams)
     assert teams.opened == teams.closed == starts
-    assert len(asked) == 6
+    assert len(cases_run) == 6

@@ -15,7 +15,7 @@ from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
 from ccbench.model.library.clusters import library_system
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given
+from ccbench.results.importers.log import StatedSystem
 from ccbench.results.importers.runs import import_logs
 from ccbench.topology.node_nics import parse_network
 from tests.results.importers.logs import LOGS, needs_logs
@@ -82,22 +82,22 @@ def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> Non
     right = 0
     for entry in read_manifest(LOGS / "manifest.yaml"):
         try:
-            (file,) = import_logs([(Path(entry.file), read_log(LOGS / entry.file))], Given())
+            (file,) = import_logs([(Path(entry.file), read_log(LOGS / entry.file))], StatedSystem())
         except CcbenchError:
             continue
-        if not file.given.source:
+        if not file.system.source:
             continue
         # Networks that the log does not show are any here: the machine is what is compared.
         ranks, nodes = next((table.ranks, table.nodes) for table in file.log.tables if table.ranks)
         assert (ranks, nodes) == (entry.gpus_per_node[0] * entry.nodes[0], entry.nodes[0]), (
             entry.file
         )
-        network = parse_network(file.given.network or "ib-100x1")
-        words = entry.network if file.given.network else "ib-100x1" if nodes != 1 else "none"
+        network = parse_network(file.system.network or "ib-100x1")
+        words = entry.network if file.system.network else "ib-100x1" if nodes != 1 else "none"
         there = described(
             entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, words
         )
-        found = library_system(load_topology(file.given.source), entry.nodes[0], network, ranks)
+        found = library_system(load_topology(file.system.source), entry.nodes[0], network, ranks)
         assert (found.intra, found.generation) == (there.intra, there.generation), entry.file
         assert abs(found.intra_bytes_per_second - there.intra_bytes_per_second) < 1e6, entry.file
         if there.network is not None:

@@ -159,7 +159,7 @@ class CpuLane(Lane):
         # After a barrier every rank must have come as far as this one: each wrote its seed before.
         members = self.part.members if self.part else ()
         arrived = {rank: control.read(rank, Word.ARRIVED) for rank in members}
-        late = [rank for rank, seen in arrived.items() if seen < seed]
+        late = [rank for rank, latest in arrived.items() if latest < seed]
         if not late:
             return None
         return Mismatch(
@@ -293,7 +293,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         self._launch(times, time_waits=False)
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that this rank waited for others."""
+        """Launch; return the seconds of it that this rank waited for its peers."""
         for waiter in self._waiters:
             waiter.waited_seconds = 0.0
         self._launch(times, time_waits=True)
@@ -377,7 +377,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         best = float("inf")
         if self.rank < 2:
             words, until = self.control.words, self._waiter.until
-            mine, other = (self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank))
+            mine, theirs = (self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank))
             # The best of some windows: whatever else runs can only lengthen a round trip.
             for _ in range(PROBE_WINDOWS):
                 began = time.perf_counter()
@@ -385,9 +385,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
                     self._pings += 1
                     if self.rank == 0:
                         words[mine] = self._pings
-                        until(other, self._pings)
+                        until(theirs, self._pings)
                     else:
-                        until(other, self._pings)
+                        until(theirs, self._pings)
                         words[mine] = self._pings
                 best = min(best, (time.perf_counter() - began) / PROBE_ROUND_TRIPS / 2)
         self.barrier()

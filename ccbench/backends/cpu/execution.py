@@ -86,7 +86,7 @@ class Waiter:
         fence()
 
     def timed_until(self, index: int, goal: int) -> None:
-        """As ``until``; adds the time to ``waited_seconds``, which costs a fifth of a microsecond a wait."""
+        """Wait as ``until`` does; add the time to ``waited_seconds``, which costs a fifth of a microsecond a wait."""
         if self._words[index] < goal:
             began = time.perf_counter()
             self.until(index, goal)
@@ -237,11 +237,11 @@ class ConcurrentLauncher:
         left = [(number, program.steps()) for number, program in enumerate(self._programs)]
         while left:
             moved = False
-            for one in left:
-                step = next(one[1], _ENDED)
+            for task in left:
+                step = next(task[1], _ENDED)
                 if step is _ENDED:
-                    self._seconds[one[0]] += time.perf_counter() - began
-                    left = [other for other in left if other is not one]
+                    self._seconds[task[0]] += time.perf_counter() - began
+                    left = [unfinished for unfinished in left if unfinished is not task]
                 moved = moved or step is not False
             yield moved
 

@@ -46,7 +46,7 @@ class Operation:
     target: SlotPlace
 
     def followed_by(self, then: Operation) -> bool:
-        """True if ``then`` is of the same form, and on the places behind this one's."""
+        """Return whether ``then`` is of the same form, and on the places behind this one's."""
         return (
             self.kind == then.kind
             and len(self.sources) == len(then.sources)
@@ -55,7 +55,7 @@ class Operation:
         )
 
     def joined(self, then: Operation) -> Operation:
-        """This operation and the one that follows it, as one."""
+        """Return this operation and the next as one."""
         sources = tuple(map(SlotPlace.joined, self.sources, then.sources))
         return Operation(self.kind, sources, self.target.joined(then.target))
 
@@ -107,8 +107,8 @@ Needs = dict[int, int]
 """rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
 
 
-def compile_case(layout: SlotLayout, wanted: Iterable[int] | None = None) -> CompiledCase:
-    """Compile a proven schedule for one count and placement, for ``wanted`` ranks (default: all).
+def compile_case(layout: SlotLayout, compiled_ranks: Iterable[int] | None = None) -> CompiledCase:
+    """Compile a proven schedule for one count and placement, for ``compiled_ranks`` (default: all).
 
     Every rank compiles for itself; the programs fit together because each is derived from the whole.
     """
@@ -131,7 +131,7 @@ def compile_case(layout: SlotLayout, wanted: Iterable[int] | None = None) -> Com
             exits[owner][value.executor] = max(before, value.step)
     averages = collective(layout.schedule.collective).reduces
     programs = {}
-    for rank in range(ranks) if wanted is None else wanted:
+    for rank in range(ranks) if compiled_ranks is None else compiled_ranks:
         own = [value for value in versions.values if value.executor == rank and value.operands]
         groups = _groups(own, needs, demanded[rank], versions, averages)
         waits = tuple((peer, step + 1) for peer, step in sorted(exits[rank].items()))
@@ -175,7 +175,7 @@ def _groups(
 ) -> tuple[Group, ...]:
     """The rank's values, in step order, cut where a wait is new or where somebody waits for a step."""
     groups: list[Group] = []
-    known: Needs = {}
+    waited: Needs = {}
     waits: dict[int, int] = {}
     pending: list[Operation] = []
     last_step = BEFORE_FIRST_STEP
@@ -193,12 +193,12 @@ def _groups(
         for value in values:
             for rank, needed in needs[value.number].items():
                 # A counter only grows, so an earlier wait for as much of that rank will do.
-                if needed > known.get(rank, BEFORE_FIRST_STEP - 1):
+                if needed > waited.get(rank, BEFORE_FIRST_STEP - 1):
                     fresh[rank] = max(fresh.get(rank, BEFORE_FIRST_STEP), needed)
         if fresh or last_step in demanded:
             close()
         waits.update(fresh)
-        known.update(fresh)
+        waited.update(fresh)
         for value in values:
             pending.extend(_operations(value, versions, averages))
         last_step = step
@@ -232,16 +232,21 @@ def _fused_loops(operations: Iterable[Operation]) -> tuple[FusedLoop, ...]:
         places = (*operation.sources, operation.target)
         related = []
         for loop in open_loops:
-            others = [place for earlier in loop for place in (*earlier.sources, earlier.target)]
+            loop_places = [
+                place for earlier in loop for place in (*earlier.sources, earlier.target)
+            ]
             shared = [
-                (place, other) for place in places for other in others if place.overlaps(other)
+                (place, loop_place)
+                for place in places
+                for loop_place in loop_places
+                if place.overlaps(loop_place)
             ]
             related += [(loop, shared)] if shared else []
         if len(related) == 1:
             loop, shared = related[0]
             # Shared elements have one index in all operations, or blocks would read what is not there yet.
             same_length = operation.target.elements == loop[0].target.elements
-            if same_length and all(place == other for place, other in shared):
+            if same_length and all(place == loop_place for place, loop_place in shared):
                 loop.append(operation)
                 continue
         if related:

@@ -32,7 +32,8 @@ class CudaBackend(Backend):
         Others give other figures. UsageError for a CCBENCH_KERNEL_ variable that cannot be.
         """
         cupy = next(
-            (found for name in CUPY.distributions if (found := installed_version(name))), "unknown"
+            (installed for name in CUPY.distributions if (installed := installed_version(name))),
+            "unknown",
         )
         set_here = str(tuning())
         return f"kernels {sources_digest()}, CuPy {cupy}" + (f", {set_here}" if set_here else "")

@@ -96,21 +96,21 @@ def most_blocked(items_per_launch: int) -> int:
     return max(1, min(MOST_BLOCKED, MOST_ITEMS_BLOCKED // items_per_launch))
 
 
-def sample_launches(mode: str, wanted: int, seconds: float, items: int) -> int:
-    """Number of launches of a sample of a case in ``mode``, ``wanted`` being enough for its length.
+def sample_launches(mode: str, launches: int, seconds: float, items: int) -> int:
+    """Number of launches of a sample of a case in ``mode``, ``launches`` being enough for its length.
 
     seconds: of a launch. items: places of a stream's queue that it takes. Graphs are those that a warm-up has
     made, which doubles its launches, or whole ones, no more than may wait behind a blocking kernel.
     """
     if mode == "streaming":
         return max(
-            wanted, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9)))
+            launches, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9)))
         )
-    if mode == "graph" and wanted > GRAPH_LAUNCHES:
+    if mode == "graph" and launches > GRAPH_LAUNCHES:
         return GRAPH_LAUNCHES * min(
-            -(-wanted // GRAPH_LAUNCHES), most_blocked(GRAPH_LAUNCHES * items)
+            -(-launches // GRAPH_LAUNCHES), most_blocked(GRAPH_LAUNCHES * items)
         )
-    return 1 << (wanted - 1).bit_length() if mode == "graph" else wanted
+    return 1 << (launches - 1).bit_length() if mode == "graph" else launches
 
 
 def blocked_launches(mode: str, items: int) -> int:
@@ -248,7 +248,7 @@ class BlockingKernel:
 
     @property
     def shared(self) -> bool:
-        """True if other processes wait for it too: then only what all are about to launch may be held."""
+        """Return whether other processes wait for it too: then it may hold only what all are about to launch."""
         return self._words is not None
 
     def free(self) -> None:

@@ -203,7 +203,7 @@ class DeviceContext:
             for table in tables
         ]
         # One allocation for all tables: cudaMalloc may wait for the device, so it happens where it must grow.
-        needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
+        needed = sum(rounded_up(len(array), ALIGNMENT_BYTES) for array in flat if array is not None)
         self.cuda.use(self.facts.number)
         if needed > area.size_bytes:
             self.cuda.free(area.address)
@@ -238,10 +238,10 @@ class DeviceContext:
         """A kernel that is no collective."""
         return self._modules.kernel(text, lanes)
 
-    def channels(self, kernel: Kernel, wanted: int) -> int:
-        """As many channels as wanted, or as many as can run at once; NotCoResident where none can."""
+    def channels(self, kernel: Kernel, requested: int) -> int:
+        """Return the channels requested, or as many as can run at once; NotCoResident where none can."""
         most = most_channels(
-            len(self.ranks), kernel.blocks_per_processor, self.facts.processors, wanted
+            len(self.ranks), kernel.blocks_per_processor, self.facts.processors, requested
         )
         if most < 1:
             raise NotCoResident(
@@ -264,17 +264,17 @@ class DeviceContext:
 
         arguments: dtype ARGUMENTS, without addresses and without this device's share of the ranks.
         """
-        given = arguments.copy()
+        record = arguments.copy()
         addresses = self.upload(self._tables, [views, plan.plan, plan.program])
-        given["views"], given["plan"], given["program"] = addresses
-        given["plan_words"] = 0 if plan.plan is None else plan.plan.shape[1]
-        given["program_words"] = 0 if plan.program is None else plan.program.size
+        record["views"], record["plan"], record["program"] = addresses
+        record["plan_words"] = 0 if plan.plan is None else plan.plan.shape[1]
+        record["program_words"] = 0 if plan.program is None else plan.program.size
         # Only this differs between devices of one launch, besides addresses.
-        given["first_rank"] = self.ranks.start
-        given["ranks_here"] = len(self.ranks)
-        self._arguments = given
+        record["first_rank"] = self.ranks.start
+        record["ranks_here"] = len(self.ranks)
+        self._arguments = record
         # The driver reads arguments at each launch from here, so that they can change without a new table.
-        self._parameters = (ctypes.c_void_p * 1)(given.ctypes.data)
+        self._parameters = (ctypes.c_void_p * 1)(record.ctypes.data)
         self._grid = int(arguments["channels"][0]) * len(self.ranks)
         self.loaded = kernel
         self._before, self._after = tuple(before), tuple(after)
@@ -283,11 +283,11 @@ class DeviceContext:
     def launch(self) -> None:
         """Enqueue the loaded kernel once, between its copies."""
         self.use()
-        for one in self._before:
-            self.cuda.runtime.memcpyAsync(*one, self.stream)
+        for transfer in self._before:
+            self.cuda.runtime.memcpyAsync(*transfer, self.stream)
         self._enqueue(self.loaded, self._grid, self._parameters, self.stream)
-        for one in self._after:
-            self.cuda.runtime.memcpyAsync(*one, self.stream)
+        for transfer in self._after:
+            self.cuda.runtime.memcpyAsync(*transfer, self.stream)
 
     def launch_empty(self) -> None:
         """Enqueue the loaded kernel with nothing to do, so that everything about it is loaded."""
@@ -345,15 +345,15 @@ class DeviceContext:
 
     def begin(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time before what is enqueued next."""
-        one = self.on(stream)
+        queue = self.on(stream)
         self.use()
-        self.cuda.runtime.eventRecord(one.began, one.handle)
+        self.cuda.runtime.eventRecord(queue.began, queue.handle)
 
     def end(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time after what is enqueued by now."""
-        one = self.on(stream)
+        queue = self.on(stream)
         self.use()
-        self.cuda.runtime.eventRecord(one.ended, one.handle)
+        self.cuda.runtime.eventRecord(queue.ended, queue.handle)
 
     def elapsed_seconds(self, stream: int = MAIN_STREAM, since: int | None = None) -> float:
         """From ``begin`` of ``since`` (else of ``stream``) to ``end`` of ``stream``, by the device's clock.
@@ -455,9 +455,9 @@ class DeviceOutput:
         context, dtype = self.context, abi.COPY_TYPES[self.memory.itemsize]
         kernel = context.extra_kernel(program(entries()["compare"], dtype, "sum"), abi.MAX_LANES)
         blocks = max(1, min(context.facts.processors, self.memory.nbytes // COMPARED_BYTES))
-        found, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
+        lanes, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
         table, periods = abi.compare_tables(pieces)
-        tables = [views, table, periods, found, np.zeros(blocks, abi.ERROR_WORD)]
+        tables = [views, table, periods, lanes, np.zeros(blocks, abi.ERROR_WORD)]
         at = context.upload(context.compared, tables)
         # The view holds addresses that are known only now that everything has its place.
         views["input"], views["output"], views["staging"], views["errors"] = (
@@ -467,13 +467,17 @@ class DeviceOutput:
             at[4],
         )
         context.write_repeated(at[0], views.nbytes, views)
-        given = np.zeros(1, abi.ARGUMENTS)
-        given["views"], given["program"], given["program_words"] = at[0], at[1], table.nbytes // 4
-        given["ranks"] = given["ranks_here"] = given["iterations"] = 1
-        given["channels"], given["type"] = blocks, abi.TYPES[dtype]
-        context.launch_extra(kernel, blocks, given, context.stream)
-        context.read(at[3], found)
-        return abi.compared(found)
+        arguments = np.zeros(1, abi.ARGUMENTS)
+        arguments["views"], arguments["program"], arguments["program_words"] = (
+            at[0],
+            at[1],
+            table.nbytes // 4,
+        )
+        arguments["ranks"] = arguments["ranks_here"] = arguments["iterations"] = 1
+        arguments["channels"], arguments["type"] = blocks, abi.TYPES[dtype]
+        context.launch_extra(kernel, blocks, arguments, context.stream)
+        context.read(at[3], lanes)
+        return abi.compared(lanes)
 
 
 class PeerAccess(NamedTuple):
@@ -546,12 +550,14 @@ def views_of(
     touched = [
         name for name, is_so in (("input", access.inputs), ("output", access.outputs)) if is_so
     ]
-    for rank, one in enumerate(layout):
+    for rank, buffers in enumerate(layout):
         at, view = places[rank], views[rank]
-        view["input"] = (at.image if at.image and access.inputs else at.buffers) + one.input_offset
+        view["input"] = (
+            at.image if at.image and access.inputs else at.buffers
+        ) + buffers.input_offset
         view["output"] = (
             at.image if at.image and access.outputs else at.buffers
-        ) + one.output_offset
+        ) + buffers.output_offset
         for name, address in at.work.items():
             view[name] = address
         if written_by_peers is not None and rank not in here:
@@ -584,12 +590,12 @@ def allocation(areas: WorkAreas, names: Sequence[str]) -> Allocation:
 
 def host_areas(areas: WorkAreas) -> WorkAreas:
     """The sizes that ``transport: host`` takes where the devices' own memory would have ``areas``."""
-    asked = tuning()
+    tuned = tuning()
     return replace(
         areas,
-        channels=areas.channels if asked.channels else min(areas.channels, MOST_HOST_CHANNELS),
+        channels=areas.channels if tuned.channels else min(areas.channels, MOST_HOST_CHANNELS),
         slot_bytes=areas.slot_bytes
-        if asked.slot_bytes
+        if tuned.slot_bytes
         else min(areas.slot_bytes, MOST_HOST_SLOT_BYTES),
     )
 
@@ -636,21 +642,21 @@ class Communicator:
         base: where this process sees the device memory of another's.
         """
         device = base or self.device[rank]
-        found = {name: device + offset for name, offset in self.own.offsets.items()}
-        found.update(
+        addresses = {name: device + offset for name, offset in self.own.offsets.items()}
+        addresses.update(
             {name: self.pinned[rank] + offset for name, offset in self.shared.offsets.items()}
         )
-        return found
+        return addresses
 
     def errors(self) -> list[abi.GivenUp]:
         """Waits that were given up by ranks here."""
-        found: list[abi.GivenUp] = []
+        waits: list[abi.GivenUp] = []
         for context in self.contexts:
             for rank in context.ranks:
                 words = np.zeros(self.areas.channels, abi.ERROR_WORD)
                 context.read(self.device[rank] + self.own.offsets["errors"], words)
-                found += abi.given_up(words)
-        return found
+                waits += abi.given_up(words)
+        return waits
 
     def close(self) -> None:
         """Give everything back."""

@@ -159,7 +159,7 @@ class CudaRanks(SingleProcessEndpoint):
 
     @property
     def fallen_back(self) -> bool:
-        """True if the case goes through the host's memory though nobody asked for that."""
+        """Return whether the case goes through the host's memory though it does not ask for that."""
         return self._transport != self._case.transport
 
     def together(self, action: Callable[[], T]) -> T:
@@ -223,8 +223,15 @@ class CudaRanks(SingleProcessEndpoint):
         if self._orders is None and self._transport != HOST:
             self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.contexts)
         orders = () if self._transport == HOST else self._orders or ()
-        asked = (case.collective, case.ranks, self.channels, root, case.size_bytes, choice.schedule)
-        plan = plan_for(choice.entry.file, *asked, orders)
+        request = (
+            case.collective,
+            case.ranks,
+            self.channels,
+            root,
+            case.size_bytes,
+            choice.schedule,
+        )
+        plan = plan_for(choice.entry.file, *request, orders)
         arguments = np.zeros(1, abi.ARGUMENTS)
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks
@@ -260,13 +267,13 @@ class CudaRanks(SingleProcessEndpoint):
         before, after = [], []
         for rank in context.ranks:
             buffer, image = context.buffers[rank].address, context.images.get(rank, Area()).address
-            one = self._layout[rank]
-            if self._peer_access.inputs and one.input_bytes:
-                at = one.input_offset
-                before.append(Transfer(image + at, buffer + at, one.input_bytes, TO_HOST))
-            if self._peer_access.outputs and one.output_bytes:
-                at = one.output_offset
-                after.append(Transfer(buffer + at, image + at, one.output_bytes, TO_DEVICE))
+            own = self._layout[rank]
+            if self._peer_access.inputs and own.input_bytes:
+                at = own.input_offset
+                before.append(Transfer(image + at, buffer + at, own.input_bytes, TO_HOST))
+            if self._peer_access.outputs and own.output_bytes:
+                at = own.output_offset
+                after.append(Transfer(buffer + at, image + at, own.output_bytes, TO_DEVICE))
         return before, after
 
     def ready_blocking_kernel(self) -> None:
@@ -292,18 +299,18 @@ class CudaRanks(SingleProcessEndpoint):
         if not self._host_seconds:
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
-        said = f"device time (events); launch and wait take the host {host}"
+        text = f"device time (events); launch and wait take the host {host}"
         if self.fallen_back:
-            said += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
+            text += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
         return (
-            f"{said}; {without_blocking_kernel(self._not_blocked)}" if self._not_blocked else said
+            f"{text}; {without_blocking_kernel(self._not_blocked)}" if self._not_blocked else text
         )
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
         for context in self.contexts:
             context.forget_graphs()
-        if max(one.total_bytes for one in self._layout) > KEEP_BYTES:
+        if max(buffers.total_bytes for buffers in self._layout) > KEEP_BYTES:
             self.release_buffers()
         self.say(Activity.IDLE)
 
@@ -330,17 +337,17 @@ class CudaRanks(SingleProcessEndpoint):
 
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill every rank's input with the data of ``seed``."""
-        for context, rank, at, one in self._places():
-            period = input_period(self._case, rank, one.input_bytes, seed, launches)
-            context.write_repeated(at + one.input_offset, one.input_bytes, period)
+        for context, rank, at, buffers in self._places():
+            period = input_period(self._case, rank, buffers.input_bytes, seed, launches)
+            context.write_repeated(at + buffers.input_offset, buffers.input_bytes, period)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
-        for context, rank, at, one in self._places():
-            context.set_bytes(at + one.output_offset, POISON_BYTE, one.output_bytes)
+        for context, rank, at, buffers in self._places():
+            context.set_bytes(at + buffers.output_offset, POISON_BYTE, buffers.output_bytes)
             if self._peer_access.outputs:  # else the image would hold the last launch's result
                 image = context.images[rank].address
-                ctypes.memset(image + one.output_offset, POISON_BYTE, one.output_bytes)
+                ctypes.memset(image + buffers.output_offset, POISON_BYTE, buffers.output_bytes)
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times and wait for the end."""
@@ -369,9 +376,9 @@ class CudaRanks(SingleProcessEndpoint):
         self._raise_errors()
         return 0.0
 
-    def sample_launches(self, wanted: int, seconds: float) -> int:
-        """As ``DeviceTimed`` has it."""
-        return sample_launches(self._case.mode, wanted, seconds, self._items_per_launch)
+    def sample_launches(self, launches: int, seconds: float) -> int:
+        """Return the launches of a sample; see ``DeviceTimed``."""
+        return sample_launches(self._case.mode, launches, seconds, self._items_per_launch)
 
     def device_seconds(self) -> float:
         """Seconds of the last ``launch`` by the devices' clocks: the longest of them."""
@@ -451,13 +458,13 @@ class CudaRanks(SingleProcessEndpoint):
     def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
         """Every rank's output, one at a time with the same memory of the host."""
         dtype = numpy_dtype(self._case.dtype)
-        largest = max(one.output_bytes for one in self._layout)
+        largest = max(buffers.output_bytes for buffers in self._layout)
         memory: Array = np.empty(largest, np.uint8)
-        for context, rank, at, one in self._places():
+        for context, rank, at, buffers in self._places():
             yield (
                 rank,
                 DeviceOutput(
-                    context, at + one.output_offset, memory[: one.output_bytes].view(dtype)
+                    context, at + buffers.output_offset, memory[: buffers.output_bytes].view(dtype)
                 ),
             )
 

@@ -85,7 +85,7 @@ class Board:
         self._parted.write(rank, CLOSING)
 
     def all_closing(self) -> bool:
-        """True if every rank has said so."""
+        """Return whether every rank is closing."""
         return all(self._parted.read(rank)[0] == CLOSING for rank in range(self.ranks))
 
     def leave(self, rank: int, text: str) -> None:
@@ -115,7 +115,7 @@ class IpcEndpoint(CudaRanks):
         device = device_of_rank(shares, rank)
         context = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
         # All ranks must lay out memory alike, so the smallest device counts for all.
-        processors = min(cuda.facts(one).processors for one in range(len(shares)))
+        processors = min(cuda.facts(gpu).processors for gpu in range(len(shares)))
         no_access = cuda.pair_without_access(
             range(len(shares))
         )  # every rank comes to the same answer
@@ -123,12 +123,12 @@ class IpcEndpoint(CudaRanks):
         self._shared_words = (board.blocking, rank)
 
     def refusal(self) -> str | None:
-        """As before; processes share no pinned memory that could take what peers exchange."""
+        """Return why peers cannot exchange data: processes share no pinned memory that could take them."""
         if self._no_access is None:
             return None
-        one, other = self._no_access
+        gpu, peer = self._no_access
         return (
-            f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` "
+            f"GPU {gpu} cannot address the memory of GPU {peer} (no peer access; `nvidia-smi topo -p2p w` "
             "shows why), and these kernels write into each other's memory; take `processes: one`, which goes "
             "through the host's memory there, or choose GPUs that can with CUDA_VISIBLE_DEVICES"
         )
@@ -165,14 +165,14 @@ class IpcEndpoint(CudaRanks):
         do_all([partial(close, address) for rank, address in opened.items() if rank != self.rank])
 
     def reserve_work(self) -> None:
-        """As before; open the other ranks'. Collective."""
+        """Reserve this rank's work space and open that of its peers. Collective."""
         super().reserve_work()
         if not self._peer_work:
             self._peer_work = self._exchange(self.communicator.device[self.rank])
 
     def reserve_buffers(self) -> None:
-        """As large on every rank as the largest needs, so that all know without asking when all must grow."""
-        needed = max(one.total_bytes for one in self._layout)
+        """Reserve on every rank what the largest needs: all know without communication when all must grow."""
+        needed = max(buffers.total_bytes for buffers in self._layout)
         if needed <= self._capacity_bytes and self._peer_buffers:
             return
         self.release_buffers()
@@ -193,7 +193,7 @@ class IpcEndpoint(CudaRanks):
         super().release_buffers()
 
     def rank_places(self) -> dict[int, RankPlaces]:
-        """As before, with the other ranks' memory as it is open here."""
+        """Return the addresses of all ranks, of peers as their memory is open here."""
         places = self.communicator.places
         return {
             rank: RankPlaces(places(rank, self._peer_work[rank]), at)
@@ -223,7 +223,7 @@ class IpcEndpoint(CudaRanks):
                     return
                 time.sleep(SLEEP_SECONDS)
 
-        closing = [partial(self._close, one) for one in opened]
+        closing = [partial(self._close, memory) for memory in opened]
         do_all([*closing, keep_what_was_exported, super().close])
 
     # -- all ranks together ---------------------------------------------------------------------------------
@@ -235,15 +235,19 @@ class IpcEndpoint(CudaRanks):
         """
         return self._step(action, lambda value: b"")[0]
 
-    def _step(self, action: Callable[[], T], told: Callable[[T], bytes]) -> tuple[T, list[bytes]]:
-        """As ``together``; with what every rank told of what its action gave."""
+    def _step(
+        self, action: Callable[[], T], describe: Callable[[T], bytes]
+    ) -> tuple[T, list[bytes]]:
+        """Act as ``together`` does; return every rank's description of its result, too."""
         failed: Exception | None = None
         try:
             value = action()
-            verdict, text = FINE, told(value)
+            verdict, text = FINE, describe(value)
         except Exception as error:
             failed, text = error, str(error).encode()
-            verdict = next((one for one, kind in RAISED.items() if isinstance(error, kind)), FAILED)
+            verdict = next(
+                (code for code, kind in RAISED.items() if isinstance(error, kind)), FAILED
+            )
         # A rank that failed comes to the barrier too: else the others would wait for it for ever.
         self._board.steps.write(self.rank, verdict, text)
         self.barrier()
@@ -260,8 +264,10 @@ class IpcEndpoint(CudaRanks):
 
     def _numbers(self, mine: int) -> list[int]:
         """Every rank's number. Collective."""
-        _, found = self._step(lambda: mine, lambda value: value.to_bytes(8, "little", signed=True))
-        return [int.from_bytes(one, "little", signed=True) for one in found]
+        _, payloads = self._step(
+            lambda: mine, lambda value: value.to_bytes(8, "little", signed=True)
+        )
+        return [int.from_bytes(payload, "little", signed=True) for payload in payloads]
 
     def least(self, value: int) -> int:
         """The least value of all ranks. Collective."""
@@ -280,17 +286,17 @@ class IpcEndpoint(CudaRanks):
         self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
         words = self.control.words
         for step in range(1, self.ranks):
-            other = (self.rank + step) % self.ranks
-            index = self.control.index(other, Word.BARRIER)
+            peer = (self.rank + step) % self.ranks
+            index = self.control.index(peer, Word.BARRIER)
             spin_until = time.monotonic() + SPIN_SECONDS
             while words[index] < self._barriers:  # the team's watchdog ends a wait in vain
                 if time.monotonic() < spin_until:
                     os.sched_yield()
                     continue
                 time.sleep(SLEEP_SECONDS)
-                absence = self._board.absence(other)
+                absence = self._board.absence(peer)
                 if absence:
-                    raise CannotRun(f"rank {other}: {absence}")
+                    raise CannotRun(f"rank {peer}: {absence}")
         fence()
         self._met = True
 

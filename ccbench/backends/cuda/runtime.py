@@ -80,7 +80,7 @@ class Cuda:
         self.runtime.free(0)
 
     def use_for_launch(self, device: int) -> None:
-        """As ``use``, for a device that has its context: only the switch, and only where needed."""
+        """Switch to a device that has its context, where another one is current."""
         if self.runtime.getDevice() != device:
             self.runtime.setDevice(device)
 
@@ -202,7 +202,7 @@ class Modules:
     def unload(self) -> None:
         """Unload everything."""
         self._cuda.use_for_launch(self._facts.number)
-        modules = [one.module for one in self._loaded.values()]
+        modules = [program.module for program in self._loaded.values()]
         self._loaded.clear()
         do_all([partial(self._cuda.driver.moduleUnload, module) for module in modules])
 

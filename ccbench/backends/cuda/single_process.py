@@ -75,7 +75,7 @@ class CudaEndpoint(CudaRanks):
     # -- groups ----------------------------------------------------------------------------------------------
 
     def prepare(self, case: Case) -> str:
-        """As before; every group of the case by itself.
+        """Prepare every group of the case by itself.
 
         Without enough memory everything that earlier cases left is given back, for a second try; and so is
         what the first ranks got when that fails too.
@@ -103,13 +103,13 @@ class CudaEndpoint(CudaRanks):
             self._grouping, self._worlds = case.groups, tuple(made)
         worlds = self._worlds
         self._active = worlds if case.active_group == ALL_GROUPS else (worlds[case.active_group],)
-        seen = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
-        algorithms = [one.prepare(seen) for one in self._active]
+        group_case = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
+        algorithms = [world.prepare(group_case) for world in self._active]
         self.ready_blocking_kernel()
         return algorithms[0]
 
     def release_buffers(self) -> None:
-        """As before; those of the groups too."""
+        """Release the buffers, those of the groups too."""
         do_all([super().release_buffers, *(world.release_buffers for world in self._worlds)])
 
     def _world(self, members: Sequence[int]) -> GroupRanks:
@@ -144,37 +144,41 @@ class CudaEndpoint(CudaRanks):
     @property
     def launched(self) -> Sequence[DeviceContext]:
         """Contexts that take part in the case, on every device and of every group."""
-        return [context for one in self._here for context in one.contexts]
+        return [context for world in self._here for context in world.contexts]
 
     def given_up(self) -> list[GivenUp]:
         """Waits that lasted too long, with ranks by their numbers in the team."""
-        return [error.among(one.members) for one in self._here for error in CudaRanks.given_up(one)]
+        return [
+            error.among(world.members)
+            for world in self._here
+            for error in CudaRanks.given_up(world)
+        ]
 
     def zero(self) -> None:
         """Forget all launches of all groups."""
-        for one in self._here:
-            CudaRanks.zero(one)
+        for world in self._here:
+            CudaRanks.zero(world)
 
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill every rank's input; groups have different data, so that what strays is seen."""
-        for number, one in enumerate(self._here):
-            CudaRanks.refill(one, seed + number * GROUP_SEEDS, launches)
+        for number, world in enumerate(self._here):
+            CudaRanks.refill(world, seed + number * GROUP_SEEDS, launches)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
-        for one in self._here:
-            CudaRanks.poison(one)
+        for world in self._here:
+            CudaRanks.poison(world)
 
     def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
         """Every rank's output, by its number in the team."""
-        for one in self._here:
-            for place, output in CudaRanks.outputs(one):
-                yield one.members[place], output
+        for world in self._here:
+            for place, output in CudaRanks.outputs(world):
+                yield world.members[place], output
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
-        for one in self._here:
-            CudaRanks.finish(one)
+        for world in self._here:
+            CudaRanks.finish(world)
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -190,16 +194,16 @@ class CudaEndpoint(CudaRanks):
         super().launch(times)
 
     def between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
-        """As before; note what each group took."""
+        """Launch between events, and keep each group's time."""
         seconds = super().between_events(times, mode, kernel)
-        for number, one in enumerate(self._active):
+        for number, world in enumerate(self._active):
             self._seconds_of_groups[number] += max(
-                context.elapsed_seconds() for context in one.contexts
+                context.elapsed_seconds() for context in world.contexts
             )
         return seconds
 
     def device_seconds(self) -> float:
-        """As before; keep what each group took in the sample."""
+        """Return the devices' time, and keep each group's in the sample."""
         if self._sample >= 0:
             self._samples[self._sample] = tuple(
                 group / self._times for group in self._seconds_of_groups
@@ -208,17 +212,21 @@ class CudaEndpoint(CudaRanks):
 
     @property
     def fallen_back(self) -> bool:
-        """As before; of any of the groups."""
-        return any(one.fallen_back for one in self._active) if self._active else super().fallen_back
+        """Return whether any of the groups goes through the host's memory unasked."""
+        return (
+            any(world.fallen_back for world in self._active)
+            if self._active
+            else super().fallen_back
+        )
 
     def facts(self) -> CaseFacts:
-        """As before; of several groups, what each took."""
+        """Return the facts of the case; of several groups, the time of each."""
         several = len(self._active) > 1
         rows = [self._samples[sample] for sample in sorted(self._samples)]
         return replace(
             super().facts(),
-            channels_used=min(one.channels for one in self._here),
-            parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active)
+            channels_used=min(world.channels for world in self._here),
+            parts=tuple(f"ranks {format_ranks(world.members)}" for world in self._active)
             if several
             else (),
             group_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),

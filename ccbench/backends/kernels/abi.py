@@ -140,7 +140,7 @@ def compare_tables(pieces: Sequence[tuple[int, int, NDArray[Any]]]) -> list[NDAr
     return [table, np.concatenate([period.view(f"u{period.itemsize}") for _, _, period in pieces])]
 
 
-def compared(found: NDArray[Any]) -> tuple[int, int]:
-    """(elements that differ, the first); NONE_DIFFERS where none does. found: of all lanes, COMPARED."""
-    differing = int(found["differing"].sum())
-    return (differing, int(found["first"].min())) if differing else NONE_DIFFERS
+def compared(lanes: NDArray[Any]) -> tuple[int, int]:
+    """(elements that differ, the first); NONE_DIFFERS where none does. lanes: of all lanes, COMPARED."""
+    differing = int(lanes["differing"].sum())
+    return (differing, int(lanes["first"].min())) if differing else NONE_DIFFERS

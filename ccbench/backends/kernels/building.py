@@ -53,15 +53,15 @@ def private_folder(name: str) -> Path:
         cache_folder().mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         # Not stat: what a link leads to may be exchanged after it was looked at.
-        seen = folder.lstat()
-        if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid():
-            if stat.S_IMODE(seen.st_mode) != FOLDER_MODE:
+        status = folder.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            if stat.S_IMODE(status.st_mode) != FOLDER_MODE:
                 folder.chmod(FOLDER_MODE)
             return folder
     except OSError as error:
         raise _unusable(folder, error) from None
     raise UsageError(
-        f"{folder}: is no folder of user {os.geteuid()} (owner: {seen.st_uid}), and what lies there would "
+        f"{folder}: is no folder of user {os.geteuid()} (owner: {status.st_uid}), and what lies there would "
         "be run; remove it or name a place of your own with CCBENCH_CACHE"
     )
 
@@ -109,15 +109,15 @@ def content(path: Path) -> bytes | None:
         # A link may lead to what somebody else exchanges.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             # Of the file that is open, not of the name: another could take its place in between.
-            seen = os.fstat(file.fileno())
-            open_to_others = stat.S_IMODE(seen.st_mode) & _OTHERS_MAY_WRITE
-            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or open_to_others:
+            status = os.fstat(file.fileno())
+            open_to_others = stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or open_to_others:
                 return None
             stored = file.read()
     except OSError:
         return None
-    found = stored[:-DIGEST_BYTES]
-    return found if hashlib.sha256(found).digest() == stored[-DIGEST_BYTES:] else None
+    data = stored[:-DIGEST_BYTES]
+    return data if hashlib.sha256(data).digest() == stored[-DIGEST_BYTES:] else None
 
 
 DIGEST_LETTERS = 20
@@ -129,12 +129,12 @@ def found_compiler(variable: str, name: str) -> tuple[str, str] | None:
     if path is None:
         return None
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [path, "--version"], capture_output=True, text=True, check=True
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    return path, said.partition("\n")[0]
+    return path, output.partition("\n")[0]
 
 
 def digest(*parts: str | bytes) -> str:
@@ -189,14 +189,14 @@ class Build:
 @functools.lru_cache(maxsize=1)
 def compiler() -> tuple[str, str]:
     """(path, version) of g++, or of what ``$CXX`` names. MissingDependency when there is none."""
-    found = found_compiler("CXX", "g++")
-    if found is None:
+    installed = found_compiler("CXX", "g++")
+    if installed is None:
         name = os.environ.get("CXX", "g++")
         raise MissingDependency(
             f"backend cuda-host: no C++ compiler called {name!r} was found; "
             "install one (Debian and Ubuntu: apt-get install g++) or name another with CXX"
         )
-    return found
+    return installed
 
 
 def built(build: Build) -> Path:
@@ -254,12 +254,12 @@ def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, 
         *(build.sources / "host" / name for name in names),
         build.sources / build.kernel_file,
     ]
-    found = {}
+    objects = {}
     for source in sources:
         options = _options(build, source)
         name = f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
-        found[folder / name] = source
-    return found
+        objects[folder / name] = source
+    return objects
 
 
 CUDA_12_INSTEAD = (
@@ -337,9 +337,9 @@ class Nvrtc:
         )
         self._check(result, "nvrtcCreateProgram")
         try:
-            given = [text.encode() for text in options]
+            flags = [text.encode() for text in options]
             result = self._library.nvrtcCompileProgram(
-                handle, ctypes.c_int(len(given)), (ctypes.c_char_p * len(given))(*given)
+                handle, ctypes.c_int(len(flags)), (ctypes.c_char_p * len(flags))(*flags)
             )
             if result != 0:
                 log = (
@@ -364,7 +364,7 @@ def version_in(ptx: str) -> str:
     """Release with patch level, and build, from the comment that PTX begins with; empty where it has none."""
     release = re.search(r"^// Cuda compilation tools,.*\bV(\d+(?:\.\d+)+)", ptx, re.MULTILINE)
     build = re.search(r"^// Compiler Build ID: (\S+)", ptx, re.MULTILINE)
-    return " ".join(found[1] for found in (release, build) if found)
+    return " ".join(match[1] for match in (release, build) if match)
 
 
 def first_error(log: str) -> str:
@@ -387,21 +387,21 @@ def nvrtc(capability: int = 0, cupy: int = 0, driver: int = 0) -> Nvrtc:
     # Kernels are loaded beside CuPy's: the library of its own CUDA comes first.
     for path in sorted(candidates(), key=lambda path: f".so.{cupy}" not in path):
         try:
-            found = Nvrtc(ctypes.CDLL(path))
+            library = Nvrtc(ctypes.CDLL(path))
         except (OSError, AttributeError):
             continue
         try:
-            if driver and int(found.version.split(".")[0]) > driver:
+            if driver and int(library.version.split(".")[0]) > driver:
                 raise MissingDependency(
-                    f"NVRTC {found.version} is too new for this driver, which runs CUDA {driver}; "
+                    f"NVRTC {library.version} is too new for this driver, which runs CUDA {driver}; "
                     f"{cuda_install()}"
                 )
             if capability:
-                architecture_for(capability, found.architectures)
+                architecture_for(capability, library.architectures)
         except CcbenchError as error:
             refused = refused or error
             continue
-        return found
+        return library
     raise refused or MissingDependency(
         f"NVRTC, which compiles kernels, is not installed; {cuda_install()}"
     )
@@ -425,12 +425,16 @@ def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
     Programming Guide, "Binary Compatibility"). CompilationFailed where NVRTC has nothing that fits.
     """
     # Machine code of another major number does not run, PTX would need the driver's own compiler.
-    fitting = [one for one in supported if one // 10 == capability // 10 and one <= capability]
+    fitting = [
+        architecture
+        for architecture in supported
+        if architecture // 10 == capability // 10 and architecture <= capability
+    ]
     if not fitting:
         newer = "pip install --upgrade nvidia-cuda-nvrtc-cu12 (of CUDA 13: nvidia-cuda-nvrtc)"
         raise CompilationFailed(
-            f"NVRTC compiles for {', '.join(f'sm_{one}' for one in supported)}, not for this device's "
-            f"sm_{capability}; {CUDA_12_INSTEAD if capability < min(supported) else newer}"
+            f"NVRTC compiles for {', '.join(f'sm_{architecture}' for architecture in supported)}, not for "
+            f"this device's sm_{capability}; {CUDA_12_INSTEAD if capability < min(supported) else newer}"
         )
     return max(fitting)
 
@@ -445,9 +449,9 @@ def compile_program(program: Program, architecture: int, compiler: Nvrtc | None 
     key = "\1".join([program.digest, str(architecture), compiler.full_version])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
     with suppress(UsageError):
-        found = content(private_folder("cubins") / name)
-        if found is not None:
-            return found
+        cached = content(private_folder("cubins") / name)
+        if cached is not None:
+            return cached
     cubin = compiler.compile(program, architecture)
     with suppress(
         OSError, UsageError

@@ -96,7 +96,7 @@ class HostMemory:
     def free_after(self, offset: int) -> None:
         """Forget every allocation from ``offset`` on, communicators too."""
         self.used = offset
-        self._parts = [one for one in self._parts if one.begin < offset]
+        self._parts = [communicator for communicator in self._parts if communicator.begin < offset]
 
     def communicator(self, members: Sequence[int]) -> HostCommunicator:
         """A communicator of these ranks alone, in the order in which they count."""
@@ -123,16 +123,16 @@ class HostMemory:
     def errors(self) -> list[abi.GivenUp]:
         """Every wait that was given up since the last reset; ranks by their numbers in the world."""
         return [
-            error.among(one.members)
-            for one in (self.everybody, *self._parts)
-            for rank in range(one.ranks)
-            for error in abi.given_up(self.area(rank, "errors", one).view(abi.ERROR_WORD))
+            error.among(communicator.members)
+            for communicator in (self.everybody, *self._parts)
+            for rank in range(communicator.ranks)
+            for error in abi.given_up(self.area(rank, "errors", communicator).view(abi.ERROR_WORD))
         ]
 
     def reset(self) -> None:
         """Zero all that outlives a launch, as a host must after an error."""
-        for one in (self.everybody, *self._parts):
-            self._zero(one)
+        for communicator in (self.everybody, *self._parts):
+            self._zero(communicator)
 
     def _zero(self, communicator: HostCommunicator) -> None:
         for rank in range(communicator.ranks):
@@ -262,14 +262,14 @@ class HostWorld(HostMemory):
         records = np.zeros(options.devices, RECORD)
         records["entry"] = call.entry.encode()
         records["device"] = np.arange(options.devices)
-        given = records["arguments"]
+        arguments = records["arguments"]
         views = np.zeros(self._of(call).ranks, abi.RANK_VIEW)
         for rank, areas in enumerate(self._of(call).areas):
             views[rank]["input"] = call.inputs[rank]
             views[rank]["output"] = call.outputs[rank]
             for name, offset in areas.items():
                 views[rank][name] = offset
-        given["views"] = at = self._put(views)
+        arguments["views"] = at = self._put(views)
         # Offsets become addresses only where the launch runs, and only for as long as it does.
         fixups.extend(at + 8 * int(index) for index in np.flatnonzero(views.view(np.uint64)))
         channels = self.channels if call.channels is None else call.channels
@@ -281,24 +281,24 @@ class HostWorld(HostMemory):
                 f"{'any number' if call.plan is None else len(call.plan)}; use no more than both have"
             )
         if call.plan is not None:
-            given["plan"] = self._put(np.asarray(call.plan, np.int32))
-            given["plan_words"] = call.plan.shape[1]
+            arguments["plan"] = self._put(np.asarray(call.plan, np.int32))
+            arguments["plan_words"] = call.plan.shape[1]
         if call.program is not None:
-            given["program"] = self._put(np.asarray(call.program, np.int32))
-            given["program_words"] = call.program.size
+            arguments["program"] = self._put(np.asarray(call.program, np.int32))
+            arguments["program_words"] = call.program.size
         work = self._of(call).work
         # Each device launches a grid for its share of the ranks, as evenly as can be.
         first = np.arange(options.devices + 1) * work.ranks // options.devices
-        given["first_rank"] = first[:-1]
-        given["ranks_here"] = np.diff(first)
-        given["limit_nanoseconds"] = options.limit_nanoseconds
-        given["channels"] = channels
+        arguments["first_rank"] = first[:-1]
+        arguments["ranks_here"] = np.diff(first)
+        arguments["limit_nanoseconds"] = options.limit_nanoseconds
+        arguments["channels"] = channels
         for name in ("count", "root", "iterations"):
-            given[name] = getattr(call, name)
+            arguments[name] = getattr(call, name)
         for name in ("ranks", "slots", "slot_bytes", "packets_bytes", "staging_bytes"):
-            given[name] = getattr(work, name)
-        given["type"] = abi.TYPES[call.dtype]
-        given["op"] = abi.OPS[call.op]
+            arguments[name] = getattr(work, name)
+        arguments["type"] = abi.TYPES[call.dtype]
+        arguments["op"] = abi.OPS[call.op]
         return records
 
     def launch(
@@ -310,9 +310,9 @@ class HostWorld(HostMemory):
         words = self.arena[: len(self.arena) // 8 * 8].view(np.uint64)
         at = np.asarray(fixups, np.int64) // 8
         words[at] += base
-        given = records["arguments"]
+        arguments = records["arguments"]
         for name in ("views", "plan", "program"):
-            given[name] = np.where(given[name] > 0, given[name] + base, given[name])
+            arguments[name] = np.where(arguments[name] > 0, arguments[name] + base, arguments[name])
         report = ctypes.create_string_buffer(REPORT_BYTES)
         settings = option_words(options)
         # The engine's fibers and clock are globals of the library.

@@ -100,11 +100,12 @@ class Tuning:
 
     def __str__(self) -> str:
         """``channels=8, slot_bytes=64 KiB``; empty where nothing is set."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
         shown = {
-            name: format_size(value) if "bytes" in name else value for name, value in given.items()
+            name: format_size(value) if "bytes" in name else value
+            for name, value in settings.items()
         }
-        return ", ".join(f"{name}={shown[name]}" for name, value in given.items() if value)
+        return ", ".join(f"{name}={shown[name]}" for name, value in settings.items() if value)
 
 
 _ALLOWED: dict[str, tuple[Sequence[int], str]] = {
@@ -123,8 +124,8 @@ def tuning() -> Tuning:
     for variable in sorted(name for name in os.environ if name.startswith(PREFIX)):
         name, text = variable.removeprefix(PREFIX).lower(), os.environ[variable]
         if name not in _ALLOWED:
-            known = ", ".join(PREFIX + one.upper() for one in _ALLOWED)
-            raise UsageError(f"{variable}: there is no such variable; one of {known}")
+            names = ", ".join(PREFIX + setting.upper() for setting in _ALLOWED)
+            raise UsageError(f"{variable}: there is no such variable; one of {names}")
         if not text:
             continue
         allowed, expected = _ALLOWED[name]
@@ -178,17 +179,17 @@ class WorkAreas:
 def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> WorkAreas:
     """Room for the channels that fit when every multiprocessor runs one block; sizes by tuning.py and the
     environment."""
-    asked = tuning()
-    most, slots = asked.channels or MOST_CHANNELS, asked.slots or SLOTS
+    tuned = tuning()
+    most, slots = tuned.channels or MOST_CHANNELS, tuned.slots or SLOTS
     # Blocks wait for each other, so all blocks of all ranks of a device must run at once.
     channels = max(1, min(most, processors // most_ranks_of_a_device))
     return WorkAreas(
         ranks,
         channels,
         slots,
-        asked.slot_bytes or _slot_bytes(ranks, most_ranks_of_a_device, channels * slots),
-        asked.packets_bytes or PACKETS_BYTES,
-        asked.staging_bytes or STAGING_BYTES,
+        tuned.slot_bytes or _slot_bytes(ranks, most_ranks_of_a_device, channels * slots),
+        tuned.packets_bytes or PACKETS_BYTES,
+        tuned.staging_bytes or STAGING_BYTES,
     )
 
 
@@ -241,9 +242,11 @@ def all_buffers(case: Case) -> tuple[RankBuffers, ...]:
     return tuple(rank_buffers(case, rank) for rank in range(case.ranks))
 
 
-def most_channels(ranks_here: int, blocks_per_processor: int, processors: int, wanted: int) -> int:
-    """The most channels, up to ``wanted``, of which all blocks run at once; 0 where not even one does."""
-    return min(wanted, blocks_per_processor * processors // max(ranks_here, 1))
+def most_channels(
+    ranks_here: int, blocks_per_processor: int, processors: int, requested: int
+) -> int:
+    """The most channels, up to ``requested``, of which all blocks run at once; 0 where not even one does."""
+    return min(requested, blocks_per_processor * processors // max(ranks_here, 1))
 
 
 def ranks_of_devices(ranks: int, devices: int) -> tuple[range, ...]:

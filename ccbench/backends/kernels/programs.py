@@ -186,7 +186,7 @@ class Unit:
 
     @property
     def fits(self) -> bool:
-        """True if a block can hold it."""
+        """Return whether a block can hold it."""
         wide = any(max(len(move.sources), len(move.targets)) > NARROW for move in self.moves)
         return (
             self.words <= UNIT_WORDS
@@ -236,10 +236,10 @@ class _RankCompiler:
         sent: dict[Key, list[Message]] = {}
         arriving: dict[Key, list[Message]] = {}
         own = [
-            one
+            message
             for ends, some in self._traffic.connections.items()
             if self._rank in ends
-            for one in some
+            for message in some
         ]
         for message in sorted(own):
             if message.source == self._rank:
@@ -247,7 +247,7 @@ class _RankCompiler:
             else:
                 arriving.setdefault((message.step, message.group), []).append(message)
         for key in sorted({*received, *sent, *((step, 0) for step in local)}):
-            self._send([one for one in sent.get(key, ()) if one not in self._fused])
+            self._send([message for message in sent.get(key, ()) if message not in self._fused])
             if key[1] == 0:
                 moves = [self._move(value, ()) for value in local.get(key[0], ())]
                 self._emit_packed(Unit((), (), (move,)) for move in moves if self._moves_data)
@@ -267,8 +267,8 @@ class _RankCompiler:
         place_of, entries = self._traffic.place_of, self._traffic.entries
         sources = []
         for operand in sorted(value.operands, key=lambda number: self._values[number].key[0]):
-            found = place_of.get((operand, value.number))
-            in_message = found and Reference(Kind.MESSAGE, found[1], found[0])
+            place = place_of.get((operand, value.number))
+            in_message = place and Reference(Kind.MESSAGE, place[1], place[0])
             sources.append(in_message or self._place(self._values[operand]))
         targets = [
             Reference(Kind.MESSAGE, entries[message].index(value.number), message)
@@ -277,7 +277,7 @@ class _RankCompiler:
         ]
         # It is stored where anybody needs it later than in the unit that makes it.
         carried = [place_of.get((value.number, read.reader)) for read in value.reads]
-        if value.is_output or any(one is None or one[0] not in messages for one in carried):
+        if value.is_output or any(place is None or place[0] not in messages for place in carried):
             targets.insert(0, self._place(value))
         # An average is divided once, where the last contribution is in.
         complete = not any(self._values[read.reader].reduces for read in value.reads)
@@ -309,7 +309,7 @@ class _RankCompiler:
         return (Move(value.key[1] % self._pieces, (self._place(value),), targets),)
 
     def _emit_packed(self, parts: Iterable[Unit]) -> None:
-        """As many neighbours in one unit as fit: each unit is one synchronisation."""
+        """Emit as many neighbours in one unit as fit: each unit is one synchronisation."""
         unit = Unit((), (), ())
         for part in parts:
             larger = Unit((), (*unit.sends, *part.sends), (*unit.moves, *part.moves))
@@ -407,9 +407,9 @@ def _encoded(units: Sequence[Unit], traffic: Traffic) -> list[int]:
         for move in unit.moves:
             counts = len(move.sources) << 16 | len(move.targets) << 23
             words.append(move.piece | counts | int(move.finishes) << 30)
-        for one in [*unit.sources, *unit.targets]:
-            within = at[one.message] << 16 if one.message is not None else 0
-            words.append(one.kind << 28 | within | one.index)
+        for reference in [*unit.sources, *unit.targets]:
+            within = at[reference.message] << 16 if reference.message is not None else 0
+            words.append(reference.kind << 28 | within | reference.index)
         assert len(words) - begin == unit.words
     return words
 
@@ -453,7 +453,7 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
             rows[rank, ROW_WORDS + peer] = len(traffic.connections.get((rank, peer), ()))
             rows[rank, ROW_WORDS + ranks + peer] = len(traffic.connections.get((peer, rank), ()))
     work_places, work_in_place = (
-        max(one.work_places for one in some) for some in (programs, in_place)
+        max(program.work_places for program in some) for some in (programs, in_place)
     )
     if row.rooted:
         work_places = work_in_place = max(work_places, work_in_place)
@@ -468,5 +468,5 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
         row_words,
         work_in_place,
     ]
-    found = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
-    return found.astype(np.int32)
+    words = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
+    return words.astype(np.int32)

@@ -59,17 +59,16 @@ def channel_tree(order: Sequence[int], channel: int, root: int | None = None) ->
     Even channels have the in-order binary tree, odd ones its complement. A ``root`` stands above the tree
     of all others, so that on two channels nobody else is inner twice.
     """
-    others = [rank for rank in order if rank != root]
-    edges = tree_edges(len(others))
+    nodes = [rank for rank in order if rank != root]
+    edges = tree_edges(len(nodes))
     # A rank that is inner in one tree is a leaf in the other: together two channels load all links alike.
-    if channel % 2 == 1 and len(others) > 1:
-        edges = complement(edges, len(others), 0)
+    if channel % 2 == 1 and len(nodes) > 1:
+        edges = complement(edges, len(nodes), 0)
     parents = {
-        others[child]: others[parent]
-        for child, parent in zip(edges.child, edges.parent, strict=True)
+        nodes[child]: nodes[parent] for child, parent in zip(edges.child, edges.parent, strict=True)
     }
     if root is not None:
-        parents |= {rank: root for rank in others if rank not in parents}
+        parents |= {rank: root for rank in nodes if rank not in parents}
     places = {rank: place for place, rank in enumerate(order)}
     children: list[list[int]] = [[] for _ in order]
     for child, parent in parents.items():
@@ -89,9 +88,9 @@ def channel_trees(
     will do.
     """
     # A tree and its complement are a pair over one order; the next pair takes the next order.
-    known = orders or [range(ranks)]
+    rings = orders or [range(ranks)]
     return [
-        channel_tree(known[channel // 2 % len(known)], channel, root) for channel in range(channels)
+        channel_tree(rings[channel // 2 % len(rings)], channel, root) for channel in range(channels)
     ]
 
 
@@ -137,8 +136,8 @@ def channel_orders(
     ranks: int, channels: int, orders: Sequence[Sequence[int]] = ()
 ) -> list[list[int]]:
     """One ring for each channel: ``orders`` in turn; none: 0, 1, 2 ... on even channels, backwards on odd."""
-    known = orders or (range(ranks), range(ranks)[::-1])
-    return [list(known[channel % len(known)]) for channel in range(channels)]
+    rings = orders or (range(ranks), range(ranks)[::-1])
+    return [list(rings[channel % len(rings)]) for channel in range(channels)]
 
 
 def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
@@ -150,15 +149,15 @@ def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[i
     from ccbench.topology.rings import rings_for
 
     try:
-        found = rings_for(topology, devices)
+        ring_set = rings_for(topology, devices)
     except MachineError:
         return ()  # two ranks on one GPU, or one that the topology does not show
-    if found.method in ("switch", "fallback"):
+    if ring_set.method in ("switch", "fallback"):
         return ()
     rank_of = {name: rank for rank, name in enumerate(devices)}
     return tuple(
         tuple(rank_of[name] for name in ring.order)
-        for ring in found.rings
+        for ring in ring_set.rings
         for _ in range(ring.lanes)
     )
 
@@ -233,11 +232,11 @@ def kernel_folder() -> Path:
 @lru_cache(maxsize=1)
 def entries() -> Mapping[str, KernelEntry]:
     """Every entry of every shipped ``.cu`` file, by name; read once."""
-    found: dict[str, KernelEntry] = {}
+    by_name: dict[str, KernelEntry] = {}
     for file in sorted(kernel_folder().glob("*.cu")):
         for name, kind in _ENTRY.findall(file.read_text(encoding="utf-8")):
-            found[name] = KernelEntry(name, file.name, kind == "REDUCES")
-    return found
+            by_name[name] = KernelEntry(name, file.name, kind == "REDUCES")
+    return by_name
 
 
 def instance(entry: KernelEntry, dtype: str, op: str) -> tuple[str, str]:
@@ -281,15 +280,15 @@ PREFERRED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
 """Algorithms for large sizes, and where nothing is expected, by preference."""
 
 
-def default_algorithm(case: Case, known: Sequence[str]) -> str:
+def default_algorithm(case: Case, algorithms: Sequence[str]) -> str:
     """Return the algorithm that ``default`` stands for; ``default`` where there is no kernel at all."""
-    expected = [name for name in EXPECTED if name in known and case.size_bytes <= LARGE_BYTES]
+    expected = [name for name in EXPECTED if name in algorithms and case.size_bytes <= LARGE_BYTES]
     if expected:
         return min(
             expected,
             key=lambda name: expected_seconds(name, case.collective, case.ranks, case.size_bytes),
         )
-    return next((name for name in (*PREFERRED, *known) if name in known), "default")
+    return next((name for name in (*PREFERRED, *algorithms) if name in algorithms), "default")
 
 
 @dataclass(frozen=True)
@@ -320,35 +319,40 @@ def kernel_algorithms(collective_name: str) -> tuple[str, ...]:
 
 def choose(case: Case) -> KernelChoice:
     """Choose the kernel for ``case``, ``default`` resolved; UsageError when there is no such kernel."""
-    known = kernel_algorithms(case.collective)
+    algorithms = kernel_algorithms(case.collective)
     algorithm = case.algorithm
     if algorithm == "default":
-        algorithm = default_algorithm(case, known)
+        algorithm = default_algorithm(case, algorithms)
     head, _, schedule = algorithm.partition(":")
     # One kernel interprets every schedule there is: the algorithm then names the schedule behind the colon.
     if schedule and head == INTERPRETED:
         name, parameter = parse_algorithm(schedule)
-        if f"{head}:{name}" not in known:
-            there_are = ", ".join(one for one in known if one.startswith(f"{INTERPRETED}:"))
+        if f"{head}:{name}" not in algorithms:
+            there_are = ", ".join(name for name in algorithms if name.startswith(f"{INTERPRETED}:"))
             raise UsageError(f"no schedule {name!r} of {case.collective}; there are {there_are}")
         row = algorithm_row(case.collective, name)
         if parameter is not None and not row.parameter:
             raise UsageError(f"{algorithm}: {name} has no parameter; write '{head}:{name}'")
-        asked = (
+        value = (
             row.default_parameter(case.ranks, case.size_bytes) if parameter is None else parameter
         )
-        reason = row.unsupported(case.ranks, asked)
+        reason = row.unsupported(case.ranks, value)
         if reason:
             raise UsageError(f"{algorithm}: {reason}")
         return KernelChoice(entries()[INTERPRETED], algorithm, schedule)
-    if algorithm not in known:
+    if algorithm not in algorithms:
         raise UsageError(
             f"no kernel runs {case.collective} as {algorithm!r}; "
-            + (f"there are {', '.join(known)}" if known else "there is none for this collective")
+            + (
+                f"there are {', '.join(algorithms)}"
+                if algorithms
+                else "there is none for this collective"
+            )
         )
-    wanted = (algorithm, case.collective)
+    signature = (algorithm, case.collective)
     return KernelChoice(
-        next(entry for entry in entries().values() if split_name(entry.name) == wanted), algorithm
+        next(entry for entry in entries().values() if split_name(entry.name) == signature),
+        algorithm,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a launch moves, the blocks that follow from it, and about how long it takes on GPUs behind NVSwitches.
+"""Bytes that a launch moves, the blocks that follow from them, and the time expected on GPUs behind NVSwitches.
 
 Times are for choosing between kernels of small sizes only, and were never compared with GPUs behind switches.
 Base times and rates are those by which NCCL 2.30 chooses between its own kernels of the same kinds on Hopper
@@ -67,26 +67,26 @@ class Blocks:
 
 def traffic_of(algorithm: str, collective_name: str, ranks: int, size_bytes: int) -> Traffic:
     """Traffic of a kernel; size_bytes: nccl-tests' size. What is said of no kernel moves its size once."""
-    others = ranks - 1
-    if not others:
+    peers = ranks - 1
+    if not peers:
         return Traffic(size_bytes, size_bytes, 0)  # every kernel copies
     match algorithm:
         case "ll" if collective_name in ("all_gather", "reduce_scatter"):
             block = size_bytes // ranks
-            return Traffic(2 * others * block, 2 * block, 1)
+            return Traffic(2 * peers * block, 2 * block, 1)
         case "ll":
-            return Traffic(2 * others * size_bytes, 2 * size_bytes, 1)
+            return Traffic(2 * peers * size_bytes, 2 * size_bytes, 1)
         case "ll_two_shot":
             piece = -(-size_bytes // ranks)
-            return Traffic(4 * others * piece, 2 * piece, 2)
+            return Traffic(4 * peers * piece, 2 * piece, 2)
         case "mesh_one_shot":
-            return Traffic(others * size_bytes, size_bytes, 0)
+            return Traffic(peers * size_bytes, size_bytes, 0)
         case "mesh_two_shot":
-            return Traffic(2 * others * size_bytes // ranks, size_bytes, 0)
+            return Traffic(2 * peers * size_bytes // ranks, size_bytes, 0)
         case "mesh" if (
             collective_name == "broadcast"
         ):  # from the root to everybody's piece, and on to all
-            return Traffic(2 * others * size_bytes // ranks, size_bytes, 0)
+            return Traffic(2 * peers * size_bytes // ranks, size_bytes, 0)
     return Traffic(size_bytes, size_bytes, 0)
 
 

@@ -36,7 +36,7 @@ RANKS_LIMIT = 256
 
 
 def _installed_with(environment: Environment) -> Library | str:
-    return installed(tuple(one for one in environment if one[0] in CHOOSING))
+    return installed(tuple(variable for variable in environment if variable[0] in CHOOSING))
 
 
 class MpiBackend(Backend):
@@ -57,10 +57,10 @@ class MpiBackend(Backend):
 
     def library_version(self, library: str) -> str:
         """Return the library and mpi4py."""
-        found = _installed_with(loading(library))
-        if isinstance(found, str):
-            raise CannotRun(found)
-        return found.version
+        installation = _installed_with(loading(library))
+        if isinstance(installation, str):
+            raise CannotRun(installation)
+        return installation.version
 
     def library_settings(self, library: str) -> Environment:
         """Return what mpi4py finds the library by, and the system its parts and tools."""
@@ -68,8 +68,8 @@ class MpiBackend(Backend):
 
     def variant_refused(self, case: Case) -> str | None:
         """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
-        found = _installed_with(self.variant_settings(case.started_with))
-        wrong = f"variant {case.variant}: {found}" if isinstance(found, str) else None
+        installation = _installed_with(self.variant_settings(case.started_with))
+        wrong = f"variant {case.variant}: {installation}" if isinstance(installation, str) else None
         return wrong or super().variant_refused(case)
 
     def version(self) -> str:
@@ -86,9 +86,9 @@ class MpiBackend(Backend):
         refused = refusal(case, library)
         if refused or case.algorithm == "default":
             return refused
-        known = names_of(library, case.collective)
-        if case.algorithm not in known:
-            have = f"one of {', '.join(known)}" if known else "none that it lists"
+        names = names_of(library, case.collective)
+        if case.algorithm not in names:
+            have = f"one of {', '.join(names)}" if names else "none that it lists"
             return f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
         if case.mode in (NONBLOCKING, PERSISTENT, OVERLAP) or case.concurrent:
             return f"{library.name} takes {case.algorithm} for blocking calls only"

@@ -298,7 +298,7 @@ class ConcurrentCalls:
     def __init__(self, mpi: Any, calls: Sequence[Call | None], seconds: list[float]) -> None:
         """seconds: each launch adds how long either took from the launch's begin."""
         self._wait_any = mpi.Request.Waitany
-        self._calls = [(lane, one) for lane, one in enumerate(calls) if one is not None]
+        self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
         self._seconds = seconds
 
     def __call__(self) -> None:
@@ -308,21 +308,21 @@ class ConcurrentCalls:
         requests: list[Any] = []
         lanes: list[tuple[int, Call]] = []
         left = [0, 0]
-        for lane, one in self._calls:
-            one.begin()
-            requests += one.requests
-            lanes += [(lane, one)] * len(one.requests)
-            left[lane] = len(one.requests)
+        for lane, call in self._calls:
+            call.begin()
+            requests += call.requests
+            lanes += [(lane, call)] * len(call.requests)
+            left[lane] = len(call.requests)
         while any(left):
             number = self._wait_any(requests)
             # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
-            known = number >= 0
-            for lane, one in (
-                [lanes[number]] if known else [call for call in self._calls if left[call[0]]]
+            identified = number >= 0
+            for lane, call in (
+                [lanes[number]] if identified else [pair for pair in self._calls if left[pair[0]]]
             ):
-                left[lane] = left[lane] - 1 if known else 0
+                left[lane] = left[lane] - 1 if identified else 0
                 if not left[lane]:
-                    one.end()
+                    call.end()
                     seconds[lane] += clock() - began
 
 
@@ -391,7 +391,10 @@ class Steps:
             )
             begun = zip(functions, places, strict=False)
             return [
-                *(Step(f"MPI_I{one.name}", (*self._words(one), place)) for one, place in begun),
+                *(
+                    Step(f"MPI_I{function.name}", (*self._words(function), place))
+                    for function, place in begun
+                ),
                 wait,
             ]
         whole = in_one(functions)
@@ -406,17 +409,21 @@ class Steps:
         """
         pieces = [argument for argument in function.arguments if isinstance(argument, Piece)]
         words: list[int] = []
-        for place, one in enumerate(function.arguments):
-            if isinstance(one, Piece):
-                words.append(one.buffer.ctypes.data)
-            elif one is IN_PLACE:
+        for place, argument in enumerate(function.arguments):
+            if isinstance(argument, Piece):
+                words.append(argument.buffer.ctypes.data)
+            elif argument is IN_PLACE:
                 words.append(int(self.mpi.IN_PLACE))
             else:
-                words.append(one or 0 if one is None or isinstance(one, int) else self._handle(one))
-            is_buffer = isinstance(one, Piece) or one is None or one is IN_PLACE
+                words.append(
+                    argument or 0
+                    if argument is None or isinstance(argument, int)
+                    else self._handle(argument)
+                )
+            is_buffer = isinstance(argument, Piece) or argument is None or argument is IN_PLACE
             # MPI's reductions have one count and type, behind both buffers.
             if is_buffer and not (function.name in REDUCING and place == 0):
-                shape = one if isinstance(one, Piece) else pieces[0]
+                shape = argument if isinstance(argument, Piece) else pieces[0]
                 if isinstance(shape.counts, int):
                     words.append(shape.counts)
                 else:  # of uneven blocks their lengths and offsets
@@ -447,14 +454,14 @@ class _Step(ctypes.Structure):
 @cache
 def built_loop() -> Path:
     """Return the library made from loop.c, compiled unless it is kept; CcbenchError where it cannot be."""
-    found = found_compiler("CC", "cc")
-    if found is None:
+    compiler = found_compiler("CC", "cc")
+    if compiler is None:
         raise MissingDependency("no C compiler was found; install one (cc) or name one with CC")
     source = SOURCE.read_bytes()
-    name = f"loop-{digest(source, *OPTIONS, *found, platform.machine())}.so"
+    name = f"loop-{digest(source, *OPTIONS, *compiler, platform.machine())}.so"
 
     def compile_one(target: Path) -> None:
-        compile_to(target, found[0], [*OPTIONS, SOURCE.name], SOURCE.parent)
+        compile_to(target, compiler[0], [*OPTIONS, SOURCE.name], SOURCE.parent)
 
     return kept(private_folder("mpi") / name, compile_one)
 
@@ -479,10 +486,10 @@ class CLoop:
         text = ctypes.create_string_buffer(int(mpi.MAX_LIBRARY_VERSION_STRING) + 1)
         if self._function("MPI_Get_library_version")(text, ctypes.byref(ctypes.c_int())):
             raise BackendUnavailable("MPI_Get_library_version fails when it is called from C")
-        said = text.value.decode(errors="replace").rstrip("\0")
-        if said != mpi.Get_library_version().rstrip("\0"):
+        version = text.value.decode(errors="replace").rstrip("\0")
+        if version != mpi.Get_library_version().rstrip("\0"):
             raise BackendUnavailable(
-                f"the MPI of this process is another one than mpi4py's: {said[:60]!r}"
+                f"the MPI of this process is another one than mpi4py's: {version[:60]!r}"
             )
 
     def _function(self, name: str) -> Any:
@@ -499,14 +506,16 @@ class CLoop:
         if steps is None or any(len(step.arguments) > self._most for step in steps.steps):
             return None
         made = (_Step * len(steps.steps))()
-        for place, one in zip(made, steps.steps, strict=True):
+        for place, step in zip(made, steps.steps, strict=True):
             try:
-                function = self._own.ccbench_copy if one.name == COPY else self._function(one.name)
+                function = (
+                    self._own.ccbench_copy if step.name == COPY else self._function(step.name)
+                )
             except AttributeError:
                 return None
             place.function = ctypes.cast(function, ctypes.c_void_p).value or 0
-            place.count = len(one.arguments)
-            place.arguments[: len(one.arguments)] = one.arguments
+            place.count = len(step.arguments)
+            place.arguments[: len(step.arguments)] = step.arguments
 
         def launches(times: int, made: Any = made, room: Sequence[Any] = steps.room) -> None:
             # room: kept alive with the loop, for the steps point into it.

@@ -76,13 +76,13 @@ def why_not_cuda_aware(mpi: Any, variables: Mapping[str, str]) -> str | None:
     mpi: mpi4py's module. variables: this process's environment.
     """
     name = library_name(mpi.Get_library_version())
-    said = asked(ctypes.CDLL(None), ctypes.CDLL(mpi.__file__))
+    aware = gpu_support(ctypes.CDLL(None), ctypes.CDLL(mpi.__file__))
     switch = next((switch for maker, switch in _SWITCHES.items() if name.startswith(maker)), None)
-    if said is None and switch:
+    if aware is None and switch:
         # Without a word of its own, its variable and its version must do.
         version = tuple(int(part) for part in re.findall(r"\d+", name))
-        said = variables.get(switch[0], "0") not in ("", "0") and version >= switch[1]
-    if said:
+        aware = variables.get(switch[0], "0") not in ("", "0") and version >= switch[1]
+    if aware:
         return None
     cure = (
         "install one that was built for CUDA (MPICH: configure --with-cuda) and mpi4py for it, or measure "
@@ -101,7 +101,7 @@ def why_not_cuda_aware(mpi: Any, variables: Mapping[str, str]) -> str | None:
     return f"{name} takes no addresses of GPU memory: it is not CUDA-aware; {cure}"
 
 
-def asked(*places: Any) -> bool | None:
+def gpu_support(*places: Any) -> bool | None:
     """Return the answer of the library that ``places`` (as of ctypes.CDLL) lead to; None if it has none."""
     general = _found("MPIX_GPU_query_support", places)
     if general is not None:
@@ -125,14 +125,15 @@ def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
     """
     asked_here = os.environ.get(MEMORY_VARIABLE, "")
     everywhere = [text.decode() for text in exchange.all_gather(asked_here.encode())]
-    other = next((rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None)
+    differing = next((rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None)
     # Ranks with a device bring numbers that those without would never ask for: all would wait for all.
-    if other is not None:
-        seen = " and ".join(
-            f"{everywhere[rank]!r} for rank {rank} on {exchange.hosts[rank]}" for rank in (0, other)
+    if differing is not None:
+        values = " and ".join(
+            f"{everywhere[rank]!r} for rank {rank} on {exchange.hosts[rank]}"
+            for rank in (0, differing)
         )
         raise BackendUnavailable(
-            f"mpi: {MEMORY_VARIABLE} is {seen}; start all ranks with the same (mpirun -x {MEMORY_VARIABLE})"
+            f"mpi: {MEMORY_VARIABLE} is {values}; start all ranks with the same (mpirun -x {MEMORY_VARIABLE})"
         )
     if asked_here != DEVICE_MEMORY:
         return None

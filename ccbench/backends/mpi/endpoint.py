@@ -181,7 +181,7 @@ class MpiEndpoint(RankEndpoint):
         if self.case.collective in SETUPS:
             self._in_python = NOT_IN_C
             return self.set_up(self._setup_of(self.own))
-        if self.case.mode != OVERLAP and not self.other:
+        if self.case.mode != OVERLAP and not self.concurrent:
             self._bound = self._call_of(self.own, self.case.mode)
             on_host = (
                 self.memory is self._host_memory
@@ -193,7 +193,7 @@ class MpiEndpoint(RankEndpoint):
             )
             return self._bound.launch
         calls = [self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes]
-        if self.other:
+        if self.concurrent:
             assert self.times is not None, "tells_apart says so"
             return ConcurrentCalls(self._mpi, calls, self.times.running)
         assert calls[0] is not None, "a rank without a part binds nothing"
@@ -220,12 +220,12 @@ class MpiEndpoint(RankEndpoint):
 
         def neighbour_read(window: Any) -> int:
             """Return the number of ranks where the neighbour's memory can be read, else 0."""
-            neighbour, seen = (joined.rank + 1) % joined.size, np.full(1, RANK_MARKS, np.uint8)
+            neighbour, mark = (joined.rank + 1) % joined.size, np.full(1, RANK_MARKS, np.uint8)
             window.Fence()
             if len(memory):
-                window.Get([seen, 1, mpi.BYTE], neighbour, [len(memory) - 1, 1, mpi.BYTE])
+                window.Get([mark, 1, mpi.BYTE], neighbour, [len(memory) - 1, 1, mpi.BYTE])
             window.Fence()
-            return int(joined.size) if not len(memory) or seen[0] == neighbour % RANK_MARKS else 0
+            return int(joined.size) if not len(memory) or mark[0] == neighbour % RANK_MARKS else 0
 
         def make() -> Setup:
             if lane.case.collective == "register":
@@ -247,7 +247,7 @@ class MpiEndpoint(RankEndpoint):
         self._left_seconds = time.perf_counter()
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds that it took, of which nobody can tell what was waiting."""
+        """Launch; return the seconds that it took: the share of waiting in them is unknown."""
         try:  # these are a case's first launches
             if self._loop is None or self.fault:
                 return super().launch_and_time_waits(times)
@@ -262,15 +262,15 @@ class MpiEndpoint(RankEndpoint):
         if error.Get_error_class() != self._mpi.ERR_UNSUPPORTED_OPERATION:
             refused: Exception = error
             return refused
-        asked = f"{self.case.collective} {self.case.algorithm} of {self.case.group_ranks} ranks"
-        return CannotRun(f"{self.version}: {asked} is {error}")
+        what = f"{self.case.collective} {self.case.algorithm} of {self.case.group_ranks} ranks"
+        return CannotRun(f"{self.version}: {what} is {error}")
 
     def remark(self) -> str:
         """Return how samples were taken, where that is not the usual way."""
-        said = [super().remark()]
+        remarks = [super().remark()]
         if self._in_python and not self.rank:
-            said.append(f"{FROM_PYTHON} ({self._in_python})")
-        return "; ".join(filter(None, said))
+            remarks.append(f"{FROM_PYTHON} ({self._in_python})")
+        return "; ".join(filter(None, remarks))
 
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
@@ -282,16 +282,16 @@ class MpiEndpoint(RankEndpoint):
         if memory is None:
             raise CannotRun("memory: device was not asked for when these ranks were started")
         self.memory = memory
-        other = case.concurrent_case
+        concurrent = case.concurrent_case
         self._communicators.make(case.members, OWN)
-        if other is not None:
-            self._communicators.make(other.members, CONCURRENT)
+        if concurrent is not None:
+            self._communicators.make(concurrent.members, CONCURRENT)
         try:  # an algorithm of MPI_Allgather is asked for the ranks' numbers, too
             label = super().prepare(case)
         except self._mpi.Exception as error:
             raise self._refusal(error) from None
-        if case.mode == OVERLAP or other is not None:  # on ranks that stand by, too
-            self._in_python = LOOKED_AFTER if other is None else AT_ONCE
+        if case.mode == OVERLAP or concurrent is not None:  # on ranks that stand by, too
+            self._in_python = LOOKED_AFTER if concurrent is None else AT_ONCE
         return label
 
     def _free_call(self) -> None:
@@ -328,15 +328,15 @@ class MpiEndpoint(RankEndpoint):
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
         self._count()
-        told = np.array([value], np.int64)
-        self._world.Bcast([told, 1, self._mpi.INT64_T], 0)
-        return int(told[0])
+        number = np.array([value], np.int64)
+        self._world.Bcast([number, 1, self._mpi.INT64_T], 0)
+        return int(number[0])
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return every rank's array, by rank."""
         self._count()
-        told = np.empty((self.ranks, len(mine)))
+        gathered = np.empty((self.ranks, len(mine)))
         self._world.Allgather(
-            [mine, len(mine), self._mpi.DOUBLE], [told, len(mine), self._mpi.DOUBLE]
+            [mine, len(mine), self._mpi.DOUBLE], [gathered, len(mine), self._mpi.DOUBLE]
         )
-        return told
+        return gathered

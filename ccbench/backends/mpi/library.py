@@ -130,9 +130,9 @@ def library_name(text: str) -> str:
     """Return ``Open MPI 4.1.4`` from what MPI_Get_library_version says; of an unknown one the first words."""
     text = text.replace("\0", " ")
     for pattern, name in _NAMES:
-        found = pattern.search(text)
-        if found:
-            return f"{name} {found[1]}"
+        match = pattern.search(text)
+        if match:
+            return f"{name} {match[1]}"
     return " ".join(text.split()[:6]) or "an MPI without a name"
 
 
@@ -140,7 +140,7 @@ def vendor(name: str) -> str:
     """Return Open MPI, MPICH (also for what is made from it) or Intel MPI; '' for an unknown one."""
     if name.startswith(("MVAPICH", "Cray MPICH")):
         return MPICH
-    return next((one for one in (OPEN_MPI, MPICH, INTEL_MPI) if name.startswith(one)), "")
+    return next((maker for maker in (OPEN_MPI, MPICH, INTEL_MPI) if name.startswith(maker)), "")
 
 
 def find_launcher(library_path: str, of: str) -> tuple[str, str]:
@@ -148,7 +148,7 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
     names = _LAUNCHERS.get(of, ("mpiexec", "mpirun"))
     # Beside the library (``bin`` next to its ``lib``), then beside Python, then in PATH.
     above = list(Path(library_path).resolve().parents)[:5] + list(Path(library_path).parents)[:5]
-    folders = [str(one / "bin") for one in above if library_path] + [
+    folders = [str(folder / "bin") for folder in above if library_path] + [
         str(Path(sys.executable).parent)
     ]
     folders += os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -157,11 +157,11 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
         candidate = shutil.which(name, path=folder)
         if candidate is None or candidate in tried:
             continue
-        tried[candidate] = seen = launcher_vendor(candidate)
-        if seen == of or (not of and seen):
+        tried[candidate] = maker = launcher_vendor(candidate)
+        if maker == of or (not of and maker):
             return candidate, ""
-    others = [f"{candidate} is {seen or 'of unknown make'}" for candidate, seen in tried.items()]
-    what = f"; {'; '.join(others[:3])}" if others else ""
+    makers = [f"{candidate} is {maker or 'of unknown make'}" for candidate, maker in tried.items()]
+    what = f"; {'; '.join(makers[:3])}" if makers else ""
     return "", (
         f"mpi4py loads {of or 'an MPI that is not known here'} ({library_path or 'no file is named'}), but "
         f"there is no mpiexec of it{what}; put its own bin folder into PATH, or install: {INSTALL}"
@@ -183,10 +183,14 @@ def loading(library: str) -> Environment:
     """
     path = Path(library)
     below = (
-        one for folder in LIBRARY_FOLDERS for one in sorted((path / folder).glob("libmpi.so*"))
+        candidate
+        for folder in LIBRARY_FOLDERS
+        for candidate in sorted((path / folder).glob("libmpi.so*"))
     )
     # Wheels have links as text files.
-    file = next((one for one in below if Files().content(str(one), 4) == b"\x7fELF"), path)
+    file = next(
+        (candidate for candidate in below if Files().content(str(candidate), 4) == b"\x7fELF"), path
+    )
     folders = [str(file.parent), os.environ.get("LD_LIBRARY_PATH", "")]
     return ("LD_LIBRARY_PATH", ":".join(filter(None, folders))), ("MPI4PY_LIBMPI", str(file))
 
@@ -197,11 +201,11 @@ def installed(environment: Environment = ()) -> Library | str:
 
     environment: those variables of its ranks that are among CHOOSING.
     """
-    asked = dict(environment).get("MPI4PY_LIBMPI")
+    requested = dict(environment).get("MPI4PY_LIBMPI")
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {INSTALL}"
     try:
-        said = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", _PROBE],
             capture_output=True,
             text=True,
@@ -212,13 +216,13 @@ def installed(environment: Environment = ()) -> Library | str:
         )
     except subprocess.TimeoutExpired:
         return f"mpi4py did not load its MPI in {PROBE_SECONDS:.0f} s; look at 'python -m mpi4py --version'"
-    if said.returncode:
-        last = (said.stderr.strip().splitlines() or [f"exit code {said.returncode}"])[-1]
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         return f"mpi4py finds no MPI ({last[:200]}); {INSTALL}"
-    text, mpi4py, loaded, (persistent, large) = json.loads(said.stdout.strip().splitlines()[-1])
+    text, mpi4py, loaded, (persistent, large) = json.loads(process.stdout.strip().splitlines()[-1])
     name, path = library_name(text), loaded[0] if loaded else ""
-    if asked and os.path.realpath(asked) != os.path.realpath(path):
-        return f"mpi4py {mpi4py} loads {path or name}, not {asked}; install mpi4py 4.1 or newer as a wheel"
+    if requested and os.path.realpath(requested) != os.path.realpath(path):
+        return f"mpi4py {mpi4py} loads {path or name}, not {requested}; install mpi4py 4.1 or newer as a wheel"
     launcher, reason = find_launcher(path, vendor(name))
     return reason or Library(name, mpi4py, path, launcher, persistent, large)
 
@@ -268,38 +272,38 @@ NOT_ALGORITHMS = ("ignore", "auto", "nb")
 
 def open_mpi_algorithms(text: str) -> Algorithms:
     """Read ``ompi_info --param coll tuned --level 9 --parsable``."""
-    found: dict[str, dict[str, str]] = {}
+    algorithms: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
         match = _OPEN_MPI_LINE.search(line)
         if match and match[3] not in NOT_ALGORITHMS:
-            found.setdefault(match[1], {})[match[3].lower()] = match[2]
-    return found
+            algorithms.setdefault(match[1], {})[match[3].lower()] = match[2]
+    return algorithms
 
 
 def mpich_algorithms(text: str) -> Algorithms:
     """Read ``mpivars``: a variable's line, then one line for each value."""
-    found: dict[str, dict[str, str]] = {}
+    algorithms: dict[str, dict[str, str]] = {}
     current: dict[str, str] | None = None
     for line in text.splitlines():
         variable, choice = _CVAR_LINE.match(line), _CHOICE_LINE.match(line)
         if variable:
-            current = found.setdefault(variable[1].lower(), {})
+            current = algorithms.setdefault(variable[1].lower(), {})
         elif current is not None and choice:
             if choice[1] not in NOT_ALGORITHMS:
                 current[choice[1]] = choice[1]
         else:
             current = None
-    return found
+    return algorithms
 
 
 def intel_presets(text: str) -> dict[str, str]:
     """Read ``impi_info -v I_MPI_ADJUST_ALLREDUCE`` and the like: ``preset_1`` to the highest."""
-    found = _PRESETS.search(text)
-    if not found:
+    match = _PRESETS.search(text)
+    if not match:
         return {}
     return {
         f"preset_{number}": str(number)
-        for number in range(max(1, int(found[1])), int(found[2]) + 1)
+        for number in range(max(1, int(match[1])), int(match[2]) + 1)
     }
 
 
@@ -324,11 +328,11 @@ def algorithms_of_library(library: Library) -> Algorithms:
     if library.vendor == MPICH:
         return mpich_algorithms(tool_output([str(folder / "mpivars")], found_here))
     if library.vendor == INTEL_MPI:
-        asked = {name: f"I_MPI_ADJUST_{name.upper()}" for name in NAMES.values()}
+        variables = {name: f"I_MPI_ADJUST_{name.upper()}" for name in NAMES.values()}
         tool = str(folder / "impi_info")
         return {
-            name: intel_presets(tool_output([tool, "-v", one], found_here))
-            for name, one in asked.items()
+            name: intel_presets(tool_output([tool, "-v", variable], found_here))
+            for name, variable in variables.items()
         }
     return {}
 

@@ -127,15 +127,15 @@ class NcclBackend(Backend):
         return f"{missing}; {needed}: {cuda_install()}"
 
     def version(self) -> str:
-        """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""
+        """Return the version of the NCCL wheel, else of a library that only workers see, and of CuPy."""
         library, cupy = (RCCL, CUPY_ROCM) if self.name == "rccl" else (NCCL, CUPY)
-        found = {
+        versions = {
             name: installed_version(name) for name in (*library.distributions, *cupy.distributions)
         }
         of_library = next(
-            (found[name] for name in library.distributions if found[name]), "of the system"
+            (versions[name] for name in library.distributions if versions[name]), "of the system"
         )
-        of_cupy = next((found[name] for name in cupy.distributions if found[name]), "unknown")
+        of_cupy = next((versions[name] for name in cupy.distributions if versions[name]), "unknown")
         return f"{library.name} {of_library}, CuPy {of_cupy}"
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
@@ -225,9 +225,9 @@ def version_of(library: str) -> tuple[int, ...]:
         stdin=subprocess.DEVNULL,
     )
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise CannotRun(
-            f"{library} is no NCCL that can be loaded ({said[:200]}); name another file"
+            f"{library} is no NCCL that can be loaded ({reason[:200]}); name another file"
         )
     number = int(done.stdout)  # 22809 is 2.28.9
     return number // 10000, number // 100 % 100, number % 100
@@ -240,24 +240,24 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     with each call, so that cases of several share a team; NCCL_ALGO, NCCL_PROTO and NCCL_CTA_POLICY would
     override it ("ncclCollConfig_t" in the guide). Channels are not: a call has at most its communicator's.
     """
-    wanted = dict(TRANSPORTS[case.transport])
+    variables = dict(TRANSPORTS[case.transport])
     set_by = {*os.environ, *dict(case.started_with.environment)}
     set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(set_by)
     per_call = version >= PER_CALL_VERSION and selection_of(case) and not set_already
     if case.algorithm != DEFAULT and not per_call:
-        wanted["NCCL_ALGO"] = algorithm_of(case).variable
+        variables["NCCL_ALGO"] = algorithm_of(case).variable
     if case.protocol != DEFAULT and not per_call:
-        wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
+        variables["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
     if case.cta_policy != DEFAULT and (version < PER_CALL_VERSION or "NCCL_CTA_POLICY" in set_by):
         # Names are known since 2.29, numbers since 2.27.
-        wanted["NCCL_CTA_POLICY"] = str(CTA_POLICIES[case.cta_policy].flag)
+        variables["NCCL_CTA_POLICY"] = str(CTA_POLICIES[case.cta_policy].flag)
     if case.channels:
         # CTAs are the channels' name since 2.17; older versions know the other two, newer ones all four.
         point_to_point = tuned(case.collective) not in TUNED
         names = ("P2P_NCHANNELS",) if point_to_point else ("NCHANNELS", "CTAS")
         for name in names:
-            wanted[f"NCCL_MIN_{name}"] = wanted[f"NCCL_MAX_{name}"] = str(case.channels)
-    return tuple(sorted(wanted.items()))
+            variables[f"NCCL_MIN_{name}"] = variables[f"NCCL_MAX_{name}"] = str(case.channels)
+    return tuple(sorted(variables.items()))
 
 
 def algorithm_of(case: Case) -> Algorithm:
@@ -310,20 +310,20 @@ def refused_beforehand(case: Case) -> str | None:
 
 def policy_refused(case: Case, version: tuple[int, ...]) -> str | None:
     """Return why NCCL would pass the CTA policy of ``case`` over; version: of NCCL, () where not known."""
-    policy, asked = CTA_POLICIES.get(case.cta_policy), f"CTA policy {case.cta_policy}"
+    policy, label = CTA_POLICIES.get(case.cta_policy), f"CTA policy {case.cta_policy}"
     if policy is None:
         return None
     if version and version < policy.since:
-        seen, since = (".".join(map(str, one)) for one in (version, policy.since))
-        return f"{asked} came with NCCL {since}, and here is {seen}; install a newer nvidia-nccl"
+        here, since = (".".join(map(str, numbers)) for numbers in (version, policy.since))
+        return f"{label} came with NCCL {since}, and here is {here}; install a newer nvidia-nccl"
     if case.collective not in policy.collectives:
-        return f"NCCL has no {case.collective} with {asked}; it has {', '.join(policy.collectives)}"
+        return f"NCCL has no {case.collective} with {label}; it has {', '.join(policy.collectives)}"
     if case.registration != policy.registration:
         return (
-            f"{asked} needs memory that is registered: ask for registration {policy.registration}"
+            f"{label} needs memory that is registered: ask for registration {policy.registration}"
         )
     if (case.algorithm, case.protocol) != (DEFAULT, DEFAULT):
-        return f"{asked} decides on algorithm and protocol; ask for 'default' of both"
+        return f"{label} decides on algorithm and protocol; ask for 'default' of both"
     return None
 
 

@@ -94,21 +94,21 @@ def facts_of(cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> list[Rank
 def refuse_what_hangs(everyone: Sequence[RankFacts]) -> None:
     """Raise BackendUnavailable for what NCCL would hang with; every rank comes to the same answer."""
     first = everyone[0]
-    versions = Counter(one.nccl_version for one in everyone).most_common()
+    versions = Counter(facts.nccl_version for facts in everyone).most_common()
     if len(versions) > 1:
         # The version that the fewest ranks have is the one to change.
         (usual, _), *_, (odd, _) = versions
-        who = next(one for one in everyone if one.nccl_version == odd)
+        who = next(facts for facts in everyone if facts.nccl_version == odd)
         raise BackendUnavailable(
             f"nccl: {who} has NCCL {NCCL.version_text(odd)}, others have {NCCL.version_text(usual)}; "
             "install one version of nvidia-nccl on all hosts (NCCL does not mix versions)"
         )
-    for one in everyone:
+    for facts in everyone:
         for name in SAME_EVERYWHERE:
-            here, there = first.settings.get(name), one.settings.get(name)
+            here, there = first.settings.get(name), facts.settings.get(name)
             if here != there:
                 raise BackendUnavailable(
-                    f"nccl: {name} is {here or 'not set'} for {first} and {there or 'not set'} for {one}; "
+                    f"nccl: {name} is {here or 'not set'} for {first} and {there or 'not set'} for {facts}; "
                     "ranks that differ wait for each other forever: set it alike everywhere"
                 )
 
@@ -116,23 +116,25 @@ def refuse_what_hangs(everyone: Sequence[RankFacts]) -> None:
 def shared_gpu(everyone: Sequence[RankFacts]) -> str:
     """Return which ranks have the same GPU, and how they may; '' where all have their own."""
     owners: dict[tuple[str, str], RankFacts] = {}
-    for one in everyone:
-        earlier = owners.setdefault((one.host, one.gpu), one)
-        if earlier is not one:
+    for facts in everyone:
+        earlier = owners.setdefault((facts.host, facts.gpu), facts)
+        if earlier is not facts:
             cure = "start as many ranks as there are GPUs, or look at CUDA_VISIBLE_DEVICES; "
-            if one.nccl_version >= SHARED_GPU_VERSION:
+            if facts.nccl_version >= SHARED_GPU_VERSION:
                 cure += "NCCL_MULTI_RANK_GPU_ENABLE=1 lets processes share a GPU"
             else:
                 cure += "NCCL shares GPUs from 2.30 on, or as ranks that talk over the network: "
                 cure += "processes: per_gpu with transport: network"
-            return f"ranks {earlier.rank} and {one.rank} on {one.host} have the same GPU {one.gpu}; {cure}"
+            return f"ranks {earlier.rank} and {facts.rank} on {facts.host} have the same GPU {facts.gpu}; {cure}"
     return ""
 
 
 def checked(cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel) -> str:
     """Tell all, hear all, and refuse what hangs; returns ``shared_gpu``. Collective."""
-    own = json.dumps([asdict(one) for one in facts_of(cuda, nccl, devices)]).encode()
-    everyone = [RankFacts(**load) for told in exchange.all_gather(own) for load in json.loads(told)]
+    own = json.dumps([asdict(facts) for facts in facts_of(cuda, nccl, devices)]).encode()
+    everyone = [
+        RankFacts(**load) for payload in exchange.all_gather(own) for load in json.loads(payload)
+    ]
     refuse_what_hangs(everyone)
     return shared_gpu(everyone)
 
@@ -194,7 +196,7 @@ class NcclWorkerGroup(SingleProcessGroup):
 
 
 class RcclWorkerGroup(NcclWorkerGroup):
-    """The same of RCCL, over CuPy for ROCm."""
+    """Workers of RCCL, over CuPy for ROCm."""
 
     dialect = RCCL
 
@@ -276,21 +278,21 @@ def side_of_host(exchange: ControlChannel) -> tuple[SharedWords, int] | None:
     find it, as in a container of its own: then each has words for itself.
     """
     hosts, rank = exchange.hosts, exchange.rank
-    here = [one for one, host in enumerate(hosts) if host == hosts[rank]]
-    file, words, told = -1, None, b""
+    here = [peer for peer, host in enumerate(hosts) if host == hosts[rank]]
+    file, words, message = -1, None, b""
     if rank == here[0]:
         file = anonymous_file()
         os.ftruncate(file, shared_bytes(len(here)))
         words = SharedWords(len(here), file)
         # In another container a process and a file may have the same numbers: the token tells.
         words.token[:] = os.urandom(TOKEN_BYTES)
-        told = bytes(words.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
-    told = exchange.all_gather(told)[here[0]]
+        message = bytes(words.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
+    message = exchange.all_gather(message)[here[0]]
     with suppress(OSError, ValueError):  # not to be opened, or too small: another file
-        file = file if words else os.open(told[TOKEN_BYTES:], os.O_RDWR)
+        file = file if words else os.open(message[TOKEN_BYTES:], os.O_RDWR)
         words = words or SharedWords(len(here), file)
-    found = words is not None and bytes(words.token) == told[:TOKEN_BYTES]
-    everybody = b"0" not in exchange.all_gather(b"1" if found else b"0")
+    shared = words is not None and bytes(words.token) == message[:TOKEN_BYTES]
+    everybody = b"0" not in exchange.all_gather(b"1" if shared else b"0")
     if file >= 0:
         os.close(file)
     return (words, here.index(rank)) if words and everybody and len(here) > 1 else None

@@ -107,8 +107,8 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
     def bound(name: str, arguments: tuple[int, ...]) -> Callable[[], None]:
         config: tuple[Any, ...] = ()
         if call.algorithms or call.cta_policy is not None:
-            said = call_config(call.algorithms, call.cta_policy)
-            name, config = f"{name}Config", (ctypes.byref(said),)
+            selection = call_config(call.algorithms, call.cta_policy)
+            name, config = f"{name}Config", (ctypes.byref(selection),)
         elif communicator.cupy is not None and name in BY_CUPY:
             return partial(
                 nccl.by_cupy, partial(getattr(communicator.cupy, BY_CUPY[name]), *arguments), name
@@ -152,7 +152,7 @@ def nccl_calls(
         call = replace(call, collective="all_reduce", count=1, dtype="int32", op="sum")
     dtype = nccl.dtype_number(call.dtype)
     name, *more = NATIVE.get(call.collective, ("",))
-    given = {
+    values = {
         "send": call.source,
         "recv": call.target,
         "count": call.count,
@@ -168,8 +168,8 @@ def nccl_calls(
             raise CannotRun(
                 f"{nccl.dialect.label} has no {call.collective} out of place; write placement: in_place"
             )
-        given |= {"op": op, "root": call.root, "buffer": call.target}
-        return [(name, ordered(nccl, name, given))]
+        values |= {"op": op, "root": call.root, "buffer": call.target}
+        return [(name, ordered(nccl, name, values))]
     transfers = TRANSFERS[call.collective](rank, ranks, call)
     return [
         (
@@ -177,19 +177,19 @@ def nccl_calls(
             ordered(
                 nccl,
                 name,
-                {**given, "send": address, "recv": address, "count": count, "peer": peer},
+                {**values, "send": address, "recv": address, "count": count, "peer": peer},
             ),
         )
         for name, address, count, peer in transfers
     ]
 
 
-def ordered(library: Library, name: str, given: Mapping[str, int]) -> tuple[int, ...]:
+def ordered(library: Library, name: str, values: Mapping[str, int]) -> tuple[int, ...]:
     """Return the arguments of a function as its dialect has them, without the communicator."""
     row = library.dialect.functions.get(name)
     if row is None:
         raise CannotRun(f"{library.dialect.label} has no function such as {name}")
-    return tuple(given[word] for word in row.arguments if word != "comm")
+    return tuple(values[word] for word in row.arguments if word != "comm")
 
 
 Transfer = tuple[str, int, int, int]
@@ -230,7 +230,7 @@ def _rooted(rank: int, ranks: int, call: Call) -> list[Transfer]:
 def _send_recv(rank: int, ranks: int, call: Call) -> list[Transfer]:
     pair = call.pair
     if pair is None:
-        ways = [(one, (one + 1) % ranks) for one in range(ranks)]
+        ways = [(sender, (sender + 1) % ranks) for sender in range(ranks)]
     else:
         ways = [(pair.source, pair.target), (pair.target, pair.source)][: 1 + pair.both]
     sends = [
@@ -306,19 +306,26 @@ class Part:
 def parts_of(case: Case) -> tuple[Part, ...]:
     """Return every part, the case's own first, then those of the concurrent collective."""
     concurrent = case.concurrent_case
-    found: list[Part] = []
-    for stream, one in enumerate([case, concurrent] if concurrent else [case]):
-        groups = parse_groups(one.groups, one.ranks) if one.groups else ()
-        seen = replace(
-            one, ranks=one.group_ranks, groups="", active_group=ALL_GROUPS, pair="", concurrent=""
+    parts: list[Part] = []
+    for stream, whole in enumerate([case, concurrent] if concurrent else [case]):
+        groups = parse_groups(whole.groups, whole.ranks) if whole.groups else ()
+        group_case = replace(
+            whole,
+            ranks=whole.group_ranks,
+            groups="",
+            active_group=ALL_GROUPS,
+            pair="",
+            concurrent="",
         )
-        for members in one.members:
-            words = [one.collective] if concurrent else []
-            words += [f"ranks {format_ranks(members)}"] if len(one.members) > 1 else []
-            found.append(
-                Part(" ".join(words), seen, members, len(found), stream, groups, one.one_pair)
+        for members in whole.members:
+            words = [whole.collective] if concurrent else []
+            words += [f"ranks {format_ranks(members)}"] if len(whole.members) > 1 else []
+            parts.append(
+                Part(
+                    " ".join(words), group_case, members, len(parts), stream, groups, whole.one_pair
+                )
             )
-    return tuple(found)
+    return tuple(parts)
 
 
 @dataclass
@@ -360,7 +367,7 @@ class Binding:
         case, op = self.part.case, "sum" if self.part.case.op == NO_OP else self.part.case.op
         if case.op == "premulsum":
             self.premultiplied = self.communicator.premultiplied(PREMULTIPLIER, case.dtype)
-        given = op if self.premultiplied is None else self.premultiplied
+        reduction = op if self.premultiplied is None else self.premultiplied
         # A variable that is set counts more than a call's own choice.
         algorithms = selection_of(case) if "NCCL_ALGO" not in os.environ else ""
         policy = CTA_POLICIES.get(case.cta_policy) if "NCCL_CTA_POLICY" not in os.environ else None
@@ -372,7 +379,7 @@ class Binding:
                 target,
                 case.count,
                 case.dtype,
-                given,
+                reduction,
                 max(case.root, 0),
                 self.part.pair,
                 self.part.amounts(self.rank),

@@ -54,7 +54,7 @@ class Communicators:
             return world
         if key not in self._made:
             # Give up what was used longest ago; nothing of it may run. Every process gives up the same.
-            kept = [one for one in self._made if one != self._world]
+            kept = [held for held in self._made if held != self._world]
             for oldest in kept[: max(0, len(kept) - MOST_KEPT + 1)]:
                 for communicator in self._made.pop(oldest).values():
                     communicator.destroy()
@@ -91,7 +91,11 @@ class Communicators:
     def _split(self, groups: Groups) -> ByRank:
         world = self.world()
         if not self._library.has("ncclCommSplit"):
-            return {rank: one for members in groups for rank, one in self._new(members).items()}
+            return {
+                rank: communicator
+                for members in groups
+                for rank, communicator in self._new(members).items()
+            }
         places = {
             rank: (number, members.index(rank))
             for number, members in enumerate(groups)
@@ -100,17 +104,22 @@ class Communicators:
         # Where one thread has several ranks, in one group.
         with self._library.group() if len(world) > 1 else nullcontext():
             parts = {
-                rank: one.split(*places.get(rank, (NO_COLOUR, 0))) for rank, one in world.items()
+                rank: communicator.split(*places.get(rank, (NO_COLOUR, 0)))
+                for rank, communicator in world.items()
             }
         return {rank: part for rank, part in parts.items() if part}
 
     def every(self) -> list[Communicator]:
         """Return all that there are."""
-        return [one for by_rank in self._made.values() for one in by_rank.values()]
+        return [
+            communicator for by_rank in self._made.values() for communicator in by_rank.values()
+        ]
 
     def failures(self) -> list[str]:
         """Return what NCCL says of communicators that failed, each once."""
-        return list(dict.fromkeys(filter(None, (one.failure() for one in self.every()))))
+        return list(
+            dict.fromkeys(filter(None, (communicator.failure() for communicator in self.every())))
+        )
 
     def abort(self) -> None:
         """End everything that runs on any of them, and forget them."""

@@ -161,9 +161,9 @@ def ras_report(address: tuple[str, int] | None = None, limit_seconds: float = 5.
     return ""
 
 
-def _answer(connection: socket.socket, asked: str, deadline: float, whole: bool = False) -> str:
-    """Return the line that answers ``asked``; whole: all that comes until the service hangs up."""
-    connection.sendall(asked.encode())
+def _answer(connection: socket.socket, command: str, deadline: float, whole: bool = False) -> str:
+    """Return the line that answers ``command``; whole: all that comes until the service hangs up."""
+    connection.sendall(command.encode())
     received = bytearray()
     with suppress(OSError):  # of a service that hangs, what it has said counts
         while (whole or b"\n" not in received) and len(received) < REPORT_LIMIT_BYTES:
@@ -189,7 +189,8 @@ def ras_summary(report: str) -> str:
     lines = [line for title in ("Errors", "Warnings") for line in sections.get(title, ())]
     if not lines:
         lines = next(
-            (found for title, found in sections.items() if title.startswith("Communicators")), []
+            (section for title, section in sections.items() if title.startswith("Communicators")),
+            [],
         )
     text = "; ".join(" ".join(line.split()) for line in lines)
     return (
@@ -285,7 +286,7 @@ def read_choice(text: str, collective: str) -> Choice:
 
     Of several lines (aggregation, groups) the first one's words count, with the most channels of all.
     """
-    function, found = TUNED.get(tuned(collective)), list[Choice]()
+    function, choices = TUNED.get(tuned(collective)), list[Choice]()
     for line in text.splitlines():
         if symmetric := _SYMMETRIC.search(line):
             name = symmetric["function"]
@@ -300,8 +301,12 @@ def read_choice(text: str, collective: str) -> Choice:
         else:
             continue
         if function and name in ("", function):
-            found.append(choice)
-    return replace(found[0], channels=max(one.channels for one in found)) if found else Choice()
+            choices.append(choice)
+    return (
+        replace(choices[0], channels=max(choice.channels for choice in choices))
+        if choices
+        else Choice()
+    )
 
 
 def _word(text: str, numbered: tuple[str, ...]) -> str:

@@ -116,7 +116,7 @@ class Dialect:
     that is known well enough. functions: by NCCL's names. dtype_since: first versions of types that came
     later. ops: ``premulsum`` has no number of its own: one is made for every scalar. refusals: results for
     what the library does not take. version_text: a version's number in words. id_bytes: of a unique id.
-    others: files beside the library that it opens by name.
+    companions: files beside the library that it opens by name.
     """
 
     name: str
@@ -133,14 +133,14 @@ class Dialect:
     in_progress: int
     version_text: Callable[[int], str]
     id_bytes: int = 128
-    others: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
 
     def version_of(self, native: Any) -> int:
         """Return the version that the library ``native`` gives, 0 where it gives none."""
-        found = c_int(0)
+        version = c_int(0)
         if row := self.functions.get("ncclGetVersion"):
-            getattr(native, row.name)(byref(found))
-        return found.value
+            getattr(native, row.name)(byref(version))
+        return version.value
 
 
 def nccl_version_text(version: int) -> str:
@@ -166,13 +166,13 @@ def functions(table: str, prefix: str = "nccl", texts: tuple[str, ...] = ()) -> 
 
     prefix: of the library's names. A line whose function has another name there says it after a slash.
     """
-    found = {}
+    rows = {}
     for line in filter(str.strip, table.splitlines()):
         names, since, *arguments = line.split()
         ours, _, theirs = names.partition("/")
         name = f"{prefix}{theirs or ours}"
-        found[f"nccl{ours}"] = Function(name, int(since), tuple(arguments), ours in texts)
-    return found
+        rows[f"nccl{ours}"] = Function(name, int(since), tuple(arguments), ours in texts)
+    return rows
 
 
 # -- NCCL ----------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ ONECCL = Dialect(
     name="oneccl",
     label="oneCCL",
     files=("libccl.so.2",),
-    others=("libccl_legacy_cpu.so",),
+    companions=("libccl_legacy_cpu.so",),
     install=f"{install_line('oneccl')} (1.8 GB)",
     oldest=0,
     functions=functions(

@@ -215,16 +215,18 @@ class NcclRanks(SingleProcessEndpoint):
                 )
                 # Rank 0 of a communicator writes it down, and every process needs it.
                 words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
-                told = [Choice(*json.loads(one)) for one in self.exchange.all_gather(words)]
-                choice = next((one for one in told if one.algorithm), Choice())
+                choices = [
+                    Choice(*json.loads(payload)) for payload in self.exchange.all_gather(words)
+                ]
+                choice = next((candidate for candidate in choices if candidate.algorithm), Choice())
                 self._chosen[self._case] = choice, self._estimated(prepared)
         finally:
             self._connected = True
         self._host_seconds.clear()
         self._choice, self._estimate_seconds = self._chosen[self._case]
-        other = other_than_asked(self._case, self._choice)
-        if other:
-            raise CannotRun(other)
+        reason = other_than_asked(self._case, self._choice)
+        if reason:
+            raise CannotRun(reason)
 
     def _estimated(self, prepared: PreparedCase) -> float | None:
         """Return NCCL's estimate. Whatever it complains of when asked for one is not the case's fault.
@@ -418,19 +420,20 @@ class NcclRanks(SingleProcessEndpoint):
         for _, fault in self._faults:
             fault.before_launches(launches)
         limit, may_block = limit_for(self._case, launches), self._may_block()
-        found: list[float] = []
+        seconds: list[float] = []
         self._guarded(
-            lambda: found.extend(self._overlap.run(launches, repetitions, limit, may_block)), limit
+            lambda: seconds.extend(self._overlap.run(launches, repetitions, limit, may_block)),
+            limit,
         )
-        computing, communicating = found
-        self._part_seconds = {COMPUTE_STREAM: max(found)}
+        computing, communicating = seconds
+        self._part_seconds = {COMPUTE_STREAM: max(seconds)}
         return computing, communicating
 
     # -- clocks and agreement --------------------------------------------------------------------------------
 
-    def sample_launches(self, wanted: int, seconds: float) -> int:
+    def sample_launches(self, launches: int, seconds: float) -> int:
         """Return as many as its mode asks for."""
-        return sample_launches(self._case.mode, wanted, seconds, self._launches.items_per_launch)
+        return sample_launches(self._case.mode, launches, seconds, self._launches.items_per_launch)
 
     def device_seconds(self) -> float:
         """Return what the last ``launch`` took by the devices' clocks, the longest of them.
@@ -456,7 +459,7 @@ class NcclRanks(SingleProcessEndpoint):
 
     def least(self, value: int) -> int:
         """Return the least value of all processes. Collective."""
-        return min(int(one) for one in self.exchange.all_gather(str(value).encode()))
+        return min(int(payload) for payload in self.exchange.all_gather(str(value).encode()))
 
     def _hung(
         self, waited_seconds: float | None, busy: Sequence[str], failed: LibraryFailed | None = None
@@ -504,10 +507,13 @@ class NcclRanks(SingleProcessEndpoint):
         samples: tuple[tuple[float, ...], ...] = ()
         if parts:
             # A part took in each sample what the longest of its ranks took, in any process.
-            ordered = [one for _, one in sorted(self._samples.items())]
-            mine = [[one.get(part.number, 0.0) for one in ordered] for part in parts]
-            told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
-            samples = tuple(tuple(row) for row in np.max(told, axis=0).tolist())
+            ordered = [sample for _, sample in sorted(self._samples.items())]
+            mine = [[sample.get(part.number, 0.0) for sample in ordered] for part in parts]
+            by_process = [
+                json.loads(payload)
+                for payload in self.exchange.all_gather(json.dumps(mine).encode())
+            ]
+            samples = tuple(tuple(row) for row in np.max(by_process, axis=0).tolist())
         devices, flags = self._devices.after()
         in_effect = self.nccl.settings(os.environ)
         return CaseFacts(

@@ -160,11 +160,11 @@ class Launches:
 
     def part_seconds(self) -> dict[int, float]:
         """Return, by the number of a part, what the last ``run`` took on the slowest of its devices here."""
-        found: dict[int, float] = {}
+        slowest: dict[int, float] = {}
         for binding in self._bindings():
             seconds, number = (
                 binding.context.elapsed_seconds(binding.part.stream),
                 binding.part.number,
             )
-            found[number] = max(seconds, found.get(number, 0.0))
-        return found
+            slowest[number] = max(seconds, slowest.get(number, 0.0))
+        return slowest

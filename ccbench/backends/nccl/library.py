@@ -184,9 +184,10 @@ class Library:
 
     def words(self, code: int, handle: int = 0) -> str:
         """Return what the library says of a result: its name, its meaning, the last error it wrote down."""
-        asked = [("ncclGetErrorString", code), ("ncclGetLastError", handle or None)]
+        calls = [("ncclGetErrorString", code), ("ncclGetLastError", handle or None)]
         meaning, last = [
-            _text(self.function(call)(given)) if self.has(call) else "" for call, given in asked
+            _text(self.function(call)(argument)) if self.has(call) else ""
+            for call, argument in calls
         ]
         name = self.dialect.results.get(code, f"result {code}")
         return f"{name}: {meaning}" + (f" ({' '.join(last.split())})" if last.strip() else "")
@@ -230,13 +231,13 @@ class Library:
             return {}
         keys, value, count = ctypes.POINTER(ctypes.c_char_p)(), ctypes.c_char_p(), ctypes.c_int()
         self.check(self.function(list_keys)(ctypes.byref(keys), ctypes.byref(count)), list_keys)
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         # One that it does not know is not asked for: that would be a line in the user's log.
         for key in sorted(keys[: count.value]):
             if _text(key) in variables:
                 self.check(self.function(get)(key, ctypes.byref(value), ctypes.byref(count)), get)
-                found[_text(key)] = _text(value.value)
-        return found
+                values[_text(key)] = _text(value.value)
+        return values
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -372,7 +373,7 @@ def open_by_loader(dialect: Dialect, load: Callable[..., Any] = ctypes.CDLL) -> 
             return needed(name)
 
     try:
-        native, *_ = [needed(name) for name in (*dialect.files, *dialect.others)]
+        native, *_ = [needed(name) for name in (*dialect.files, *dialect.companions)]
     except OSError as error:
         raise MissingDependency(
             f"{dialect.label} cannot be loaded ({error}); {dialect.install}"
@@ -430,7 +431,7 @@ class Communicator:
 
     @property
     def rank(self) -> int:
-        """This rank's number in the communicator."""
+        """Return this rank's number in the communicator."""
         return self._asked("ncclCommUserRank")
 
     @property
@@ -451,9 +452,9 @@ class Communicator:
         """Return NCCL's own words for what has failed, '' where nothing has; never waits."""
         if self._aborted or not self.handle or not self.library.has("ncclCommGetAsyncError"):
             return ""
-        found = ctypes.c_int(SUCCESS)
-        code = self.library.function("ncclCommGetAsyncError")(self.handle, ctypes.byref(found))
-        code = code if code != SUCCESS else found.value
+        result = ctypes.c_int(SUCCESS)
+        code = self.library.function("ncclCommGetAsyncError")(self.handle, ctypes.byref(result))
+        code = code if code != SUCCESS else result.value
         return (
             ""
             if code in (SUCCESS, self.library.dialect.in_progress)
@@ -590,8 +591,8 @@ def _communicator_by_ctypes(
     call, held = "ncclCommInitRank", ctypes.c_void_p()
     function = library.function(call)
     by_value = UniqueId.from_buffer_copy(unique_id.ljust(ctypes.sizeof(UniqueId), b"\0"))
-    given = {"ranks": ranks, "count": ranks, "rank": rank, "id*": unique_id, "id": by_value}
-    given["comm*"] = ctypes.byref(held)
+    values = {"ranks": ranks, "count": ranks, "rank": rank, "id*": unique_id, "id": by_value}
+    values["comm*"] = ctypes.byref(held)
     words = library.dialect.functions[call].arguments
-    library.check(function(*[given[word] for word in words]), call)
+    library.check(function(*[values[word] for word in words]), call)
     return Communicator(library, held=held)

@@ -117,7 +117,7 @@ class LibraryRank(RankEndpoint):
         self._settle()
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds that it took. CannotRun where the library does not take the call."""
+        """Launch; return the seconds that it took. CannotRun where the library does not take the call."""
         try:  # these are a case's first launches
             inside = super().launch_and_time_waits(times)
             self._settle()

@@ -135,8 +135,8 @@ class Overlap:
         """Give the devices' memory back."""
         made, self._computations = self._computations, {}
         self._kind = ""
-        for one in made.values():
-            one.close()
+        for computation in made.values():
+            computation.close()
 
 
 def shared_out(total: int, parts: int) -> Sequence[int]:
@@ -206,7 +206,7 @@ class Products:
         """Enqueue one product."""
         self._context.use()
         left, right, product = self._addresses
-        one = self._factors.ctypes.data
+        alpha = self._factors.ctypes.data
         edge, half = MATRIX_EDGE, CUDA_R_16F
         with self._stream:
             self._blas.gemmEx(
@@ -216,14 +216,14 @@ class Products:
                 edge,
                 edge,
                 edge,
-                one,
+                alpha,
                 left,
                 half,
                 edge,
                 right,
                 half,
                 edge,
-                one + self._factors.itemsize,
+                alpha + self._factors.itemsize,
                 product,
                 half,
                 edge,

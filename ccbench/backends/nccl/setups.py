@@ -42,12 +42,17 @@ class Setups:
                     self._communicators.of(MAIN_STREAM, parts[0].groups),
                     places_of(parts),
                 )
-                asked = [
-                    (rank, one, places[rank][0]) for rank, one in whole.items() if rank in places
+                splits = [
+                    (rank, communicator, places[rank][0])
+                    for rank, communicator in whole.items()
+                    if rank in places
                 ]
                 began = time.perf_counter()
-                with self._nccl.group() if len(asked) > 1 else nullcontext():
-                    halves = [(rank, one.split(place % 2, place)) for rank, one, place in asked]
+                with self._nccl.group() if len(splits) > 1 else nullcontext():
+                    halves = [
+                        (rank, communicator.split(place % 2, place))
+                        for rank, communicator, place in splits
+                    ]
                 self._made = {rank: half for rank, half in halves if half}
             seconds += time.perf_counter() - began
         return seconds

@@ -50,7 +50,7 @@ def readers() -> dict[str, Reader]:
         Reader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
         Reader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
     )
-    return {one.name: one for one in listed}
+    return {reader.name: reader for reader in listed}
 
 
 def read_log(path: str | PathLike[str]) -> ImportedLog:
@@ -85,7 +85,11 @@ def log_of_text(text: str, place: str) -> ImportedLog:
             try:
                 return reader.read(text)
             except UsageError as error:
-                said = str(error)
-                raise UsageError(said if said.startswith(place) else f"{place}: {said}") from error
-    seen = shown(text.strip()) if text.strip() else "nothing"
-    raise UsageError(f"{place}: no benchmark output that ccbench knows: {seen}; known are {FORMS}")
+                message = str(error)
+                raise UsageError(
+                    message if message.startswith(place) else f"{place}: {message}"
+                ) from error
+    beginning = shown(text.strip()) if text.strip() else "nothing"
+    raise UsageError(
+        f"{place}: no benchmark output that ccbench knows: {beginning}; known are {FORMS}"
+    )

@@ -110,15 +110,15 @@ def read_osu(text: str) -> ImportedLog:
                 flavour, _, rest = rest.strip().partition(" ")
             if flavour.startswith("MPI_"):  # one-sided: "OSU MPI_Put Latency Test"
                 flavour, rest = "MPI", f"{flavour} {rest}"
-            said = {
+            context = {
                 "title": rest.strip(),
                 "flavour": flavour,
                 "version": title[2] or "",
                 "launch": launch,
             }
-            tables.append(OpenTable(line.number, said=said))
+            tables.append(OpenTable(line.number, context=context))
         elif tables and (dtype := _OSU_DATATYPE.match(line.text)):
-            tables[-1].said["dtype"] = dtype_name(dtype[1])
+            tables[-1].context["dtype"] = dtype_name(dtype[1])
         elif tables and not tables[-1].columns and begin[:1].isalpha():
             # Prose may name columns as well; a header begins with a size or is of a barrier's times.
             columns = _OSU_COLUMNS.of(begin)
@@ -127,7 +127,7 @@ def read_osu(text: str) -> ImportedLog:
         elif tables and tables[-1].columns and begin[:1].isdigit():
             warnings += tables[-1].take(line, line.text.split())
         launch = launch_of(line.text) or launch
-    first = tables[0].said if tables else {"flavour": "", "version": ""}
+    first = tables[0].context if tables else {"flavour": "", "version": ""}
     versions = {"osu": first["version"]} if first["version"] else {}
     library = first["flavour"].partition("-")[0]
     closed = [_osu_table(table) for table in tables]
@@ -135,7 +135,11 @@ def read_osu(text: str) -> ImportedLog:
 
 
 def _osu_table(table: OpenTable) -> ImportedTable:
-    title, launch, dtype = table.said["title"], table.said["launch"], table.said.get("dtype", "")
+    title, launch, dtype = (
+        table.context["title"],
+        table.context["launch"],
+        table.context.get("dtype", ""),
+    )
     collective = _POINT_TO_POINT.get(title) or collective_name(
         title.removesuffix("Latency").removeprefix("Non-blocking ")
     )
@@ -152,7 +156,7 @@ def _osu_table(table: OpenTable) -> ImportedTable:
         line=table.line,
         facts={
             "title": title,
-            "flavour": table.said["flavour"],  # MPI-CUDA: buffers on the device
+            "flavour": table.context["flavour"],  # MPI-CUDA: buffers on the device
             "seconds_are": "mean over ranks of means over iterations",
             "non_blocking": title.startswith("Non-blocking"),
         },
@@ -204,16 +208,16 @@ def read_imb(text: str) -> ImportedLog:
     launch, lines = Launch(), list(source_lines(text))
     for line in lines:
         if section := _SECTION.match(line.text):
-            tables.append(OpenTable(line.number, said={"name": section[2], "launch": launch}))
-            tables[-1].said["multiple"] = bool(section[1])
+            tables.append(OpenTable(line.number, context={"name": section[2], "launch": launch}))
+            tables[-1].context["multiple"] = bool(section[1])
         elif _has_columns(line.text):
             if not tables or tables[-1].columns:
-                tables.append(OpenTable(line.number, said={"name": "", "launch": launch}))
+                tables.append(OpenTable(line.number, context={"name": "", "launch": launch}))
             tables[-1].columns = _IMB_COLUMNS.each(line.text.split())
         elif tables:
             warnings += _imb_line(tables[-1], line)
-        if said := _IMB_STATED.match(line.text):
-            stated.setdefault(said[1], said[2])
+        if match := _IMB_STATED.match(line.text):
+            stated.setdefault(match[1], match[2])
         if version is None and (banner := _BANNER.match(line.text)):
             version = banner[1] or ""
         launch = launch_of(line.text) or launch
@@ -224,11 +228,11 @@ def read_imb(text: str) -> ImportedLog:
     return log_of(
         "imb",
         lines,
-        [_imb_table(table, stated) for table in tables if table.rows or table.said["name"]],
+        [_imb_table(table, stated) for table in tables if table.rows or table.context["name"]],
         warnings,
         (Outcome.COMPLETE, "") if ended else cut,
         library="MPI",
-        versions={name: one for name, one in versions.items() if one},
+        versions={name: value for name, value in versions.items() if value},
         facts=stated,
     )
 
@@ -236,9 +240,9 @@ def read_imb(text: str) -> ImportedLog:
 def _imb_line(table: OpenTable, line: Line) -> list[SourceWarning]:
     """Take the number of processes or a row; a line that looks like a row and is none gives a remark."""
     if groups := _GROUPS.match(line.text):
-        table.said |= {"groups": int(groups[1]), "processes": int(groups[2])}
+        table.context |= {"groups": int(groups[1]), "processes": int(groups[2])}
     elif processes := _PROCESSES.match(line.text):
-        table.said["processes"] = int(processes[1])
+        table.context["processes"] = int(processes[1])
     elif table.columns and line.text.lstrip()[:1].isdigit():
         if given_up := _GIVEN_UP.match(line.text):  # a size that the benchmark did not measure
             size_bytes = whole(given_up[1])
@@ -248,22 +252,26 @@ def _imb_line(table: OpenTable, line: Line) -> list[SourceWarning]:
             return []
         cells = line.text.split()
         # Of several groups at once each row begins with its group, for which the header has no word.
-        if table.said.get("multiple") and len(cells) == len(table.columns) + 1:
+        if table.context.get("multiple") and len(cells) == len(table.columns) + 1:
             table.columns = (Column("group", "group"), *table.columns)
         return table.take(line, cells)
     return []
 
 
 def _imb_table(table: OpenTable, stated: dict[str, str]) -> ImportedTable:
-    said, launch, processes = table.said, table.said["launch"], table.said.get("processes")
-    word = said["name"].removesuffix("_pure")
+    context, launch, processes = (
+        table.context,
+        table.context["launch"],
+        table.context.get("processes"),
+    )
+    word = context["name"].removesuffix("_pure")
     collective = collective_name(word)
     if collective == word and word[:1] in ("I", "i"):  # Iallreduce and the like
         blocking = collective_name(word[1:])
         collective = blocking if blocking != word[1:] else collective
-    facts = {"name": said["name"], "seconds_are": "mean over ranks of means over iterations"}
-    if said.get("groups"):
-        facts["simultaneous_groups"] = str(said["groups"])
+    facts = {"name": context["name"], "seconds_are": "mean over ranks of means over iterations"}
+    if context.get("groups"):
+        facts["simultaneous_groups"] = str(context["groups"])
     op = op_of(collective, stated.get("MPI_Op", "MPI_SUM").removeprefix("MPI_").lower())
     dtype = dtype_name(
         stated.get("MPI_Datatype" if op in ("none", "") else "MPI_Datatype for reductions", "")
@@ -328,8 +336,8 @@ def read_gloo(text: str) -> ImportedLog:
     stated: dict[str, str] = {}
     lines = list(source_lines(text))
     for line in lines:
-        if said := _GLOO_STATED.match(line.text):
-            stated[said[1]] = said[2].strip()
+        if match := _GLOO_STATED.match(line.text):
+            stated[match[1]] = match[2].strip()
         elif columns := _gloo_columns(line):
             tables.append(OpenTable(line.number, columns, dict(stated)))
         elif tables and line.text.lstrip()[:1].isdigit():
@@ -340,7 +348,7 @@ def read_gloo(text: str) -> ImportedLog:
 
 
 def _gloo_table(table: OpenTable) -> ImportedTable:
-    stated = table.said.get("Algorithm", "")
+    stated = table.context.get("Algorithm", "")
     # In new_allreduce_ring_chunked, the longest beginning that names a collective, then the algorithm.
     words = stated.removeprefix("new_").removeprefix("cuda_").split("_")
     collective, algorithm = "_".join(words), "default"
@@ -349,7 +357,7 @@ def _gloo_table(table: OpenTable) -> ImportedTable:
         if name in COLLECTIVES:
             collective, algorithm = name, "_".join(words[count:]) or "default"
             break
-    pairs = (part.partition("=") for part in table.said.get("Options", "").split(","))
+    pairs = (part.partition("=") for part in table.context.get("Options", "").split(","))
     options = {name.strip(): value.strip() for name, _, value in pairs if value}
     ranks = whole(options.get("processes", "")) or None
     item = (
@@ -407,8 +415,8 @@ def _gloo_row(
     # A rate of the mean, or of one block, is no algbw: it would contradict the median time, or the size.
     is_algbw = "median_rate" in cells and size_bytes == elements * item
     kept = {
-        name: one
-        for name, one in cells.items()
+        name: value
+        for name, value in cells.items()
         if name not in ("median_rate", "rate_gb_per_second", "printed_bytes")
     }
     kept["algbw" if is_algbw else "rate_gb_per_second"] = rate.times(factor) if rate else None

@@ -183,8 +183,8 @@ class Column:
             return dtype_name(text)
         if self.name in _TEXT:
             return text
-        found = figure(text)
-        return found.over(self.per) if found else None
+        quantity = figure(text)
+        return quantity.over(self.per) if quantity else None
 
 
 class Columns:
@@ -192,7 +192,7 @@ class Columns:
 
     def __init__(self, *columns: Column) -> None:
         self._columns = columns
-        groups = (f"(?P<c{index}>{one.heading})" for index, one in enumerate(columns))
+        groups = (f"(?P<c{index}>{column.heading})" for index, column in enumerate(columns))
         self._pattern = re.compile("|".join(groups), re.IGNORECASE)
 
     def of(self, text: str) -> tuple[Column, ...]:
@@ -200,14 +200,14 @@ class Columns:
         return tuple(self._named(match) for match in self._pattern.finditer(text))
 
     def only(self, text: str) -> tuple[Column, ...]:
-        """As ``of``, but none where the line says anything else."""
+        """Return the columns as ``of`` does; none where the line has other words."""
         return () if self._pattern.sub("", text).strip() else self.of(text)
 
     def each(self, headings: Sequence[str]) -> tuple[Column, ...]:
         """A column for each heading; one that is not known keeps its heading as its name."""
-        found = ((heading, self._pattern.fullmatch(heading)) for heading in headings)
+        matches = ((heading, self._pattern.fullmatch(heading)) for heading in headings)
         return tuple(
-            self._named(match) if match else Column(heading, heading) for heading, match in found
+            self._named(match) if match else Column(heading, heading) for heading, match in matches
         )
 
     def _named(self, match: re.Match[str]) -> Column:
@@ -237,19 +237,19 @@ def json_record(line: str) -> dict[str, str]:
     if not line.lstrip().startswith("{"):
         return {}
     try:
-        seen = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+        members = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
         return {}
-    return {name: value for name, value in seen.items() if isinstance(value, str)}
+    return {name: value for name, value in members.items() if isinstance(value, str)}
 
 
 @dataclass
 class OpenTable:
-    """A table that is still being read. said: what the lines above it and around it say."""
+    """A table that is still being read. context: what the lines above it and around it say."""
 
     line: int
     columns: tuple[Column, ...] = ()
-    said: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
     rows: list[tuple[Line, dict[str, Any]]] = field(default_factory=list)
 
     def take(self, line: Line, texts: Sequence[str]) -> list[SourceWarning]:
@@ -269,35 +269,35 @@ class OpenTable:
         return []
 
 
-def row_of(line: int, cells: Mapping[str, Any], **given: Any) -> ImportedRow:
-    """The row of these cells, with half a unit of each figure. given: fields that do not stand in cells.
+def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedRow:
+    """The row of these cells, with half a unit of each figure. more_fields: fields that do not stand in cells.
 
-    Cells that are no field of a row become its ``extra``, after what ``given`` has of it.
+    Cells that are no field of a row become its ``extra``, after what ``more_fields`` has of it.
     """
-    known: dict[str, PrintedFigure] = {
+    figures: dict[str, PrintedFigure] = {
         name: cells[name] for name in _FIGURES if cells.get(name) is not None
     }
-    halves = [known[name].half_unit if name in known else None for name in _FIGURES]
+    halves = [figures[name].half_unit if name in figures else None for name in _FIGURES]
     fields = {name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells}
-    fields |= {name: one.value for name, one in known.items()}
+    fields |= {name: value.value for name, value in figures.items()}
     taken = {*_NEEDED, "dtype", "wrong_elements", ""}
     extra = {
-        name: one.value if isinstance(one, PrintedFigure) else one
-        for name, one in cells.items()
-        if name not in taken and one is not None
+        name: value.value if isinstance(value, PrintedFigure) else value
+        for name, value in cells.items()
+        if name not in taken and value is not None
     }
-    size_bytes = given.pop("size_bytes", None)
+    size_bytes = more_fields.pop("size_bytes", None)
     return ImportedRow(
         cells.get("size_bytes", 0) if size_bytes is None else size_bytes,
         half_units=(halves[0], halves[1], halves[2]),
         line=line,
-        extra={**given.pop("extra", {}), **extra},
-        **{**fields, **given},
+        extra={**more_fields.pop("extra", {}), **extra},
+        **{**fields, **more_fields},
     )
 
 
 def block_row(
-    line: int, cells: Mapping[str, Any], collective: str, ranks: int | None, **given: Any
+    line: int, cells: Mapping[str, Any], collective: str, ranks: int | None, **more_fields: Any
 ) -> ImportedRow:
     """The row of a tool that prints the bytes of one rank's block, as MPI benchmarks do."""
     printed = cells.get("size_bytes", 0)
@@ -305,7 +305,7 @@ def block_row(
     usual = {"op": op_of(collective, "sum"), "root": root_of(collective)}
     extra = {"printed_size_bytes": printed}
     return row_of(
-        line, cells, size_bytes=size_bytes, flags=flags, extra=extra, **{**usual, **given}
+        line, cells, size_bytes=size_bytes, flags=flags, extra=extra, **{**usual, **more_fields}
     )
 
 
@@ -343,7 +343,7 @@ _SLACK = 1e-4
 
 
 @dataclass(frozen=True)
-class Given:
+class StatedSystem:
     """Machine as the user gives it, for outputs that do not name theirs.
 
     machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
@@ -374,30 +374,30 @@ class Team:
     reason: str
 
 
-def team_of(table: ImportedTable, devices: Sequence[DeviceLine], given: Given) -> Team:
+def team_of(table: ImportedTable, devices: Sequence[DeviceLine], system: StatedSystem) -> Team:
     """Ranks and nodes of ``table``: as it says, else as the user gave, else as its rates leave possible."""
     if table.ranks is not None and table.ranks > 0:
-        return Team(table.ranks, _nodes(table, table.ranks, devices, given), "stated")
+        return Team(table.ranks, _nodes(table, table.ranks, devices, system), "stated")
     possible = ranks_that_fit(table.rows, table.collective)
     fits = ""
     if possible is not None:
         few = " or ".join(map(str, possible)) or "no number of ranks"
         some = few if len(possible) <= 3 else f"{possible[0]} to {possible[-1]}"
         fits = f"busbw / algbw as printed fits {some}"
-    asked = given.ranks_on(table.nodes)
-    if asked is not None and possible is not None and asked not in possible:
+    ranks = system.ranks_on(table.nodes)
+    if ranks is not None and possible is not None and ranks not in possible:
         cure = "give the ranks, or the machine and nodes, this was measured on"
-        makes = "--ranks says" if given.ranks else "--machine and --nodes make"
-        return Team(0, 0, f"{makes} {asked} ranks, but {fits}; {cure}")
-    if asked is not None:
-        return Team(asked, _nodes(table, asked, devices, given), "given")
+        makes = "--ranks says" if system.ranks else "--machine and --nodes make"
+        return Team(0, 0, f"{makes} {ranks} ranks, but {fits}; {cure}")
+    if ranks is not None:
+        return Team(ranks, _nodes(table, ranks, devices, system), "given")
     if possible is not None and len(possible) == 1:
-        return Team(possible[0], _nodes(table, possible[0], devices, given), "from busbw / algbw")
-    seen = f" ({fits})" if fits else ""
+        return Team(possible[0], _nodes(table, possible[0], devices, system), "from busbw / algbw")
+    remark = f" ({fits})" if fits else ""
     return Team(
         0,
         0,
-        f"the output does not say how many ranks{seen}; give --ranks, or --machine and --nodes",
+        f"the output does not say how many ranks{remark}; give --ranks, or --machine and --nodes",
     )
 
 
@@ -429,7 +429,9 @@ def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | 
     return tuple(ranks for ranks in tried if low <= collective.bus_factor(ranks) <= high)
 
 
-def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], given: Given) -> int:
+def _nodes(
+    table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], system: StatedSystem
+) -> int:
     """Nodes as the table says, as its devices' hosts show, as the user gave; 0 where nobody knows."""
     if table.nodes is not None and table.nodes > 0:
         return table.nodes
@@ -440,10 +442,13 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
         and all(device.host for device in devices)
     ):
         return len(hosts)
-    if given.nodes is not None and given.nodes <= ranks <= (given.devices or ranks) * given.nodes:
-        return given.nodes
-    if given.devices:
-        return -(-ranks // given.devices)
+    if (
+        system.nodes is not None
+        and system.nodes <= ranks <= (system.devices or ranks) * system.nodes
+    ):
+        return system.nodes
+    if system.devices:
+        return -(-ranks // system.devices)
     return 1 if ranks == 1 else 0
 
 
@@ -492,7 +497,7 @@ def bus_factor(collective: str, ranks: int | None) -> float | None:
 def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> ImportedRow:
     """``row`` with the flags of ``checked``."""
     own = (Flag.ALGBW_CONTRADICTS_TIME, Flag.BUSBW_CONTRADICTS_ALGBW)
-    found = [flag for flag in row.flags if flag not in own]
+    flags = [flag for flag in row.flags if flag not in own]
     factor = bus_factor(collective, ranks)
     moved: float | None = row.size_bytes
     if Flag.ALGBW_PER_RANK in row.flags or Flag.SIZE_PER_RANK in row.flags:
@@ -509,12 +514,12 @@ def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> Importe
     if moved is not None and seconds and algbw:
         least, most = seconds[0] * algbw[0] * 1e9, seconds[1] * algbw[1] * 1e9
         if not (math.isfinite(most) and least * (1 - _SLACK) <= moved <= most * (1 + _SLACK)):
-            found.append(own[0])
+            flags.append(own[0])
     if factor is not None and algbw and busbw:
         least, most = algbw[0] * factor * (1 - _SLACK), algbw[1] * factor * (1 + _SLACK)
         if least > busbw[1] or busbw[0] > most:
-            found.append(own[1])
-    return row if tuple(found) == row.flags else replace(row, flags=tuple(found))
+            flags.append(own[1])
+    return row if tuple(flags) == row.flags else replace(row, flags=tuple(flags))
 
 
 def with_whole_sizes(table: ImportedTable) -> ImportedTable:
@@ -529,7 +534,7 @@ def with_whole_sizes(table: ImportedTable) -> ImportedTable:
         replace(
             row,
             size_bytes=row.size_bytes * ranks,
-            flags=tuple(one for one in row.flags if one != flag),
+            flags=tuple(kept for kept in row.flags if kept != flag),
         )
         if flag in row.flags
         else row

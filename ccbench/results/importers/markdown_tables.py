@@ -118,19 +118,21 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
                 group = (_one(_RANKS, heading), _one(_NODES, heading), variant, in_place)
                 groups.setdefault(group, []).append(index)
         for (ranks, nodes, variant, in_place), columns in groups.items():
-            found: dict[tuple[tuple[str, Any], ...], list[ImportedRow]] = {}
+            by_facts: dict[tuple[tuple[str, Any], ...], list[ImportedRow]] = {}
             for line, cells in page.rows:
-                said = {role: cells[i] for i, role in reversed(list(enumerate(roles))) if role}
+                cell_of_role = {
+                    role: cells[i] for i, role in reversed(list(enumerate(roles))) if role
+                }
                 heading = page.headings[columns[0]]
-                facts = _facts(page.context, heading, said, ranks, nodes, variant)
+                facts = _facts(page.context, heading, cell_of_role, ranks, nodes, variant)
                 row = _row(page, roles, columns, (line, cells), in_place, str(facts["collective"]))
                 if row is not None:
-                    found.setdefault(tuple(facts.items()), []).append(row)
-            for stated, rows in found.items():
+                    by_facts.setdefault(tuple(facts.items()), []).append(row)
+            for stated, rows in by_facts.items():
                 fields = dict(stated)
-                told = {"variant": variant, "environment": dict(fields.pop("settings"))}
-                told = {name: one for name, one in told.items() if one}
-                yield ImportedTable(rows=tuple(rows), line=page.line, facts=told, **fields)
+                table_facts = {"variant": variant, "environment": dict(fields.pop("settings"))}
+                table_facts = {name: value for name, value in table_facts.items() if value}
+                yield ImportedTable(rows=tuple(rows), line=page.line, facts=table_facts, **fields)
 
 
 def _pages(text: str) -> Iterator[_Page]:
@@ -191,14 +193,14 @@ def _role(page: _Page, index: int) -> str:
 
 def _one(pattern: re.Pattern[str], text: str) -> int | None:
     """The one number that ``text`` names so."""
-    found = {int(one) for one in pattern.findall(text)}
-    return (found.pop() if len(found) == 1 else None) or None
+    numbers = {int(digits) for digits in pattern.findall(text)}
+    return (numbers.pop() if len(numbers) == 1 else None) or None
 
 
 def _facts(
     context: str,
     heading: str,
-    said: dict[str, str],
+    cell_of_role: dict[str, str],
     ranks: int | None,
     nodes: int | None,
     variant: str,
@@ -206,20 +208,20 @@ def _facts(
     """Facts of a row: by its cells, else by its column's heading, else in the text above the table."""
     # The text above speaks of other things too: only what follows "over" is of the figures.
     over = " ".join(re.findall(r"\bover \d{1,7} ?\w{1,12}", context))
-    forced = dict(_SETTING.findall(" ".join((heading, *said.values()))))
+    forced = dict(_SETTING.findall(" ".join((heading, *cell_of_role.values()))))
     # What the library picked is of the plain column; another variant may have picked something else.
-    picked = said.get("algorithm", "").lower() if not variant else ""
-    texts = (said.get("collective", ""), heading, context)
+    picked = cell_of_role.get("algorithm", "").lower() if not variant else ""
+    texts = (cell_of_role.get("collective", ""), heading, context)
     # A text that names several collectives does not tell which one the row is of.
     named = ({collective_name(match) for match in _COLLECTIVE.findall(text)} for text in texts)
     return {
         "collective": next(
             (name for names in named if len(names) == 1 for name in names if name), ""
         ),
-        "ranks": whole(said.get("ranks", "")) or ranks or _one(_RANKS, over),
-        "nodes": whole(said.get("nodes", "")) or nodes or _one(_NODES, over),
+        "ranks": whole(cell_of_role.get("ranks", "")) or ranks or _one(_RANKS, over),
+        "nodes": whole(cell_of_role.get("nodes", "")) or nodes or _one(_NODES, over),
         "algorithm": picked or forced.get("NCCL_ALGO", "").lower() or "default",
-        "protocol": said.get("protocol", "").lower()
+        "protocol": cell_of_role.get("protocol", "").lower()
         or forced.get("NCCL_PROTO", "").lower()
         or "default",
         "settings": tuple(forced.items()),
@@ -274,25 +276,25 @@ def _figure(cell: str, heading: str, role: str) -> PrintedFigure | None:
     unit is GB/s, nccl-tests' unit; small b is a bit.
     """
     number, unit, above = _quantity(cell, heading)
-    found = figure(number)
-    if found is None:
+    quantity = figure(number)
+    if quantity is None:
         return None
     if role == "seconds":
         seconds = _SECONDS_OF_UNIT.get(unit or above)
-        return found.over(float(1 / seconds)) if seconds else None
+        return quantity.over(float(1 / seconds)) if seconds else None
     named = _RATE_UNIT.fullmatch(unit) if unit else _RATE_UNIT.search(heading)
     if named is None:
         is_plain = not unit and re.search(r"bw\b|bandwidth", heading, re.IGNORECASE)
-        return found if is_plain else None
+        return quantity if is_plain else None
     factor = SIZE_UNITS[f"{named[1]}B"] / 1e9 / (1 if named[2] == "B" else 8)
-    return found if factor == 1.0 else found.times(factor)
+    return quantity if factor == 1.0 else quantity.times(factor)
 
 
 def _size(cell: str, heading: str) -> int | None:
     """Bytes of a payload such as 32KiB, 1 GB or, under a heading with the unit, 64; None where it is none."""
     number, unit, above = _quantity(cell, heading)
     try:
-        found = parse_size(f"{number} {unit or above or 'B'}") if number else None
+        size = parse_size(f"{number} {unit or above or 'B'}") if number else None
     except ValueError:
         return None
-    return found if found is not None and found <= LARGEST_SIZE else None
+    return size if size is not None and size <= LARGEST_SIZE else None

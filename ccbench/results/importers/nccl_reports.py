@@ -150,18 +150,18 @@ def read_document(text: str) -> ImportedLog:
     document = _mapping(value)
     config = _mapping(document.get("config"))
     devices = []
-    for one in filter(None, map(_mapping, _list(config.get("devices")))):
+    for device in filter(None, map(_mapping, _list(config.get("devices")))):
         rank, group, process, number = (
-            _number(one.get(name)) for name in ("rank", "group", "pid", "device")
+            _number(device.get(name)) for name in ("rank", "group", "pid", "device")
         )
         host, bus, model = (
-            str(one.get(name, "")) for name in ("hostname", "device_hex", "device_info")
+            str(device.get(name, "")) for name in ("hostname", "device_hex", "device_info")
         )
         devices.append(DeviceLine(rank or 0, group, process, host, number, bus, model))
     environment: dict[str, str] = {}
     for variable in _list(document.get("env")):
         environment |= variables_in(variable) if isinstance(variable, str) else {}
-    errors = [one for one in _list(document.get("errors")) if isinstance(one, str) and one]
+    errors = [error for error in _list(document.get("errors")) if isinstance(error, str) and error]
     finished = is_whole and "end_time" in document and "average_bus_bandwidth" in document
     outcome = Outcome.COMPLETE if finished else Outcome.CRASHED if errors else Outcome.CUT
     code, start = _number(document.get("nccl_version")), document.get("start_time")
@@ -186,11 +186,11 @@ def _document_tables(
     devices: list[DeviceLine],
     outcome: Outcome,
 ) -> tuple[ImportedTable, ...]:
-    results = [one for one in _list(document.get("results")) if isinstance(one, dict)]
+    results = [result for result in _list(document.get("results")) if isinstance(result, dict)]
     if not results and not config:
         return ()
     rows = [row for result in results for row in _result_rows(result)]
-    programs = [str(one) for one in _list(document.get("args"))[:1]]
+    programs = [str(argument) for argument in _list(document.get("args"))[:1]]
     # Without the program's name, that of the first experiment (AllReduce ...).
     programs += [f"{result.get('experiment_name', '')}_perf".lower() for result in results[:1]]
     named = next(filter(None, map(program_collective, programs)), "")
@@ -202,10 +202,12 @@ def _document_tables(
         ranks = last + (each if all(device.rank % each == 0 for device in devices) else 1)
         if len({device.group for device in devices}) > 1:
             ranks = (ranks_of_devices(devices) or 0) * each or None
-    told: dict[str, Any] = {name: one for name, one in config.items() if name != "devices"}
-    told |= {name: number for name, one in told.items() if (number := _number(one)) is not None}
+    facts: dict[str, Any] = {name: value for name, value in config.items() if name != "devices"}
+    facts |= {
+        name: number for name, value in facts.items() if (number := _number(value)) is not None
+    }
     if (bounds := _number(_mapping(document.get("out_of_bounds")).get("count"))) is not None:
-        told["out_of_bounds"] = bounds
+        facts["out_of_bounds"] = bounds
     blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
     table = ImportedTable(
         named or likely_collective(rows, _HEAD, ranks),
@@ -214,7 +216,7 @@ def _document_tables(
         nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
         mode="graph" if _number(config.get("graph")) else "isolated" if blocking else "streaming",
         outcome=outcome,
-        facts=told,
+        facts=facts,
     )
     return (table,)
 
@@ -239,7 +241,7 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw")
         )
         wrong = figure(str(body.get("nwrong")))
-        samples = [figure(str(one)) for one in _list(timing.get("times_us"))]
+        samples = [figure(str(sample)) for sample in _list(timing.get("times_us"))]
         yield row_of(
             0,
             cells,
@@ -309,7 +311,7 @@ def read_records(text: str) -> ImportedLog:
     for (name, ranks, nodes, gpus), rows in groups.items():
         collective = collective_name(name)
         # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
-        fastest = max(rows, key=lambda one: one.algbw or 0.0)
+        fastest = max(rows, key=lambda row: row.algbw or 0.0)
         factor, busbw = bus_factor(collective, ranks), fastest.busbw or 0.0
         if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
             ranks = ranks * gpus if ranks is not None else None
@@ -329,8 +331,8 @@ def _record(line: str) -> dict[str, str]:
     """The record of a line, empty where it is none; numbers stay text, so that their digits are known."""
     if "usBw" not in line or len(line) > _LONGEST_RECORD:
         return {}
-    found = json_record(line.rstrip(",").replace(":N/A", ':"N/A"').replace(": N/A", ':"N/A"'))
-    named = {_name(key): one for key, one in found.items()}
+    members = json_record(line.rstrip(",").replace(":N/A", ':"N/A"').replace(": N/A", ':"N/A"'))
+    named = {_name(key): value for key, value in members.items()}
     return named if named.keys() >= _NEEDED else {}
 
 

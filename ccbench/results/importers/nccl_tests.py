@@ -171,8 +171,8 @@ class Tables:
         """One line."""
         if line.message:
             for name, pattern in (("ranks", _OF_RANKS), ("nodes", _OF_NODES)):
-                if said := pattern.search(line.text) if "anks " in line.text else None:
-                    setattr(self._run, name, max(int(said[1]), getattr(self._run, name) or 0))
+                if match := pattern.search(line.text) if "anks " in line.text else None:
+                    setattr(self._run, name, max(int(match[1]), getattr(self._run, name) or 0))
             return
         comment = _COMMENT.match(line.text)
         text = line.text[comment.end() :] if comment else line.text
@@ -207,10 +207,12 @@ class Tables:
     def _preamble(self, line: Line, text: str) -> bool:
         """A line of a run's header, or of what stands around its tables."""
         if device := _DEVICE.search(text) if "Pid" in text else None:
-            said: dict[str, Any] = {name: one for name, one in device.groupdict().items() if one}
-            said["line"] = line.number
-            said |= {name: int(said[name]) for name in _NUMBERS_OF_DEVICE & said.keys()}
-            self._new_run().devices[DeviceLine(**said)] = None
+            fields: dict[str, Any] = {
+                name: content for name, content in device.groupdict().items() if content
+            }
+            fields["line"] = line.number
+            fields |= {name: int(fields[name]) for name in _NUMBERS_OF_DEVICE & fields.keys()}
+            self._new_run().devices[DeviceLine(**fields)] = None
         elif settings := _SETTING.findall(text) if "minBytes" in text else ():
             config: dict[str, Any] = {_SETTINGS[word]: int(value) for word, value, _ in settings}
             config.update(("step_unit", unit) for _, _, unit in settings if unit)
@@ -339,11 +341,11 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
     start["extra"] = {name: word for name, word in head.items() if word}
     rows = []
     for printed, in_place in zip(cells.figures, places, strict=False):
-        found: dict[str, PrintedFigure | None] = {
+        figures: dict[str, PrintedFigure | None] = {
             name: figure(word) for name, word in printed.items()
         }
-        time, wrong, error = (found.pop(name, None) for name in ("time", "wrong", "error"))
-        measured = {**found, "seconds": time.over(1e6) if time else None, "largest_error": error}
+        time, wrong, error = (figures.pop(name, None) for name in ("time", "wrong", "error"))
+        measured = {**figures, "seconds": time.over(1e6) if time else None, "largest_error": error}
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
         row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
         why = _why_wrong(printed, row)
@@ -379,13 +381,13 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> ImportedLog:
     """The log that ``text`` is; see the module. Sizes are today's nccl-tests sizes, figures as printed."""
-    tables, said = Tables(), LibraryLines()
+    tables, library_lines = Tables(), LibraryLines()
     around: list[Line] = []
     for line in source_lines(text):
         tables.take(line)
         # Rows of figures say nothing else, however far a whole text is indented.
         if line.message or not line.text.lstrip()[:1].isdigit():
-            said.take(line)
+            library_lines.take(line)
             around.append(line)
     for run in tables.runs:
         if not run.tables and (run.config or run.started):  # it ended before its table began
@@ -397,26 +399,33 @@ def read(text: str) -> ImportedLog:
         # Of several commands nobody says which one printed a run.
         if len(commands) == 1 and run.ranks is None and not run.devices:
             run.ranks = min(commands)
-    built = [_built(table, run, program, said.environment) for run in runs for table in run.tables]
-    warnings = [*tables.warnings, *(warning for _, found in built for warning in found)]
+    built = [
+        _built(table, run, program, library_lines.environment)
+        for run in runs
+        for table in run.tables
+    ]
+    warnings = [
+        *tables.warnings,
+        *(warning for _, table_warnings in built for warning in table_warnings),
+    ]
     kept = tuple(table for table, _ in built)
     outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
     if outcome in (Outcome.HUNG, Outcome.CRASHED):
         kept = tuple(
             t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept
         )
-    if not kept and not runs and not said.versions:
+    if not kept and not runs and not library_lines.versions:
         warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
     is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
     return ImportedLog(
         tool="rccl-tests" if is_rccl else "nccl-tests",
-        library="RCCL" if is_rccl else "NCCL" if kept or "NCCL" in said.versions else "",
+        library="RCCL" if is_rccl else "NCCL" if kept or "NCCL" in library_lines.versions else "",
         tables=kept,
         devices=tuple(dict.fromkeys(device for run in runs for device in run.devices)),
-        versions=said.versions,
-        environment=said.environment,
-        hints=said.hints,
-        facts={"network": said.network} if said.network else {},
+        versions=library_lines.versions,
+        environment=library_lines.environment,
+        hints=library_lines.hints,
+        facts={"network": library_lines.network} if library_lines.network else {},
         warnings=tuple(sorted(warnings, key=lambda warning: warning.line or 0)),
         outcome=outcome,
         detail=detail,
@@ -440,29 +449,29 @@ def _built(
     ranks = listed = run.ranks or ranks_of_devices(devices)
     columns = table.layout.head if table.layout is not None else ()
     collective = named or likely_collective(table.rows, columns, listed)
-    told = run.config | {
+    facts = run.config | {
         name: written[name] for name in ("backend", "backend_version") if name in written
     }
     if collective and not named:
-        told["collective_from"] = "figures"
+        facts["collective_from"] = "figures"
     if table.wrong_values is not None:
-        told["out_of_bounds"] = table.wrong_values
+        facts["out_of_bounds"] = table.wrong_values
     # Without a line of settings: ranks of as many processes launch on one GPU each.
     if len({(device.host, device.process_id) for device in devices}) == len(devices) == listed:
-        told.setdefault("gpus_per_thread", 1)
+        facts.setdefault("gpus_per_thread", 1)
     shown = ranks_of_figures(table.rows, collective)
     if shown is not None and (listed is None or shown > listed):  # lists of devices are often cut
-        ranks, told["ranks_from"] = shown, "figures"
+        ranks, facts["ranks_from"] = shown, "figures"
     nodes = run.nodes or nodes_of_devices(devices, ranks)
     if nodes and ranks and not run.nodes and len({device.rank for device in devices}) < ranks:
-        told["nodes_from"] = "device numbers"
+        facts["nodes_from"] = "device numbers"
     rows = table.rows
     if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
     outcome, warnings = _table_outcome(table, run)
     if outcome is Outcome.CUT:
-        told |= _sizes(rows, run.config)
+        facts |= _sizes(rows, run.config)
     # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
     forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
     forced = {
@@ -485,13 +494,13 @@ def _built(
         written.get("mode") or launched or "streaming",
         outcome,
         table.line,
-        told,
+        facts,
     )
     return built, warnings
 
 
 def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
-    """How many sizes the settings announce and the rows have, as facts; none where settings do not say."""
+    """Numbers of sizes that the settings announce and that the rows have, as facts; none without settings."""
     smallest, largest, step = (
         config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step")
     )

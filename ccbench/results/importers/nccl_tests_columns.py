@@ -253,13 +253,13 @@ def ranks_of_figures(rows: Sequence[ImportedRow], collective: str) -> int | None
 
 def _blocks(rows: Sequence[ImportedRow]) -> int | None:
     """size / (count x item): 1 for whole buffers, the ranks for collectives on one block per rank."""
-    found: set[int | None] = set()
+    ratios: set[int | None] = set()
     for row in rows:
         item = ITEM_BYTES.get(row.dtype)
         if item and row.count and row.size_bytes:
             ratio, rest = divmod(row.size_bytes, row.count * item)
-            found.add(None if rest else ratio)
-    return found.pop() if len(found) == 1 else None
+            ratios.add(None if rest else ratio)
+    return ratios.pop() if len(ratios) == 1 else None
 
 
 def likely_collective(
@@ -312,7 +312,7 @@ def with_sizes_of_today(
     if collective not in _BLOCKED_OLD or ranks is None or ranks < 2 or not telling:
         return tuple(rows)
     size_is_whole = _blocks(rows) == ranks
-    row = max(telling, key=lambda one: one.algbw or 0.0)
+    row = max(telling, key=lambda candidate: candidate.algbw or 0.0)
     algbw, busbw, seconds = row.algbw or 0.0, row.busbw or 0.0, row.seconds or 0.0
     moved = row.size_bytes / ranks if size_is_whole else row.size_bytes
     old_rates = math.isclose(busbw, algbw * (ranks - 1), rel_tol=0.02)

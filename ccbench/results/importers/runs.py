@@ -26,11 +26,11 @@ from ccbench.machine.flags import Flag
 from ccbench.model.cluster import MOST_OF_A_HOST
 from ccbench.results import RunFolder
 from ccbench.results.importers.log import (
-    Given,
     ImportedLog,
     ImportedRow,
     ImportedTable,
     Outcome,
+    StatedSystem,
     Team,
     checked,
     team_of,
@@ -94,7 +94,7 @@ class Imported:
 
     log: as read, ranks filled in and rows checked. cases: in the order of the file.
     refused: one line for every table, and every row, that could not be taken. notes: what else to know.
-    given: the machine and network of its predictions, as the user named them or the log shows them.
+    system: the machine and network of its predictions, as the user named them or the log shows them.
     guessed: of those notes, what tells of the latter.
     """
 
@@ -102,7 +102,7 @@ class Imported:
     cases: tuple[ImportedCase, ...]
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    given: Given = Given()  # noqa: RUF009  # frozen, so shared safely
+    system: StatedSystem = StatedSystem()  # noqa: RUF009  # frozen, so shared safely
     guessed: tuple[str, ...] = ()
 
     @property
@@ -124,9 +124,9 @@ def _place(source: str, line: int) -> str:
     return f"{source}:{line}" if line else source
 
 
-def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B008  # frozen, so shared safely
-    """Cases of every table of ``log``. given: what the user says where the output says nothing."""
-    teams = [team_of(table, log.devices, given) for table in log.tables]
+def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Imported:  # noqa: B008  # frozen, so shared safely
+    """Cases of every table of ``log``. system: what the user says where the output says nothing."""
+    teams = [team_of(table, log.devices, system) for table in log.tables]
     counted = (
         with_whole_sizes(
             replace(_with_doubts(table), ranks=team.ranks or None, nodes=team.nodes or None)
@@ -182,7 +182,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     if nameless:
         which = ", ".join(nameless[:3]) + (f" and {len(nameless) - 3} more" if nameless[3:] else "")
         notes.append(f"{log.source}: table {which}: {_NO_COLLECTIVE}")
-    return Imported(whole, tuple(cases), tuple(refused), tuple(notes), given)
+    return Imported(whole, tuple(cases), tuple(refused), tuple(notes), system)
 
 
 def _case(
@@ -357,53 +357,59 @@ def _version(log: ImportedLog, *names: str) -> str:
 # -- the files of one import --------------------------------------------------------------------------------
 
 
-def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple[Imported, ...]:
+def import_logs(
+    logs: Sequence[tuple[Path, ImportedLog]], system: StatedSystem
+) -> tuple[Imported, ...]:
     """Return what each file gives, under a short source name that no two of them share."""
     files = []
     for name, (_, log) in zip(unique_names([path for path, _ in logs]), logs, strict=True):
-        file = imported(replace(log, source=name), given)
+        file = imported(replace(log, source=name), system)
         # What an output shows counts before what the user says, who is told of it.
         # A machine of several hosts is one of --nodes, and the output counts hosts.
-        hosts = given.devices is None or given.devices <= MOST_OF_A_HOST
+        hosts = system.devices is None or system.devices <= MOST_OF_A_HOST
         notes = (
             *_unused(
                 name,
                 "node",
-                given.nodes if hosts else None,
+                system.nodes if hosts else None,
                 [table.nodes for table in file.log.tables],
             ),
-            *_unused(name, "rank", given.ranks, [table.ranks for table in file.log.tables]),
+            *_unused(name, "rank", system.ranks, [table.ranks for table in file.log.tables]),
         )
-        libraries = (capabilities_of(one.measurement.case.backend).priced_by for one in file.cases)
+        libraries = (
+            capabilities_of(case.measurement.case.backend).priced_by for case in file.cases
+        )
         if PricedBy.GPU_LIBRARY in libraries:
-            own, told = recognised(file.log, given)
-            file, notes = replace(file, given=own, guessed=told), (*notes, *told)
+            own, guesses = recognised(file.log, system)
+            file, notes = replace(file, system=own, guessed=guesses), (*notes, *guesses)
         files.append(replace(file, notes=(*file.notes, *notes)))
     return tuple(files)
 
 
 def _unused(
-    source: str, noun: str, given: int | None, shown: Sequence[int | None]
+    source: str, noun: str, option: int | None, shown: Sequence[int | None]
 ) -> Iterator[str]:
     """A note for every number that tables of ``source`` show, in order, in the place of the one given."""
     for count in dict.fromkeys(filter(None, shown)):
-        numbers = [str(number) for number, seen in enumerate(shown, 1) if seen == count]
-        if given and count != given:
+        numbers = [
+            str(number) for number, shown_count in enumerate(shown, 1) if shown_count == count
+        ]
+        if option and count != option:
             yield (
                 f"{source}: table {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} of "
-                f"{plural(count, noun)}, as the output shows; --{noun}s {given} is not used"
+                f"{plural(count, noun)}, as the output shows; --{noun}s {option} is not used"
             )
 
 
 def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The files in order, and those that are the same file as an earlier one."""
-    seen: set[Path] = set()
+    visited: set[Path] = set()
     once: list[Path] = []
     again: list[Path] = []
     for path in paths:
         real = Path(os.path.realpath(path))
-        (again if real in seen else once).append(path)
-        seen.add(real)
+        (again if real in visited else once).append(path)
+        visited.add(real)
     return tuple(once), tuple(again)
 
 
@@ -411,13 +417,14 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     """The file names; where two are the same, as much of their paths as tells them apart."""
     parts = [Path(os.path.abspath(path)).parts for path in paths]
     names = []
-    for one in parts:
+    for path_parts in parts:
         length = 1
         while (
-            length < len(one) - 1 and sum(other[-length:] == one[-length:] for other in parts) > 1
+            length < len(path_parts) - 1
+            and sum(peer_parts[-length:] == path_parts[-length:] for peer_parts in parts) > 1
         ):
             length += 1
-        names.append("/".join(one[-length:]))
+        names.append("/".join(path_parts[-length:]))
     repeats: Counter[str] = Counter()
     for index, name in enumerate(names):
         repeats[name] += 1
@@ -427,11 +434,15 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
 
 
 def write_import(
-    folder: Path, files: Sequence[Imported], given: Given, name: str, pricer: Pricer | None = None
+    folder: Path,
+    files: Sequence[Imported],
+    system: StatedSystem,
+    name: str,
+    pricer: Pricer | None = None,
 ) -> Path:
     """Write ``files`` as one run and return its folder.
 
-    given: what the user named. name: of the run, in titles. pricer: gives every case its bound and
+    system: what the user named. name: of the run, in titles. pricer: gives every case its bound and
     prediction, and learns which it cannot. Raises RunFolderError as RunFolder does.
     """
     from ccbench.machine.detection import load_topology
@@ -441,44 +452,44 @@ def write_import(
     pricer = pricer or Pricer()
     # What all files are of is the run's; what differs is told of each file alone.
     machines, networks = (
-        {file.given.machine for file in files},
-        {file.given.network for file in files},
+        {file.system.machine for file in files},
+        {file.system.network for file in files},
     )
     manifest: dict[str, Any] = {
         "suite": {"name": name},
-        "machine": {"name": machines.pop() if len(machines) == 1 else given.machine},
-        "network": networks.pop() if len(networks) == 1 else given.network,
-        "nodes": given.nodes,
+        "machine": {"name": machines.pop() if len(machines) == 1 else system.machine},
+        "network": networks.pop() if len(networks) == 1 else system.network,
+        "nodes": system.nodes,
         "notes": [line for file in files for line in file.guessed],
         "imported": [described(file) for file in files],
         "versions": {"ccbench": __version__},
     }
-    if given.source and given.machine not in catalog_names():
+    if system.source and system.machine not in catalog_names():
         # Of a machine that a file describes nobody else could tell later what it was.
-        manifest["topology"] = to_plain(load_topology(given.source))
+        manifest["topology"] = to_plain(load_topology(system.source))
     with RunFolder.create(folder, manifest) as run:
         written: set[str] = set()
         for file in files:
-            for one in file.cases:
-                origin = one.origin
+            for case in file.cases:
+                origin = case.origin
                 # Two rows of one line that say the same: both are kept, as tables of their own.
-                while imported_case_id(one.measurement.case, origin) in written:
+                while imported_case_id(case.measurement.case, origin) in written:
                     origin = replace(origin, table=origin.table + len(file.log.tables))
-                written.add(imported_case_id(one.measurement.case, origin))
-                priced = pricer.price(one.measurement, file.log, file.given, one.origin.table)
-                run.write(one.measurement, priced, origin=origin)
+                written.add(imported_case_id(case.measurement.case, origin))
+                priced = pricer.price(case.measurement, file.log, file.system, case.origin.table)
+                run.write(case.measurement, priced, origin=origin)
         run.describe(unpriced=list(pricer.problems), priced_with=list(pricer.remarks))
     return folder
 
 
-def described(one: Imported) -> Mapping[str, Any]:
+def described(file: Imported) -> Mapping[str, Any]:
     """Return what run.json keeps of one file: everything the rows do not say, secrets blanked."""
-    log = one.log
+    log = file.log
     return {
         **_plain(asdict(replace(log, tables=()))),
         "source": log.source,
-        "machine": one.given.machine,
-        "network": one.given.network,
+        "machine": file.system.machine,
+        "network": file.system.network,
         "environment": kept_variables(
             {str(name): str(text) for name, text in log.environment.items()}
         ),
@@ -486,8 +497,8 @@ def described(one: Imported) -> Mapping[str, Any]:
             {**_plain(asdict(replace(table, rows=()))), "rows": len(table.rows)}
             for table in log.tables
         ],
-        "left_out": list(one.refused),
-        "notes": list(one.notes),
+        "left_out": list(file.refused),
+        "notes": list(file.notes),
     }
 
 
@@ -497,9 +508,9 @@ def _plain(value: Any) -> Any:
     Text is kept as the house keeps the value of a variable: printable, short, blank where it looks secret.
     """
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(member) for name, member in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(one) for one in value]
+        return [_plain(member) for member in value]
     if isinstance(value, Outcome):
         return value.value
     if isinstance(value, str):

@@ -99,10 +99,10 @@ def read_param(text: str) -> ImportedLog:
     lines = list(source_lines(text))
     for line in lines:
         launch = launch_of(line.text) or launch
-        if found := _WORLD.search(line.text):
-            world = int(found[1])
-        if found := _COMMAND.search(line.text):
-            stated = found[1]
+        if mention := _WORLD.search(line.text):
+            world = int(mention[1])
+        if mention := _COMMAND.search(line.text):
+            stated = mention[1]
         stated = program_collective(line.text) or stated
         match = _LINE.match(line.text)
         if match is None:
@@ -124,12 +124,16 @@ def read_param(text: str) -> ImportedLog:
         row = row_of(line.number, cells, dtype=dtype, op=op, root=root_of(name))
         rows.setdefault(key, []).append(row)
     tables = []
-    for (name, tag, ranks, nodes), one in rows.items():
+    for (name, tag, ranks, nodes), table_rows in rows.items():
         facts = {
             "seconds_are": "median over ranks of means over iterations",
             **({"tag": tag} if tag else {}),
         }
-        tables.append(ImportedTable(name, tuple(one), ranks, nodes, line=one[0].line, facts=facts))
+        tables.append(
+            ImportedTable(
+                name, tuple(table_rows), ranks, nodes, line=table_rows[0].line, facts=facts
+            )
+        )
     return log_of("param", lines, tables, warnings)
 
 
@@ -202,14 +206,16 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         warnings.append(
             SourceWarning("truncated", "the last payload has no figures", lines[-1].number)
         )
-    said = LibraryLines()
+    library_lines = LibraryLines()
     devices: dict[int, DeviceLine] = {}
     for line in lines:
-        said.take(line)
+        library_lines.take(line)
         if "Init COMPLETE" in line.text and (match := _CONNECTED.search(line.text)):
             rank, process = int(match[3]), int(match[2]) if match[2] else None
-            one = DeviceLine(rank, None, process, match[1] or "", int(match[4]), match[5].lower())
-            devices.setdefault(rank, one)
+            device = DeviceLine(
+                rank, None, process, match[1] or "", int(match[4]), match[5].lower()
+            )
+            devices.setdefault(rank, device)
     return log_of(
         "torch-all-reduce-bench",
         lines,
@@ -217,10 +223,10 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         warnings,
         library="NCCL" if "NCCL" in text else "",
         devices=tuple(devices[rank] for rank in sorted(devices)),
-        versions=said.versions,
-        environment=said.environment,
-        hints=said.hints,
-        facts={"network": said.network} if said.network else {},
+        versions=library_lines.versions,
+        environment=library_lines.environment,
+        hints=library_lines.hints,
+        facts={"network": library_lines.network} if library_lines.network else {},
     )
 
 
@@ -238,21 +244,23 @@ def _blocks(lines: Sequence[Line], payload_bytes: int, ranks: int) -> tuple[list
                 youngest.duration = duration
         elif (match := _THROUGHPUT.match(line.text)) and (throughput := figure(match[1])):
             # Of equals the youngest; where the payload is not known all are equal.
-            fitting = [one for one in reversed(waiting) if one.duration and one.throughput is None]
-            known = payload_bytes > 0 and throughput.value > 0
-            expected = 2 * payload_bytes * 8 / (throughput.value * 1e9) if known else 0.0
+            fitting = [
+                block for block in reversed(waiting) if block.duration and block.throughput is None
+            ]
+            comparable = payload_bytes > 0 and throughput.value > 0
+            expected = 2 * payload_bytes * 8 / (throughput.value * 1e9) if comparable else 0.0
             if fitting:
                 best = (
-                    min(fitting, key=lambda one: abs(one.seconds - expected))
-                    if known
+                    min(fitting, key=lambda block: abs(block.seconds - expected))
+                    if comparable
                     else fitting[0]
                 )
                 best.throughput = throughput
         elif (match := _BUSBW.match(line.text)) and (busbw := figure(match[1])):
             rated = [
-                (abs(one.throughput.value * share - busbw.value), -place)
-                for place, one in enumerate(waiting)
-                if one.throughput
+                (abs(block.throughput.value * share - busbw.value), -place)
+                for place, block in enumerate(waiting)
+                if block.throughput
             ]
             if rated:
                 block = waiting.pop(-min(rated)[1])
@@ -335,15 +343,15 @@ def _paragraphs(lines: list[Line]) -> Iterator[ImportedTable]:
 
 
 def _row(
-    line: int, size_bytes: int, cells: dict[str, PrintedFigure | None], **given: Any
+    line: int, size_bytes: int, cells: dict[str, PrintedFigure | None], **more_fields: Any
 ) -> ImportedRow:
     return row_of(
-        line, cells, size_bytes=size_bytes, dtype="float32", op="sum", in_place=True, **given
+        line, cells, size_bytes=size_bytes, dtype="float32", op="sum", in_place=True, **more_fields
     )
 
 
 def _payload(text: str) -> int:
     """Bytes of a payload printed in 1e9 bytes; 0 for what is none."""
-    found = figure(text)
-    size = round(found.value * 1e9) if found and found.value < 1e9 else 0
+    quantity = figure(text)
+    size = round(quantity.value * 1e9) if quantity and quantity.value < 1e9 else 0
     return size if size <= LARGEST_SIZE else 0

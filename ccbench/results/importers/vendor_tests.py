@@ -109,18 +109,18 @@ def read_nccom(text: str) -> ImportedLog:
             ranks = whole(values.get("-r", values.get("--nworkers", "")))
             nodes = whole(values.get("-N", values.get("--nnodes", "")))
             names = [collective_name(word) for word in words]
-            known = (
+            collectives = (
                 name for name in names if name in COLLECTIVES or name in ("permute", "alltoallv")
             )
-            command = {"collective": next(known, ""), "ranks": ranks or None}
+            command = {"collective": next(collectives, ""), "ranks": ranks or None}
             command["nodes"] = nodes or (1 if ranks else None)
         elif named := program_collective(line.text):
             command["collective"] = named
         elif tables and (average := _AVERAGE.search(line.text)):
-            tables[-1].said["average"] = figure(average[1])
+            tables[-1].context["average"] = figure(average[1])
         elif tables and line.text.lstrip()[:1].isdigit():
             warnings += tables[-1].take(line, line.text.split())
-    complete = bool(tables) and all(table.said.get("average") for table in tables)
+    complete = bool(tables) and all(table.context.get("average") for table in tables)
     cut = (Outcome.CUT, "no 'Avg bus bandwidth' at the end")
     otherwise = (Outcome.COMPLETE, "") if complete else cut
     return log_of(
@@ -129,9 +129,11 @@ def read_nccom(text: str) -> ImportedLog:
 
 
 def _nccom_table(table: OpenTable) -> ImportedTable:
-    collective, average = table.said["collective"], table.said.get("average")
+    collective, average = table.context["collective"], table.context.get("average")
     rated = (cells for _, cells in table.rows if "algbw" in cells)
-    factor = rate_factor(((one["size_bytes"], one["seconds"], one["algbw"]) for one in rated), GIBI)
+    factor = rate_factor(
+        ((cells["size_bytes"], cells["seconds"], cells["algbw"]) for cells in rated), GIBI
+    )
     # The tool counts the whole buffer, ccbench one block where the buffer has one for each rank.
     counts_alike = collective in COLLECTIVES and not COLLECTIVES[collective].blocked
     rows = []
@@ -146,8 +148,8 @@ def _nccom_table(table: OpenTable) -> ImportedTable:
     return ImportedTable(
         collective=collective,
         rows=tuple(rows),
-        ranks=table.said["ranks"],
-        nodes=table.said["nodes"],
+        ranks=table.context["ranks"],
+        nodes=table.context["nodes"],
         outcome=Outcome.COMPLETE if average else Outcome.CUT,
         line=table.line,
         facts={
@@ -211,9 +213,9 @@ def read_hccl(text: str) -> ImportedLog:
 
 def _hccl_table(table: OpenTable) -> ImportedTable:
     collective, options, launch = (
-        table.said["collective"],
-        table.said["options"],
-        table.said["launch"],
+        table.context["collective"],
+        table.context["options"],
+        table.context["launch"],
     )
     rooted = collective in COLLECTIVES and COLLECTIVES[collective].rooted
     root = (whole(options.get("-r", "")) or 0) if rooted else -1
@@ -224,7 +226,7 @@ def _hccl_table(table: OpenTable) -> ImportedTable:
         wrong = verdicts.get(cells.get("check_result", "").lower())
         rows.append(row_of(line.number, cells, dtype=dtype, op=op, root=root, wrong_elements=wrong))
     facts = {
-        **table.said["sweep"],
+        **table.context["sweep"],
         "wrong_elements_are": "1 where the check failed, however many are wrong",
     }
     return ImportedTable(
@@ -247,8 +249,8 @@ _MSCCLPP_COLUMNS = Columns(
 
 
 def _mscclpp_record(text: str) -> dict[str, str]:
-    seen = json_record(text)
-    return seen if seen.keys() >= _NEEDED and seen.keys() & _RATES else {}
+    record = json_record(text)
+    return record if record.keys() >= _NEEDED and record.keys() & _RATES else {}
 
 
 def is_mscclpp(text: str) -> bool:
@@ -264,24 +266,24 @@ def read_mscclpp(text: str) -> ImportedLog:
     for line in lines:
         if not line.text.lstrip().startswith("{"):
             continue
-        seen = _mscclpp_record(line.text)
-        shown = {key: text for key, text in seen.items() if key in _NEEDED | _RATES | {"target"}}
+        record = _mscclpp_record(line.text)
+        shown = {key: text for key, text in record.items() if key in _NEEDED | _RATES | {"target"}}
         cells = (
             cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values())) if shown else None
         )
         if cells is None or "seconds" not in cells:
             warnings.append(no_row(line))
             continue
-        name, ranks = collective_name(seen["name"]), whole(seen["ranks"]) or None
-        each = whole(seen.get("ranksPerNode", ""))
+        name, ranks = collective_name(record["name"]), whole(record["ranks"]) or None
+        each = whole(record.get("ranksPerNode", ""))
         # Ranks that do not divide evenly over nodes leave the number of nodes open.
         nodes = ranks // each if ranks and each and ranks % each == 0 else None
         row = row_of(line.number, cells, op=op_of(name, "sum"), root=root_of(name))
-        rows.setdefault((name, seen.get("kernel", ""), ranks, nodes), []).append(row)
+        rows.setdefault((name, record.get("kernel", ""), ranks, nodes), []).append(row)
     tables = []
-    for (name, kernel, ranks, nodes), found in rows.items():
+    for (name, kernel, ranks, nodes), table_rows in rows.items():
         algorithm = f"kernel:{kernel}" if kernel else "default"
         tables.append(
-            ImportedTable(name, tuple(found), ranks, nodes, algorithm, line=found[0].line)
+            ImportedTable(name, tuple(table_rows), ranks, nodes, algorithm, line=table_rows[0].line)
         )
     return log_of("mscclpp", lines, tables, warnings)

@@ -260,24 +260,24 @@ def launch_of(line: str) -> Launch | None:
         return None
     # -N is nodes for srun and flux and processes per node for Open MPI.
     counts_nodes = words[begin].rsplit("/", 1)[-1] in ("srun", "flux")
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for option, value in zip(words[begin + 1 :], words[begin + 2 :], strict=False):
         attached = re.fullmatch(r"(-[nN])([0-9]{1,7})", option)
         name, text = (attached[1], attached[2]) if attached else (option, value)
         if not (text.isascii() and text.isdigit() and 0 < len(text) <= 7 and int(text)):
             continue
         if name in _RANKS:
-            found.setdefault("ranks", int(text))
+            counts.setdefault("ranks", int(text))
         elif name in _PER_NODE or (name == "-N" and not counts_nodes):
-            found.setdefault("each", int(text))
+            counts.setdefault("each", int(text))
         elif name in _NODES:
-            found.setdefault("nodes", int(text))
+            counts.setdefault("nodes", int(text))
     if "--pernode" in words or "-pernode" in words:
-        found.setdefault("each", 1)
+        counts.setdefault("each", 1)
     if placed := _PLACED.search(line):
-        found.setdefault("each", int(placed[1]))
+        counts.setdefault("each", int(placed[1]))
     # Two of ranks, nodes and ranks per node make the third.
-    ranks, nodes, each = found.get("ranks"), found.get("nodes"), found.get("each")
+    ranks, nodes, each = counts.get("ranks"), counts.get("nodes"), counts.get("each")
     if nodes is None and ranks and each and ranks % each == 0:
         nodes = ranks // each
     if ranks is None and nodes and each:
@@ -361,11 +361,11 @@ class LibraryLines:
 
 def program_collective(text: str) -> str:
     """ccbench's name of the collective of a program named in ``text`` (all_reduce_perf ...), or ""."""
-    for found in _PROGRAM.finditer(text) if "_perf" in text else ():
-        if (name := collective_name(found[1])) in COLLECTIVES:
+    for match in _PROGRAM.finditer(text) if "_perf" in text else ():
+        if (name := collective_name(match[1])) in COLLECTIVES:
             return name
-        if found[1] in ("alltoallv", "hypercube", "all_reduce_bias"):
-            return found[1]
+        if match[1] in ("alltoallv", "hypercube", "all_reduce_bias"):
+            return match[1]
     return ""
 
 
@@ -374,12 +374,12 @@ def versions_in(text: str) -> dict[str, str]:
     lowered = text.lower()
     if "version" not in lowered and "aws-ofi" not in lowered:
         return {}
-    found = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
+    versions = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
     if codes := _CODES.search(text):
-        found |= {"NCCL headers": decoded(int(codes[1])), "NCCL": decoded(int(codes[2]))}
+        versions |= {"NCCL headers": decoded(int(codes[1])), "NCCL": decoded(int(codes[2]))}
     if driver := _DRIVER.search(text):
-        found["CUDA driver"] = f"{int(driver[1]) // 1000}.{int(driver[1]) % 1000 // 10}"
-    return found
+        versions["CUDA driver"] = f"{int(driver[1]) // 1000}.{int(driver[1]) % 1000 // 10}"
+    return versions
 
 
 def decoded(code: int) -> str:
@@ -390,13 +390,13 @@ def decoded(code: int) -> str:
 
 def variables_in(text: str) -> dict[str, str]:
     """Variables of collective libraries that a line shows, set by hand, by a launcher or by a plug-in."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if "set by environment" in text:
-        found |= {name: value.rstrip(".,") for name, value in _SET.findall(text)}
+        variables |= {name: value.rstrip(".,") for name, value in _SET.findall(text)}
     if "Setting " in text:
-        found |= dict(_SET_BY_PLUGIN.findall(text))
+        variables |= dict(_SET_BY_PLUGIN.findall(text))
     if "=" in text and not _NEGATED.search(_ASSIGNED.sub("", text)):
-        found |= {
+        variables |= {
             name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)
         }
-    return found
+    return variables

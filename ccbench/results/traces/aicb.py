@@ -74,7 +74,7 @@ def read(file: TraceFile) -> Trace:
 
 def _communication(row: Mapping[str, str], collective: str, size: int, line: int) -> Communication:
     ranks = count(row.get("comm_group_size", "")) or 0
-    given, got = buffers(collective, size, ranks)
+    sent, received = buffers(collective, size, ranks)
     elapsed = number(row.get("_elapsed_time"))
     # What ran beside computing was not waited for, and has 0 for its time.
     timed = elapsed is not None and elapsed > 0 and row.get("additional") != "overlap"
@@ -83,8 +83,8 @@ def _communication(row: Mapping[str, str], collective: str, size: int, line: int
         collective=collective,
         name=plain(row["comm_type"].removeprefix("CommType.")),
         group=ProcessGroup(plain(row["comm_group"].removeprefix("CommGroup.")), ranks),
-        input_bytes=given,
-        output_bytes=got,
+        input_bytes=sent,
+        output_bytes=received,
         duration_seconds=elapsed / 1e3 if elapsed is not None and timed else None,
         count=count(row.get("count", "")) or 1,
         line=line,

@@ -55,7 +55,7 @@ def read(file: TraceFile) -> Trace:
             job.take(_node(item, number))
     warnings = list(document.warnings)
     communications = job.communications(file.place, warnings)
-    known = tuple(job.groups.listed.values())
+    groups = tuple(job.groups.listed.values())
     schema = plain(text(document.members.get("schema")))
     return Trace(
         communications=communications,
@@ -66,9 +66,11 @@ def read(file: TraceFile) -> Trace:
                 if communication.rank is not None
             }
         ),
-        world_size=max((one.size for one in known if one.description == "default_pg"), default=0),
+        world_size=max(
+            (group.size for group in groups if group.description == "default_pg"), default=0
+        ),
         backend=job.backend,
-        groups=known,
+        groups=groups,
         not_taken=job.not_taken,
         versions={"chakra": schema} if schema else {},
         warnings=tuple(warnings),
@@ -78,12 +80,12 @@ def read(file: TraceFile) -> Trace:
 def _node(item: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A node in one form: "inputs" and "outputs" are lists of values, attributes members like all else."""
     inputs, outputs = item.get("inputs"), item.get("outputs")
-    told = map(members, listed(item.get("attrs")))
-    known = count(item.get("id"))
+    attributes = map(members, listed(item.get("attrs")))
+    identifier = count(item.get("id"))
     return {
-        **{text(one.get("name")): one.get("value") for one in told},
+        **{text(attribute.get("name")): attribute.get("value") for attribute in attributes},
         **item,
-        "id": number if known is None else known,
+        "id": number if identifier is None else identifier,
         "caller": count(item.get("ctrl_deps", item.get("parent"))),
         "inputs": listed(members(inputs).get("values", inputs)),
         "types": " ".join(map(text, listed(members(inputs).get("types", item.get("input_types"))))),
@@ -102,7 +104,7 @@ class _Call:
 
     @property
     def place(self) -> int | None:
-        """This rank's place in the group; None where the record has that of the root or the partner."""
+        """Return this rank's place in the group; None where the record has that of the root or the partner."""
         collective = collective_of(self.words[calls.NAME])
         rooted = collective in (SEND, RECV) or COLLECTIVES[collective].rooted
         return None if rooted else count(self.words.get("Rank"))
@@ -122,12 +124,12 @@ class _Job:
     def take(self, node: Mapping[str, Any]) -> None:
         """Keep what ``node`` says about communication."""
         if node["name"] == calls.RECORD:
-            found = _record(node, self.groups)
-            if isinstance(found, str):
-                self.not_taken[found] += 1
+            call = _record(node, self.groups)
+            if isinstance(call, str):
+                self.not_taken[call] += 1
             else:
-                self._records.append(found)
-                self._sizes[found.group.name] = max(found.group.size, self._sizes[found.group.name])
+                self._records.append(call)
+                self._sizes[call.group.name] = max(call.group.size, self._sizes[call.group.name])
         elif node["name"].startswith(calls.OPERATOR) and collective_of(node["name"]):
             operator = _operator(node)
             if operator is None:
@@ -156,18 +158,18 @@ class _Job:
         ordered = sorted([*self._records, *alone], key=lambda call: call.line)
         placed = []
         for call in ordered:
-            told = call.group
-            if told.name.startswith(ADDRESS):
+            stated = call.group
+            if stated.name.startswith(ADDRESS):
                 # It tells groups of this rank apart, and is another one on each rank.
-                group = ProcessGroup("", self._sizes[told.name])
-            elif told.name:
-                group = self.groups.listed.get(told.name, told)
+                group = ProcessGroup("", self._sizes[stated.name])
+            elif stated.name:
+                group = self.groups.listed.get(stated.name, stated)
             else:
                 # Without a name it is the only listed one that can be meant.
-                group = self.groups.only(told.size)
+                group = self.groups.only(stated.size)
             placed.append((call, group))
         if assumed := {group for call, group in placed if group.name and not call.group.name}:
-            names = ", ".join(sorted(f"{one.name!r} ({one.description})" for one in assumed))
+            names = ", ".join(sorted(f"{group.name!r} ({group.description})" for group in assumed))
             reason = (
                 f"operators of c10d name no group: they are of {names}, the only one of its size"
             )
@@ -180,14 +182,14 @@ class _Job:
         )
 
 
-def _record(node: Mapping[str, Any], known: Groups) -> _Call | str:
+def _record(node: Mapping[str, Any], groups: Groups) -> _Call | str:
     """Return the call in a ``record_param_comms``, or why it is not taken.
 
     Its values: tensors where there are some, sequence number, group, rank, name, splits in and out, then, in
     later schemas, start, stride and size of the group. A sequence number may have a mark of sends beside it.
     """
     # The name is the first text among the values; all else is found by its distance from it.
-    at = next((place for place, one in enumerate(node["inputs"]) if isinstance(one, str)), -1)
+    at = next((place for place, value in enumerate(node["inputs"]) if isinstance(value, str)), -1)
     if at < 3:
         return UNKNOWN
     sequence, named, rank = node["inputs"][at - 3 : at]
@@ -197,17 +199,19 @@ def _record(node: Mapping[str, Any], known: Groups) -> _Call | str:
         return SENDS_NOTHING if name in _QUIET else UNKNOWN
     words = _words(node, name, [node["inputs"][: at - 3], node["outputs"]], splits)
     words |= {"Rank": rank, "Seq": next(iter(listed(sequence)), sequence)}
-    names = [text(one) for one in listed(named)] or [f"{ADDRESS}{plain(named)}"]
-    first, apart = (-1 if (found := count(one)) is None else found for one in (start, stride))
+    names = [text(part) for part in listed(named)] or [f"{ADDRESS}{plain(named)}"]
+    first, apart = (
+        -1 if (number := count(figure)) is None else number for figure in (start, stride)
+    )
     ranks = count(size) or calls.group_size(words)
-    group = known.of(names[0], ranks, "", first, apart, "".join(names[1:2]))
+    group = groups.of(names[0], ranks, "", first, apart, "".join(names[1:2]))
     return _Call(node["id"], node["caller"], group, words)
 
 
 def _operator(node: Mapping[str, Any]) -> _Call | None:
     """Return the call of an operator of c10d by the names of its arguments; None where these are not told."""
     signature = text(node.get("op_schema")).partition("(")[2].partition(") ->")[0]
-    names = [_ARGUMENT.fullmatch(one.rpartition(" ")[2]) for one in signature.split(", ")]
+    names = [_ARGUMENT.fullmatch(argument.rpartition(" ")[2]) for argument in signature.split(", ")]
     values = {name[1]: value for name, value in zip(names, node["inputs"], strict=False) if name}
     if not values:
         return None
@@ -229,8 +233,8 @@ def _words(
     """Words of a record on its data, as the node has it or its tensors do. tensors, splits: of in, of out."""
     types = _TENSOR.search(node["types"])
     words = {calls.NAME: name, "dtype": text(node.get("dtype")) or (types[1] if types else "")}
-    told = node.get("in_msg_nelems"), node.get("out_msg_nelems")
-    words |= zip((calls.INPUT, calls.OUTPUT), told, strict=True)
+    elements = node.get("in_msg_nelems"), node.get("out_msg_nelems")
+    words |= zip((calls.INPUT, calls.OUTPUT), elements, strict=True)
     for values, rows, size, split in zip(
         tensors,
         splits,
@@ -256,5 +260,5 @@ def _tensors(value: object, depth: int = 0) -> Iterator[int]:
         if elements is not None and each is not None:
             yield elements * each
         return
-    for one in value:
-        yield from _tensors(one, depth + 1)
+    for member in value:
+        yield from _tensors(member, depth + 1)

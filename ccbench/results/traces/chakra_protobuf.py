@@ -86,11 +86,11 @@ def read(file: TraceFile) -> Trace:
                 )
             kind, start = _last(fields, 3, 0), _last(fields, 6, 0)
             if kind in (SENDING, RECEIVING, COLLECTIVE):
-                found = _communication(fields, rank, number)
-                if isinstance(found, str):
-                    not_taken[found] += 1
+                communication = _communication(fields, rank, number)
+                if isinstance(communication, str):
+                    not_taken[communication] += 1
                 else:
-                    communications.append(found)
+                    communications.append(communication)
             elif kind == COMPUTING and start:
                 computing.append((start / 1e6, (start + _last(fields, 7, 0)) / 1e6))
         except ValueError as problem:
@@ -114,21 +114,21 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
     tensors, and after an all-gather ASTRA-sim's Ring.cc leaves a rank with ranks times comm_size.
     """
     attributes = _attributes(node, 10)
-    said = {name: value for name, value in attributes.items() if isinstance(value, int)}
-    kind, type_ = _last(node, 3, 0), said.get("comm_type")
+    numbers = {name: value for name, value in attributes.items() if isinstance(value, int)}
+    kind, type_ = _last(node, 3, 0), numbers.get("comm_type")
     if kind == SENDING:
-        collective, partner = SEND, said.get("comm_dst")
+        collective, partner = SEND, numbers.get("comm_dst")
     elif kind == RECEIVING:
-        collective, partner = RECV, said.get("comm_src")
+        collective, partner = RECV, numbers.get("comm_src")
     elif type_ is None:
         return OF_THE_HOST
     elif 0 <= type_ < len(COLLECTIVES):
         collective, partner = COLLECTIVES[type_], None
     else:
         return "collectives of unknown types"
-    size = count(said.get("comm_size"))
+    size = count(numbers.get("comm_size"))
     start, duration = _last(node, 6, 0), _last(node, 7, 0)
-    dtypes = {dtype_of(one)[0] for one in _TENSOR.findall(_text(_fields(_last(node, 8, b"")), 3))}
+    dtypes = {dtype_of(word)[0] for word in _TENSOR.findall(_text(_fields(_last(node, 8, b"")), 3))}
     return Communication(
         rank=rank,
         collective=collective,
@@ -145,7 +145,7 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
         peer=count(partner),
         start_seconds=start / 1e6 if start else None,
         duration_seconds=duration / 1e6 if duration else None,
-        stream=str(said.get("stream", "")),
+        stream=str(numbers.get("stream", "")),
         line=number,
     )
 
@@ -184,7 +184,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _fields(message: bytes) -> Fields:
     """Raises ValueError where the message is damaged."""
-    found: Fields = {}
+    fields: Fields = {}
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -196,10 +196,10 @@ def _fields(message: bytes) -> Fields:
             value, at = message[at : at + length], at + length
         else:
             raise ValueError(f"a field of type {key & 7}")
-        found.setdefault(key >> 3, []).append(value)
+        fields.setdefault(key >> 3, []).append(value)
     if at > len(message):
         raise ValueError("a field without end")
-    return found
+    return fields
 
 
 def _last(fields: Fields, number: int, default: Value) -> Value:
@@ -216,16 +216,16 @@ def _text(fields: Fields, number: int) -> str:
 
 def _attributes(fields: Fields, number: int) -> dict[str, int | str]:
     """Name -> value of the AttributeProtos in field ``number``; lists and broken numbers are left out."""
-    found: dict[str, int | str] = {}
-    for one in fields.get(number, []):
-        parts = _fields(_last({number: [one]}, number, b""))
+    values: dict[str, int | str] = {}
+    for message in fields.get(number, []):
+        parts = _fields(_last({number: [message]}, number, b""))
         name = _text(parts, 1)
         # int32, int64, uint32, uint64, bool; of sint32 and sint64 the lowest bit is the sign.
         for kind in parts.keys() & {7, 9, 11, 13, 15, 17, 27}:
             value = _last(parts, kind, 0)
             value = value >> 1 ^ -(value & 1) if kind in (15, 17) else value
             # Two's complement of 64 bits; no unsigned one of more than 63 is a size or a rank.
-            found[name] = value - (value >> 63 << 64) if value > 0 else value
+            values[name] = value - (value >> 63 << 64) if value > 0 else value
         if 29 in parts:
-            found[name] = _text(parts, 29)
-    return found
+            values[name] = _text(parts, 29)
+    return values

@@ -92,10 +92,12 @@ def trace_files(path: str, warnings: list[SourceWarning]) -> Iterator[TraceFile]
     try:
         if Path(path).is_dir():
             inside = sorted(
-                one for one in Path(path).rglob("*") if one.is_file() and one.name[0] != "."
+                member
+                for member in Path(path).rglob("*")
+                if member.is_file() and member.name[0] != "."
             )
-            for one in inside:
-                yield from trace_files(str(one), warnings)
+            for member in inside:
+                yield from trace_files(str(member), warnings)
             return
         file = open_file(Path(path))
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte

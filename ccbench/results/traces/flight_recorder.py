@@ -46,17 +46,17 @@ GLOO = (
 
 def recognises(head: bytes) -> bool:
     """Tell whether a file begins as a dump does."""
-    known = any(word in head for word in (b'"profiling_name"', b'"pg_config"', b'"pg_status"'))
-    return head.lstrip().startswith(b"{") and known
+    has_key = any(word in head for word in (b'"profiling_name"', b'"pg_config"', b'"pg_status"'))
+    return head.lstrip().startswith(b"{") and has_key
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in the words of a record. group: its name and description; other: figures in no record."""
+    """A call in the words of a record. group: its name and description; facts: figures in no record."""
 
     words: dict[str, Any]
     group: tuple[str, str]
-    other: dict[str, Any]
+    facts: dict[str, Any]
 
 
 def read(file: TraceFile) -> Trace:
@@ -73,30 +73,33 @@ def read(file: TraceFile) -> Trace:
         else:
             not_taken[NOT_A_COLLECTIVE] += 1
     warnings = list(document.warnings)
-    told = document.members
+    header = document.members
     backend = next(
         (call.words[NAME].partition(":")[0] for call in calls if ":" in call.words[NAME]), ""
     )
     of_gloo = any(call.words[NAME].startswith("gloo:") for call in calls)
     if of_gloo:
         warnings.append(SourceWarning("unsupported", GLOO))
-    groups = _groups(members(told.get("pg_config")), calls, warnings)
-    found = [(_PARTNERS.search(call.words[NAME]), groups[call.group[0]]) for call in calls]
-    places = [(int(partners[1]), group) for partners, group in found if partners]
+    groups = _groups(members(header.get("pg_config")), calls, warnings)
+    matches = [(_PARTNERS.search(call.words[NAME]), groups[call.group[0]]) for call in calls]
+    places = [(int(partners[1]), group) for partners, group in matches if partners]
     rank = rank_of(places, groups.values(), file.place, warnings)
     taken = tuple(
-        torch_calls.communication(call.words, groups[call.group[0]], rank=rank, **call.other)
+        torch_calls.communication(call.words, groups[call.group[0]], rank=rank, **call.facts)
         for call in calls
     )
     # Gloo counts sends too.
     status = (
         {}
         if of_gloo
-        else {name_of.get(key, ""): one for key, one in members(told.get("pg_status")).items()}
+        else {
+            name_of.get(key, ""): group_progress
+            for key, group_progress in members(header.get("pg_status")).items()
+        }
     )
     versions = {
-        "flight recorder": told.get("version"),
-        backend or "library": told.get("comm_lib_version"),
+        "flight recorder": header.get("version"),
+        backend or "library": header.get("comm_lib_version"),
     }
     return Trace(
         communications=taken,
@@ -115,8 +118,8 @@ def read(file: TraceFile) -> Trace:
 
 
 def _call(entry: Mapping[str, Any], line: int) -> _Call:
-    told = entry.get("process_group")
-    names = [plain(one) for one in (listed(told) or [told]) if isinstance(one, str)]
+    group = entry.get("process_group")
+    names = [plain(part) for part in (listed(group) or [group]) if isinstance(part, str)]
     name = plain(text(entry.get("profiling_name")))
     (dtype, sent), (_, received) = _buffers(entry, "input"), _buffers(entry, "output")
     words: dict[str, Any] = {
@@ -133,28 +136,28 @@ def _call(entry: Mapping[str, Any], line: int) -> _Call:
         words["Rank"] = partners[2]
     created, duration = number(entry.get("time_created_ns")), number(entry.get("duration_ms"))
     state = "completed" if entry.get("retired") is True else entry.get("state")
-    other = {
+    facts = {
         "start_seconds": created / 1e9 if created else None,
         "duration_seconds": duration / 1e3 if duration and duration > 0 else None,
         "state": state if state in STATES else "",
         "line": line,
     }
-    return _Call(words, ("".join(names[:1]), "".join(names[1:2])), other)
+    return _Call(words, ("".join(names[:1]), "".join(names[1:2])), facts)
 
 
 def _buffers(entry: Mapping[str, Any], way: str) -> tuple[str, list[int | None]]:
     """(element type, bytes of each tensor) that go in or out; None where type or sizes are not known."""
     types = [dtype_of(text(one)) for one in listed(entry.get(f"{way}_dtypes"))]
-    found: list[int | None] = []
+    sizes: list[int | None] = []
     for at, shape in enumerate(listed(entry.get(f"{way}_sizes"))):
         elements, each = torch_calls.elements_of(shape), types[at][1] if at < len(types) else None
-        found.append(None if elements is None or each is None else elements * each)
-    return plain(types[0][0]) if types else "", found
+        sizes.append(None if elements is None or each is None else elements * each)
+    return plain(types[0][0]) if types else "", sizes
 
 
 def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None
+    numbers = [size for size in sizes if size is not None]
+    return sum(numbers) if numbers and len(numbers) == len(sizes) else None
 
 
 def _groups(
@@ -164,35 +167,36 @@ def _groups(
     if "" in config:
         reason = "process groups are listed without their names: the ranks of each are not known"
         warnings.append(SourceWarning("unsupported", reason))
-    known, sizes = Groups(), Counter[tuple[str, str]]()
-    known.take({name: one for name, one in config.items() if name and isinstance(one, dict)})
+    groups, sizes = Groups(), Counter[tuple[str, str]]()
+    groups.take({name: row for name, row in config.items() if name and isinstance(row, dict)})
     for call in calls:
         sizes[call.group] = sizes[call.group] or torch_calls.group_size(call.words)
     # The default group is of all ranks, in their order.
     used = {
-        name: known.of(name, size, "", 0 if described == "default_pg" else -1, 1, described)
+        name: groups.of(name, size, "", 0 if described == "default_pg" else -1, 1, described)
         for (name, described), size in sizes.items()
     }
-    return used | known.listed
+    return used | groups.listed
 
 
 def _progress(
     rank: int, place: str, calls: Sequence[Communication], status: Mapping[str, Any]
 ) -> tuple[Progress, ...]:
     """Progress of ``rank`` in each group: by its calls, and by the status of groups whose calls are gone."""
-    found: dict[str, Progress] = {}
+    by_group: dict[str, Progress] = {}
     for call in calls:
         if call.sequence is None or call.collective in (SEND, RECV):
             continue
-        name, told = call.group.name, members(status.get(call.group.name))
-        before = found.get(name) or Progress(rank, call.group, "", 0, call.sequence - 1, place)
+        name, group_status = call.group.name, members(status.get(call.group.name))
+        before = by_group.get(name) or Progress(rank, call.group, "", 0, call.sequence - 1, place)
         done = call.sequence if call.state == "completed" else 0
         enqueued, completed = (
-            count(told.get(f"last_{what}_collective")) or 0 for what in ("enqueued", "completed")
+            count(group_status.get(f"last_{what}_collective")) or 0
+            for what in ("enqueued", "completed")
         )
-        found[name] = replace(
+        by_group[name] = replace(
             before,
             enqueued=max(before.enqueued or 0, call.sequence, enqueued),
             completed=max(before.completed or 0, done, completed),
         )
-    return tuple(found.values())
+    return tuple(by_group.values())

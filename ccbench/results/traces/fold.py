@@ -79,23 +79,28 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
             for communication in trace.communications
         )
         trace = replace(trace, world_size=ranks, communications=tuple(records))
-    found, warnings = instances(trace)
+    joined, warnings = instances(trace)
     cases: dict[Case, list[Instance]] = defaultdict(list)
     remarks: dict[Case, dict[str, None]] = defaultdict(dict)
     reasons: Counter[str] = Counter()
     for name, count in trace.not_taken.items():
         reasons[name] += count
-    known = _KnownGroups(trace)
-    for one in found:
+    known_groups = _KnownGroups(trace)
+    for instance in joined:
         try:
-            case, remark = _case(one, trace, known)
+            case, remark = _case(instance, trace, known_groups)
         except _Unfit as reason:
-            reasons[str(reason)] += one.count
+            reasons[str(reason)] += instance.count
             continue
-        cases[case].append(one)
+        cases[case].append(instance)
         remarks[case] |= dict.fromkeys(remark)
-    made = [JobCase(case, tuple(ones), tuple(remarks[case])) for case, ones in cases.items()]
-    ordered = sorted(made, key=lambda one: (-one.count, -one.case.size_bytes, one.case.label))
+    made = [
+        JobCase(case, tuple(case_instances), tuple(remarks[case]))
+        for case, case_instances in cases.items()
+    ]
+    ordered = sorted(
+        made, key=lambda job_case: (-job_case.count, -job_case.case.size_bytes, job_case.case.label)
+    )
     return Fold(tuple(ordered), dict(reasons), overlaps_of(cases), warnings)
 
 
@@ -142,14 +147,14 @@ class _KnownGroups:
                     return text
         # Others of the same shape, shifted, as far as the trace lists them.
         alike = {
-            one
-            for one in self._listed
-            if [r - one[0] for r in one] == [r - ranks[0] for r in ranks]
+            group
+            for group in self._listed
+            if [r - group[0] for r in group] == [r - ranks[0] for r in ranks]
         }
         apart: list[tuple[int, ...]] = [ranks]
-        for one in sorted(alike):
-            if not any(set(one) & set(other) for other in apart):
-                apart.append(one)
+        for group in sorted(alike):
+            if not any(set(group) & set(chosen) for chosen in apart):
+                apart.append(group)
         text = json.dumps(sorted(map(list, apart)))
         if len(text) > LONGEST_LIST:
             raise _Unfit(f"its groups of {size} ranks have no pattern and are too many to list")
@@ -167,22 +172,22 @@ def regular_groups(size: int, stride: int, world: int) -> Iterator[str]:
             yield f"dp of tp{stride}-cp1-ep1-dp{size}-pp{world // (size * stride)}"
 
 
-def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[str]]:
+def _case(instance: Instance, trace: Trace, known_groups: _KnownGroups) -> tuple[Case, list[str]]:
     """Return the case that a collective or message is, with remarks; _Unfit where it is none."""
-    first = one.records[0]
+    first = instance.records[0]
     if first.collective in (SEND, RECV):
-        return _message(one, trace, known)
+        return _message(instance, trace, known_groups)
     if first.collective not in COLLECTIVES:
         raise _Unfit(f"{plain(first.name)}: no collective that ccbench measures")
     if not first.group.size:
-        raise _Unfit(known.unknown)
-    ranks, groups = known.spelling(first.group)
+        raise _Unfit(known_groups.unknown)
+    ranks, groups = known_groups.spelling(first.group)
     if ranks < 2 or first.group.size < 2:
         raise _Unfit("of one rank, which sends nothing")
-    name, traffic, remarks = _traffic(one, first.collective)
+    name, traffic, remarks = _traffic(instance, first.collective)
     row = COLLECTIVES[name]
     dtype, item_bytes = _dtype(first, remarks) if row.moves_data else ("uint8", 1)
-    size = _size_bytes(one, name) if row.moves_data else 0
+    size = _size_bytes(instance, name) if row.moves_data else 0
     count = row.count_for(size, first.group.size, item_bytes)
     # Whole elements in equal blocks, as a case has them; what that leaves out is told.
     exact = row.size_bytes(count, first.group.size, item_bytes)
@@ -212,16 +217,18 @@ def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[
     ), remarks
 
 
-def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[str]]:
+def _message(
+    instance: Instance, trace: Trace, known_groups: _KnownGroups
+) -> tuple[Case, list[str]]:
     """Return the case of one message: between the first two ranks that are as far apart."""
-    first, remarks = one.records[0], list[str]()
+    first, remarks = instance.records[0], list[str]()
     if first.rank is None or first.peer is None or first.rank == first.peer:
         raise _Unfit("a message whose two ranks the trace does not name")
     source, target = (
         (first.rank, first.peer) if first.collective == SEND else (first.peer, first.rank)
     )
     distance = target - source
-    world = max(known.world, source + 1, target + 1)
+    world = max(known_groups.world, source + 1, target + 1)
     dtype, item_bytes = _dtype(first, remarks)
     size = max(first.input_bytes or 0, first.output_bytes or 0)
     # Pairs that are as far apart are taken to cost the same, and so become one case.
@@ -241,52 +248,63 @@ def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, li
     ), remarks
 
 
-def _dtype(one: Communication, remarks: list[str]) -> tuple[str, int]:
+def _dtype(communication: Communication, remarks: list[str]) -> tuple[str, int]:
     """Return the type to measure with and its bytes; one of the same width where ccbench lacks it."""
-    if one.dtype in ITEM_BYTES:
-        return one.dtype, ITEM_BYTES[one.dtype]
+    if communication.dtype in ITEM_BYTES:
+        return communication.dtype, ITEM_BYTES[communication.dtype]
     # Bytes are copied alike whatever they mean; a sum needs arithmetic that every library has.
-    reduces = COLLECTIVES[one.collective].reduces if one.collective in COLLECTIVES else False
+    reduces = (
+        COLLECTIVES[communication.collective].reduces
+        if communication.collective in COLLECTIVES
+        else False
+    )
     stands_for = "float32" if reduces else "uint8"
-    said = f"{plain(one.dtype)} elements" if one.dtype else "the trace does not say the type:"
-    remarks.append(f"{said} measured as {stands_for}")
+    words = (
+        f"{plain(communication.dtype)} elements"
+        if communication.dtype
+        else "the trace does not say the type:"
+    )
+    remarks.append(f"{words} measured as {stands_for}")
     return stands_for, ITEM_BYTES[stands_for]
 
 
-def _size_bytes(one: Instance, name: str) -> int:
+def _size_bytes(instance: Instance, name: str) -> int:
     """nccl-tests' size: the largest buffer of one rank, of all_to_all_v the largest input."""
-    ranks = one.records[0].group.size
-    row, found = COLLECTIVES[name], 0
-    for record in one.records:
-        given, got = record.input_bytes, record.output_bytes
+    ranks = instance.records[0].group.size
+    row, size = COLLECTIVES[name], 0
+    for record in instance.records:
+        sent, received = record.input_bytes, record.output_bytes
         if name == UNEVEN:
-            found = max(found, given or 0)
+            size = max(size, sent or 0)
             continue
-        found = max(found, given or 0, got or 0)
+        size = max(size, sent or 0, received or 0)
         # A rank that is not the root, or a trace that names one side, has one block of the larger buffer.
-        blocks = [given if name in ("all_gather", "gather") else None]
-        blocks += [got if name in ("reduce_scatter", "scatter") else None]
-        found = max([found, *(ranks * block for block in blocks if block)])
+        blocks = [sent if name in ("all_gather", "gather") else None]
+        blocks += [received if name in ("reduce_scatter", "scatter") else None]
+        size = max([size, *(ranks * block for block in blocks if block)])
     if (
-        all(one.input_bytes is None and one.output_bytes is None for one in one.records)
+        all(
+            record.input_bytes is None and record.output_bytes is None
+            for record in instance.records
+        )
         and row.moves_data
     ):
         raise _Unfit("the trace does not say how many bytes")
-    return found
+    return size
 
 
-def _traffic(one: Instance, name: str) -> tuple[str, str, list[str]]:
+def _traffic(instance: Instance, name: str) -> tuple[str, str, list[str]]:
     """Return (collective, traffic, remarks): all_to_all_v where blocks differ and all ranks' are known."""
-    first = one.records[0]
+    first = instance.records[0]
     ranks = first.group.size
-    if not any(record.input_splits or record.output_splits for record in one.records):
+    if not any(record.input_splits or record.output_splits for record in instance.records):
         return ("all_to_all" if name == UNEVEN else name), "", []
     if name not in ("all_to_all", UNEVEN):
         # Blocks of an all_gather or reduce_scatter that differ: as if each were the largest.
         return name, "", ["blocks of different sizes measured as equal ones, of the same sum"]
     place = {rank: number for number, rank in enumerate(first.group.ranks)}
     rows: list[Sequence[int]] = [()] * ranks
-    for record in one.records:
+    for record in instance.records:
         number = place.get(record.rank if record.rank is not None else -1)
         splits = record.input_splits or ((record.input_bytes or 0) // ranks,) * ranks
         if number is not None and len(splits) == ranks:
@@ -315,7 +333,7 @@ def fitted(
     ranks: None for as many as each has.
     """
     here, refused = {}, {}
-    for case in (one.case for one in cases):
+    for case in (job_case.case for job_case in cases):
         try:
             here[case] = on_fewer(case, ranks or case.ranks)
         except UsageError as error:  # noqa: PERF203  # each case that does not fit is told
@@ -369,8 +387,8 @@ def suite_text(
 ) -> str:
     """Return a suite file that asks for exactly ``cases``; comments: what else to say of one."""
     alike: dict[Case, list[JobCase]] = defaultdict(list)
-    for one in cases:
-        alike[replace(one.case, size_bytes=0, count=0)].append(one)
+    for job_case in cases:
+        alike[replace(job_case.case, size_bytes=0, count=0)].append(job_case)
     lines = [
         "# Question: what does the communication of this job cost here?",
         "# Each case is a collective of the job, once; beside each size stands how often it ran.",
@@ -398,7 +416,11 @@ def suite_text(
         if not COLLECTIVES[blank.collective].moves_data:
             continue
         lines.append("    size:")
-        for one in sorted(members, key=lambda one: one.case.size_bytes):
-            said = [f"{one.count} x", *filter(None, [(comments or {}).get(one.case)]), *one.remarks]
-            lines.append(f"      - {one.case.size_bytes} B  # {'; '.join(said)}")
+        for job_case in sorted(members, key=lambda job_case: job_case.case.size_bytes):
+            notes = [
+                f"{job_case.count} x",
+                *filter(None, [(comments or {}).get(job_case.case)]),
+                *job_case.remarks,
+            ]
+            lines.append(f"      - {job_case.case.size_bytes} B  # {'; '.join(notes)}")
     return "\n".join(lines) + "\n"

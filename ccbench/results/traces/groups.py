@@ -38,45 +38,55 @@ class Groups:
         where there is none, ranks are ``start``, ``start`` + ``stride``, ... What contradicts ``size``, where
         that is not 0, is no list of the group's ranks.
         """
-        known = self.listed.get(plain(name))
-        if known is not None and known.size == size:
-            return known
+        earlier = self.listed.get(plain(name))
+        if earlier is not None and earlier.size == size:
+            return earlier
         key = (name, size, str(ranks), start, stride, description)
         if key not in self._known:
-            found: Sequence[int]
-            found, cut = figures(ranks)
+            group_ranks: Sequence[int]
+            group_ranks, cut = figures(ranks)
             # PyTorch cuts the middle out of long lists: the ends agree with a stride or nothing is known.
             if (
                 cut
-                and len(found) > 1
-                and found[-1] == found[0] + (size - 1) * (found[1] - found[0])
+                and len(group_ranks) > 1
+                and group_ranks[-1]
+                == group_ranks[0] + (size - 1) * (group_ranks[1] - group_ranks[0])
             ):
-                start, stride = found[0], found[1] - found[0]
+                start, stride = group_ranks[0], group_ranks[1] - group_ranks[0]
             if (
-                len(found) != size
+                len(group_ranks) != size
                 and 0 < size <= MOST_RANKS
                 and start >= 0
                 and (stride > 0 or size == 1)
             ):
-                found, cut = range(start, start + size * max(stride, 1), max(stride, 1)), False
-            sound = not cut and size in (0, len(found)) and len(set(found)) == len(found)
+                group_ranks, cut = (
+                    range(start, start + size * max(stride, 1), max(stride, 1)),
+                    False,
+                )
+            sound = (
+                not cut
+                and size in (0, len(group_ranks))
+                and len(set(group_ranks)) == len(group_ranks)
+            )
             # A file of many large groups must not fill the memory: their sizes are enough to go on.
             if (
                 not sound
-                or max(found, default=0) >= MOST_RANKS
-                or self._kept + len(found) > MOST_RANKS
+                or max(group_ranks, default=0) >= MOST_RANKS
+                or self._kept + len(group_ranks) > MOST_RANKS
             ):
-                found = ()
-            self._kept += len(found)
-            group = ProcessGroup(plain(name), size or len(found), tuple(found), plain(description))
+                group_ranks = ()
+            self._kept += len(group_ranks)
+            group = ProcessGroup(
+                plain(name), size or len(group_ranks), tuple(group_ranks), plain(description)
+            )
             self._known[key] = group
         return self._known[key]
 
-    def take(self, told: object) -> None:
+    def take(self, listing: object) -> None:
         """Take the process groups that PyTorch lists, in rows or by their name; no ranks mean all ranks."""
-        rows = told.items() if isinstance(told, dict) else enumerate(listed(told))
-        for name, one in rows:
-            row = members(one)
+        rows = listing.items() if isinstance(listing, dict) else enumerate(listed(listing))
+        for name, entry in rows:
+            row = members(entry)
             name = plain(row.get("pg_name", row.get("name", name)))
             size = count(row.get("pg_size", row.get("group_size"))) or 0
             described = text(row.get("pg_desc", row.get("desc"))).replace("undefined", "")
@@ -87,35 +97,41 @@ class Groups:
 
     def only(self, size: int) -> ProcessGroup:
         """The group of a call that names none: where all listed that fit are of the same ranks, those."""
-        fit = [one for one in self.listed.values() if (one.size == size if size else one.size > 1)]
-        if len({one.ranks or one.name for one in fit}) != 1:
+        fit = [
+            group
+            for group in self.listed.values()
+            if (group.size == size if size else group.size > 1)
+        ]
+        if len({group.ranks or group.name for group in fit}) != 1:
             return ProcessGroup("", size)
         return fit[0] if len(fit) == 1 else replace(fit[0], name="", description="")
 
 
 def rank_of(
     places: Collection[tuple[int, ProcessGroup]],
-    known: Collection[ProcessGroup],
+    groups: Collection[ProcessGroup],
     file: str,
     warnings: list[SourceWarning],
 ) -> int | None:
     """Return the rank of a trace that does not name it; what is assumed goes to ``warnings``.
 
-    By its ``places`` in groups, else by being in all of the ``known`` groups, for PyTorch lists to each rank
+    By its ``places`` in groups, else by being in all ``groups`` of the trace, for PyTorch lists to each rank
     its own; else by the name of the ``file``.
     """
-    seen = Counter(group.ranks[place] for place, group in places if place < len(group.ranks))
-    if places and not seen:
-        seen = Counter(place for place, _ in places)
+    candidates = Counter(group.ranks[place] for place, group in places if place < len(group.ranks))
+    if places and not candidates:
+        candidates = Counter(place for place, _ in places)
         assumed = "tells its place in groups but not their ranks: its place is taken for its rank"
         warnings.append(SourceWarning("assumed", assumed))
-    if len(seen) > 1:
-        several = f"says to be of ranks {rank_list(sorted(seen))}; the one it says most is taken"
+    if len(candidates) > 1:
+        several = (
+            f"says to be of ranks {rank_list(sorted(candidates))}; the one it says most is taken"
+        )
         warnings.append(SourceWarning("contradiction", several))
-    if seen:
-        return seen.most_common(1)[0][0]
+    if candidates:
+        return candidates.most_common(1)[0][0]
     # A rank is in all groups that PyTorch lists to it, and mostly no other rank is.
-    everywhere = [set(group.ranks) for group in known if group.ranks]
+    everywhere = [set(group.ranks) for group in groups if group.ranks]
     only = set.intersection(*everywhere) if everywhere else set()
     return only.pop() if len(only) == 1 else rank_of_file(file, warnings)
 
@@ -136,28 +152,30 @@ def by_use(trace: Trace) -> Trace:
         if communication.rank is not None and any(name) and not communication.group.ranks:
             users[name].add(communication.rank)
             sizes[name] = max(sizes[name], communication.group.size)
-    found = {
+    by_name = {
         name: ProcessGroup(name[0], len(ranks), tuple(sorted(ranks)), name[1])
         for name, ranks in users.items()
         if len(ranks) == (sizes[name] or max(len(ranks), 2))
     }
-    if not found:
+    if not by_name:
         return trace
 
-    def known(group: ProcessGroup) -> ProcessGroup:
-        return group if group.ranks else found.get((group.name, group.description), group)
+    def with_ranks(group: ProcessGroup) -> ProcessGroup:
+        return group if group.ranks else by_name.get((group.name, group.description), group)
 
-    names = ", ".join(repr(name) for name, _ in sorted(found)[:6])
-    what = plural(len(found), "process group")
+    names = ", ".join(repr(name) for name, _ in sorted(by_name)[:6])
+    what = plural(len(by_name), "process group")
     taken = f"the ranks of {what} ({names}) are not listed: those that use it are taken"
     return replace(
         trace,
-        groups=tuple(dict.fromkeys(map(known, trace.groups))),
+        groups=tuple(dict.fromkeys(map(with_ranks, trace.groups))),
         communications=tuple(
-            replace(communication, group=known(communication.group))
+            replace(communication, group=with_ranks(communication.group))
             for communication in trace.communications
         ),
-        progress=tuple(replace(one, group=known(one.group)) for one in trace.progress),
+        progress=tuple(
+            replace(progress, group=with_ranks(progress.group)) for progress in trace.progress
+        ),
         warnings=(*trace.warnings, SourceWarning("assumed", taken)),
     )
 

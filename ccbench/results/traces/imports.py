@@ -9,7 +9,7 @@ from pathlib import Path
 from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import Given, ImportedLog
+from ccbench.results.importers.log import ImportedLog, StatedSystem
 from ccbench.results.importers.runs import Imported, ImportedCase
 from ccbench.results.schema import Origin
 from ccbench.results.traces.fold import JOB, JobCase, fold
@@ -21,7 +21,7 @@ MOST_SAMPLES = 10_000
 """Of one case; a job of days has millions, and an interval needs no more."""
 
 
-def import_job(paths: Sequence[Path], given: Given) -> Imported:
+def import_job(paths: Sequence[Path], system: StatedSystem) -> Imported:
     """Return the job that all traces at ``paths`` are of as one file of an import.
 
     A sample is one collective of the job: the transfer where several ranks were recorded, else the time of
@@ -34,10 +34,11 @@ def import_job(paths: Sequence[Path], given: Given) -> Imported:
         ", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else ""), 200
     )
     clock = have_one_clock(instance for job in folded.cases for instance in job.instances)
-    found = [
-        _case(one, name, number, given, clock) for number, one in enumerate(folded.cases, start=1)
+    imported = [
+        _case(job_case, name, number, system, clock)
+        for number, job_case in enumerate(folded.cases, start=1)
     ]
-    cases = tuple(one for one in found if one is not None)
+    cases = tuple(case for case in imported if case is not None)
     if not cases:
         what = (
             "the trace has no times"
@@ -45,41 +46,41 @@ def import_job(paths: Sequence[Path], given: Given) -> Imported:
             else "no communication is recorded here"
         )
         raise UsageError(f"{name}: {what}; 'ccbench replay' says what is in it")
-    refused = [f"{name}: {plural(found.count(None), 'case')} left out: without times"] * (
-        None in found
+    refused = [f"{name}: {plural(imported.count(None), 'case')} left out: without times"] * (
+        None in imported
     )
     refused += [
         f"{name}: {count} x left out: {plain(reason)}"
         for reason, count in folded.not_folded.items()
     ]
-    told = dict.fromkeys(one.text for one in (*trace.warnings, *folded.warnings))
+    texts = dict.fromkeys(warning.text for warning in (*trace.warnings, *folded.warnings))
     log = ImportedLog(
         JOB, source=name, library=trace.backend, versions=trace.versions, facts=trace.facts
     )
-    return Imported(log, cases, tuple(refused), tuple(f"{name}: {text}" for text in told), given)
+    return Imported(log, cases, tuple(refused), tuple(f"{name}: {text}" for text in texts), system)
 
 
 def _case(
-    one: JobCase, source: str, number: int, given: Given, one_clock: bool
+    job_case: JobCase, source: str, number: int, system: StatedSystem, one_clock: bool
 ) -> ImportedCase | None:
     """Return a case with its times; None where it has none. Traces do not say where a rank ran."""
-    nodes = -(-one.case.ranks // given.devices) if given.devices else 0
+    nodes = -(-job_case.case.ranks // system.devices) if system.devices else 0
     samples: list[float] = []
-    for each in one.instances:
+    for each in job_case.instances:
         seconds = each.transfer_seconds(one_clock) if len(each.seconds) > 1 else sum(each.seconds)
         samples += [seconds or 0.0] * each.count
     samples = [sample for sample in samples if sample > 0][:MOST_SAMPLES]
     if not samples:
         return None
     measurement = Measurement(
-        case=replace(one.case, nodes=given.nodes or nodes),
+        case=replace(job_case.case, nodes=system.nodes or nodes),
         status=Status.OK,
         samples_seconds=tuple(samples),
         stop_reason="imported",
         conditions=Conditions(flags=(Flag.IN_A_JOB,)),
     )
-    extra = {"count": one.count, "remarks": list(one.remarks)}
-    line = one.instances[0].records[0].line
+    extra = {"count": job_case.count, "remarks": list(job_case.remarks)}
+    line = job_case.instances[0].records[0].line
     return ImportedCase(
         measurement, Origin(source, number, line, JOB, time_statistic="median", extra=extra)
     )

@@ -32,8 +32,8 @@ def without(intervals: Intervals, taken: Intervals) -> Intervals:
     return np.column_stack((times[:-1][kept], times[1:][kept]))
 
 
-def common(intervals: Intervals, others: Intervals) -> Intervals:
-    """Return the parts of ``intervals`` that are in one of ``others``, merged."""
-    starts = np.maximum(intervals[:, None, 0], others[None, :, 0]).ravel()
-    ends = np.minimum(intervals[:, None, 1], others[None, :, 1]).ravel()
+def common(intervals: Intervals, windows: Intervals) -> Intervals:
+    """Return the parts of ``intervals`` that are in one of ``windows``, merged."""
+    starts = np.maximum(intervals[:, None, 0], windows[None, :, 0]).ravel()
+    ends = np.minimum(intervals[:, None, 1], windows[None, :, 1]).ravel()
     return merged(np.column_stack((starts, ends))[ends > starts])

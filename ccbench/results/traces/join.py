@@ -41,7 +41,7 @@ class Instance:
     @property
     def seconds(self) -> tuple[float, ...]:
         """Duration of each of ``timed``, with waiting for others."""
-        return tuple(one.duration_seconds or 0.0 for one in self.timed)
+        return tuple(record.duration_seconds or 0.0 for record in self.timed)
 
     @property
     def _is_symmetric(self) -> bool:
@@ -55,16 +55,16 @@ class Instance:
         rank with least to do: there the last start ends the waiting, if ranks have ``one_clock``.
         () where fewer than two ranks were timed.
         """
-        found = self.seconds
-        if len(found) < 2:
+        durations = self.seconds
+        if len(durations) < 2:
             return ()
         starts = [record.start_seconds for record in self.timed if record.start_seconds is not None]
         # Never more than its own time: a clock that is a little off must make no negative transfer.
-        if one_clock and not self._is_symmetric and len(starts) == len(found):
+        if one_clock and not self._is_symmetric and len(starts) == len(durations):
             return tuple(
-                min(own, max(starts) - start) for own, start in zip(found, starts, strict=True)
+                min(own, max(starts) - start) for own, start in zip(durations, starts, strict=True)
             )
-        return tuple(own - min(found) for own in found)
+        return tuple(own - min(durations) for own in durations)
 
     def transfer_seconds(self, one_clock: bool) -> float | None:
         """Return the longest of the ranks' times without waiting; None where fewer than two were recorded."""
@@ -104,8 +104,8 @@ class Instance:
 def have_one_clock(timed: Iterable[Instance]) -> bool:
     """Tell whether ranks have one clock, as on one host; False where it is not known."""
     # One collective that ends somewhere before it began elsewhere is enough to show two clocks.
-    told = {one.begins_together() for one in timed} - {None}
-    return told == {True}
+    answers = {instance.begins_together() for instance in timed} - {None}
+    return answers == {True}
 
 
 def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, ...]]:
@@ -117,10 +117,10 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
     Messages are joined by their two ranks and order.
     """
     groups: dict[Hashable, dict[int, list[Communication]]] = defaultdict(lambda: defaultdict(list))
-    found: list[Instance] = []
+    joined: list[Instance] = []
     for communication in trace.communications:
         if communication.rank is None:
-            found.append(Instance((communication,)))
+            joined.append(Instance((communication,)))
             continue
         # Equal for records of ranks that communicate with each other. The name is in it, for two groups may
         # have the same ranks, and count by themselves.
@@ -138,8 +138,8 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
         groups[key][communication.rank].append(communication)
     warnings: list[SourceWarning] = []
     for by_rank in groups.values():
-        found += _joined(by_rank, warnings)
-    return tuple(found), tuple(warnings)
+        joined += _joined(by_rank, warnings)
+    return tuple(joined), tuple(warnings)
 
 
 def _joined(
@@ -151,11 +151,11 @@ def _joined(
         by_number: dict[tuple[int, int], list[Communication]] = defaultdict(list)
         for records in ordered:
             # A number that a rank has twice (coalesced calls share one) is told apart by order.
-            seen: Counter[int] = Counter()
+            repeats: Counter[int] = Counter()
             for record in records:
                 assert record.sequence is not None
-                by_number[record.sequence, seen[record.sequence]].append(record)
-                seen[record.sequence] += 1
+                by_number[record.sequence, repeats[record.sequence]].append(record)
+                repeats[record.sequence] += 1
         places = [by_number[number] for number in sorted(by_number)]
     else:
         places = [[record for record in records if record] for records in zip_longest(*ordered)]
@@ -163,7 +163,7 @@ def _joined(
         if len({_alike(record) for record in records}) > 1:
             warnings.append(_contradiction(records, place))
             # Joined by force, every later one would be compared with a stranger.
-            yield from (Instance((one,)) for rest in places[place:] for one in rest)
+            yield from (Instance((record,)) for rest in places[place:] for record in rest)
             return
         yield Instance(tuple(records))
     lengths = Counter(map(len, ordered))
@@ -177,27 +177,31 @@ def _joined(
         warnings.append(SourceWarning("truncated", text))
 
 
-def _alike(one: Communication) -> Hashable:
+def _alike(communication: Communication) -> Hashable:
     """Values that must be equal in all records of one collective."""
     # Each end of a message knows one side of it.
-    if one.collective in (SEND, RECV):
-        return max(one.input_bytes or 0, one.output_bytes or 0)
-    sizes = (one.input_bytes, one.output_bytes) if one.collective in SAME_ON_ALL_RANKS else None
-    return one.collective or one.name, one.dtype, sizes
+    if communication.collective in (SEND, RECV):
+        return max(communication.input_bytes or 0, communication.output_bytes or 0)
+    sizes = (
+        (communication.input_bytes, communication.output_bytes)
+        if communication.collective in SAME_ON_ALL_RANKS
+        else None
+    )
+    return communication.collective or communication.name, communication.dtype, sizes
 
 
 def _contradiction(records: Sequence[Communication], place: int) -> SourceWarning:
     first = records[0]
-    other = next(record for record in records if _alike(record) != _alike(first))
-    told = [
-        f"rank {one.rank} has {shown(one.collective or one.name)} {one.dtype} of "
-        f"{plural(max(one.input_bytes or 0, one.output_bytes or 0), 'byte')}"
-        for one in (first, other)
+    differing = next(record for record in records if _alike(record) != _alike(first))
+    calls = [
+        f"rank {record.rank} has {shown(record.collective or record.name)} {record.dtype} of "
+        f"{plural(max(record.input_bytes or 0, record.output_bytes or 0), 'byte')}"
+        for record in (first, differing)
     ]
-    text = f"{_group(first)}, place {place}: {' where '.join(told)}; from there on ranks are not joined"
+    text = f"{_group(first)}, place {place}: {' where '.join(calls)}; from there on ranks are not joined"
     return SourceWarning("contradiction", text, first.line)
 
 
-def _group(one: Communication) -> str:
-    name = one.group.description or one.group.name
+def _group(communication: Communication) -> str:
+    name = communication.group.description or communication.group.name
     return f"process group {plain(name)}" if name else "ranks of a group without a name"

@@ -149,12 +149,12 @@ class JsonDocument:
 
     def _seek(self, pattern: re.Pattern[str]) -> bool:
         """Move to where ``pattern`` next ends; False where it is nowhere."""
-        while not (found := pattern.search(self._text, self._at)):
+        while not (match := pattern.search(self._text, self._at)):
             # What the pattern finds may begin here and end in the next chunk.
             self._at = max(self._at, len(self._text) - _LOOKAHEAD)
             if not self._more():
                 return False
-        self._at = found.end()
+        self._at = match.end()
         return True
 
     def _more(self) -> bool:
@@ -163,10 +163,10 @@ class JsonDocument:
             return False
         # At least doubling keeps the copying of a long value linear in its length.
         pieces = [self._text[self._at :]]
-        wanted = max(len(pieces[0]), CHUNK_BYTES)
-        while wanted > 0 and not self._ended:
-            chunk = self._stream.read(min(wanted, CHUNK_BYTES))
-            self._ended, wanted = not chunk, wanted - len(chunk)
+        remaining = max(len(pieces[0]), CHUNK_BYTES)
+        while remaining > 0 and not self._ended:
+            chunk = self._stream.read(min(remaining, CHUNK_BYTES))
+            self._ended, remaining = not chunk, remaining - len(chunk)
             pieces.append(self._decode(chunk, self._ended))
         self._text, self._at = "".join(pieces), 0
         return True

@@ -100,7 +100,7 @@ def _id(value: object) -> int | str | None:
 
 
 def _words(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of an event's arguments that are read later."""
+    """Return those of an event's arguments that are read later."""
     # Equal texts are one object: a trace of nothing but collectives has a million of each.
     kept = ((name, args[name]) for name in torch_calls.WORDS if name in args)
     return {name: intern(value) if type(value) is str else value for name, value in kept}
@@ -164,10 +164,10 @@ class _Events:
 class _Rank:
     """Puts the events of one file together."""
 
-    def __init__(self, place: str, told: Mapping[str, Any], events: _Events) -> None:
+    def __init__(self, place: str, header: Mapping[str, Any], events: _Events) -> None:
         self.info, self.devices = (
-            members(told.get("distributedInfo")),
-            listed(told.get("deviceProperties")),
+            members(header.get("distributedInfo")),
+            listed(header.get("deviceProperties")),
         )
         self.events = events
         self.warnings: list[SourceWarning] = []
@@ -181,7 +181,7 @@ class _Rank:
         self.groups = Groups()
         self.groups.take(self.info.get("pg_config"))
         self.threads = torch_calls.by_thread(events.calls)
-        self.found: dict[int, tuple[float, Communication]] = {}
+        self.taken: dict[int, tuple[float, Communication]] = {}
         """Number of an event -> when it was asked for, and what it is."""
 
     def _communication(
@@ -232,38 +232,46 @@ class _Rank:
             places.append((*launch, calls[last].chain(launch[0]) if last >= 0 else [], kernel))
         before: dict[object, float] = {}
         # In the order of the launches: ranks agree on that, while kernels of several streams overtake.
-        for asked, thread, chain, kernel in sorted(places, key=lambda place: place[0]):
-            call = next((one for one in chain if one.recorded), chain[0] if chain else None)
+        for launched_at, thread, chain, kernel in sorted(places, key=lambda place: place[0]):
+            call = next(
+                (candidate for candidate in chain if candidate.recorded),
+                chain[0] if chain else None,
+            )
             number = kernel.number if call is None else call.number
-            if number in self.found:  # one call, several kernels
-                began, taken = self.found[number]
+            if number in self.taken:  # one call, several kernels
+                began, taken = self.taken[number]
                 start = taken.start_seconds or 0.0
                 end = max(kernel.end / 1e6, start + (taken.duration_seconds or 0.0))
-                self.found[number] = began, replace(taken, duration_seconds=end - start)
+                self.taken[number] = began, replace(taken, duration_seconds=end - start)
                 continue
             # What the kernel says of itself counts more than what the calls around its launch say.
             own = kernel.args if NAME in kernel.args else {}
             grouped: list[Call] = []
-            if not own and not any(one.recorded for one in chain) and _LIBRARY.search(kernel.name):
+            if (
+                not own
+                and not any(candidate.recorded for candidate in chain)
+                and _LIBRARY.search(kernel.name)
+            ):
                 # Calls of a group are launched as one, when it ends: they are those that the thread
                 # recorded since its last launch.
                 calls, since = self.threads.get(thread, []), before.get(thread, -1.0)
                 first, last = (
-                    bisect_right(calls, at, key=lambda call: call.start) for at in (since, asked)
+                    bisect_right(calls, at, key=lambda call: call.start)
+                    for at in (since, launched_at)
                 )
                 grouped = [
                     call for call in calls[first:last] if call.recorded and not call.answered
                 ]
             if grouped:
-                taken = _together([self._communication(one.args, kernel) for one in grouped])
+                taken = _together([self._communication(member.args, kernel) for member in grouped])
             else:
-                words = {**torch_calls.said(chain, kernel.name), **own}
+                words = {**torch_calls.record_words(chain, kernel.name), **own}
                 taken = self._communication(words, kernel, size=torch_calls.group_size(words))
             # What ran for these is found; the events that are left are of libraries on the host.
-            for one in (*chain, *grouped):
-                one.answered = True
-            before[thread] = asked
-            self.found[number] = asked, taken
+            for member in (*chain, *grouped):
+                member.answered = True
+            before[thread] = launched_at
+            self.taken[number] = launched_at, taken
 
     # -- events of libraries on the host
 
@@ -283,17 +291,17 @@ class _Rank:
             chain = call.chain(call.start)
             if len(chain) == 1 and (operators := waiting.get(torch_calls.fit(call))):
                 chain.append(operators.popleft())  # it handed the work to this event's thread
-            words = torch_calls.said(chain)
-            described.append((call, min(one.start for one in chain), words))
+            words = torch_calls.record_words(chain)
+            described.append((call, min(enclosing.start for enclosing in chain), words))
             # A worker thread of Gloo belongs to one process group.
             sizes[call.thread] = torch_calls.group_size(words) or sizes.get(call.thread, 0)
-        for call, asked, words in described:
+        for call, began, words in described:
             timed = _DURING_EVENT.match(call.name) is not None
             taken = self._communication(words, call, timed, sizes[call.thread])
             # Where there are kernels, a call without one is told: its event ends with the launch, so that
             # nothing says how long it took.
             if timed or not on_device:
-                self.found[call.number] = asked, taken
+                self.taken[call.number] = began, taken
             elif taken.collective not in ("", BARRIER):
                 self.not_taken["asked for on the host, no kernel in the trace"] += 1
 
@@ -306,7 +314,7 @@ class _Rank:
                 f"{plural(self.cut_splits, 'list')} of splits cut after 30 ranks; taken as even"
             )
             self.warnings.append(SourceWarning("assumed", reason))
-        ordered = sorted(self.found.values(), key=lambda found: (found[0], found[1].line))
+        ordered = sorted(self.taken.values(), key=lambda entry: (entry[0], entry[1].line))
         taken = tuple(communication for _, communication in ordered)
         nccl = plain(text(self.info.get("nccl_version")))
         models = Counter(plain(members(device).get("name", "")) for device in self.devices)

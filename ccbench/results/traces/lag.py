@@ -22,10 +22,10 @@ Calls = dict[tuple[ProcessGroup, int], list[Communication]]
 def lag(trace: Trace) -> tuple[Finding, ...]:
     """Return what keeps the job of ``trace`` from going on; nothing where the trace has no progress."""
     rows: dict[tuple[ProcessGroup, str], list[Progress]] = defaultdict(list)
-    for one in trace.progress:
-        rows[one.group, one.collective].append(one)
+    for progress in trace.progress:
+        rows[progress.group, progress.collective].append(progress)
     calls: Calls = defaultdict(list)
-    groups = {one.group for one in trace.progress}
+    groups = {progress.group for progress in trace.progress}
     for call in trace.communications:
         if (
             call.sequence is not None
@@ -33,24 +33,28 @@ def lag(trace: Trace) -> tuple[Finding, ...]:
             and call.collective not in (SEND, RECV)
         ):
             calls[call.group, call.sequence].append(call)
-    found = [
+    findings = [
         Finding(
             severity="problem",
             kind="rank_in_trouble",
-            devices=(f"rank {one.rank}",),
-            subject=f"Rank {one.rank} of {_named(one.group)} is {plain(one.trouble)}",
-            evidence=plain(one.place),
+            devices=(f"rank {progress.rank}",),
+            subject=f"Rank {progress.rank} of {_named(progress.group)} is {plain(progress.trouble)}",
+            evidence=plain(progress.place),
             advice=WHERE_IT_IS,
         )
-        for one in trace.progress
-        if one.trouble
+        for progress in trace.progress
+        if progress.trouble
     ]
-    found += _differing(calls)
+    findings += _differing(calls)
     for (group, collective), ranks in rows.items():
-        silent = {one.rank for one in trace.progress if one.trouble and one.group == group}
+        silent = {
+            progress.rank
+            for progress in trace.progress
+            if progress.trouble and progress.group == group
+        }
         here = [rank for rank in ranks if rank.rank not in silent]
-        found += _behind(group, collective, here, set(trace.ranks) - silent, calls)
-    return tuple(found)
+        findings += _behind(group, collective, here, set(trace.ranks) - silent, calls)
+    return tuple(findings)
 
 
 def _behind(
@@ -110,14 +114,16 @@ def _behind(
 
 def _differing(calls: Calls) -> Iterator[Finding]:
     """The first call of each group that is not the same on all ranks."""
-    told = set()
+    reported = set()
     for (group, sequence), ranks in sorted(calls.items(), key=lambda row: row[0][1]):
         alike: dict[str, list[int]] = defaultdict(list)
         for call in ranks:
             alike[_shape(call)].append(call.rank if call.rank is not None else -1)
-        if len(alike) > 1 and group not in told:
-            told.add(group)
-            seen = "; ".join(f"{shape} on {_ranks(sorted(same))}" for shape, same in alike.items())
+        if len(alike) > 1 and group not in reported:
+            reported.add(group)
+            shapes = "; ".join(
+                f"{shape} on {_ranks(sorted(same))}" for shape, same in alike.items()
+            )
             # The smaller party is named: a slip of one rank is likelier than the same slip of all others.
             fewest = min(alike.values(), key=len)
             yield Finding(
@@ -125,13 +131,13 @@ def _differing(calls: Calls) -> Iterator[Finding]:
                 kind="calls_differ",
                 devices=tuple(f"rank {rank}" for rank in sorted(fewest)),
                 subject=f"Call {sequence} of {_named(group)} is not the same on all ranks",
-                evidence=seen,
+                evidence=shapes,
                 advice="ranks took different ways through the program, or have different sizes of data",
             )
 
 
 def _shape(call: Communication) -> str:
-    sizes = [one for one in (call.input_bytes, call.output_bytes) if one is not None]
+    sizes = [size for size in (call.input_bytes, call.output_bytes) if size is not None]
     if call.collective not in _SIZED_ALIKE or not sizes:
         return call.collective
     return f"{call.collective} of {format_size(max(sizes))}"

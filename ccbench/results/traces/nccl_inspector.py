@@ -113,7 +113,7 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
         return None
     if collective in COLLECTIVES:  # the count is of one block where there is one for each rank
         size = COLLECTIVES[collective].size_bytes(size, ranks, 1)
-    given, got = buffers(collective, size, ranks)
+    sent, received = buffers(collective, size, ranks)
     communicator, described = plain(header.get("id", "")), plain(header.get("comm_name", ""))
     micros = number(perf.get(f"{kind}_exec_time_us"))
     events = listed(members(perf.get("event_trace_ts")).get("kernel_events"))
@@ -126,8 +126,8 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
         group=ProcessGroup(
             f"{communicator} {name}", ranks, (), "" if described == "unknown" else described
         ),
-        input_bytes=count(given),
-        output_bytes=count(got),
+        input_bytes=count(sent),
+        output_bytes=count(received),
         peer=count(perf.get("p2p_peer")),
         sequence=count(perf.get(f"{kind}_sn")),
         start_seconds=min(starts) / 1e6 if starts else None,
@@ -162,9 +162,13 @@ def _placed(calls: Sequence[_Call], warnings: list[SourceWarning]) -> tuple[Comm
     everyone = tuple(range(largest)) if largest <= MOST_RANKS else ()
     placed = []
     for call in calls:
-        one, own = call.communication, ranks[call.process]
+        communication, own = call.communication, ranks[call.process]
         if call.communicator == world:
-            placed.append(replace(one, group=replace(one.group, ranks=everyone)))
+            placed.append(
+                replace(communication, group=replace(communication.group, ranks=everyone))
+            )
         else:
-            placed.append(replace(one, rank=min(own) if len(own) == 1 else None, peer=None))
+            placed.append(
+                replace(communication, rank=min(own) if len(own) == 1 else None, peer=None)
+            )
     return tuple(placed)

@@ -30,13 +30,15 @@ def recognises(head: bytes) -> bool:
 def read(file: TraceFile) -> Trace:
     """Return the progress of all ranks that answered, and what is wrong with those that did not."""
     document = JsonDocument(file.stream, "communicators")
-    progress = tuple(one for _, communicator in document for one in _progress(communicator))
+    progress = tuple(
+        rank_progress for _, communicator in document for rank_progress in _progress(communicator)
+    )
     # "nccl_version", or that of a library made from it
     name = next((name for name in document.members if name.endswith("ccl_version")), "")
     library, version = name.removesuffix("_version"), plain(document.members.get(name, ""))
     return Trace(
         backend=library,
-        groups=tuple(dict.fromkeys(one.group for one in progress)),
+        groups=tuple(dict.fromkeys(rank_progress.group for rank_progress in progress)),
         progress=progress,
         versions={library: version} if version else {},
         warnings=tuple(document.warnings),
@@ -46,23 +48,23 @@ def read(file: TraceFile) -> Trace:
 def _progress(communicator: Mapping[str, Any]) -> Iterator[Progress]:
     group = ProcessGroup(plain(communicator.get("hash", "")), count(communicator.get("size")) or 0)
     for there in ("ranks", "missing_ranks"):
-        for one in map(members, listed(communicator.get(there))):
-            rank = count(one.get("rank"))
+        for row in map(members, listed(communicator.get(there))):
+            rank = count(row.get("rank"))
             if rank is None:
                 continue
-            process = f"process {one.get('pid')} on {one.get('host')}, GPU {one.get('cuda_dev')}"
-            place, told = plain(process, 200), members(one.get("status"))
-            started, error = count(told.get("init_state")), count(told.get("async_error"))
+            process = f"process {row.get('pid')} on {row.get('host')}, GPU {row.get('cuda_dev')}"
+            place, status = plain(process, 200), members(row.get("status"))
+            started, error = count(status.get("init_state")), count(status.get("async_error"))
             # A rank has one finding: the worst of these, which come first.
             troubles = {
-                "considered dead": told.get("considered_dead") is True,
-                "unresponsive": told.get("unresponsive") is True,
-                "aborted": told.get("abort_flag") is True,
+                "considered dead": status.get("considered_dead") is True,
+                "unresponsive": status.get("unresponsive") is True,
+                "aborted": status.get("abort_flag") is True,
                 f"in error (ncclResult_t {error})": bool(error) and error != IN_PROGRESS,
                 f"not initialised (ncclResult_t {started})": bool(started),
                 "no member of it any more, or not yet": there == "missing_ranks",
             }
             if trouble := next((text for text, here in troubles.items() if here), ""):
                 yield Progress(rank, group, place=place, trouble=trouble)
-            for name, number in members(one.get("collective_counts")).items():
+            for name, number in members(row.get("collective_counts")).items():
                 yield Progress(rank, group, plain(name), count(number), place=place)

@@ -24,23 +24,23 @@ _BEGINNINGS = 64
 
 def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> Trace:
     """Return ``traces``, one of each file and at least one, as one. warnings: of reading the files."""
-    told = [*warnings, *(warning for trace in traces for warning in trace.warnings)]
-    kept = _each_once(traces, told)
+    all_warnings = [*warnings, *(warning for trace in traces for warning in trace.warnings)]
+    kept = _each_once(traces, all_warnings)
     ranks = sorted({rank for trace in kept for rank in trace.ranks})
     sizes = sorted({trace.world_size for trace in kept if trace.world_size})
     world = max([*sizes, 0])
     if len(sizes) > 1:
-        told.append(
+        all_warnings.append(
             _contradiction(
                 f"jobs of {' and of '.join(map(str, sizes))} ranks; the largest is taken"
             )
         )
     groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
-    told += _group_contradictions(groups)
+    all_warnings += _group_contradictions(groups)
     missing = sorted(set(range(min(world, MOST_RANKS))) - set(ranks))
     if missing and ranks:
         reason = f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
-        told.append(SourceWarning("not_visible", reason))
+        all_warnings.append(SourceWarning("not_visible", reason))
     steps = {
         rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items() if len(rows)
     }
@@ -53,7 +53,7 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
     if steps and not timed <= steps.keys():
         unmarked = rank_list(sorted(rank for rank in timed - steps.keys() if rank is not None))
         reason = f"no steps are marked on ranks {unmarked}; all that was recorded is taken instead of steps"
-        told.append(SourceWarning("not_visible", reason))
+        all_warnings.append(SourceWarning("not_visible", reason))
         steps = {}
     whole = Trace(
         kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
@@ -68,26 +68,26 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         computing={rank: merged(rows) for rank, rows in _by_rank(kept, "computing").items()},
         steps=steps,
         not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter[str]())),
-        progress=tuple(one for trace in kept for one in trace.progress),
+        progress=tuple(progress for trace in kept for progress in trace.progress),
         versions={
             name: value for trace in reversed(kept) for name, value in trace.versions.items()
         },
         facts={name: value for trace in reversed(kept) for name, value in trace.facts.items()},
-        warnings=tuple(dict.fromkeys(told)),
+        warnings=tuple(dict.fromkeys(all_warnings)),
     )
     return by_use(whole)
 
 
 def _by_rank(traces: Sequence[Trace], what: str) -> dict[int, Intervals]:
     """Rank -> the intervals ``what`` of all traces."""
-    found: dict[int, list[Any]] = {}
+    by_rank: dict[int, list[Any]] = {}
     for trace in traces:
         for rank, intervals in getattr(trace, what).items():
-            found.setdefault(rank, []).append(intervals)
-    return {rank: np.concatenate(several) for rank, several in found.items()}
+            by_rank.setdefault(rank, []).append(intervals)
+    return {rank: np.concatenate(several) for rank, several in by_rank.items()}
 
 
-def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace]:
+def _each_once(traces: Sequence[Trace], warnings: list[SourceWarning]) -> list[Trace]:
     """Return ``traces`` without copies, with each communication once; those of one rank in the order of time.
 
     Where several kinds recorded a rank, the communications are those of the kind with most durations, and
@@ -99,7 +99,7 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
             (trace.kinds, trace.ranks, trace.communications or trace.sources), trace
         )
         if same is not trace:
-            told.append(
+            warnings.append(
                 _contradiction(f"{_place(trace)} says the same as {_place(same)}; it is left out")
             )
     # By the first start of each, so that the calls of a rank in several files stay in its order.
@@ -116,18 +116,18 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
             communication.duration_seconds is not None for communication in trace.communications
         )
         for rank in trace.ranks:
-            other = of_rank.setdefault((trace.kinds, rank), trace)
-            if other is not trace:
-                reason = (
-                    f"{_place(other)} and {_place(trace)} are both of rank {rank}; both are counted"
-                )
-                told.append(_contradiction(reason))
+            earlier = of_rank.setdefault((trace.kinds, rank), trace)
+            if earlier is not trace:
+                reason = f"{_place(earlier)} and {_place(trace)} are both of rank {rank}; both are counted"
+                warnings.append(_contradiction(reason))
     # Of a rank the communications of one kind are kept: in two kinds they would be counted twice.
     best = max(durations, key=lambda kinds: durations[kinds])
     result = [trace for trace in ordered if trace.kinds == best]
     for trace in (trace for trace in ordered if trace.kinds != best):
         also = [
-            place for place, one in enumerate(result) if not {*one.ranks}.isdisjoint(trace.ranks)
+            place
+            for place, chosen in enumerate(result)
+            if not {*chosen.ranks}.isdisjoint(trace.ranks)
         ]
         for place in also:
             result[place] = completed(result[place], trace)
@@ -135,53 +135,53 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
     return result
 
 
-def completed(trace: Trace, other: Trace) -> Trace:
-    """Return ``trace`` with the groups that ``other`` knows of the same rank's calls.
+def completed(trace: Trace, source: Trace) -> Trace:
+    """Return ``trace`` with the groups that ``source`` has of the same rank's calls.
 
-    Both have them in one order; ``other`` may have begun earlier, and lack sends. Nothing is taken where
+    Both have them in one order; ``source`` may have begun earlier, and lack sends. Nothing is taken where
     no part of it has nine in ten of the calls without a group.
     """
-    own, calls = trace.communications, other.communications
+    own, calls = trace.communications, source.communications
     listed = {group.name: group for group in trace.groups if group.ranks}
     begins = [place for place, there in enumerate(calls) if own and _same(own[0], there)]
     for begin in begins[:_BEGINNINGS]:
-        found: list[Communication] = []
+        completed_calls: list[Communication] = []
         at, open_, lacking = begin, 0, 0
-        for one in own:
+        for call in own:
             # One tool may have calls that the other lacks, so a few places ahead are looked at.
             ahead = range(at, min(at + _AHEAD, len(calls)))
-            place = next((place for place in ahead if _same(one, calls[place])), None)
-            there = one if place is None else calls[place]
+            place = next((place for place in ahead if _same(call, calls[place])), None)
+            there = call if place is None else calls[place]
             at = at if place is None else place + 1
             # Flight Recorder has no sends of Gloo: that one is lacking says nothing against this place.
-            counted = not one.group.ranks and one.collective not in (SEND, RECV)
+            counted = not call.group.ranks and call.collective not in (SEND, RECV)
             open_, lacking = open_ + counted, lacking + (counted and place is None)
-            if not one.group.ranks:
-                one = replace(one, group=listed.get(there.group.name, there.group))
-            found.append(one)
+            if not call.group.ranks:
+                call = replace(call, group=listed.get(there.group.name, there.group))
+            completed_calls.append(call)
         if lacking * 10 <= open_:
-            return replace(trace, communications=tuple(found))
+            return replace(trace, communications=tuple(completed_calls))
     return trace
 
 
-def _same(one: Communication, other: Communication) -> bool:
+def _same(first: Communication, second: Communication) -> bool:
     """Tell whether two tools may mean one call. Flight Recorder has Gloo's reduce_scatter as all_reduce."""
-    names = {one.collective, other.collective}
+    names = {first.collective, second.collective}
     # A tool that does not say the bytes contradicts nothing.
-    sizes = {one.input_bytes, other.input_bytes} - {None}
+    sizes = {first.input_bytes, second.input_bytes} - {None}
     return (len(names) == 1 or names == {"reduce_scatter", "all_reduce"}) and len(sizes) < 2
 
 
 def _group_contradictions(groups: Sequence[ProcessGroup]) -> Iterator[SourceWarning]:
     """Give a warning for each name under which a rank is in two groups of different ranks."""
-    known: dict[tuple[str, int], ProcessGroup] = {}
-    told = set()
+    by_name_and_rank: dict[tuple[str, int], ProcessGroup] = {}
+    reported = set()
     for group in groups:
         for rank in group.ranks:
-            other = known.setdefault((group.name, rank), group)
-            if other.ranks != group.ranks and group.name not in told:
-                told.add(group.name)
-                lists = f"{rank_list(other.ranks)} and {rank_list(group.ranks)}"
+            earlier = by_name_and_rank.setdefault((group.name, rank), group)
+            if earlier.ranks != group.ranks and group.name not in reported:
+                reported.add(group.name)
+                lists = f"{rank_list(earlier.ranks)} and {rank_list(group.ranks)}"
                 yield _contradiction(f"process group {shown(group.name)} is of ranks {lists}")
 
 

@@ -82,7 +82,7 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     traces: list[Trace] = []
     warnings: list[SourceWarning] = []
     # Files of all ranks mostly have the same warnings: each is told once, with how many more have it.
-    told: dict[SourceWarning, list[str]] = {}
+    places_of: dict[SourceWarning, list[str]] = {}
     for path in map(str, paths):
         before, reason = len(traces), f"{plain(path, 200)}: no file in it"
         for file in trace_files(path, warnings):
@@ -100,15 +100,15 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
                     warnings.append(SourceWarning("unsupported", reason))
                 continue
             traces.append(replace(trace, warnings=()))
-            for one in trace.warnings:
-                told.setdefault(one, []).append(place)
+            for warning in trace.warnings:
+                places_of.setdefault(warning, []).append(place)
         if len(traces) == before:
             raise UsageError(reason)
     if not traces:
         raise UsageError("no trace was named; name files of torch.profiler, or folders of them")
-    for one, places in told.items():
+    for warning, places in places_of.items():
         more = f" and {plural(len(places) - 1, 'more file')}" if len(places) > 1 else ""
-        warnings.append(replace(one, text=f"{places[0]}{more}: {one.text}"))
+        warnings.append(replace(warning, text=f"{places[0]}{more}: {warning.text}"))
     return one_job(traces, warnings)
 
 
@@ -142,10 +142,10 @@ def _read(file: TraceFile) -> Trace:
         raise UsageError(JSON_DUMP)
     if file.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError("text in UTF-16 or UTF-32; save it as UTF-8")
-    seen = (
+    beginning = (
         shown(file.head[:60].decode("utf-8", "backslashreplace").strip())
         if file.head.strip()
         else "nothing"
     )
-    known = ", ".join(reader.form for reader in readers())
-    raise UsageError(f"no trace that ccbench knows: {seen}; known are {known}")
+    forms = ", ".join(reader.form for reader in readers())
+    raise UsageError(f"no trace that ccbench knows: {beginning}; known are {forms}")

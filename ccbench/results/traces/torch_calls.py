@@ -1,7 +1,7 @@
 """Calls of a PyTorch process to its communication library, from the profiler's events on the host.
 
 From PyTorch 2.2 on, a call of NCCL, of libraries like it too, lies in a ``record_param_comms`` that says
-it all. Elsewhere operators tell it by their shapes: ``said`` puts that in the words of a record. Sources:
+it all. Elsewhere operators tell it by their shapes: ``record_words`` puts that in the words of a record. Sources:
 pytorch/pytorch torch/csrc/distributed/c10d/Ops.cpp (arguments of operators), ParamCommsUtils.hpp and
 torch/csrc/profiler/util.cpp (records).
 """
@@ -98,13 +98,13 @@ class Call:
 
     def chain(self, at: float) -> list[Call]:
         """The call and those around it that last until ``at``, from the innermost."""
-        found: list[Call] = []
+        calls: list[Call] = []
         call: Call | None = self
-        while call is not None and len(found) < _DEEPEST:
+        while call is not None and len(calls) < _DEEPEST:
             if call.end >= at:
-                found.append(call)
+                calls.append(call)
             call = call.outer
-        return found
+        return calls
 
 
 def by_thread(calls: Sequence[Call]) -> dict[object, list[Call]]:
@@ -131,7 +131,7 @@ def fit(call: Call) -> tuple[str, int | None]:
     return name, next((elements for at, elements, _ in tensors if at == place), None)
 
 
-def said(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
+def record_words(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
     """Return the record among the calls around a launch, innermost first, or what it would say.
 
     kernel: name of what was launched, for where calls do not tell the collective.
@@ -183,26 +183,26 @@ def _tensors(call: Call) -> list[tuple[int, int, str]]:
     pairs = zip(
         listed(call.args.get("Input Dims")), listed(call.args.get("Input type")), strict=False
     )
-    found = []
+    tensors = []
     for place, (shape, word) in enumerate(pairs):
         # A number and a group have the shape [], as a tensor of one element has: its type tells them apart.
         if not isinstance(shape, list) or (not shape and dtype_of(text(word))[1] is None):
             continue
         shapes = shape if shape and isinstance(shape[0], list) else [shape]
         sizes = [elements_of(shape) for shape in shapes]
-        known = [size for size in sizes if size is not None]
-        total = count(sum(known))
-        if len(known) == len(sizes) and total is not None:
-            found.append((place, total, text(word)))
-    return found
+        counted = [size for size in sizes if size is not None]
+        total = count(sum(counted))
+        if len(counted) == len(sizes) and total is not None:
+            tensors.append((place, total, text(word)))
+    return tensors
 
 
 def elements_of(shape: object) -> int | None:
     """Elements of one tensor, None where its dimensions are no counts."""
     lengths = [count(length) for length in listed(shape)]
-    known = [length for length in lengths if length is not None]
-    sound = isinstance(shape, list) and len(known) == len(lengths) <= _MOST_DIMENSIONS
-    return count(math.prod(known)) if sound else None
+    counted = [length for length in lengths if length is not None]
+    sound = isinstance(shape, list) and len(counted) == len(lengths) <= _MOST_DIMENSIONS
+    return count(math.prod(counted)) if sound else None
 
 
 def group_size(words: Mapping[str, Any]) -> int:
@@ -216,24 +216,24 @@ def group_size(words: Mapping[str, Any]) -> int:
         count(words.get(elements)) or words.get(size) or 0 for elements, size in pairs
     )
     # Bytes tell the number of ranks only where one side is a block of the other.
-    told = collective in ("all_gather", "reduce_scatter") and small and large % small == 0
-    return large // small if told else 0
+    derivable = collective in ("all_gather", "reduce_scatter") and small and large % small == 0
+    return large // small if derivable else 0
 
 
-def communication(words: Mapping[str, Any], group: ProcessGroup, **told: Any) -> Communication:
-    """Return what a record, or words that stand for one, describes. told: what no record says."""
+def communication(words: Mapping[str, Any], group: ProcessGroup, **facts: Any) -> Communication:
+    """Return what a record, or words that stand for one, describes. facts: what no record says."""
     name = plain(text(words.get(NAME)))
     collective = collective_of(name)
     dtype, item = dtype_of(plain(text(words.get("dtype"))))
     elements = [count(words.get(key)) for key in (INPUT, OUTPUT)]
-    given, got = (
+    sent, received = (
         words.get(key) if some is None or item is None else some * item
         for some, key in zip(elements, (IN_BYTES, OUT_BYTES), strict=True)
     )
     if collective == BARRIER:
-        dtype, given, got = "", 0, 0
+        dtype, sent, received = "", 0, 0
     elif collective in (SEND, RECV):  # records have the same number for both
-        given, got = (given, None) if collective == SEND else (None, got)
+        sent, received = (sent, None) if collective == SEND else (None, received)
     place = count(words.get("Rank"))
     # A record has the place in the group, not the rank of the job.
     member = group.ranks[place] if place is not None and place < len(group.ranks) else None
@@ -244,15 +244,15 @@ def communication(words: Mapping[str, Any], group: ProcessGroup, **told: Any) ->
         name=name,
         group=group,
         dtype=dtype,
-        input_bytes=given,
-        output_bytes=got,
-        input_splits=_splits(words.get(IN_SPLITS), given, group.size),
-        output_splits=_splits(words.get(OUT_SPLITS), got, group.size),
+        input_bytes=sent,
+        output_bytes=received,
+        input_splits=_splits(words.get(IN_SPLITS), sent, group.size),
+        output_splits=_splits(words.get(OUT_SPLITS), received, group.size),
         root=member if collective in COLLECTIVES and COLLECTIVES[collective].rooted else None,
         peer=(member if peer is None else peer) if collective in (SEND, RECV) else None,
         sequence=count(words.get("Seq")),
         asynchronous=asynchronous if isinstance(asynchronous, bool) else None,
-        **told,
+        **facts,
     )
 
 
@@ -269,6 +269,6 @@ def collective_in(kernel: str) -> str:
 
     Algorithm and protocol in NCCL's names are not what ran: one kernel of a collective calls all variants.
     """
-    if found := _IN_KERNELS.search(kernel):
-        return found[0]
+    if match := _IN_KERNELS.search(kernel):
+        return match[0]
     return "all_reduce" if re.search(r"cross_device_reduce|multimem|lamport", kernel) else ""

@@ -80,7 +80,7 @@ def buffers(collective: str, size_bytes: int, ranks: int) -> tuple[int | None, i
     both = row.input_count(count, ranks or 2, 0, 0), row.output_count(count, ranks or 2, 0, 0)
     if ranks:
         return both
-    return tuple(size_bytes if one == max(both) else None for one in both)  # type: ignore[return-value]
+    return tuple(size_bytes if size == max(both) else None for size in both)  # type: ignore[return-value]
 
 
 _RANK = re.compile(r"rank[_-]?([0-9]{1,7})(?![0-9])")
@@ -90,8 +90,8 @@ _LAST = re.compile(r"(?:^|(?<![0-9])[._-])([0-9]{1,7})(?:\.[a-z]{1,8}){0,3}$")
 def rank_named(place: str) -> int | None:
     """The rank in the name of a file (rank3.json.gz; or its end: et.3.json), or of its folder (rank_3/)."""
     folder, name = ["", *re.split(r"[/\\]|: ", place.lower())][-2:]
-    found = _RANK.search(name) or _LAST.search(name) or _RANK.search(folder)
-    return int(found[1]) if found else None
+    match = _RANK.search(name) or _LAST.search(name) or _RANK.search(folder)
+    return int(match[1]) if match else None
 
 
 def rank_of_file(place: str, warnings: list[SourceWarning]) -> int | None:
@@ -159,6 +159,6 @@ def figures(value: object) -> tuple[list[int], bool]:
     [] where one of them is no count.
     """
     parts = value.strip("[] ").split(",") if isinstance(value, str) else listed(value)
-    whole_list = [one for one in parts if not (isinstance(one, str) and one.strip() == "...")]
-    counts = [found for one in whole_list if (found := count(one)) is not None]
+    whole_list = [part for part in parts if not (isinstance(part, str) and part.strip() == "...")]
+    counts = [number for part in whole_list if (number := count(part)) is not None]
     return counts if len(counts) == len(whole_list) else [], len(whole_list) < len(parts)

@@ -215,8 +215,8 @@ class LaunchedProcessAgent:
         elif not message.in_process:
             self._start_child(message)
         elif self._was_rank:
-            said = f"MPI comes up only once under {self._process.launcher}"
-            self._tell(messages.Ended(message.group, self._process.rank, 1, said))
+            reason = f"MPI comes up only once under {self._process.launcher}"
+            self._tell(messages.Ended(message.group, self._process.rank, 1, reason))
         else:
             self._was_rank = True
             self._idle.clear()
@@ -239,8 +239,8 @@ class LaunchedProcessAgent:
                     start_new_session=True,
                 )
         except OSError as error:
-            said = f"{sys.executable} could not be started: {error.strerror}"
-            self._tell(messages.Ended(spawn.group, rank, 1, said))
+            reason = f"{sys.executable} could not be started: {error.strerror}"
+            self._tell(messages.Ended(spawn.group, rank, 1, reason))
             return
         self._children[spawn.group] = child
 

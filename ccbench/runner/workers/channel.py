@@ -219,7 +219,7 @@ class Listener:
 
 
 class Unreachable(UsageError):
-    """Nobody who knows the key answers at any of the addresses."""
+    """Raised where no process that knows the key answers at any of the addresses."""
 
 
 Outcome = Session | UsageError | str
@@ -456,12 +456,12 @@ def own_addresses(files: Files | None = None) -> list[str]:
     """
     files = files or Files()
     # The kernel's table of routes (Linux, net/ipv4/fib_trie.c) names every address that is its own.
-    found = re.findall(r"\|-- (\S+)\n +/32 host LOCAL", files.text("/proc/net/fib_trie") or "")
-    if not found:
+    own = re.findall(r"\|-- (\S+)\n +/32 host LOCAL", files.text("/proc/net/fib_trie") or "")
+    if not own:
         with suppress(OSError):
-            found = socket.gethostbyname_ex(socket.gethostname())[2]
+            own = socket.gethostbyname_ex(socket.gethostname())[2]
     inside, networks = inner_bridges(files)
-    addresses = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    addresses = [address for address in dict.fromkeys(own) if not address.startswith("127.")]
     bridged = {
         address
         for address in addresses

@@ -84,10 +84,10 @@ class FileCleanup:
         lacking = 0
         for path in (path for path in self._paths if path.startswith(SHARED_MEMORY)):
             with suppress(OSError):
-                found = os.lstat(path)
+                status = os.lstat(path)
                 lacking += (
-                    max(0, found.st_size - 512 * found.st_blocks)
-                    if stat.S_ISREG(found.st_mode)
+                    max(0, status.st_size - 512 * status.st_blocks)
+                    if stat.S_ISREG(status.st_mode)
                     else 0
                 )
         return lacking
@@ -95,9 +95,9 @@ class FileCleanup:
     def _is_new(self, path: str) -> bool:
         """Return True for a file of this user that was not there before this object."""
         with suppress(OSError):
-            found = os.lstat(path)
-            mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            return mine and found.st_ctime >= self._since_seconds
+            status = os.lstat(path)
+            mine = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            return mine and status.st_ctime >= self._since_seconds
         return False
 
     def add(self, paths: Iterable[str]) -> None:

@@ -70,28 +70,30 @@ def discover_ranks(
     """
     if hub is not None:
         agents = enumerate(hub.agents)
-        found = _described([(asked(agent, PLACE, f"rank {rank}"), agent) for rank, agent in agents])
+        launched = _described(
+            [(answer_of(agent, PLACE, f"rank {rank}"), agent) for rank, agent in agents]
+        )
         hub.listen()
-        return found
+        return launched
     with Listener(several_hosts=launch.several_hosts) as listener:
         launcher = started(launch, ranks or 1, listener.address, {})
         arrived: list[Peer] = []
 
-        def why(came: Sequence[Peer], wanted: int) -> str:
-            return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
+        def why(came: Sequence[Peer], expected: int) -> str:
+            return f"{launcher.why_so_few(came, expected)}; try 'hostname' in place of ccbench"
 
         try:
             peers = gather(
                 listener, WHO, ranks, why, arrived, limit_seconds=limit_seconds, lost=launcher.lost
             )
-            found = _described([(peer.hello.place, peer.connection) for peer in peers])
+            launched = _described([(peer.hello.place, peer.connection) for peer in peers])
             tell_all([peer.connection for peer in arrived], Stop())
             launcher.wait(LAUNCHER_END_SECONDS)
         finally:
             for peer in arrived:
                 peer.connection.close()
             launcher.kill()
-    return found
+    return launched
 
 
 def _described(agents: Sequence[tuple[Place, Connection]]) -> LaunchedRanks:
@@ -100,13 +102,13 @@ def _described(agents: Sequence[tuple[Place, Connection]]) -> LaunchedRanks:
     hosts = tuple(place.host for place, _ in agents)
 
     def facts_of(host: str) -> HostFacts:
-        facts: HostFacts = asked(agents[hosts.index(host)][1], HOST, host)
+        facts: HostFacts = answer_of(agents[hosts.index(host)][1], HOST, host)
         return replace(facts, ranks=hosts.count(host))
 
     return LaunchedRanks(hosts, tuple(map(facts_of, dict.fromkeys(hosts))))
 
 
-def asked(agent: Connection, about: str, whom: str) -> Any:
+def answer_of(agent: Connection, about: str, whom: str) -> Any:
     """Return an agent's answer; UsageError when none comes."""
     with suppress(EOFError, OSError):
         agent.send(Question(about))

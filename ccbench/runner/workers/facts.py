@@ -38,19 +38,19 @@ class HostFacts:
 
 def facts_of_this_host() -> HostFacts:
     """Return what this host is, and whether it has GPUs to use."""
-    seen = observe(driver=opened)
+    system = observe(driver=opened)
     up = [
         interface for interface in read_interfaces() if interface.up and interface.kind != LOOPBACK
     ]
     return HostFacts(
         name=socket.gethostname(),
-        system=seen.host.system,
-        kernel=seen.host.kernel,
-        processor=seen.processor.model or seen.processor.architecture,
-        cores=seen.processor.cores,
-        memory_bytes=seen.memory.total_bytes,
-        gpus=tuple(gpu.model or "GPU" for gpu in seen.accelerators.gpus)
-        or ("GPU",) * len(seen.accelerators.device_files),
+        system=system.host.system,
+        kernel=system.host.kernel,
+        processor=system.processor.model or system.processor.architecture,
+        cores=system.processor.cores,
+        memory_bytes=system.memory.total_bytes,
+        gpus=tuple(gpu.model or "GPU" for gpu in system.accelerators.gpus)
+        or ("GPU",) * len(system.accelerators.device_files),
         no_gpus=open_backend(backends_of_auto(gpus=True)[0]).unavailable() or "",
         interfaces=tuple(map(str, up)),
         python=platform.python_version(),

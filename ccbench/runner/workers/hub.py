@@ -83,10 +83,10 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
 def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
     """Wait for all others; return everybody's connections in rank order, or turn all away by UsageError."""
 
-    def why(came: Sequence[Peer], wanted: int) -> str:
-        absent = not_among(came, wanted)
+    def why(came: Sequence[Peer], expected: int) -> str:
+        absent = not_among(came, expected)
         return (
-            f"{len(came)} of {wanted} processes came together in {START_LIMIT_SECONDS:.0f} s"
+            f"{len(came)} of {expected} processes came together in {START_LIMIT_SECONDS:.0f} s"
             f"{', ' if absent else ''}{absent}; do all hosts start ccbench, and let TCP connections through? "
             f"({FOLDER_VARIABLE} names a folder to meet)"
         )

@@ -82,7 +82,7 @@ _TELLING = re.compile(
 
 def describe_exit(code: int) -> str:
     """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3; real-time signals have no name."""
-    names = {-one.value: one.name for one in signal.Signals}
+    names = {-number.value: number.name for number in signal.Signals}
     return (
         f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
     )
@@ -101,7 +101,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def exit_codes(self) -> Sequence[int | None]:
-        """Of every process, None of one that runs: of ranks where there is no command, else of that alone."""
+        """Exit codes of all processes, None while one runs: of ranks where there is no command, else of it alone."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -130,18 +130,18 @@ class Launcher(ABC):
             if code is not None:
                 return describe_exit(code)
         self.wait(LAUNCHER_END_SECONDS)
-        found = _SIGNAL.search(self.output(_SIGNAL.pattern))
-        if found:
-            return describe_exit(-int(next(filter(None, found.groups()))))
+        match = _SIGNAL.search(self.output(_SIGNAL.pattern))
+        if match:
+            return describe_exit(-int(next(filter(None, match.groups()))))
         if self.ended().startswith("was killed"):
             return f"ended, because {self.name} {self.ended()},"
-        said = self.output()
-        return f"ended ({self.name} said: {said})" if said else "ended"
+        output = self.output()
+        return f"ended ({self.name} said: {output})" if output else "ended"
 
     def output(self, pattern: str = "") -> str:
         """Return its last line that matches ``pattern``, or one that tells most of what went wrong."""
-        said = (without_values(line, self._launch.command) for line in self.lines)
-        lines = [line for line in said if re.search(pattern or r"\w", line)]
+        shown = (without_values(line, self._launch.command) for line in self.lines)
+        lines = [line for line in shown if re.search(pattern or r"\w", line)]
         if pattern or not lines:
             return lines[-1] if lines else ""
         # Launchers frame what happened in their own words; what our process said itself is nearest to it.
@@ -150,7 +150,7 @@ class Launcher(ABC):
         # What goes wrong is said first, and then what could be done.
         return (telling[0] if telling else lines[-1])[:LONGEST_OUTPUT]
 
-    def why_so_few(self, arrived: Sequence[Peer], wanted: int) -> str:
+    def why_so_few(self, arrived: Sequence[Peer], expected: int) -> str:
         """Say how it ended, or how long it was waited for, before all ranks had come, and what it said.
 
         arrived: those that had come. Others are named with their state, as far as they are seen from here.
@@ -159,12 +159,12 @@ class Launcher(ABC):
         missing = self.missing(arrived)  # before whatever ends takes others along
         self.wait(LAUNCHER_END_SECONDS, (lambda: False) if missing and not ended else None)
         words, came = self.output(), len(arrived)
-        some = f"only {came} of {wanted} processes" if came else "no process"
+        some = f"only {came} of {expected} processes" if came else "no process"
         what = ended or f"was given {waited:.0f} s"
         who = "; ".join(f"rank {rank} (process {pid}) {state}" for rank, pid, state in missing)
-        who = who or not_among(arrived, wanted)
-        said = f"it said: {words}" if words else "it said nothing"
-        return f"{self.name} {what}: {some} had come; {who + '; ' if who else ''}{said}"
+        who = who or not_among(arrived, expected)
+        output = f"it said: {words}" if words else "it said nothing"
+        return f"{self.name} {what}: {some} had come; {who + '; ' if who else ''}{output}"
 
     def missing(self, arrived: Sequence[Peer]) -> list[tuple[int, int, str]]:
         """Return (rank, process, state in words) of the ranks on this host that have not connected."""
@@ -189,10 +189,10 @@ class Launcher(ABC):
         )
 
 
-def not_among(arrived: Sequence[Peer], wanted: int) -> str:
+def not_among(arrived: Sequence[Peer], expected: int) -> str:
     """Name the ranks that have not come; '' where nobody has, or some do not know which they are."""
     came = {peer.hello.rank for peer in arrived}
-    missing = [str(rank) for rank in range(wanted) if rank not in came]
+    missing = [str(rank) for rank in range(expected) if rank not in came]
     if not came or min(came) < 0 or not missing:
         return ""
     return f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:MOST_NAMED])} did not come"
@@ -247,9 +247,9 @@ class CommandLauncher(Launcher):
                 except OSError as error:
                     self.kill()
                     os.close(reading)
-                    asked = "--launch: " if launch.several_hosts else ""
+                    option = "--launch: " if launch.several_hosts else ""
                     raise BackendUnavailable(
-                        f"{asked}{without_values(words[0], command)} could not be started: {error.strerror}; "
+                        f"{option}{without_values(words[0], command)} could not be started: {error.strerror}; "
                         "write a launcher that exists, with its path where it is not in PATH"
                     ) from None
                 self.processes.append(process)
@@ -276,16 +276,16 @@ class CommandLauncher(Launcher):
             pids = enumerate(process.pid for process in self.processes)
             numbers = {rank: pid for rank, pid in pids if pid not in connected}
             codes = dict(enumerate(self.exit_codes()))
-        found = []
+        missing = []
         for rank, pid in sorted(numbers.items()):
             code = codes.get(rank)
             lives = HALTED if state(pid) in ("T", "t") else LIVES
-            found.append((rank, pid, lives if code is None else describe_exit(code)))
-        return found
+            missing.append((rank, pid, lives if code is None else describe_exit(code)))
+        return missing
 
     def _ranks_started(self) -> dict[int, int]:
         """Return the processes on this host that the command has started for this team's ranks, by rank."""
-        found: dict[int, int] = {}
+        pids: dict[int, int] = {}
         for folder in Files().matching("/proc", "[0-9]*"):
             words = (Files().text(f"{folder}/environ") or "").split("\0")
             variables = dict(word.split("=", 1) for word in words if "=" in word)
@@ -293,8 +293,8 @@ class CommandLauncher(Launcher):
             if rank >= 0 and variables.get(LEADER_VARIABLE) == self._address:
                 pid = int(folder.rpartition("/")[2])
                 # What a rank starts itself has its variables, and a later number.
-                found[rank] = min(pid, found.get(rank, pid))
-        return found
+                pids[rank] = min(pid, pids.get(rank, pid))
+        return pids
 
     def kill(self) -> None:
         """See Launcher: every process with its group."""
@@ -389,9 +389,9 @@ class AgentLauncher(Launcher):
         """See Launcher: of the ranks' processes on all hosts, as far as the hub has told."""
         with suppress(EOFError, OSError):  # the runner is gone, or nobody waits any more
             while self._hub.poll():
-                one: Ended = self._hub.recv()
-                self.lines.extend(filter(None, map(str.strip, one.output.splitlines())))
-                self._codes[one.rank] = one.exit_code
+                ended: Ended = self._hub.recv()
+                self.lines.extend(filter(None, map(str.strip, ended.output.splitlines())))
+                self._codes[ended.rank] = ended.exit_code
         return [self._codes.get(rank) for rank in range(self._ranks)]
 
     def kill(self) -> None:
@@ -470,23 +470,25 @@ def gather(
             arrived.append(peer)
         if listener.refused:
             raise UsageError(f"{who}: {listener.refused[0]}")
-        wanted = min((peer.hello.ranks for peer in arrived if peer.hello.ranks > 0), default=ranks)
-        if arrived and wanted is None:
+        expected = min(
+            (peer.hello.ranks for peer in arrived if peer.hello.ranks > 0), default=ranks
+        )
+        if arrived and expected is None:
             raise UsageError(
                 f"{who}: this launcher does not tell its processes how many they are; say it with --ranks"
             )
-        if wanted == 1 != ranks and len(arrived) == 1 and not over:
+        if expected == 1 != ranks and len(arrived) == 1 and not over:
             # Who believes it is alone may be one of several that do, which is refused below.
             alone = alone or time.monotonic() + SINGLE_SECONDS
             if time.monotonic() < alone:
                 continue
-        if wanted is not None and len(arrived) >= wanted:
+        if expected is not None and len(arrived) >= expected:
             order = rank_order([peer.hello for peer in arrived], who, ranks)
             if strangers := listener.strangers():
                 print(f"ccbench: note: {who}: {strangers}", file=sys.stderr, flush=True)
             return [arrived[number] for number in order]
         if over:
-            sentences = [f"{who}: {why_so_few(arrived, wanted or 1)}", listener.strangers()]
+            sentences = [f"{who}: {why_so_few(arrived, expected or 1)}", listener.strangers()]
             raise UsageError("; ".join(filter(None, sentences)))
 
 
@@ -524,7 +526,8 @@ def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> l
     if wrong:
         raise UsageError(f"{who}: {wrong}")
     return sorted(
-        range(len(hellos)), key=lambda one: (numbers[one], hosts.index(hellos[one].place.host))
+        range(len(hellos)),
+        key=lambda number: (numbers[number], hosts.index(hellos[number].place.host)),
     )
 
 

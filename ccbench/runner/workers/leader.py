@@ -134,7 +134,7 @@ class Leader:
 
     @property
     def connections(self) -> list[Connection]:
-        """Of each rank."""
+        """Return the connection of each rank."""
         return [member.connection for member in self.members]
 
     # -- start ---------------------------------------------------------------------------------------------
@@ -210,9 +210,11 @@ class Leader:
             failed = Hung if lost.status is Status.TIMED_OUT else BackendUnavailable
             raise failed(f"{self.backend}: {lost}") from None
         in_order = [ready[rank] for rank in range(self.ranks)]
-        self._version = one_version(self.backend, [one.version for one in in_order], self.hosts)
-        if all(len(one.processors) == 1 for one in in_order):
-            self.bound = tuple(one.processors[0] for one in in_order)
+        self._version = one_version(
+            self.backend, [answer.version for answer in in_order], self.hosts
+        )
+        if all(len(answer.processors) == 1 for answer in in_order):
+            self.bound = tuple(answer.processors[0] for answer in in_order)
         if len(set(self.hosts)) > 1:  # the leader's own host says nothing about the others
             self.oversubscribed = crowded(self.hosts, in_order)
         self._remember_files()
@@ -278,10 +280,10 @@ class Leader:
                     during = self._activity(rank) if kind is RankReport else "its library started"
                     self._remember_files()  # while others still share them
                     ended = self._ended(rank)
-                    said = (
+                    reason = (
                         f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
                     )
-                    raise _Lost(Status.FAILED, said) from None
+                    raise _Lost(Status.FAILED, reason) from None
                 if isinstance(message, messages.Refusal):
                     raise CannotRun(message.reason)  # as a rank that was forked refuses every case
                 if isinstance(message, RankReport) and message.others_wait:
@@ -310,13 +312,15 @@ class Leader:
     def _receive(self, rank: int, message: object) -> None:
         """Keep where a launched rank is; hand on what all have given. Forked ranks share memory for both."""
         if isinstance(message, Position):
-            told = (message.activity, message.sample, message.barriers)
-            for word, value in zip((Word.ACTIVITY, Word.SAMPLE, Word.BARRIER), told, strict=True):
+            position = (message.activity, message.sample, message.barriers)
+            for word, value in zip(
+                (Word.ACTIVITY, Word.SAMPLE, Word.BARRIER), position, strict=True
+            ):
                 self.control.words[self.control.index(rank, word)] = value
         elif isinstance(message, messages.AllGather):
             (self._given[rank],) = message.payloads
             if len(self._given) == self.ranks:
-                everything = tuple(self._given[one] for one in range(self.ranks))
+                everything = tuple(self._given[rank] for rank in range(self.ranks))
                 self._given = {}
                 tell_all(self.connections, messages.AllGather(everything))
         else:
@@ -326,7 +330,7 @@ class Leader:
         """Make one measurement of the reports of all ranks, which may have come in any order."""
         # Of each host one rank's report tells what else its processors did; all ranks wait for the worst.
         ranks = [self.hosts.index(host) for host in dict.fromkeys(self.hosts)] or [0]
-        seen = flagged(
+        worst = flagged(
             replace(
                 worst_of_hosts([reports[rank].conditions for rank in ranks]),
                 binding=self.bound,
@@ -335,27 +339,33 @@ class Leader:
         )
         # What one rank's device suffered, all ranks waited for.
         flags = [
-            flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)
+            flag
+            for _, report in sorted(reports.items())
+            for flag in (*report.flags, *report.facts.flags)
         ]
         # Figures made under a deliberate fault must never pass for real ones.
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
         conditions = replace(
-            seen, flags=(*dict.fromkeys(flags), *seen.flags, *self._clock.flags(), *injected)
+            worst, flags=(*dict.fromkeys(flags), *worst.flags, *self._clock.flags(), *injected)
         )
-        found = measurement_of(case, reports, self.hosts, self.single_process)
-        found = replace(
-            found, conditions=conditions, backend_version=self._version or found.backend_version
+        measurement = measurement_of(case, reports, self.hosts, self.single_process)
+        measurement = replace(
+            measurement,
+            conditions=conditions,
+            backend_version=self._version or measurement.backend_version,
         )
         if not self._one_clock:
-            found = replace(found, skew_seconds=())
-        return self._placed(found)
+            measurement = replace(measurement, skew_seconds=())
+        return self._placed(measurement)
 
-    def _placed(self, found: Measurement) -> Measurement:
+    def _placed(self, measurement: Measurement) -> Measurement:
         """Add where each rank ran, where that was on several hosts."""
         names = list(dict.fromkeys(self.hosts))
         if len(names) < 2:
-            return found
-        return replace(found, hosts=self.hosts, node_of_rank=tuple(map(names.index, self.hosts)))
+            return measurement
+        return replace(
+            measurement, hosts=self.hosts, node_of_rank=tuple(map(names.index, self.hosts))
+        )
 
     # -- who died, who hangs -------------------------------------------------------------------------------
 
@@ -384,9 +394,9 @@ class Leader:
         if space is None or space[1] >= max(lacking, LITTLE_ROOM_BYTES):
             return ""
         mebibytes = -(-lacking // (1 << 20))
-        wanted = f"; its library's files there want {mebibytes} MiB more" if lacking else ""
+        lack = f"; its library's files there want {mebibytes} MiB more" if lacking else ""
         return (
-            f": {SHARED_MEMORY} has {format_size(space[1])} of {format_size(space[0])} free{wanted}; "
+            f": {SHARED_MEMORY} has {format_size(space[1])} of {format_size(space[0])} free{lack}; "
             "docker run --shm-size=8g, or remount it larger"
         )
 
@@ -426,9 +436,9 @@ class Leader:
             ranks = ", ".join(map(self.name_of, elsewhere))
             return f"no answer from {ranks}: stopped, or its host cannot be reached"
         stopped = [rank for rank in sorted(pending) if self._is_stopped(rank)]
-        others = "" if self.single_process else "; the others wait for it"
+        waiting = "" if self.single_process else "; the others wait for it"
         return (
-            f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{others}"
+            f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{waiting}"
             if stopped
             else ""
         )
@@ -486,7 +496,7 @@ def run_leader(file: int, *hub_files: int) -> None:
 
     hub_files: where agents run already, the socket that leads to their hub.
     """
-    runner, *hub = (Connection(one) for one in (file, *hub_files))
+    runner, *hub = (Connection(descriptor) for descriptor in (file, *hub_files))
     die_with_parent(int(os.environ[RUNNER_VARIABLE]))
     leader = None
     try:

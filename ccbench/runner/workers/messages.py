@@ -213,7 +213,7 @@ class Spawn:
 
 @dataclass(frozen=True)
 class Kill:
-    """Nobody waits for this group any more."""
+    """Request to end a group that is waited for no more."""
 
     group: int
 

@@ -54,7 +54,7 @@ TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class LaunchedProcess:
-    """This process among those that one launcher has started.
+    """A process among those that one launcher has started.
 
     local_ranks: how many of them are on this host, 0 where the launcher does not tell. job: a name that only
     this start has, '' where there is none.
@@ -68,14 +68,14 @@ class LaunchedProcess:
 
     @property
     def one_host(self) -> bool:
-        """True when all are on this host."""
+        """Return whether all are on this host."""
         return self.local_ranks == self.ranks
 
 
 def launched_process(variables: Mapping[str, str]) -> LaunchedProcess | None:
     """Return what the variables tell; None for a process that no launcher started, or that is alone."""
-    found = _detected(variables)
-    return found if found and found.ranks > 1 else None
+    process = _detected(variables)
+    return process if process and process.ranks > 1 else None
 
 
 def _number(variables: Mapping[str, str], name: str, otherwise: int = 0) -> int:
@@ -88,7 +88,7 @@ def _detected(variables: Mapping[str, str]) -> LaunchedProcess | None:
     number = partial(_number, variables)
     hydra = HYDRA, "PMI_RANK", "PMI_SIZE", number("MPI_LOCALNRANKS"), ""
     # (launcher, variables of rank and ranks, ranks on this host, job) as each launcher names them.
-    told: list[tuple[str, str, str, int, str]] = []
+    launchers: list[tuple[str, str, str, int, str]] = []
     if all(variables.get(name) for name in (*TORCH_VARIABLES, "LOCAL_RANK")):
         # torchrun starts processes again under the same id, and the first ones' address is still around then.
         started = (
@@ -98,22 +98,22 @@ def _detected(variables: Mapping[str, str]) -> LaunchedProcess | None:
             "MASTER_PORT",
         )
         job = "-".join(variables.get(name, "") for name in started)
-        told.append((TORCHRUN, "RANK", "WORLD_SIZE", number("LOCAL_WORLD_SIZE"), job))
+        launchers.append((TORCHRUN, "RANK", "WORLD_SIZE", number("LOCAL_WORLD_SIZE"), job))
     job = variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
     here = number("OMPI_COMM_WORLD_LOCAL_SIZE")
-    told.append((OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", here, job))
+    launchers.append((OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", here, job))
     if "MPI_LOCALNRANKS" in variables:
-        told.append(hydra)
+        launchers.append(hydra)
     step = number("SLURM_STEP_ID", SLURM_PSEUDO_STEPS)
     if step < SLURM_PSEUDO_STEPS:
         total = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
         nodes = number("SLURM_STEP_NUM_NODES") or number("SLURM_NNODES")
         job = f"{variables.get('SLURM_JOB_ID', '')}.{step}"
-        told.append((SRUN, "SLURM_PROCID", total, number(total) if nodes == 1 else 0, job))
+        launchers.append((SRUN, "SLURM_PROCID", total, number(total) if nodes == 1 else 0, job))
     # srun sets this one, too, for the MPI that it may start.
     if "PMI_SIZE" in variables:
-        told.append(hydra)
-    for launcher, rank, ranks, local_ranks, job in told:
+        launchers.append(hydra)
+    for launcher, rank, ranks, local_ranks, job in launchers:
         mine, total_ranks = number(rank, -1), number(ranks)
         if 0 <= mine < total_ranks:
             return LaunchedProcess(launcher, mine, total_ranks, local_ranks, job)
@@ -127,9 +127,9 @@ _HALF_TOLD = (("PMIX_RANK", ""), ("SLURM_PROCID", "SLURM_NTASKS"), ("RANK", "WOR
 
 def rank_and_size(variables: Mapping[str, str]) -> tuple[int, int]:
     """Return (rank, ranks) as ccbench itself or a launcher told this process, -1 for what nobody told it."""
-    found = None if variables.get(RANK_VARIABLE, "").isdigit() else _detected(variables)
-    if found:
-        return found.rank, found.ranks
+    process = None if variables.get(RANK_VARIABLE, "").isdigit() else _detected(variables)
+    if process:
+        return process.rank, process.ranks
     for rank, ranks in (_OWN, *_HALF_TOLD):
         if variables.get(rank, "").isdigit():
             return _number(variables, rank), _number(variables, ranks, -1)
@@ -250,19 +250,19 @@ class FileStore(Store):
         """Remove what starts have left there that were killed: no process looks so long for such a file."""
         for path in self._path.parent.glob(f"{PREFIX}*"):
             with suppress(OSError):
-                found = path.lstat()
+                status = path.lstat()
                 # Hosts' clocks may differ by some minutes.
-                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS
+                old = time.time() - status.st_mtime > FORGOTTEN_SECONDS
                 # The folder may be the user's home: only this user's files, and named like those made here.
-                mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+                mine = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
                 if old and mine and _NAMED.match(path.name):
                     path.unlink()
 
     def get(self) -> str:
         """Look until it is there."""
-        found = self._other_than("", LIMIT_SECONDS)
-        if found:
-            return found
+        address = self._other_than("", LIMIT_SECONDS)
+        if address:
+            return address
         raise UsageError(
             f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its "
             f"host does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
@@ -272,15 +272,15 @@ class FileStore(Store):
         """A start that was killed may have left its own, which this one's first process replaces."""
         return self._other_than(text, SUCCESSOR_SECONDS)
 
-    def _other_than(self, known: str, seconds: float) -> str:
+    def _other_than(self, stale: str, seconds: float) -> str:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with suppress(OSError), os.fdopen(os.open(self._path, _ONLY_A_FILE)) as file:
                 # Of the file that is open, because others may exchange names in a temporary folder.
-                found = os.fstat(file.fileno())
-                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                status = os.fstat(file.fileno())
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                     text = file.read()
-                    if text != known:
+                    if text != stale:
                         return text
             time.sleep(POLL_SECONDS)
         return ""

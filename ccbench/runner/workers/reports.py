@@ -23,8 +23,8 @@ _SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, 
 
 
 _FACTS = (
-    {one.name for one in fields(CaseFacts)}
-    & {one.attribute for one in columns_of(Measurement)}
+    {field.name for field in fields(CaseFacts)}
+    & {column.attribute for column in columns_of(Measurement)}
     - {"group_samples_seconds"}  # those may be taken apart by measuring, too
 )
 """Fields of a measurement that rank 0 knows."""
@@ -40,16 +40,18 @@ def measurement_of(
     in_order = [reports[rank] for rank in sorted(reports)]
     # Rank 0 alone keeps the stamps, so its figures count where all ranks have some; where one could not run,
     # that one says why.
-    worst = max(in_order, key=lambda one: _SEVERITY.index(one.status))
+    worst = max(in_order, key=lambda report: _SEVERITY.index(report.status))
     first = in_order[0] if worst.result is not None else worst
     result, facts = first.result, first.facts
     if result is None:
         return Measurement(case, worst.status, first.detail)
     # Of a wrong result those who have one speak: how the others took their samples explains nothing.
-    details = [one.detail for one in in_order if one.status is worst.status and one.detail]
+    details = [
+        report.detail for report in in_order if report.status is worst.status and report.detail
+    ]
     stamps = taking_part(case, result.stamps)
     parts, part_samples = parts_of(case, facts, result)
-    found = Measurement(
+    measurement = Measurement(
         case=case,
         status=worst.status,
         detail="; ".join(details),
@@ -62,28 +64,32 @@ def measurement_of(
         simulated=Flag.EMULATION in first.flags,
         launching_seconds=result.launching_seconds,
         round_samples=(stamps.shape[1],),
-        wrong_elements=wrong_elements_of(case, [one.result for one in in_order if one.result]),
+        wrong_elements=wrong_elements_of(
+            case, [report.result for report in in_order if report.result]
+        ),
         stop_reason=result.stop_reason,
         backend_version=facts.library_version,
         group_names=parts,
         group_samples_seconds=part_samples,
-        device_readings=joined([one.facts.devices for one in in_order], hosts),
+        device_readings=joined([report.facts.devices for report in in_order], hosts),
         **{name: getattr(facts, name) for name in _FACTS},
     )
     if single_process:
-        return found  # there is one clock, and no rank's own time
+        return measurement  # there is one clock, and no rank's own time
     active = [reports[rank] for rank in case.communicating_ranks]
     began = stamps[
         :, :, 0
     ]  # all 0 where ranks have no clock in common, or devices that start together
     seconds = (stamps[:, :, 1] - began) / result.launches
-    queued = tuple(one.queued_share for one in active if one.queued_share is not None)
+    queued = tuple(report.queued_share for report in active if report.queued_share is not None)
     return replace(
-        found,
+        measurement,
         skew_seconds=tuple(np.ptp(began, axis=0).tolist()) if began.any() else (),
         rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
-        rank_waiting_seconds=tuple((one.result.waiting_seconds,) for one in active if one.result),
-        rank_cpu_share=tuple(one.processor_share for one in active),
+        rank_waiting_seconds=tuple(
+            (report.result.waiting_seconds,) for report in active if report.result
+        ),
+        rank_cpu_share=tuple(report.processor_share for report in active),
         rank_queued_share=queued if len(queued) == len(active) else (),
     )
 
@@ -124,9 +130,11 @@ def crowded(hosts: Sequence[str], ready: Sequence[Ready]) -> bool:
     A host that does not tell where ranks may run is taken to have room.
     """
     for host in dict.fromkeys(hosts):
-        here = [one for where, one in zip(hosts, ready, strict=True) if where == host]
-        room = {processor for one in here for processor in one.processors}
-        quotas = [max(1, int(one.quota_cores)) for one in here if one.quota_cores is not None]
+        here = [answer for where, answer in zip(hosts, ready, strict=True) if where == host]
+        room = {processor for answer in here for processor in answer.processors}
+        quotas = [
+            max(1, int(answer.quota_cores)) for answer in here if answer.quota_cores is not None
+        ]
         if room and len(here) > min([len(room), *quotas]):
             return True
     return False
@@ -134,10 +142,12 @@ def crowded(hosts: Sequence[str], ready: Sequence[Ready]) -> bool:
 
 def one_version(backend: str, versions: Sequence[str], hosts: Sequence[str]) -> str:
     """Return the version that all ranks have; BackendUnavailable where they differ."""
-    other = next((rank for rank, version in enumerate(versions) if version != versions[0]), None)
-    if other is not None:
+    differing = next(
+        (rank for rank, version in enumerate(versions) if version != versions[0]), None
+    )
+    if differing is not None:
         raise BackendUnavailable(
-            f"{backend}: rank 0 on {hosts[0]} has {versions[0]}, rank {other} on {hosts[other]} has "
-            f"{versions[other]}; install the same on all hosts"
+            f"{backend}: rank 0 on {hosts[0]} has {versions[0]}, rank {differing} on {hosts[differing]} has "
+            f"{versions[differing]}; install the same on all hosts"
         )
     return versions[0]

@@ -33,10 +33,10 @@ def case(place: int, **changes: Any) -> Case:
     return replace(plain, **changes)
 
 
-def measured(one: Case, rounds: Sequence[Sequence[float]], **changes: Any) -> Measurement:
+def measured(measured_case: Case, rounds: Sequence[Sequence[float]], **changes: Any) -> Measurement:
     """An OK measurement with these samples, one list a round."""
     plain = Measurement(
-        one,
+        measured_case,
         Status.OK,
         backend_version="numpy 2",
         samples_seconds=tuple(sample for one_round in rounds for sample in one_round),
@@ -92,14 +92,14 @@ def made_up(random: np.random.Generator, changes: Sequence[float], noise: Noise,
     rows = []
     template = row_of(_TEMPLATE, None, 0.95)
     for place, change in enumerate(changes):
-        one = case(place)
+        point_case = case(place)
         seconds = 1e-5 * (1 + place) * (1 + change) * factors[place]
         rows.append(
             {
                 **template,
-                "case_id": one.case_id,
-                "algorithm": one.algorithm,
-                "size_bytes": one.size_bytes,
+                "case_id": point_case.case_id,
+                "algorithm": point_case.algorithm,
+                "size_bytes": point_case.size_bytes,
                 "samples_seconds": seconds.ravel(),
                 "round_samples": np.full(ROUNDS, noise.samples),
                 "median_seconds": float(np.median(np.median(seconds, axis=1))),

@@ -54,7 +54,10 @@ def test_the_base_may_be_named() -> None:
 
 
 def test_any_axis_will_do_and_its_default_is_the_base() -> None:
-    points = [measured(case(0, protocol=one), [[1e-5]] * 6) for one in ("ll", "default", "simple")]
+    points = [
+        measured(case(0, protocol=protocol), [[1e-5]] * 6)
+        for protocol in ("ll", "default", "simple")
+    ]
     assert compare_by(run_of(points), AXIS["protocol"]).base == "run, protocol default"
 
 
@@ -70,7 +73,8 @@ def test_a_point_that_one_value_lacks_is_told() -> None:
 def run_of_rounds(start_ranks: str, **seconds: Sequence[float]) -> Run:
     """Each variant of one point has so many rounds of these times."""
     points = [
-        measured(case(0, variant=name), [[one] for one in each]) for name, each in seconds.items()
+        measured(case(0, variant=name), [[sample] for sample in each])
+        for name, each in seconds.items()
     ]
     return run_of(
         points, manifest={**MANIFEST, "suite": {"sampling": {"start_ranks": start_ranks}}}
@@ -80,24 +84,26 @@ def run_of_rounds(start_ranks: str, **seconds: Sequence[float]) -> Run:
 def test_what_holds_up_the_machine_for_some_rounds_hides_no_variant() -> None:
     """Variants are measured in turn: their rounds are compared one by one, those of other axes are not."""
     usual = [1e-5, 1.1e-5, 5e-5, 4e-5, 1e-5, 1.3e-5, 1e-5, 2e-5, 1.2e-5, 1e-5]
-    run = run_of_rounds("each_round", a=usual, b=[1.05 * one for one in usual])
-    (one,) = compare_by(run, VARIANT).points
-    assert (one.verdict, one.in_pairs) == (Verdict.SLOWER, True)
-    assert (one.low, one.ratio, one.high) == pytest.approx((1.05, 1.05, 1.05))
-    (one,) = compare(run_of_rounds("once", a=usual), run_of_rounds("once", a=usual[::-1])).points
-    assert (one.verdict, one.in_pairs) == (Verdict.NONE, False)
+    run = run_of_rounds("each_round", a=usual, b=[1.05 * seconds for seconds in usual])
+    (point,) = compare_by(run, VARIANT).points
+    assert (point.verdict, point.in_pairs) == (Verdict.SLOWER, True)
+    assert (point.low, point.ratio, point.high) == pytest.approx((1.05, 1.05, 1.05))
+    (point,) = compare(run_of_rounds("once", a=usual), run_of_rounds("once", a=usual[::-1])).points
+    assert (point.verdict, point.in_pairs) == (Verdict.NONE, False)
 
 
 def test_rounds_that_have_no_partner_are_compared_as_those_of_two_runs() -> None:
     uneven = compare_by(run_of_rounds("once", a=[1e-5] * 7, b=[1.2e-5] * 8), VARIANT).points
     few = compare_by(run_of_rounds("once", a=[1e-5] * 5, b=[1.2e-5] * 5), VARIANT).points
-    assert {(one.in_pairs, one.verdict) for one in (*uneven, *few)} == {(False, Verdict.SLOWER)}
+    assert {(point.in_pairs, point.verdict) for point in (*uneven, *few)} == {
+        (False, Verdict.SLOWER)
+    }
 
 
 def test_ranks_that_were_started_once_are_told() -> None:
-    for kind, told in (("once", True), ("each_round", False)):
+    for kind, named in (("once", True), ("each_round", False)):
         notes = compare_by(run_of_rounds(kind, a=[1e-5] * 6, b=[1e-5] * 6), VARIANT).notes
-        assert any("started once" in note for note in notes) is told
+        assert any("started once" in note for note in notes) is named
 
 
 def test_an_axis_with_one_value_has_nothing_to_compare() -> None:

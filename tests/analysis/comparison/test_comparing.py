@@ -40,8 +40,8 @@ def one_more(extra: Measurement) -> Run:
 
 
 def first(compared: Compared) -> Any:
-    (found,) = [point for point in compared.points if point.point.size_bytes == 4]
-    return found
+    (first_point,) = [point for point in compared.points if point.point.size_bytes == 4]
+    return first_point
 
 
 def test_equal_runs_are_the_same_and_end_with_0() -> None:
@@ -118,10 +118,11 @@ def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_wha
     base, new = ([[1e-5 * step * factor] * 5 for step in steps] for factor in (1.0, 1.11))
     alone = compare(run_of([measured(case(0), base)]), run_of([measured(case(0), new)]))
     assert first(alone).verdict is Verdict.SLOWER
-    others = [measured(case(place), rounds(1e-5)) for place in range(1, 20)]
+    unchanged = [measured(case(place), rounds(1e-5)) for place in range(1, 20)]
     many = first(
         compare(
-            run_of([measured(case(0), base), *others]), run_of([measured(case(0), new), *others])
+            run_of([measured(case(0), base), *unchanged]),
+            run_of([measured(case(0), new), *unchanged]),
         )
     )
     assert (many.verdict, many.cause) == (Verdict.NONE, NoVerdict.TOO_WIDE)
@@ -186,8 +187,8 @@ def test_what_cannot_be_judged_says_why_and_ends_with_3(
 def test_flags_that_are_accepted_or_of_both_arrangements_stand_in_no_way() -> None:
     steal = compare(BASE, one_more(flagged("steal")), Settings(accepted_flags=frozenset({"steal"})))
     assert first(steal).verdict is Verdict.SAME
-    one, other = (run_of([flagged("shared_core")], name) for name in ("base", "new"))
-    assert compare(one, other).exit_code == 0
+    base, new = (run_of([flagged("shared_core")], name) for name in ("base", "new"))
+    assert compare(base, new).exit_code == 0
 
 
 def test_points_that_neither_run_supports_are_left_out_and_told() -> None:
@@ -256,10 +257,10 @@ def test_printed_averages_are_judged_by_their_ratio_alone_and_that_is_said(
     seconds: float, verdict: Verdict, code: int
 ) -> None:
     compared = compare(printed(1e-5), printed(seconds))
-    (found,) = compared.points
-    assert found.verdict is verdict
-    assert found.reason == BY_RATIO_ALONE
-    assert found.low is None
+    (point,) = compared.points
+    assert point.verdict is verdict
+    assert point.reason == BY_RATIO_ALONE
+    assert point.low is None
     assert compared.exit_code == code
 
 
@@ -271,10 +272,10 @@ def test_a_log_that_was_imported_several_times_gives_a_round_each() -> None:
         return replace(runs[0], table=pa.concat_tables(run.table for run in runs))
 
     compared = compare(several(1.0), several(1.1))
-    (found,) = compared.points
-    assert (found.base_rounds, found.new_rounds) == (5, 5)
-    assert found.verdict is Verdict.SLOWER
-    assert found.low is not None
+    (point,) = compared.points
+    assert (point.base_rounds, point.new_rounds) == (5, 5)
+    assert point.verdict is Verdict.SLOWER
+    assert point.low is not None
     assert any("several times" in note for note in compared.notes)
 
 
@@ -311,8 +312,8 @@ SETTINGS_OF_A_POINT: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", SETTINGS_OF_A_POINT)
 def test_everything_asked_of_a_case_tells_points_apart(name: str) -> None:
-    plain, other = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
-    compared = compare(run_of([measured(plain, rounds(1))]), run_of([measured(other, rounds(1))]))
+    plain, changed = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
+    compared = compare(run_of([measured(plain, rounds(1))]), run_of([measured(changed, rounds(1))]))
     assert compared.causes == {
         NoVerdict.MISSING_IN_BASE.value: 1,
         NoVerdict.MISSING_IN_NEW.value: 1,
@@ -341,12 +342,12 @@ def test_a_run_is_compared_with_its_predictions(
     tmp_path: Path, seconds: float, verdict: Verdict, code: int
 ) -> None:
     compared = priced(tmp_path, seconds, PREDICTION)
-    (found,) = compared.points
-    assert found.verdict is verdict
-    assert found.ratio == pytest.approx(seconds / 1e-5, rel=0.02)
+    (point,) = compared.points
+    assert point.verdict is verdict
+    assert point.ratio == pytest.approx(seconds / 1e-5, rel=0.02)
     assert compared.exit_code == code
     if verdict is Verdict.SLOWER:
-        assert "link 0-1" in found.reason
+        assert "link 0-1" in point.reason
 
 
 PREDICTION = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
@@ -397,19 +398,19 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
     tmp_path: Path,
 ) -> None:
     cases = [
-        replace(one, backend="nccl", algorithm="default", nodes=2, dtype="bfloat16")
-        for one in sweep(ranks=16)
+        replace(point_case, backend="nccl", algorithm="default", nodes=2, dtype="bfloat16")
+        for point_case in sweep(ranks=16)
     ]
     options = {"options": {"network": "ib-hdr-200x8"}}
     run = write_run(tmp_path / "run", cases, manifest=options)
-    told = [
+    reasons = [
         point.reason for point in compare("published:dgx-a100", run).points if point.base_seconds
     ]
-    assert told
-    assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in told)
-    other = replace(run, manifest=Manifest({"options": {"network": "ib-ndr-400x8"}}))
+    assert reasons
+    assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in reasons)
+    elsewhere = replace(run, manifest=Manifest({"options": {"network": "ib-ndr-400x8"}}))
     assert not [
-        point for point in compare("published:dgx-a100", other).points if point.base_seconds
+        point for point in compare("published:dgx-a100", elsewhere).points if point.base_seconds
     ]
 
 
@@ -426,7 +427,9 @@ def test_small_published_figures_are_no_base_of_launches_by_one_process(
     tmp_path: Path, changes: dict[str, Any], left_out: bool
 ) -> None:
     options = {"backend": "nccl", "algorithm": "default", **changes}
-    run = write_run(tmp_path / "run", [replace(one, **options) for one in sweep(ranks=8)])
+    run = write_run(
+        tmp_path / "run", [replace(point_case, **options) for point_case in sweep(ranks=8)]
+    )
     compared = compare("published:hgx-h100", run)
     sizes = [point.point.size_bytes for point in compared.points if point.base_seconds]
     assert (min(sizes) > 1 << 20) == left_out

@@ -40,17 +40,17 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Seen:
+class Shares:
     """Shares over all pairs of one kind: of unchanged points, and of changed ones."""
 
     false_alarms: int
     unchanged: int
-    found: int
+    detected: int
     called_same: int
     changed: int
 
 
-def seen(kind: Kind, random: np.random.Generator) -> Seen:
+def shares_of(kind: Kind, random: np.random.Generator) -> Shares:
     counts = np.zeros(5, dtype=int)
     for _ in range(kind.pairs):
         changes = np.zeros(POINTS)
@@ -58,8 +58,8 @@ def seen(kind: Kind, random: np.random.Generator) -> Seen:
         base = made_up(random, np.zeros(POINTS).tolist(), kind.noise, "base")
         new = made_up(random, changes.tolist(), kind.noise, "new")
         truth = {
-            one.point.identity: change
-            for one, change in zip(compare(base, base).points, changes, strict=True)
+            pair.point.identity: change
+            for pair, change in zip(compare(base, base).points, changes, strict=True)
         }
         for point in compare(base, new).points:
             alarm = point.verdict in (Verdict.SLOWER, Verdict.FASTER)
@@ -68,20 +68,20 @@ def seen(kind: Kind, random: np.random.Generator) -> Seen:
                 counts += (alarm, 1, 0, 0, 0)
             else:
                 counts += (0, 0, point.verdict is Verdict.SLOWER, point.verdict is Verdict.SAME, 1)
-    return Seen(*counts.tolist())
+    return Shares(*counts.tolist())
 
 
 @pytest.mark.exhaustive
 def test_of_two_hundred_pairs_false_alarms_are_few_and_slow_downs_are_found() -> None:
     assert sum(kind.pairs for kind in KINDS) == 200
     results = {
-        kind.name: seen(kind, np.random.default_rng([2026, place]))
+        kind.name: shares_of(kind, np.random.default_rng([2026, place]))
         for place, kind in enumerate(KINDS)
     }
-    for name, one in results.items():
-        assert one.false_alarms <= 0.01 * one.unchanged, name
+    for name, rates in results.items():
+        assert rates.false_alarms <= 0.01 * rates.unchanged, name
     for name in ("+10 %", "+20 %", "fewer samples", "drifting"):
-        assert results[name].found >= 0.95 * results[name].changed, name
+        assert results[name].detected >= 0.95 * results[name].changed, name
     for name in ("+10 %", "+20 %", "more noise", "fewer samples", "drifting"):
         assert results[name].called_same == 0, name
     assert results["+5 %"].called_same <= 0.05 * results["+5 %"].changed
@@ -106,7 +106,7 @@ def test_a_equals_a_says_so_where_the_data_are_too_noisy_to_see_anything() -> No
 
 def test_a_equals_a_of_two_runs_that_differ_gives_no_trust() -> None:
     random = np.random.default_rng(5)
-    one, other = (made_up(random, [change] * POINTS, Noise(), "run") for change in (0.0, 0.3))
-    check = check_self(one, other, splits=5)
+    base, new = (made_up(random, [change] * POINTS, Noise(), "run") for change in (0.0, 0.3))
+    check = check_self(base, new, splits=5)
     assert check.direct_alarms == 1.0
     assert check.exit_code == 3

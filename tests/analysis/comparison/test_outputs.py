@@ -74,16 +74,16 @@ def test_the_screen_shows_every_kind_of_point_within_80_columns() -> None:
 
 
 def test_the_screen_says_once_what_verdicts_rest_on() -> None:
-    alike = [replace(one, reason="printed averages") for one in (SLOWER, SAME)]
+    alike = [replace(point, reason="printed averages") for point in (SLOWER, SAME)]
     assert screen(some(*alike), 80).count("2 x printed averages") == 1
 
 
 def test_json_has_every_field_of_every_point() -> None:
-    found = json.loads(json.dumps(document(ALL), allow_nan=False))
-    assert found["exit_code"] == 1
-    assert found["counts"] == {"faster": 0, "slower": 1, "same": 1, "no verdict": 3}
-    assert found["causes"] == {"interval too wide": 1, "missing in new": 1, "wrong results": 1}
-    slower = found["points"][0]
+    parsed = json.loads(json.dumps(document(ALL), allow_nan=False))
+    assert parsed["exit_code"] == 1
+    assert parsed["counts"] == {"faster": 0, "slower": 1, "same": 1, "no verdict": 3}
+    assert parsed["causes"] == {"interval too wide": 1, "missing in new": 1, "wrong results": 1}
+    slower = parsed["points"][0]
     assert (slower["collective"], slower["size_bytes"], slower["verdict"]) == (
         "all_reduce",
         2**20,
@@ -95,7 +95,7 @@ def test_json_has_every_field_of_every_point() -> None:
         1.25,
         None,
     )
-    assert found["points"][3]["ratio"] is None
+    assert parsed["points"][3]["ratio"] is None
 
 
 def test_junit_fails_what_is_slower_or_wrong_and_errs_where_there_is_no_verdict() -> None:
@@ -141,7 +141,7 @@ def test_markdown_stays_below_what_a_comment_holds() -> None:
         for n in range(2000)
     ]
     text = markdown(
-        some(*[replace(one, verdict=Verdict.SLOWER) for one in many[:999]], *many[999:])
+        some(*[replace(point, verdict=Verdict.SLOWER) for point in many[:999]], *many[999:])
     )
     assert len(text) < 120_000
     assert "and 949 more" in text

@@ -47,9 +47,9 @@ def test_welch_and_rank_p_are_those_of_scipy() -> None:
 def test_of_pairs_the_tests_are_yuens_and_the_one_of_signs() -> None:
     random = np.random.default_rng(3)
     base, new = (np.exp(random.normal(0.05 * side, 0.1, (20, 12))) for side in (0, 1))
-    ones, ratios, pairs = as_pairs(base, new, 0.95)
+    unit, ratios, pairs = as_pairs(base, new, 0.95)
     assert pairs.all()
-    np.testing.assert_array_equal(ones, 1.0)
+    np.testing.assert_array_equal(unit, 1.0)
     # Of scipy's test of two samples the other one is as good as constant: it stands for zero.
     expected = []
     for row in np.log(new / base):
@@ -76,8 +76,8 @@ def test_pairs_find_what_noise_of_both_sides_hides_and_raise_as_few_false_alarms
             base, new = (common * np.exp(random.normal(0, 0.03, common.shape)) for _ in range(2))
             new *= factor
             called[0] += significance.tested(base, new, 0.95).beyond(far).mean()
-            ones, ratios, pairs = as_pairs(base, new, 0.95)
-            called[1] += significance.tested(ones, ratios, 0.95, pairs).beyond(far).mean()
+            unit, ratios, pairs = as_pairs(base, new, 0.95)
+            called[1] += significance.tested(unit, ratios, 0.95, pairs).beyond(far).mean()
         shares[factor] = called / 200
     assert shares[1.0][1] <= 0.01
     assert shares[1.05][0] < 0.1
@@ -94,21 +94,21 @@ def test_rows_with_fewer_rounds_are_as_if_alone() -> None:
 
 
 def test_where_nothing_varies_a_difference_is_certain_and_so_is_its_lack() -> None:
-    same, other = np.full((1, 6), np.log(1e-5)), np.full((1, 6), np.log(1.1e-5))
+    same, slower = np.full((1, 6), np.log(1e-5)), np.full((1, 6), np.log(1.1e-5))
     assert welch_p(same, same)[0] == 1.0
-    assert welch_p(same, other)[0] == 0.0
+    assert welch_p(same, slower)[0] == 0.0
     assert rank_p(same, same)[0] == 1.0
-    assert rank_p(same, other)[0] == pytest.approx(least_rank_p(6, 6))
+    assert rank_p(same, slower)[0] == pytest.approx(least_rank_p(6, 6))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
 def test_holm_never_makes_a_p_smaller_and_keeps_their_order(p_values: list[float]) -> None:
     raw = np.array(p_values)
-    found = corrected(raw)
-    assert np.all(found >= raw)
+    corrected_p = corrected(raw)
+    assert np.all(corrected_p >= raw)
     order = np.argsort(raw, kind="stable")
-    assert np.all(np.diff(found[order]) >= 0)
-    assert found.min() == pytest.approx(min(1.0, raw.min() * len(raw)))
+    assert np.all(np.diff(corrected_p[order]) >= 0)
+    assert corrected_p.min() == pytest.approx(min(1.0, raw.min() * len(raw)))
 
 
 def test_holm_is_as_in_the_book() -> None:
@@ -127,10 +127,10 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(rounds: int) -> No
 def test_ranks_of_resampled_medians_are_distributed_as_if_rounds_were_drawn(count: int) -> None:
     low, high = median_ranks(count, 40_000, [1])
     drawn = np.sort(np.random.default_rng(1).integers(0, count, (40_000, count)), axis=1)
-    for found, place in ((low, (count - 1) // 2), (high, count // 2)):
+    for positions, place in ((low, (count - 1) // 2), (high, count // 2)):
         expected = np.bincount(drawn[:, place], minlength=count) / 40_000
         np.testing.assert_allclose(
-            np.bincount(found, minlength=count) / 40_000, expected, atol=0.012
+            np.bincount(positions, minlength=count) / 40_000, expected, atol=0.012
         )
     both = np.mean(low == high)
     assert both == pytest.approx(
@@ -144,8 +144,8 @@ def test_the_same_seed_gives_the_same_interval_and_points_do_not_influence_each_
     base[2, 3:] = np.nan
     all_of_them = ratio_intervals(base, new, 0.95, 200, 7)
     for row in range(5):
-        one = slice(row, row + 1)
-        alone = ratio_intervals(base[one], new[one], 0.95, 200, 7)
+        single = slice(row, row + 1)
+        alone = ratio_intervals(base[single], new[single], 0.95, 200, 7)
         assert [end[row] for end in all_of_them] == [end[0] for end in alone]
 
 
@@ -159,8 +159,8 @@ rounds = st.lists(st.floats(0, 1e3), min_size=1, max_size=9).map(np.array)
 
 @given(st.lists(st.lists(rounds, max_size=4), max_size=5))
 def test_medians_of_rounds_are_those_of_numpy(points: list[list[np.ndarray]]) -> None:
-    found = round_medians(points)
-    assert found.shape == (len(points), max(map(len, points), default=0))
-    for row, own in zip(found, points, strict=True):
-        assert row[: len(own)].tolist() == pytest.approx([np.median(one) for one in own])
+    medians = round_medians(points)
+    assert medians.shape == (len(points), max(map(len, points), default=0))
+    for row, own in zip(medians, points, strict=True):
+        assert row[: len(own)].tolist() == pytest.approx([np.median(samples) for samples in own])
         assert np.isnan(row[len(own) :]).all()

@@ -22,19 +22,19 @@ rules:
 
 
 def test_the_last_rule_that_fits_a_point_rules() -> None:
-    found = read_thresholds(TEXT)
-    assert found.of("all_reduce", "nccl", 2**20) == 0.03
-    assert found.of("all_reduce", "cpu", 2**20) == 0.04
-    assert found.of("broadcast", "nccl", 2**20) == 0.04
-    assert found.of("all_reduce", "nccl", 32 * 1024) == 0.15
-    assert found.of("all_reduce", "nccl", 2**30 + 1) == 0.04
+    thresholds = read_thresholds(TEXT)
+    assert thresholds.of("all_reduce", "nccl", 2**20) == 0.03
+    assert thresholds.of("all_reduce", "cpu", 2**20) == 0.04
+    assert thresholds.of("broadcast", "nccl", 2**20) == 0.04
+    assert thresholds.of("all_reduce", "nccl", 32 * 1024) == 0.15
+    assert thresholds.of("all_reduce", "nccl", 2**30 + 1) == 0.04
 
 
 POINTS = {("all_reduce", "nccl", 2**20), ("all_reduce", "cpu", 64)}
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "sentence"),
     [
         ("{threshold: 1%}", ""),
         ("{threshold: 1%, backend: nccl}", ""),
@@ -54,12 +54,12 @@ POINTS = {("all_reduce", "nccl", 2**20), ("all_reduce", "cpu", 64)}
         ),
     ],
 )
-def test_a_rule_that_is_in_force_nowhere_is_told(rule: str, told: str) -> None:
-    found = read_thresholds(f"rules:\n- {rule}".encode(), "t.yaml")
-    lines = found.unused(POINTS)
-    assert len(lines) == bool(told)
-    assert told in "".join(lines)
-    assert found.unused(()) == ()
+def test_a_rule_that_is_in_force_nowhere_is_told(rule: str, sentence: str) -> None:
+    thresholds = read_thresholds(f"rules:\n- {rule}".encode(), "t.yaml")
+    lines = thresholds.unused(POINTS)
+    assert len(lines) == bool(sentence)
+    assert sentence in "".join(lines)
+    assert thresholds.unused(()) == ()
 
 
 def test_a_file_without_a_default_takes_that_of_the_command_line() -> None:

@@ -58,13 +58,17 @@ def case(name: str, size_bytes: int, ranks: int = 8, **changes: Any) -> Case:
 
 
 def measured(
-    one: Case, seconds: float, random: np.random.Generator, noise: float = 0.02, **changes: Any
+    measured_case: Case,
+    seconds: float,
+    random: np.random.Generator,
+    noise: float = 0.02,
+    **changes: Any,
 ) -> Measurement:
     """Six rounds of five samples, some noise between them and within."""
     rounds = seconds * (1 + noise * random.normal(size=ROUNDS))[:, None]
     samples = rounds * (1 + noise * np.abs(random.normal(size=(ROUNDS, 5))))
     plain = Measurement(
-        case=one,
+        case=measured_case,
         status=Status.OK,
         backend_version="NCCL 2.27",
         wrong_elements=0,
@@ -84,38 +88,38 @@ def pairs(
     **changes: Any,
 ) -> list[Measurement]:
     """Every pair one way and both ways, at latency and bandwidth."""
-    found = []
+    measurements = []
     for both in (False, True):
         for pair in every_pair(ranks, both):
             for size in sizes:
                 seconds = (LATENCY_SECONDS + size / rate(pair)) * slower(pair)
-                one = case("send_recv", size, ranks, pair=str(pair), **changes)
-                found.append(measured(one, seconds, random, noise))
-    return found
+                pair_case = case("send_recv", size, ranks, pair=str(pair), **changes)
+                measurements.append(measured(pair_case, seconds, random, noise))
+    return measurements
 
 
 def collectives(
     random: np.random.Generator, ranks: int = 8, late: int | None = None, noise: float = 0.02
 ) -> list[Measurement]:
     """Collectives in which nobody waits longer than others, but for the one rank that is late."""
-    found = []
+    measurements = []
     for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         for size in (4096, 1 << 20, 1 << 24):
             seconds = 2e-5 + size / 2e11
             waiting = 0.3 * seconds * (1 + 0.1 * random.random(ranks))
             if late is not None:
                 waiting[late] = 0.0
-            found.append(
+            measurements.append(
                 measured(
                     case(name, size, ranks),
                     seconds,
                     random,
                     noise,
                     rank_samples_seconds=((seconds,) * 3,) * ranks,
-                    rank_waiting_seconds=tuple((float(one),) * ROUNDS for one in waiting),
+                    rank_waiting_seconds=tuple((float(waited),) * ROUNDS for waited in waiting),
                 )
             )
-    return found
+    return measurements
 
 
 def groups(
@@ -128,11 +132,11 @@ def groups(
     **changes: Any,
 ) -> list[Measurement]:
     """All groups at once, neighbours in twos unless said; ``slow`` is one of them by number."""
-    found = []
+    measurements = []
     members = parse_groups(expression, ranks)
     for size in (4096, 1 << 19, 1 << 22):
-        one = case("all_reduce", size, len(members[0]), groups=expression)
-        one = replace(one, ranks=ranks, **changes)
+        group_case = case("all_reduce", size, len(members[0]), groups=expression)
+        group_case = replace(group_case, ranks=ranks, **changes)
         seconds = 1e-5 + size / 3e11
         parts = [
             seconds
@@ -141,20 +145,20 @@ def groups(
             * (1 + noise * random.normal(size=30))
             for place in range(len(members))
         ]
-        found.append(
+        measurements.append(
             measured(
-                one,
+                group_case,
                 seconds,
                 random,
                 group_names=tuple(f"ranks {format_ranks(group)}" for group in members),
                 group_samples_seconds=tuple(tuple(part.tolist()) for part in parts),
             )
         )
-    return found
+    return measurements
 
 
-def flagged(one: Measurement, *flags: str) -> Measurement:
-    return replace(one, conditions=Conditions(flags=flags))
+def flagged(measurement: Measurement, *flags: str) -> Measurement:
+    return replace(measurement, conditions=Conditions(flags=flags))
 
 
 def hot_readings() -> str:

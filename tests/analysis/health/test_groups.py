@@ -20,7 +20,7 @@ from tests.analysis.health.machines import flagged, groups, manifest, run_of
 NESTED = ("rank // 8", "rank // 4", "rank // 2")
 
 
-def found(
+def named_groups(
     measurements: list[Measurement], stored: Mapping[str, Any] | None = None
 ) -> list[SlowGroup]:
     run = run_of(measurements, manifest("") if stored is None else stored)
@@ -47,22 +47,22 @@ def nested(
 def test_halving_ends_at_the_two_neighbours_of_a_slow_rank(
     rank: int, seed: int, factor: float
 ) -> None:
-    (one,) = found(nested(seed, (rank,), factor))
-    assert one.members == (rank // 2 * 2, rank // 2 * 2 + 1)
-    assert f"halved from ranks {rank // 8 * 8}-{rank // 8 * 8 + 7}" in one.evidence
+    (group,) = named_groups(nested(seed, (rank,), factor))
+    assert group.members == (rank // 2 * 2, rank // 2 * 2 + 1)
+    assert f"halved from ranks {rank // 8 * 8}-{rank // 8 * 8 + 7}" in group.evidence
 
 
 @pytest.mark.parametrize(("around", "named"), [((8, 10), "ranks 8-11"), ((0, 4), "ranks 0-7")])
 def test_a_slow_way_between_sound_parts_ends_at_the_group_around_it(
     around: tuple[int, ...], named: str
 ) -> None:
-    (one,) = found(nested(1, around))
-    assert one.name == named
+    (group,) = named_groups(nested(1, around))
+    assert group.name == named
 
 
 @given(st.integers(0, 10_000))
 def test_no_group_of_a_healthy_machine_is_named(seed: int) -> None:
-    assert found(nested(seed, (0,), 1.0)) == []
+    assert named_groups(nested(seed, (0,), 1.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -74,44 +74,44 @@ def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(
     """As the suite that ships measures it: halves next to each other, and halves across the machine."""
     random = np.random.default_rng(11)
     made = [
-        one
+        measurement
         for expression in (f"rank // {ranks // 2}", "rank % 2")
-        for one in groups(
+        for measurement in groups(
             random, ranks, expression=expression, slower=lambda group: 1.6 if group == half else 1.0
         )
     ]
-    (one,) = found(made)
-    assert one.members == half
-    assert "in 3 of 3 cases" in one.evidence
+    (group,) = named_groups(made)
+    assert group.members == half
+    assert "in 3 of 3 cases" in group.evidence
 
 
 def test_groups_that_do_not_nest_are_compared_with_their_likes() -> None:
     random = np.random.default_rng(4)
-    (one,) = found(
+    (group,) = named_groups(
         groups(
             random, 16, expression="rank % 8", slower=lambda members: 1.3 if 5 in members else 1.0
         )
     )
-    assert one.members == (5, 13)
+    assert group.members == (5, 13)
 
 
 @pytest.mark.parametrize(("factor", "named"), [(2.0, 0), (5.0, 1)])
 def test_where_times_are_in_doubt_only_gross_differences_count(factor: float, named: int) -> None:
-    doubted = [flagged(one, "foreign_load") for one in nested(5, (3,), factor)]
-    assert len(found(doubted)) == named
+    doubted = [flagged(measurement, "foreign_load") for measurement in nested(5, (3,), factor)]
+    assert len(named_groups(doubted)) == named
 
 
 def test_two_halves_that_differ_a_little_say_nothing() -> None:
     random = np.random.default_rng(6)
     little = groups(random, 4, slower=lambda members: 1.15 if 0 in members else 1.0)
-    assert found(little) == []
+    assert named_groups(little) == []
 
 
 def test_a_group_slow_in_one_case_of_three_is_not_named() -> None:
     random = np.random.default_rng(7)
     sound = groups(random, 4)
     once = groups(random, 4, slow=0)[:1]
-    assert found([*once, *sound[1:]]) == []
+    assert named_groups([*once, *sound[1:]]) == []
 
 
 def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
@@ -120,7 +120,7 @@ def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
         replace(group, case=replace(group.case, concurrent="all_gather"))
         for group in groups(random, 4, slow=0)
     ]
-    assert found(beside) == []
+    assert named_groups(beside) == []
 
 
 def on_two_hosts(expression: str, slower: Callable[[tuple[int, ...]], float]) -> list[Measurement]:
@@ -128,7 +128,8 @@ def on_two_hosts(expression: str, slower: Callable[[tuple[int, ...]], float]) ->
     made = groups(np.random.default_rng(9), 12, expression=expression, slower=slower, backend="mpi")
     where = (0,) * 6 + (1,) * 6
     return [
-        replace(one, node_of_rank=where, hosts=tuple("ab"[node] for node in where)) for one in made
+        replace(measurement, node_of_rank=where, hosts=tuple("ab"[node] for node in where))
+        for measurement in made
     ]
 
 
@@ -137,9 +138,9 @@ def over_the_network(members: tuple[int, ...]) -> float:
 
 
 def test_a_group_across_two_hosts_is_no_like_of_those_inside_a_host() -> None:
-    assert found(on_two_hosts("rank // 4", over_the_network)) == []
-    (one,) = found(on_two_hosts("rank // 2", lambda members: 1.5 if 8 in members else 1.0))
-    assert one.members == (8, 9)
+    assert named_groups(on_two_hosts("rank // 4", over_the_network)) == []
+    (group,) = named_groups(on_two_hosts("rank // 2", lambda members: 1.5 if 8 in members else 1.0))
+    assert group.members == (8, 9)
 
 
 def test_parts_that_are_joined_differently_are_not_halved() -> None:
@@ -148,7 +149,9 @@ def test_parts_that_are_joined_differently_are_not_halved() -> None:
     def slower(members: tuple[int, ...]) -> float:
         return over_the_network(members) * (1.1 if 3 in members else 1.0)
 
-    assert found(on_two_hosts("[[0, 1, 2], [3, 4, 6], [5, 7, 8], [9, 10, 11]]", slower)) == []
+    assert (
+        named_groups(on_two_hosts("[[0, 1, 2], [3, 4, 6], [5, 7, 8], [9, 10, 11]]", slower)) == []
+    )
 
 
 def test_neighbours_with_one_link_are_no_likes_of_those_with_two() -> None:
@@ -162,5 +165,7 @@ def test_neighbours_with_one_link_are_no_likes_of_those_with_two() -> None:
         for expression in ("rank // 4", "rank // 2")
         for group in groups(np.random.default_rng(10), 8, expression=expression, slower=slower)
     ]
-    assert found(made, manifest("dgx-1v")) == []
-    assert [one.name for one in found(made)] == ["ranks 0-1"]  # nobody told what joins them
+    assert named_groups(made, manifest("dgx-1v")) == []
+    assert [slow.name for slow in named_groups(made)] == [
+        "ranks 0-1"
+    ]  # nobody told what joins them

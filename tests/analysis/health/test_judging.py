@@ -31,14 +31,14 @@ def whole(seed: int = 1, ranks: int = 8, **faults: int | None) -> list[Measureme
     ]
 
 
-def found(one: HealthVerdict) -> list[tuple[str, str]]:
-    return [(finding.kind, " ".join(finding.devices)) for finding in one.findings]
+def findings_of(judged: HealthVerdict) -> list[tuple[str, str]]:
+    return [(finding.kind, " ".join(finding.devices)) for finding in judged.findings]
 
 
 def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> None:
-    one = verdict(whole())
-    assert (one.word, one.exit_code, one.findings) == ("HEALTHY", 0, ())
-    text = "\n".join(one.lines())
+    judged = verdict(whole())
+    assert (judged.word, judged.exit_code, judged.findings) == ("HEALTHY", 0, ())
+    text = "\n".join(judged.lines())
     assert text.startswith("HEALTHY: nothing found wrong")
     assert "183 cases with correct results: 5 of 11 collectives" in text
     assert "56 pairs, 64 MiB one way, nccl" in text
@@ -46,30 +46,34 @@ def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> Non
 
 
 def test_a_slow_rank_is_named_once_and_not_its_pairs() -> None:
-    one = verdict(whole(late=7))
-    assert found(one) == [("slow_rank", "rank 7")]
-    assert one.exit_code == 1
-    assert "the others wait for it in 12 of 12 collectives" in one.findings[0].evidence
-    assert "its pairs take" in one.findings[0].evidence
+    judged = verdict(whole(late=7))
+    assert findings_of(judged) == [("slow_rank", "rank 7")]
+    assert judged.exit_code == 1
+    assert "the others wait for it in 12 of 12 collectives" in judged.findings[0].evidence
+    assert "its pairs take" in judged.findings[0].evidence
 
 
 def test_a_slow_rank_shows_in_collectives_alone() -> None:
-    one = verdict(collectives(np.random.default_rng(1), late=2))
-    assert found(one) == [("slow_rank", "rank 2")]
+    judged = verdict(collectives(np.random.default_rng(1), late=2))
+    assert findings_of(judged) == [("slow_rank", "rank 2")]
 
 
 def test_a_slow_pair_is_named_with_its_class_and_sizes() -> None:
     random = np.random.default_rng(1)
     made = pairs(random, slower=lambda pair: 2.0 if {pair.source, pair.target} == {2, 5} else 1.0)
-    one = verdict([*made, *collectives(random)])
-    assert set(found(one)) == {("slow_pair", "2>5"), ("slow_pair", "5>2"), ("slow_pair", "2<>5")}
-    assert "usual time of NV18" in one.findings[0].evidence
-    assert "64 MiB" in one.findings[0].evidence
+    judged = verdict([*made, *collectives(random)])
+    assert set(findings_of(judged)) == {
+        ("slow_pair", "2>5"),
+        ("slow_pair", "5>2"),
+        ("slow_pair", "2<>5"),
+    }
+    assert "usual time of NV18" in judged.findings[0].evidence
+    assert "64 MiB" in judged.findings[0].evidence
 
 
 def test_a_slow_group_is_named() -> None:
-    one = verdict(whole(group=2))
-    assert found(one) == [("slow_group", "ranks 4-5")]
+    judged = verdict(whole(group=2))
+    assert findings_of(judged) == [("slow_group", "ranks 4-5")]
 
 
 def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
@@ -77,11 +81,11 @@ def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
     made[0] = replace(
         made[0], status=Status.WRONG, wrong_elements=3, detail="rank 3: 3 wrong elements"
     )
-    one = verdict(made)
-    assert found(one)[0][0] == "wrong_data"
-    assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in nccl send_recv")
-    assert str(one.findings[0]).endswith("; 3 wrong elements")
-    assert one.exit_code == 1
+    judged = verdict(made)
+    assert findings_of(judged)[0][0] == "wrong_data"
+    assert judged.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in nccl send_recv")
+    assert str(judged.findings[0]).endswith("; 3 wrong elements")
+    assert judged.exit_code == 1
 
 
 def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
@@ -96,26 +100,29 @@ def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
             {"in_place": True},
         )
     ]
-    named = [what for kind, what in found(verdict(made)) if kind == "wrong_data"]
+    named = [what for kind, what in findings_of(verdict(made)) if kind == "wrong_data"]
     assert len(set(named)) == len(made)
     assert sum(what.endswith("4 ranks groups rank // 2 group 1 alone 4 KiB") for what in named) == 1
 
 
 def test_many_wrong_cases_are_counted() -> None:
-    made = [replace(one, status=Status.WRONG, wrong_elements=3, detail="bad") for one in whole()]
-    one = verdict(made)
-    assert len(one.findings) == 7
-    assert "and 177 more cases" in str(one.findings[-1])
-    assert " and more" in one.lines()[0]
-    assert " and 4 more" not in one.lines()[0]
+    made = [
+        replace(measurement, status=Status.WRONG, wrong_elements=3, detail="bad")
+        for measurement in whole()
+    ]
+    judged = verdict(made)
+    assert len(judged.findings) == 7
+    assert "and 177 more cases" in str(judged.findings[-1])
+    assert " and more" in judged.lines()[0]
+    assert " and 4 more" not in judged.lines()[0]
 
 
 def test_cases_that_hang_are_told_once_for_each_reason() -> None:
     made = [
-        replace(one, status=Status.TIMED_OUT, detail="rank 1 hung", samples_seconds=())
+        replace(measurement, status=Status.TIMED_OUT, detail="rank 1 hung", samples_seconds=())
         if place < 3
-        else one
-        for place, one in enumerate(whole())
+        else measurement
+        for place, measurement in enumerate(whole())
     ]
     (finding,) = verdict(made).findings
     assert finding.kind == "no_result"
@@ -124,7 +131,10 @@ def test_cases_that_hang_are_told_once_for_each_reason() -> None:
 
 
 def test_a_throttled_device_is_named_by_its_readings() -> None:
-    made = [flagged(replace(one, device_readings=hot_readings()), "throttled") for one in whole()]
+    made = [
+        flagged(replace(measurement, device_readings=hot_readings()), "throttled")
+        for measurement in whole()
+    ]
     (finding,) = verdict(made).findings
     assert finding.kind == "device"
     assert "0000:3b:00.0" in finding.devices[0]
@@ -133,17 +143,17 @@ def test_a_throttled_device_is_named_by_its_readings() -> None:
 
 @pytest.mark.parametrize("flag", ["power_capped", "clock_dropped"])
 def test_a_power_cap_is_no_fault(flag: str) -> None:
-    one = verdict([flagged(case, flag) for case in whole()])
-    assert one.word == "HEALTHY"
-    assert any(flag in line for line in one.evidence)
+    judged = verdict([flagged(case, flag) for case in whole()])
+    assert judged.word == "HEALTHY"
+    assert any(flag in line for line in judged.evidence)
 
 
 def test_unstable_timing_alone_is_no_verdict() -> None:
-    one = verdict(collectives(np.random.default_rng(1), noise=0.5))
-    assert found(one) == [("unstable", "")]
-    assert one.lines()[0].startswith("NO VERDICT: unstable timing")
-    assert "cases vary" not in one.lines()[0]
-    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
+    judged = verdict(collectives(np.random.default_rng(1), noise=0.5))
+    assert findings_of(judged) == [("unstable", "")]
+    assert judged.lines()[0].startswith("NO VERDICT: unstable timing")
+    assert "cases vary" not in judged.lines()[0]
+    assert (judged.word, judged.exit_code) == ("NO VERDICT", 3)
 
 
 @pytest.mark.parametrize(
@@ -160,21 +170,22 @@ def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word:
 def test_busy_loops_on_both_processors_accuse_neither_of_two_ranks() -> None:
     late = collectives(np.random.default_rng(1), ranks=2, late=1)
     waits = [
-        replace(one, rank_waiting_seconds=((0.8 * one.samples_seconds[0],), (0.0,))) for one in late
+        replace(measurement, rank_waiting_seconds=((0.8 * measurement.samples_seconds[0],), (0.0,)))
+        for measurement in late
     ]
-    one = verdict([flagged(case, "other_load") for case in waits])
-    assert (one.word, one.findings) == ("NO VERDICT", ())
+    judged = verdict([flagged(case, "other_load") for case in waits])
+    assert (judged.word, judged.findings) == ("NO VERDICT", ())
 
 
 def test_where_times_are_flagged_only_gross_faults_show() -> None:
-    one = verdict([flagged(case, "other_load") for case in whole(late=3)])
-    assert (one.word, one.findings) == ("NO VERDICT", ())
-    assert "other_load" in one.doubt
+    judged = verdict([flagged(case, "other_load") for case in whole(late=3)])
+    assert (judged.word, judged.findings) == ("NO VERDICT", ())
+    assert "other_load" in judged.doubt
     random = np.random.default_rng(1)
     gross = pairs(random, slower=lambda pair: 50.0 if 3 in (pair.source, pair.target) else 1.0)
-    one = verdict([flagged(case, "other_load") for case in gross])
-    assert found(one) == [("slow_rank", "rank 3")]
-    assert one.exit_code == 1
+    judged = verdict([flagged(case, "other_load") for case in gross])
+    assert findings_of(judged) == [("slow_rank", "rank 3")]
+    assert judged.exit_code == 1
 
 
 def test_a_slow_rank_is_found_though_a_few_of_its_pairs_met_other_load() -> None:
@@ -182,9 +193,12 @@ def test_a_slow_rank_is_found_though_a_few_of_its_pairs_met_other_load() -> None
     made = pairs(
         random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0
     )
-    few = [flagged(one, "other_load") if place % 8 == 0 else one for place, one in enumerate(made)]
-    one = verdict([*few, *collectives(random)])
-    assert found(one) == [("slow_rank", "rank 3")]
+    few = [
+        flagged(measurement, "other_load") if place % 8 == 0 else measurement
+        for place, measurement in enumerate(made)
+    ]
+    judged = verdict([*few, *collectives(random)])
+    assert findings_of(judged) == [("slow_rank", "rank 3")]
 
 
 def test_a_rank_whose_pairs_alone_met_other_load_is_not_accused() -> None:
@@ -192,14 +206,17 @@ def test_a_rank_whose_pairs_alone_met_other_load_is_not_accused() -> None:
     made = pairs(
         random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0
     )
-    loaded = [flagged(one, "other_load") if "3" in one.case.pair else one for one in made]
+    loaded = [
+        flagged(measurement, "other_load") if "3" in measurement.case.pair else measurement
+        for measurement in made
+    ]
     assert verdict([*loaded, *collectives(random)]).findings == ()
 
 
 def test_nothing_measured_is_no_verdict() -> None:
-    one = verdict([])
-    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
-    assert "no case gave a time" in one.lines()[0]
+    judged = verdict([])
+    assert (judged.word, judged.exit_code) == ("NO VERDICT", 3)
+    assert "no case gave a time" in judged.lines()[0]
 
 
 def test_a_run_that_was_stopped_is_no_verdict() -> None:
@@ -212,9 +229,9 @@ def test_a_run_that_was_stopped_is_no_verdict() -> None:
 def test_a_run_that_was_killed_between_rounds_is_no_verdict(reason: str) -> None:
     made = whole()
     made[-1] = replace(made[-1], stop_reason=reason)
-    one = verdict(made)
-    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
-    assert f"stopped early: 1 of {len(made)} cases lack rounds" in one.lines()[0]
+    judged = verdict(made)
+    assert (judged.word, judged.exit_code) == ("NO VERDICT", 3)
+    assert f"stopped early: 1 of {len(made)} cases lack rounds" in judged.lines()[0]
 
 
 def test_a_run_that_was_killed_before_its_last_case_is_no_verdict() -> None:
@@ -226,21 +243,23 @@ def test_a_run_that_was_killed_before_its_last_case_is_no_verdict() -> None:
 
 
 def test_times_of_a_model_are_no_verdict() -> None:
-    one = verdict([replace(case, simulated=True) for case in collectives(np.random.default_rng(1))])
-    assert one.word == "NO VERDICT"
+    judged = verdict(
+        [replace(case, simulated=True) for case in collectives(np.random.default_rng(1))]
+    )
+    assert judged.word == "NO VERDICT"
 
 
 def test_two_ranks_are_judged_without_naming_one_of_the_two() -> None:
     random = np.random.default_rng(1)
-    one = verdict(pairs(random, ranks=2, slower=lambda pair: 5.0 if pair.source else 1.0))
-    assert one.findings == ()
+    judged = verdict(pairs(random, ranks=2, slower=lambda pair: 5.0 if pair.source else 1.0))
+    assert judged.findings == ()
 
 
 def test_a_case_with_few_rounds_is_not_called_unstable() -> None:
-    one = measured(
+    measurement = measured(
         collectives(np.random.default_rng(1))[0].case, 1e-3, np.random.default_rng(1), noise=0.5
     )
-    assert verdict([replace(one, round_samples=(30,))]).findings == ()
+    assert verdict([replace(measurement, round_samples=(30,))]).findings == ()
 
 
 def test_a_suite_asks_for_a_verdict_by_its_key() -> None:
@@ -255,8 +274,8 @@ def test_a_suite_asks_for_a_verdict_by_its_key() -> None:
 def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines(seeds: range) -> None:
     for seed in seeds:
         rank = seed % 4
-        assert found(verdict(whole(seed, 4, late=rank))) == [("slow_rank", f"rank {rank}")]
-        assert found(verdict(whole(1000 + seed, 4))) == []
+        assert findings_of(verdict(whole(seed, 4, late=rank))) == [("slow_rank", f"rank {rank}")]
+        assert findings_of(verdict(whole(1000 + seed, 4))) == []
 
 
 def test_a_rank_that_is_slow_in_two_ways_is_named_once_with_both() -> None:

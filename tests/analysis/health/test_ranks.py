@@ -43,10 +43,10 @@ def rows(
     binding: Sequence[int] = (),
     **changes: Any,
 ) -> list[Point]:
-    def of(one: Measurement) -> Measurement:
+    def of(measurement: Measurement) -> Measurement:
         return replace(
-            one,
-            case=replace(one.case, backend=backend),
+            measurement,
+            case=replace(measurement.case, backend=backend),
             rank_cpu_share=tuple(shares),
             conditions=Conditions(
                 flags=tuple(flags), oversubscribed="oversubscribed" in flags, binding=tuple(binding)
@@ -54,12 +54,12 @@ def rows(
         )
 
     made = collectives(np.random.default_rng(1), len(shares) or RANKS, **changes)
-    return list(run_of([of(one) for one in made]).points)
+    return list(run_of([of(measurement) for measurement in made]).points)
 
 
 @pytest.mark.parametrize("rank", range(RANKS))
 def test_the_rank_that_is_given_half_of_what_others_are_is_named(rank: int) -> None:
-    shares = [0.25 if one == rank else 0.5 for one in range(RANKS)]
+    shares = [0.25 if number == rank else 0.5 for number in range(RANKS)]
     assert starved_ranks(rows(shares)) == {
         rank: "it gets 50% of the next one's processor time in 12 of 12 collectives on cpu"
     }
@@ -116,8 +116,8 @@ def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
     assert waited_for(rows(late=1, flags=["oversubscribed"])) != {}
 
 
-def queued(found: list[Point], *shares: float) -> list[Point]:
-    return [replace(point, rank_queued_share=shares) for point in found]
+def queued(points: list[Point], *shares: float) -> list[Point]:
+    return [replace(point, rank_queued_share=shares) for point in points]
 
 
 @pytest.mark.parametrize("flags", [[], ["other_load"]])
@@ -167,9 +167,9 @@ def test_a_rank_that_lacks_its_processor_in_some_cases_alone_is_not_named() -> N
 
 
 def test_ranks_that_lack_it_by_turns_are_not_named() -> None:
-    one, other = rows([0.5, 0.1, 0.5, 0.5]), rows([0.1, 0.5, 0.5, 0.5])
-    assert starved_ranks([*one[:6], *other[6:]]) == {}
-    assert set(starved_ranks([*one[:9], *other[9:]])) == {1}
+    first, second = rows([0.5, 0.1, 0.5, 0.5]), rows([0.1, 0.5, 0.5, 0.5])
+    assert starved_ranks([*first[:6], *second[6:]]) == {}
+    assert set(starved_ranks([*first[:9], *second[9:]])) == {1}
 
 
 def test_the_rank_that_waits_least_is_the_one_that_is_waited_for() -> None:
@@ -214,7 +214,7 @@ VALUES = st.lists(st.floats(0.0, 1000.0), max_size=30)
 
 
 @pytest.mark.parametrize(
-    ("values", "least", "found"),
+    ("values", "least", "outliers"),
     [
         ([1.0, 1.0, 1.0, 5.0], 0.5, (3,)),
         ([1.0, 1.0, 1.0, 1.4], 0.5, ()),
@@ -225,19 +225,19 @@ VALUES = st.lists(st.floats(0.0, 1000.0), max_size=30)
     ],
 )
 def test_an_outlier_lies_far_above_its_likes(
-    values: list[float], least: float, found: tuple[int, ...]
+    values: list[float], least: float, outliers: tuple[int, ...]
 ) -> None:
-    assert high_outliers(values, least) == found
+    assert high_outliers(values, least) == outliers
 
 
 @given(VALUES, st.floats(0.01, 10.0))
 def test_fewer_than_half_are_outliers_and_all_lie_above_all_others(
     values: list[float], least: float
 ) -> None:
-    found = high_outliers(values, least)
-    assert 2 * len(found) < len(values) or not values
-    others = [value for place, value in enumerate(values) if place not in found]
-    assert all(values[place] > max(others) for place in found)
+    outliers = high_outliers(values, least)
+    assert 2 * len(outliers) < len(values) or not values
+    usual = [value for place, value in enumerate(values) if place not in outliers]
+    assert all(values[place] > max(usual) for place in outliers)
 
 
 @given(VALUES, st.floats(0.01, 10.0), st.floats(-100.0, 100.0))
@@ -278,8 +278,8 @@ def test_readings_that_cannot_be_read_name_no_device() -> None:
 
 
 def test_the_small_print_names_the_device() -> None:
-    one = measured(
+    measurement = measured(
         case("all_reduce", 4096), 1e-5, np.random.default_rng(1), device_readings=hot_readings()
     )
-    run = run_of([flagged(one, "throttled")])
+    run = run_of([flagged(measurement, "throttled")])
     assert "Devices: 0000:3b:00.0 H100 throttled (1 point)" in footnote(run.points)

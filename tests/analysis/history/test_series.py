@@ -40,8 +40,8 @@ def test_a_step_is_told_with_its_size_its_run_and_what_changed_with_it(stepped: 
 
 
 def test_changes_of_the_environment_are_kept_where_nothing_stepped_too(stepped: Path) -> None:
-    for one in history_of(run_folders([stepped])).series:
-        assert one.moved == {3: ("nccl not recorded -> 2.27",), 7: ("kernel 6.1 -> 6.8",)}
+    for series in history_of(run_folders([stepped])).series:
+        assert series.moved == {3: ("nccl not recorded -> 2.27",), 7: ("kernel 6.1 -> 6.8",)}
 
 
 def test_machines_are_kept_apart_unless_they_are_alike_and_it_is_asked_for(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_machines_are_kept_apart_unless_they_are_alike_and_it_is_asked_for(tmp_p
     write_history(tmp_path, [1.4] * 4, first=4, host="node8", last=10)
     folders = run_folders([tmp_path])
     apart = history_of(folders)
-    assert [len(one.seen) for one in apart.series] == [4, 4]
+    assert [len(series.seen) for series in apart.series] == [4, 4]
     assert apart.changes == ()
     (change,) = history_of(folders, group_by_hardware=True).changes
     assert change.change == pytest.approx(0.4, abs=0.05)
@@ -58,22 +58,26 @@ def test_machines_are_kept_apart_unless_they_are_alike_and_it_is_asked_for(tmp_p
 def test_runs_are_ordered_by_when_they_began_not_by_name(tmp_path: Path) -> None:
     write_history(tmp_path, [1.0] * 6, first=6, host="a", last=10)
     write_history(tmp_path, [2.0] * 6, first=0, host="b", last=10)
-    (one,) = history_of(run_folders([tmp_path]), group_by_hardware=True).series
-    assert [seen.created_at for seen in one.seen] == sorted(seen.created_at for seen in one.seen)
-    (change,) = one.changes
+    (series,) = history_of(run_folders([tmp_path]), group_by_hardware=True).series
+    assert [entry.created_at for entry in series.seen] == sorted(
+        entry.created_at for entry in series.seen
+    )
+    (change,) = series.changes
     assert change.change < 0
 
 
 def test_a_case_that_a_run_holds_several_times_is_one_value_of_the_series(tmp_path: Path) -> None:
-    one = case("all_reduce", "ring", 4096)
-    write_run(tmp_path / "run", [one, replace(one, count=one.count + 1)], manifest=manifest())
+    first = case("all_reduce", "ring", 4096)
+    write_run(tmp_path / "run", [first, replace(first, count=first.count + 1)], manifest=manifest())
     (series,) = history_of(run_folders([tmp_path])).series
     assert len(series.seen) == 1
 
 
 def test_only_chooses_series_by_their_name(stepped: Path) -> None:
-    found = history_of(run_folders([stepped]), only="4 KiB")
-    assert [one.label for one in found.series] == ["cpu all_reduce ring float32 sum 4 ranks 4 KiB"]
+    runs_history = history_of(run_folders([stepped]), only="4 KiB")
+    assert [series.label for series in runs_history.series] == [
+        "cpu all_reduce ring float32 sum 4 ranks 4 KiB"
+    ]
 
 
 def test_a_folder_is_found_once_and_what_is_no_folder_is_refused(stepped: Path) -> None:
@@ -86,9 +90,9 @@ def test_a_folder_is_found_once_and_what_is_no_folder_is_refused(stepped: Path) 
 def test_a_run_that_cannot_be_read_is_a_problem_and_the_rest_is_told(tmp_path: Path) -> None:
     write_history(tmp_path, [1.0] * 3, last=10)
     next((tmp_path / "run-node7-002" / "cases").glob("*.parquet")).write_bytes(b"PAR1")
-    found = history_of(run_folders([tmp_path]))
-    assert len(found.problems) == 1
-    assert [len(one.seen) for one in found.series] == [2]
+    runs_history = history_of(run_folders([tmp_path]))
+    assert len(runs_history.problems) == 1
+    assert [len(series.seen) for series in runs_history.series] == [2]
 
 
 def test_the_screen_shows_the_newest_steps_and_says_when_runs_are_too_few(
@@ -106,9 +110,9 @@ def test_the_document_has_every_run_level_and_step(stepped: Path) -> None:
     document = history_document(history_of(run_folders([stepped])))
     assert (document["version"], document["runs"]) == (1, 11)
     assert len(document["steps"]) == 2
-    for one in document["series"]:
-        assert len(one["runs"]) == 11
-        assert [(level["first_run"], level["last_run"]) for level in one["levels"]] == [
+    for series in document["series"]:
+        assert len(series["runs"]) == 11
+        assert [(level["first_run"], level["last_run"]) for level in series["levels"]] == [
             (0, 6),
             (7, 10),
         ]
@@ -126,10 +130,13 @@ def test_facts_have_names_people_use_and_nothing_unknown() -> None:
 
 
 def test_a_machine_is_its_host_processor_and_gpus() -> None:
-    one = manifest()
-    one["environment"]["accelerators"]["gpus"] = [{"name": "H100"}, {"name": "H100"}]
-    assert machine_of(Manifest(one)) == "node7, AMD EPYC 7763, 128 cores, 2 x H100"
-    assert machine_of(Manifest(one), group_by_hardware=True) == "AMD EPYC 7763, 128 cores, 2 x H100"
+    document = manifest()
+    document["environment"]["accelerators"]["gpus"] = [{"name": "H100"}, {"name": "H100"}]
+    assert machine_of(Manifest(document)) == "node7, AMD EPYC 7763, 128 cores, 2 x H100"
+    assert (
+        machine_of(Manifest(document), group_by_hardware=True)
+        == "AMD EPYC 7763, 128 cores, 2 x H100"
+    )
     assert machine_of(Manifest({"machine": {"name": "hgx-h100"}})) == "hgx-h100"
 
 

@@ -50,13 +50,13 @@ def test_noise_alone_is_a_step_in_at_most_one_percent_of_the_series(
 @pytest.mark.parametrize("name", NOISES)
 def test_a_step_of_ten_percent_in_noise_of_one_percent_is_found_where_it_is(name: str) -> None:
     random = np.random.default_rng(5)
-    found = 0
+    hits = 0
     for _ in range(50):
         values = 1e-3 * np.exp(0.01 * NOISES[name](random, 30))
         values[17:] *= 1.10
         steps = find_steps(values.tolist())
-        found += len(steps) == 1 and abs(steps[0][0] - 17) <= 1 and abs(steps[0][1] - 0.10) < 0.03
-    assert found >= 48
+        hits += len(steps) == 1 and abs(steps[0][0] - 17) <= 1 and abs(steps[0][1] - 0.10) < 0.03
+    assert hits >= 48
 
 
 def test_two_new_runs_are_enough_for_a_large_step_and_one_is_not() -> None:
@@ -104,12 +104,12 @@ def test_planted_steps_are_found_exactly_and_the_unit_does_not_matter(
         )
         levels.append((length, level))
     values = [unit * level for length, level in levels for _ in range(length)]
-    found = find_steps(values)
+    steps = find_steps(values)
     if len(values) >= 6:
         borders = np.cumsum([length for length, _ in levels])[:-1].tolist()
-        assert [index for index, _ in found] == borders
+        assert [index for index, _ in steps] == borders
         for (_, change), (before, after) in zip(
-            found, pairwise(level for _, level in levels), strict=True
+            steps, pairwise(level for _, level in levels), strict=True
         ):
             assert change == pytest.approx(after / before - 1)
 

@@ -13,8 +13,8 @@ MIB = 2**20
 
 
 def bands(timings: list[Timing], rules: Rules | None = None) -> tuple[Band, ...]:
-    (one,) = advise(timings, rules)
-    return one.bands
+    (advice,) = advise(timings, rules)
+    return advice.bands
 
 
 def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
@@ -108,16 +108,16 @@ def test_a_size_at_which_the_choice_was_not_measured_is_not_bridged() -> None:
 
 
 def test_situations_do_not_race() -> None:
-    other = replace(PLACE, dtype="bfloat16")
-    found = advise([timing(NCCL, MIB, 1.2), timing(RING, MIB, 1.0, situation=other)])
-    assert len(found) == 2
-    assert all(band.choice is None for one in found for band in one.bands)
+    elsewhere = replace(PLACE, dtype="bfloat16")
+    advised = advise([timing(NCCL, MIB, 1.2), timing(RING, MIB, 1.0, situation=elsewhere)])
+    assert len(advised) == 2
+    assert all(band.choice is None for advice in advised for band in advice.bands)
 
 
 def test_noise_alone_is_advised_in_less_than_five_percent_of_the_situations() -> None:
     advised = 0
     for seed in range(200):
-        rivals = [timing(one, MIB, 1.0, 0.05, seed=seed) for one in (NCCL, RING, TREE, NVLS)]
+        rivals = [timing(choice, MIB, 1.0, 0.05, seed=seed) for choice in (NCCL, RING, TREE, NVLS)]
         advised += any(band.choice is not None for band in bands(rivals))
     assert advised <= 10
 
@@ -152,11 +152,11 @@ def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_s
         for size, row in speeds.items()
         for choice, seconds in row.items()
     ]
-    found = bands(timings)
-    covered = [size for band in found for size in band.sizes_bytes]
+    advised = bands(timings)
+    covered = [size for band in advised for size in band.sizes_bytes]
     assert covered == sorted(speeds)
-    by_place = {(one.size_bytes, one.choice): one.median_seconds for one in timings}
-    for band in found:
+    by_place = {(each.size_bytes, each.choice): each.median_seconds for each in timings}
+    for band in advised:
         assert (band.low_bytes, band.high_bytes) == (band.sizes_bytes[0], band.sizes_bytes[-1])
         if band.choice is None:
             assert band.why

@@ -67,8 +67,10 @@ def test_a_choice_without_a_protocol_is_left_out_unless_the_library_said_it() ->
     text = nccl_csv([timing(NCCL, MIB, 2.0), timing(ring, MIB, 1.0)])
     assert read(text) == []
     assert "needs algorithm and protocol" in text
-    told = replace(timing(ring, MIB, 1.0), ran=("ring", "ll128"))
-    assert [line.protocol for line in read(nccl_csv([timing(NCCL, MIB, 2.0), told]))] == ["ll128"]
+    observed = replace(timing(ring, MIB, 1.0), ran=("ring", "ll128"))
+    assert [line.protocol for line in read(nccl_csv([timing(NCCL, MIB, 2.0), observed]))] == [
+        "ll128"
+    ]
 
 
 def test_choices_of_other_backends_and_unstated_sizes_are_not_written() -> None:
@@ -119,7 +121,7 @@ CHOICES = [NCCL, RING, TREE, NVLS, Choice("nccl", "ring", "ll128", 8), Choice("n
 def test_what_the_plugin_decides_is_what_was_advised(
     speeds: dict[int, dict[Choice, float]],
 ) -> None:
-    timings = [timing(one, size, s) for size, row in speeds.items() for one, s in row.items()]
+    timings = [timing(choice, size, s) for size, row in speeds.items() for choice, s in row.items()]
     lines = read(nccl_csv(timings))
     (advice,) = advise(timings)
     names = {"nvlstree": "nvls_tree"}

@@ -12,7 +12,7 @@ from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given
+from ccbench.results.importers.log import StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
 
@@ -27,9 +27,9 @@ def logs(*names: str) -> list[Path]:
 
 
 def imported(tmp_path: Path, *names: str, devices: int | None = None) -> Path:
-    given = Given("", devices, 1 if devices else None)
-    found = import_logs([(file, read_log(file)) for file in logs(*names)], given)
-    return write_import(tmp_path / "run", found, given, "logs")
+    system = StatedSystem("", devices, 1 if devices else None)
+    logs_read = import_logs([(file, read_log(file)) for file in logs(*names)], system)
+    return write_import(tmp_path / "run", logs_read, system, "logs")
 
 
 @pytest.mark.parametrize(
@@ -44,37 +44,42 @@ def test_advice_on_published_tables_of_nvls_against_ring_is_what_the_tables_say(
 ) -> None:
     run = load_run(imported(tmp_path, name, devices=8))
     advised = {}
-    for one in advise(timings_of([run])):
-        (band,) = one.bands
+    for advice in advise(timings_of([run])):
+        (band,) = advice.bands
         assert band.low_bytes == SIZE_NOT_STATED
         if band.choice is not None:
             assert (band.choice.algorithm, band.without_interval) == ("nvls", True)
             assert [rival.variant for rival in band.rivals] == ["NVLS off"]
             assert band.smallest_gain is not None
-            advised[one.situation.ranks] = round(band.smallest_gain.median, 2)
+            advised[advice.situation.ranks] = round(band.smallest_gain.median, 2)
     assert advised == gains
 
 
 def test_advice_on_all_reduce_with_and_without_nvls_is_nvls(tmp_path: Path) -> None:
     run = load_run(imported(tmp_path, "awkward_h200_8g_1n_collectives_16gib_md.txt", devices=8))
-    found = {one.situation.collective: one.bands[0] for one in advise(timings_of([run]))}
-    band = found["all_reduce"]
+    first_bands = {
+        advice.situation.collective: advice.bands[0] for advice in advise(timings_of([run]))
+    }
+    band = first_bands["all_reduce"]
     assert band.choice is not None
     assert band.smallest_gain is not None
     assert (band.choice.algorithm, [rival.algorithm for rival in band.rivals]) == ("nvls", ["ring"])
     assert band.smallest_gain.median == pytest.approx(480.0 / 367.2 - 1)
-    assert found["all_gather"].choice is None
+    assert first_bands["all_gather"].choice is None
 
 
 def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_path: Path) -> None:
     """NVIDIA RTX 5090, sockets, 128 MiB: Simple 2.55, LL128 1.02, LL 0.06 GB/s."""
     names = [
-        f"awkward_rtx5090_2r1g_socket_all_reduce_{one}.txt" for one in ("ll", "ll128", "simple")
+        f"awkward_rtx5090_2r1g_socket_all_reduce_{protocol}.txt"
+        for protocol in ("ll", "ll128", "simple")
     ]
     run = load_run(imported(tmp_path, *names))
-    forced = forced_from(f"all_reduce_{one}.txt=default/{one}" for one in ("ll", "ll128", "simple"))
-    for one in advise(timings_of([run], forced)):
-        last = one.bands[-1]
+    forced = forced_from(
+        f"all_reduce_{protocol}.txt=default/{protocol}" for protocol in ("ll", "ll128", "simple")
+    )
+    for advice in advise(timings_of([run], forced)):
+        last = advice.bands[-1]
         assert last.high_bytes == 2**27
         assert last.choice is not None
         assert last.choice.protocol == "simple"
@@ -83,11 +88,11 @@ def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_pa
 
 def test_measured_samples_and_their_rounds_are_taken_over(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
-    found = timings_of([run])
-    assert len(found) == len(run.points)
-    assert {len(one.samples_seconds) for one in found} == {30}
-    assert {one.round_samples for one in found} == {(5,) * 6}
-    (advice,) = advise(found)
+    timings = timings_of([run])
+    assert len(timings) == len(run.points)
+    assert {len(timing.samples_seconds) for timing in timings} == {30}
+    assert {timing.round_samples for timing in timings} == {(5,) * 6}
+    (advice,) = advise(timings)
     assert advice.situation.place == "epyc-2x64"
     assert advice.bands[-1].choice is not None
     assert advice.bands[-1].choice.algorithm == "ring"
@@ -96,23 +101,27 @@ def test_measured_samples_and_their_rounds_are_taken_over(tmp_path: Path) -> Non
 def test_one_machine_name_with_two_processors_is_two_places(tmp_path: Path) -> None:
     runs = []
     for model in ("EPYC 7763", "Xeon 8480"):
-        told = {
+        document = {
             "machine": {"name": "measured-2-cores"},
             "environment": {"processor": {"model": model}},
         }
-        runs.append(write_run(tmp_path / model, sweep(algorithms=("ring", "tree")), manifest=told))
-    assert {one.situation.place for one in timings_of(runs)} == {
+        runs.append(
+            write_run(tmp_path / model, sweep(algorithms=("ring", "tree")), manifest=document)
+        )
+    assert {timing.situation.place for timing in timings_of(runs)} == {
         "measured-2-cores, EPYC 7763",
         "measured-2-cores, Xeon 8480",
     }
-    assert {one.situation.place for one in timings_of(runs[:1])} == {"measured-2-cores"}
+    assert {timing.situation.place for timing in timings_of(runs[:1])} == {"measured-2-cores"}
 
 
 def test_failed_cases_emulations_and_single_ranks_are_left_out(tmp_path: Path) -> None:
     cases: list[Case] = [case("all_reduce", "ring", 4096), case("all_reduce", "tree", 4096)]
     cases.append(replace(case("all_reduce", "ring", 8192), ranks=1))
-    run = write_run(tmp_path / "run", cases, {0: lambda one: flagged(one, "emulation")})
-    assert [one.choice.algorithm for one in timings_of([run])] == ["tree"]
+    run = write_run(
+        tmp_path / "run", cases, {0: lambda measurement: flagged(measurement, "emulation")}
+    )
+    assert [timing.choice.algorithm for timing in timings_of([run])] == ["tree"]
 
 
 @pytest.mark.parametrize("text", ["ring", "=ring", "log=", "log=/ll"])

@@ -112,11 +112,11 @@ def compiled(schedule, count: int, in_place: bool) -> CompiledCase:  # type: ign
     return compile_case(SlotLayout(schedule, count, in_place))
 
 
-def fill(compiled: CompiledCase, rank: int, buffers: Buffers, given: Array) -> None:
+def fill(compiled: CompiledCase, rank: int, buffers: Buffers, values: Array) -> None:
     """Write a rank's input where it lies."""
     done = 0
     for place in compiled.layout.input_places(rank):
-        part = given[done : done + place.elements]
+        part = values[done : done + place.elements]
         buffers[(rank, place.space)][place.offset : place.offset + place.elements] = part
         done += place.elements
 
@@ -136,11 +136,12 @@ def run_and_collect(
     """Fill inputs, run, and return every rank's output; inputs must survive out of place."""
     layout = case_compiled.layout
     buffers = buffers_of(case_compiled, np.int64)
-    for rank, given in enumerate(inputs):
-        fill(case_compiled, rank, buffers, given)
+    for rank, values in enumerate(inputs):
+        fill(case_compiled, rank, buffers, values)
     run_in_random_order(case_compiled, buffers, launches, seed)
     if not layout.in_place and collective(layout.schedule.collective).moves_data:
         assert all(
-            np.array_equal(buffers[(rank, Space.INPUT)], one) for rank, one in enumerate(inputs)
+            np.array_equal(buffers[(rank, Space.INPUT)], values)
+            for rank, values in enumerate(inputs)
         )
     return [output_of(case_compiled, rank, buffers) for rank in range(len(inputs))]

@@ -123,14 +123,14 @@ def is_for_a_rewrite(compiled: CompiledCase, site: Site) -> bool:
 
 
 def _ancestors(compiled: CompiledCase, event: Event, left_out: Site) -> set[Event]:
-    found: set[Event] = set()
+    ancestors: set[Event] = set()
     open_events = [event]
     while open_events:
         for before in _predecessors(compiled, open_events.pop(), left_out):
-            if before not in found:
-                found.add(before)
+            if before not in ancestors:
+                ancestors.add(before)
                 open_events.append(before)
-    return found
+    return ancestors
 
 
 # -- running against the clock -----------------------------------------------------------------------------

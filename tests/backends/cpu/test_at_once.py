@@ -42,11 +42,11 @@ def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(
     try:
         case = case_of("all_reduce", groups="rank // 2", active_group=1)
         row = row_of(slowed.run(case, replace(QUICK, maximum_samples=10)), None, 0.95)
-        other = slowed.run(replace(case, active_group=0), QUICK)
+        unslowed = slowed.run(replace(case, active_group=0), QUICK)
     finally:
         slowed.close()
     assert row["slowest_rank"] == 3
-    assert median(other.samples_seconds) < 0.005  # who is slow stands by
+    assert median(unslowed.samples_seconds) < 0.005  # who is slow stands by
 
 
 # -- blocks of different sizes -----------------------------------------------------------------------------
@@ -138,9 +138,11 @@ def test_a_collective_is_right_while_something_is_computed(
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert measurement.group_names == OVERLAP_PARTS
     computed, communicated, beside, besides = measurement.group_samples_seconds
-    assert all(one > 0 for part in (computed, communicated, beside, besides) for one in part)
-    for both, one, other in zip(measurement.samples_seconds, beside, besides, strict=True):
-        assert both == pytest.approx(max(one, other))
+    assert all(
+        seconds > 0 for part in (computed, communicated, beside, besides) for seconds in part
+    )
+    for both, own, second in zip(measurement.samples_seconds, beside, besides, strict=True):
+        assert both == pytest.approx(max(own, second))
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -174,7 +176,7 @@ def run_with(fault: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[S
 @pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", AT_ONCE, ids=lambda case: case.label)
 @pytest.mark.parametrize(
-    ("kind", "status", "told"),
+    ("kind", "status", "sentence"),
     [
         ("kill", Status.FAILED, "rank 3"),
         ("raise", Status.FAILED, "rank 3: InjectedError"),
@@ -183,16 +185,16 @@ def run_with(fault: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[S
     ],
 )
 def test_a_rank_that_misbehaves_is_named(
-    case: Case, kind: str, status: Status, told: str, monkeypatch: pytest.MonkeyPatch
+    case: Case, kind: str, status: Status, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, detail = run_with(f"{kind}:rank=3", case, monkeypatch)
-    assert seen is status
-    assert told in detail
+    outcome, detail = run_with(f"{kind}:rank=3", case, monkeypatch)
+    assert outcome is status
+    assert sentence in detail
 
 
 def test_damage_to_the_collective_beside_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, detail = run_with("element:rank=2:collective=all_gather", AT_ONCE[2], monkeypatch)
-    assert seen is Status.WRONG
+    outcome, detail = run_with("element:rank=2:collective=all_gather", AT_ONCE[2], monkeypatch)
+    assert outcome is Status.WRONG
     assert "rank 2: 1 wrong" in detail
 
 

@@ -64,7 +64,10 @@ def inputs_of(case: CompiledCase) -> list[list[Array]]:
 
 def right(case: CompiledCase, inputs: list[list[Array]]) -> list[list[Array]]:
     schedule = case.layout.schedule
-    return [reference(given, "sum", schedule.collective, max(schedule.root, 0)) for given in inputs]
+    return [
+        reference(rank_inputs, "sum", schedule.collective, max(schedule.root, 0))
+        for rank_inputs in inputs
+    ]
 
 
 def dies(
@@ -74,13 +77,13 @@ def dies(
     for seed in range(SEEDS):
         late_rank = late if seed < SEEDS // 2 else seed % len(outputs[0])
         try:
-            seen = run_late(mutant, inputs, late_rank, seed)
+            late_outputs = run_late(mutant, inputs, late_rank, seed)
         except Deadlock:
             return True
         same = (
             np.array_equal(a, b)
-            for one, two in zip(seen, outputs, strict=True)
-            for a, b in zip(one, two, strict=True)
+            for actual, expected in zip(late_outputs, outputs, strict=True)
+            for a, b in zip(actual, expected, strict=True)
         )
         if not all(same):
             return True

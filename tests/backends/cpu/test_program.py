@@ -34,11 +34,11 @@ def check(
     outputs = run_and_collect(case, inputs, launches, seed)
     if not row.moves_data:
         return
-    for rank, (seen, right) in enumerate(
+    for rank, (actual, right) in enumerate(
         zip(outputs, reference(inputs, "sum", name, root), strict=True)
     ):
         np.testing.assert_array_equal(
-            seen, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}"
+            actual, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}"
         )
 
 
@@ -81,7 +81,7 @@ def test_blocks_of_different_sizes_arrive_in_any_order(
     generator = np.random.default_rng(seed)
     inputs = [generator.integers(1, 1 << 40, sum(row)) for row in sent]
     outputs = run_and_collect(case, inputs, 2, seed)
-    for seen, right in zip(
+    for actual, right in zip(
         outputs, reference(inputs, "none", "all_to_all_v", 0, np.array(sent)), strict=True
     ):
-        np.testing.assert_array_equal(seen, right)
+        np.testing.assert_array_equal(actual, right)

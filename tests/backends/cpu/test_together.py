@@ -89,7 +89,7 @@ class World:
         }
         stuck = 0
         while going:
-            number = chooser.choices(list(going), [weights[one] for one in going])[0]
+            number = chooser.choices(list(going), [weights[member] for member in going])[0]
             moved = next(going[number], None)
             if moved is None:
                 del going[number]
@@ -108,7 +108,7 @@ class World:
         for _ in range(launches):
             yield from rank.launcher.steps()
         checked = [lane.check(seed, launches, self.control) for lane in rank.lanes]
-        self.wrong += [found for found in checked if found]
+        self.wrong += [mismatch for mismatch in checked if mismatch]
 
 
 def groupings(ranks: int) -> st.SearchStrategy[str]:
@@ -125,11 +125,11 @@ def groupings(ranks: int) -> st.SearchStrategy[str]:
 def cases(draw: st.DrawFn) -> Case:
     """Any two collectives on any groups of 2 to 8 ranks, all groups at once or one alone."""
     ranks = draw(st.integers(2, 8))
-    name, other = (draw(st.sampled_from(sorted(COLLECTIVES))) for _ in range(2))
+    name, concurrent = (draw(st.sampled_from(sorted(COLLECTIVES))) for _ in range(2))
     groups = draw(groupings(ranks))
     alone = draw(st.integers(-1, len(json.loads(groups)) - 1))
-    own_groups = groupings(ranks).map(f"{other} on {{}}".format)
-    beside = draw(st.one_of(st.just(other), st.just(f"{other} on all"), own_groups))
+    own_groups = groupings(ranks).map(f"{concurrent} on {{}}".format)
+    beside = draw(st.one_of(st.just(concurrent), st.just(f"{concurrent} on all"), own_groups))
     traffic = draw(st.sampled_from(["", "hot:0.9", "zipf:2"])) if name == "all_to_all_v" else ""
     count = draw(st.integers(1, 60))
     return case_of(
@@ -178,11 +178,11 @@ def test_what_strays_from_one_collective_into_the_other_is_seen() -> None:
     case = replace(case_of("all_gather", 40), concurrent="all_gather")
     world = World(case)
     assert world.run(1) == []
-    main, other = world.ranks[0].lanes
-    main.output[:] = other.output
-    found = main.check(5, LAUNCHES, world.control)
-    assert found
-    assert found.wrong_elements > 100
+    main, concurrent = world.ranks[0].lanes
+    main.output[:] = concurrent.output
+    mismatch = main.check(5, LAUNCHES, world.control)
+    assert mismatch
+    assert mismatch.wrong_elements > 100
 
 
 def test_what_each_takes_is_added_up() -> None:

@@ -75,12 +75,12 @@ class CudaError(RuntimeError):
 
 @dataclass
 class Item:
-    """One thing in a stream's queue; asked: when the host asked for it."""
+    """One thing in a stream's queue; issued: when the host enqueued it."""
 
     kind: str
     device: int
     details: tuple[Any, ...]
-    asked: float = 0.0
+    issued: float = 0.0
     stream: int = 0
 
 
@@ -122,15 +122,15 @@ class EmulatedRuntime:
 
     def __getattribute__(self, name: str) -> Any:
         """Every call takes the host time, and fails when a test has asked for it (``failing``)."""
-        found = object.__getattribute__(self, name)
+        attribute = object.__getattribute__(self, name)
         if not is_call(name):
-            return found
+            return attribute
         self.pass_time()
         mine = self.captures_of_this_thread() if name in UNSAFE else ()
         self.spoilt.update(mine)
         waiting = object.__getattribute__(self, "failing").get(name)
         if not waiting and not mine:
-            return found
+            return attribute
         error = CudaError(CAPTURE_UNSUPPORTED) if mine else waiting.pop(0)
 
         def fail(*arguments: Any) -> None:
@@ -201,15 +201,15 @@ class EmulatedRuntime:
     def deviceGetPCIBusId(self, device: int) -> str:  # noqa: N802 - as CUDA spells it
         return f"0000:0{device}:00.0"
 
-    def deviceCanAccessPeer(self, one: int, other: int) -> int:  # noqa: N802 - as CUDA spells it
+    def deviceCanAccessPeer(self, device: int, peer: int) -> int:  # noqa: N802 - as CUDA spells it
         return int(self.peers)
 
-    def deviceEnablePeerAccess(self, other: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert other != self.device
+    def deviceEnablePeerAccess(self, peer: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert peer != self.device
         assert self.peers
-        if (self.device, other) in self.enabled:
+        if (self.device, peer) in self.enabled:
             raise CudaError(704)
-        self.enabled.add((self.device, other))
+        self.enabled.add((self.device, peer))
 
     # -- memory --------------------------------------------------------------------------------------------
 
@@ -301,9 +301,9 @@ class EmulatedRuntime:
 
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
         module = self.new_handle()
-        found = re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())
-        assert found or image.decode() == beside("blocking.cu").text
-        self.modules[module] = found[0] if found else BLOCKING
+        entry_names = re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())
+        assert entry_names or image.decode() == beside("blocking.cu").text
+        self.modules[module] = entry_names[0] if entry_names else BLOCKING
         self.loads.append(self.modules[module])
         return module
 
@@ -348,8 +348,8 @@ class EmulatedRuntime:
         views = np.frombuffer(raw, abi.RANK_VIEW).copy()
         self.views.append((self.device, name, views))
         for address in views[list(ADDRESSES)].tolist():
-            for one in address:
-                assert not one or self.kind_of(one, self.device, self.peers)
+            for word in address:
+                assert not word or self.kind_of(word, self.device, self.peers)
 
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
         assert mode == 1  # of this thread: what others call must not end the capture
@@ -406,8 +406,10 @@ class EmulatedRuntime:
     def flush(self) -> None:
         """Run everything enqueued, streams of all devices at once, each in its order."""
         waiting, self.queue = self.queue, []
-        handles = sorted({one.stream for one in waiting})
-        streams = {handle: [one for one in waiting if one.stream == handle] for handle in handles}
+        handles = sorted({item.stream for item in waiting})
+        streams = {
+            handle: [item for item in waiting if item.stream == handle] for handle in handles
+        }
         while any(streams.values()):
             for items in streams.values():
                 while items and items[0].kind != "kernel":
@@ -421,7 +423,7 @@ class EmulatedRuntime:
 
     def do(self, item: Item) -> None:
         """One item that is no collective, when the stream has come to it."""
-        at = max(self.stream_time.get(item.stream, 0.0), item.asked)
+        at = max(self.stream_time.get(item.stream, 0.0), item.issued)
         if item.kind == "copy":
             ctypes.memmove(*item.details)
         elif item.kind == "set":
@@ -441,7 +443,7 @@ class EmulatedRuntime:
             ctypes.c_uint64.from_address(int(arguments["timed_out"][0])).value = int(
                 arguments["goal"][0]
             )
-            return item.asked + 1e-9 * int(arguments["limit_nanoseconds"][0])
+            return item.issued + 1e-9 * int(arguments["limit_nanoseconds"][0])
         return self.now
 
     def launch(self, batch: Sequence[Item]) -> None:
@@ -449,13 +451,13 @@ class EmulatedRuntime:
         if not batch:
             return
         records = np.zeros(len(batch), RECORD)
-        handles = sorted({one.stream for one in batch})
+        handles = sorted({queued.stream for queued in batch})
         self.at_once.append(len(handles))
         for record, item in zip(records, batch, strict=True):
             entry, arguments = item.details
             record["entry"], record["arguments"] = entry.encode(), arguments[0]
             record["device"] = handles.index(item.stream)  # to the engine: what runs in order
-            at = max(self.stream_time.get(item.stream, 0.0), item.asked)
+            at = max(self.stream_time.get(item.stream, 0.0), item.issued)
             self.stream_time[item.stream] = at + LAUNCH_SECONDS
         (file,) = {entries()[item.details[0]].file for item in batch}
         options = np.zeros(1, OPTIONS)

@@ -27,13 +27,13 @@ FOREVER_SECONDS = 600.0
 class Endpoint:
     """Has no cases, so that it needs nothing else."""
 
-    def __init__(self, seen: mmap.mmap, rank: int, closing: Callable[[int], None]) -> None:
-        self._seen, self._rank, self._closing = seen, rank, closing
+    def __init__(self, closings: mmap.mmap, rank: int, closing: Callable[[int], None]) -> None:
+        self._closings, self._rank, self._closing = closings, rank, closing
 
     def close(self) -> None:
-        self._seen[self._rank] = BEGAN
+        self._closings[self._rank] = BEGAN
         self._closing(self._rank)
-        self._seen[self._rank] = ENDED
+        self._closings[self._rank] = ENDED
 
 
 class PlainWorkerGroup:
@@ -45,11 +45,11 @@ class PlainWorkerGroup:
 
     def __init__(self, closing: Callable[[int], None]) -> None:
         self.control = Control(RANKS, 4)
-        self.seen = mmap.mmap(-1, RANKS)
+        self.closings = mmap.mmap(-1, RANKS)
         self._closing = closing
 
     def endpoint(self, process: int) -> Endpoint:
-        return Endpoint(self.seen, process, self._closing)
+        return Endpoint(self.closings, process, self._closing)
 
 
 class Closing(PlainWorkerGroup):
@@ -96,7 +96,7 @@ def main(how: str) -> None:
     leader.lead(runner)
     leader.end()
     for rank in range(RANKS):
-        print(group.seen[rank])
+        print(group.closings[rank])
     print(sum(is_there(member.hello.place.pid) for member in leader.members))
 
 

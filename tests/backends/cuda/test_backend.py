@@ -105,16 +105,16 @@ def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    seen: list[str] = []
+    settings: list[str] = []
 
     def refuse() -> Cuda:
-        seen.append(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
+        settings.append(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
         raise BackendUnavailable("no device")
 
     monkeypatch.setattr(single_process, "open_cuda", refuse)
     with pytest.raises(BackendUnavailable):
         single_process.CudaWorkerGroup(2, 16).endpoint(0)
-    assert seen == ["32"]
+    assert settings == ["32"]
 
 
 CUDA_MODES = ("streaming", "isolated", "graph", "cold")
@@ -144,7 +144,7 @@ UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
         ),
         (RING(transport="network"), "network"),
     ],
-    ids=lambda one: one.label if isinstance(one, Case) else "",
+    ids=lambda value: value.label if isinstance(value, Case) else "",
 )
 def test_what_cannot_run_says_why(case: Case, words: str) -> None:
     refused = BACKEND.unsupported(case)
@@ -250,8 +250,8 @@ def test_a_fabric_that_is_not_ready_is_told_with_its_cure(monkeypatch: pytest.Mo
     with pytest.raises(BackendUnavailable, match=cured):
         single_process.CudaWorkerGroup(2, 16).endpoint(0)
     runtime = EmulatedRuntime()
-    for status, told in ((802, True), (46, False)):
+    for status, cured_text in ((802, True), (46, False)):
         runtime.failing["getDeviceCount"] = [CudaError(status)]
         with pytest.raises(BackendUnavailable) as failed:
             modules.device_count(Cuda(runtime, runtime))
-        assert bool(re.match(cured, str(failed.value))) == told
+        assert bool(re.match(cured, str(failed.value))) == cured_text

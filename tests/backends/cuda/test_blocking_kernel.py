@@ -172,16 +172,16 @@ def test_what_the_driver_refuses_leaves_times_without_a_blocking_kernel(
 ) -> None:
     endpoint, runtime = opened(1)
     runtime.failing[call] = [error]
-    asked: list[int] = []
+    numbers: list[int] = []
 
-    def least(one: int) -> int:
-        asked.append(one)
-        return one
+    def least(number: int) -> int:
+        numbers.append(number)
+        return number
 
     blocking, reason = open_blocking_kernel(
         endpoint.contexts[0].cuda, endpoint.contexts, least=least
     )
-    assert (blocking, asked) == (None, [0])
+    assert (blocking, numbers) == (None, [0])
     assert words in reason
     assert not runtime.failing[call]
 

@@ -115,32 +115,36 @@ def test_cold_launches_find_other_memory_in_every_cache(
     endpoint, runtime = opened(2, devices=2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="cold"))
     endpoint.refill(1)
-    seen: list[tuple[str, int, tuple[Any, ...]]] = []
+    items_done: list[tuple[str, int, tuple[Any, ...]]] = []
     do, launch = runtime.do, runtime.launch
 
     def done(item: Item) -> None:
-        seen.append((item.kind, item.device, item.details))
+        items_done.append((item.kind, item.device, item.details))
         do(item)
 
     def launched(batch: Sequence[Item]) -> None:
-        seen.extend(("kernel", item.device, ()) for item in batch)
+        items_done.extend(("kernel", item.device, ()) for item in batch)
         launch(batch)
 
     monkeypatch.setattr(runtime, "do", done)
     monkeypatch.setattr(runtime, "launch", launched)
     endpoint.launch(3)
     for number, group in enumerate(endpoint.contexts):
-        kinds = [kind for kind, device, _ in seen if device == number and kind != "copy"]
+        kinds = [kind for kind, device, _ in items_done if device == number and kind != "copy"]
         # The second kernel reads what was set, so that the launch has nothing of it to write back.
         assert kinds == 3 * ["set", "kernel", "blocking", "event", "kernel", "event"]
-        written = [details for kind, device, details in seen if kind == "set" and device == number]
+        written = [
+            details for kind, device, details in items_done if kind == "set" and device == number
+        ]
         assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
         assert not {address for address, _, _ in written} & {
             held.address for held in group.buffers.values()
         }
 
 
-@pytest.mark.parametrize("look", [lambda one: one.begin_sample(0), lambda one: one.check(1, 1)])
+@pytest.mark.parametrize(
+    "look", [lambda endpoint: endpoint.begin_sample(0), lambda endpoint: endpoint.check(1, 1)]
+)
 def test_a_wait_that_was_given_up_is_told_before_any_result(
     opened: Opened, look: Callable[[CudaEndpoint], object]
 ) -> None:
@@ -197,7 +201,7 @@ def test_no_more_channels_are_taken_than_there_is_room_for(opened: Opened) -> No
     endpoint.prepare(case_of("all_reduce", "ring", 4, count=1 << 20))
     (group,) = endpoint.contexts
     assert group._arguments["channels"][0] == 2
-    assert [group.channels(group.loaded, wanted) for wanted in (1, 2, 3)] == [1, 2, 2]
+    assert [group.channels(group.loaded, requested) for requested in (1, 2, 3)] == [1, 2, 2]
 
 
 def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> None:
@@ -284,7 +288,7 @@ def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     facts = endpoint.facts()
     before, after = readings_from_json(facts.devices)
     assert (len(before), len(after)) == (2, 2)
-    assert [one.sm_clock_highest_mhz for one in before] == [
+    assert [reading.sm_clock_highest_mhz for reading in before] == [
         345,
         345,
     ]  # they were made to work before

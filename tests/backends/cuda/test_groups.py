@@ -70,9 +70,9 @@ def test_groups_are_right_in_every_mode_and_over_every_transport(
 def test_any_groups_and_then_all_ranks_again(opened: Opened, groups: str) -> None:
     endpoint, runtime = opened(4, devices=2)
     case = grouped("all_reduce", "tree", groups)
-    others = case_of("all_reduce", "ring", 4), grouped("all_gather", "ll", "rank // 2", 31)
-    for one in (case, *others, case):
-        assert wrong_elements(endpoint, one) == 0
+    later = case_of("all_reduce", "ring", 4), grouped("all_gather", "ll", "rank // 2", 31)
+    for each_case in (case, *later, case):
+        assert wrong_elements(endpoint, each_case) == 0
     close_clean(endpoint, runtime)
 
 
@@ -125,11 +125,14 @@ def test_a_kernel_is_told_of_its_own_groups_memory_alone(opened: Opened) -> None
     runtime.views.clear()
     endpoint.prepare(grouped("all_reduce", "ring", "rank % 2"))
     endpoint.launch(1)
-    told = {tuple(int(view) for view in views["flags"]) for _, _, views in runtime.views}
-    assert sorted(map(len, told)) == [2, 2]  # two groups of two, whichever device the kernel is on
-    assert len({one for group in told for one in group}) == 4
+    flag_views = {tuple(int(view) for view in views["flags"]) for _, _, views in runtime.views}
+    assert sorted(map(len, flag_views)) == [
+        2,
+        2,
+    ]  # two groups of two, whichever device the kernel is on
+    assert len({address for group in flag_views for address in group}) == 4
     of_all = {endpoint._communicators["default"].places(rank)["flags"] for rank in range(4)}
-    assert not of_all & {one for group in told for one in group}
+    assert not of_all & {address for group in flag_views for address in group}
 
 
 def test_what_strays_into_another_group_is_seen(opened: Opened) -> None:
@@ -137,11 +140,11 @@ def test_what_strays_into_another_group_is_seen(opened: Opened) -> None:
     launched(endpoint, grouped("all_reduce", "ring", "rank // 2"))
     assert spoilt(endpoint) is None
     first, second = endpoint._active
-    group, place, at, one = list(second._places())[1]
+    group, place, at, buffers = list(second._places())[1]
     _, _, strange, _ = next(iter(first._places()))
-    values = np.empty(one.output_bytes, np.uint8)
-    first.contexts[0].read(strange + one.output_offset, values)
-    group.write_repeated(at + one.output_offset, values.nbytes, values)
+    values = np.empty(buffers.output_bytes, np.uint8)
+    first.contexts[0].read(strange + buffers.output_offset, values)
+    group.write_repeated(at + buffers.output_offset, values.nbytes, values)
     assert place == 1
     assert (spoilt(endpoint) or (-1,))[0] == 3
 
@@ -180,7 +183,7 @@ def test_runs_hold_every_member_once_on_its_device(
     shares = ranks_of_devices(8, devices)
     for first in range(0, 8, size):
         members = order[first : first + size]
-        found = runs(members, shares)
-        assert [place for _, places in found for place in places] == list(range(size))
-        for device, places in found:
+        device_runs = runs(members, shares)
+        assert [place for _, places in device_runs for place in places] == list(range(size))
+        for device, places in device_runs:
             assert all(device_of_rank(shares, members[place]) == device for place in places)

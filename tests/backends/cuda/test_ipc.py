@@ -90,7 +90,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize(
-    ("error", "others"),
+    ("error", "raised_elsewhere"),
     [
         (CannotRun("no room for blocks"), CannotRun),
         (OutOfMemory("the device is full"), OutOfMemory),
@@ -98,7 +98,7 @@ def world() -> World:
     ],
 )
 def test_what_fails_on_one_rank_fails_on_all_and_says_where(
-    world: World, error: Exception, others: type[Exception]
+    world: World, error: Exception, raised_elsewhere: type[Exception]
 ) -> None:
     def step(endpoint: IpcEndpoint) -> int:
         def action() -> int:
@@ -111,7 +111,7 @@ def test_what_fails_on_one_rank_fails_on_all_and_says_where(
     outcomes = world.all(step)
     assert outcomes[1] is error
     for rank in (0, 2):
-        assert type(outcomes[rank]) is others
+        assert type(outcomes[rank]) is raised_elsewhere
         assert str(outcomes[rank]) == f"rank 1: {error}"
     assert world.all(lambda endpoint: endpoint.together(lambda: endpoint.rank)) == [0, 1, 2]
 
@@ -127,7 +127,7 @@ def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = case_of("all_reduce", "ring", RANKS, 1 << 20, processes=PER_GPU)
-    monkeypatch.setattr(world.endpoints[1].contexts[0], "channels", lambda kernel, wanted: 3)
+    monkeypatch.setattr(world.endpoints[1].contexts[0], "channels", lambda kernel, requested: 3)
 
     def load(endpoint: IpcEndpoint) -> int:
         reserve(endpoint, case.count)
@@ -268,22 +268,24 @@ def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "seen"), [("closing", [2, 2, 2]), ("hanging", [1, 2, 2]), ("plain", [0, 0, 0])]
+    ("how", "counts"), [("closing", [2, 2, 2]), ("hanging", [1, 2, 2]), ("plain", [0, 0, 0])]
 )
 def test_ranks_that_must_close_do_before_they_are_ended_and_nothing_is_left(
-    how: str, seen: list[int]
+    how: str, counts: list[int]
 ) -> None:
-    assert [int(line) for line in printed("tests.backends.cuda.ending", how)] == [*seen, 0]
+    assert [int(line) for line in printed("tests.backends.cuda.ending", how)] == [*counts, 0]
 
 
 def test_only_ranks_that_opened_each_others_memory_take_time_to_close() -> None:
-    asked = [
+    models = [
         ("cpu", ONE_PROCESS),
         ("cuda", ONE_PROCESS),
         ("cuda", PER_GPU),
         ("cuda-host", ONE_PROCESS),
     ]
-    closing = [one for one in asked if open_worker_group(one[0], 2, 4, one[1]).closing_seconds]
+    closing = [
+        model for model in models if open_worker_group(model[0], 2, 4, model[1]).closing_seconds
+    ]
     assert closing == [("cuda", PER_GPU)]
 
 
@@ -309,7 +311,8 @@ def test_closing_ranks_have_not_come_to_the_barrier_that_another_still_waits_in(
     waiting = threading.Thread(target=wait)
     waiting.start()
     assert (
-        world.all(lambda one: None if one.rank == 0 else IpcEndpoint.close(one)) == [None] * RANKS
+        world.all(lambda endpoint: None if endpoint.rank == 0 else IpcEndpoint.close(endpoint))
+        == [None] * RANKS
     )
     waiting.join(0.2)  # time for what must not happen
     world.board.leave(1, "gone")

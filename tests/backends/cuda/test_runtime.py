@@ -112,7 +112,7 @@ def test_every_device_may_address_every_other_one_and_enabling_it_twice_is_fine(
     for _ in range(2):
         Cuda(runtime, runtime).enable_peers(range(3))
     assert runtime.enabled == {
-        (one, other) for one in range(3) for other in range(3) if one != other
+        (device, peer) for device in range(3) for peer in range(3) if device != peer
     }
 
 

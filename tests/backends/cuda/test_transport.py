@@ -183,8 +183,10 @@ def test_a_kernel_that_reaches_further_than_the_table_says_is_found(
 
 
 def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:
-    others = {name for name, one in entries().items() if one.file not in ("ll.cu", "compare.cu")}
-    assert others == set(PEER_ACCESS)
+    over_peers = {
+        name for name, entry in entries().items() if entry.file not in ("ll.cu", "compare.cu")
+    }
+    assert over_peers == set(PEER_ACCESS)
     assert peer_access_of(KernelEntry("new_all_reduce", "new.cu", reduces=True)) == BOTH
 
 

@@ -40,8 +40,8 @@ class PipedExchange:
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         self.pipe.send(("all", mine))
-        told: list[bytes] = self.pipe.recv()
-        return told
+        payloads: list[bytes] = self.pipe.recv()
+        return payloads
 
     def broadcast(self, mine: bytes | None, root: int) -> bytes:
         return self.all_gather(mine or b"")[root]
@@ -98,7 +98,7 @@ def _answer(work: Work, exchange: PipedExchange) -> Any:
 
 def _hub(pipes: list[Connection]) -> list[Any]:
     answers: dict[int, Any] = {}
-    given: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     while len(answers) < len(pipes):
         waiting = {pipe: rank for rank, pipe in enumerate(pipes) if rank not in answers}
         ready = wait(list(waiting), PATIENCE_SECONDS)
@@ -109,11 +109,11 @@ def _hub(pipes: list[Connection]) -> list[Any]:
             if kind == "end":
                 answers[waiting[pipe]] = value
             else:
-                given[waiting[pipe]] = value
-        if len(given) == len(pipes):
+                payloads[waiting[pipe]] = value
+        if len(payloads) == len(pipes):
             for pipe in pipes:
-                pipe.send([given[rank] for rank in range(len(pipes))])
-            given.clear()
+                pipe.send([payloads[rank] for rank in range(len(pipes))])
+            payloads.clear()
     return [answers[rank] for rank in range(len(pipes))]
 
 

@@ -62,12 +62,12 @@ def every_case(ranks: int) -> list[Case]:
 def all_right(ranks: int, cases: list[Case]) -> list[list[RankResult]]:
     for case in cases:
         assert BACKEND.unsupported(case) is None, case.label
-    found = measured(ranks, cases)
-    for case, results in zip(cases, found, strict=True):
+    by_case = measured(ranks, cases)
+    for case, results in zip(cases, by_case, strict=True):
         for result in results:
             assert result.mismatch is None, f"{case.label}: {result.mismatch}"
             assert result.stamps.shape[1] >= 2
-    return found
+    return by_case
 
 
 @needs_torch
@@ -131,8 +131,8 @@ def test_one_group_runs_while_the_others_stand_by() -> None:
 def test_every_collective_runs_beside_another() -> None:
     names = list(COLLECTIVES)
     cases = [
-        case_of(name, 3, concurrent=f"{other} on all")
-        for name, other in zip(names, names[3:] + names[:3], strict=True)
+        case_of(name, 3, concurrent=f"{concurrent} on all")
+        for name, concurrent in zip(names, names[3:] + names[:3], strict=True)
     ]
     all_right(3, cases)
 
@@ -142,26 +142,26 @@ def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> No
     case = case_of("all_reduce", 4, groups=HALVES, concurrent=f"reduce_scatter on {COLUMNS}")
     alone = case_of("all_gather", 4, groups=HALVES, active_group=1, concurrent="all_reduce on all")
     silent = case_of("send_recv", 4, groups=HALVES, concurrent="reduce_scatter")
-    found = measured_with_facts(4, [case, alone, silent])
-    assert all(result.mismatch is None for by_rank in found for result, _ in by_rank)
+    by_case = measured_with_facts(4, [case, alone, silent])
+    assert all(result.mismatch is None for by_rank in by_case for result, _ in by_rank)
     (first, second, third), samples = zip(
-        *[(facts, result.stamps.shape[1]) for (result, facts), *_ in found], strict=True
+        *[(facts, result.stamps.shape[1]) for (result, facts), *_ in by_case], strict=True
     )
     own = ("ranks 0-1 all_reduce", "ranks 2-3 all_reduce")
     assert first.parts == (*own, "ranks 0, 2 reduce_scatter", "ranks 1, 3 reduce_scatter")
     assert second.parts == ("ranks 2-3 all_gather", "all_reduce")
     assert third.parts == ()
-    for one, number in zip((first, second), samples, strict=False):
-        assert all(len(part) == number for part in one.group_samples_seconds)
-        assert all(seconds > 0 for part in one.group_samples_seconds for seconds in part)
+    for facts_of_case, number in zip((first, second), samples, strict=False):
+        assert all(len(part) == number for part in facts_of_case.group_samples_seconds)
+        assert all(seconds > 0 for part in facts_of_case.group_samples_seconds for seconds in part)
 
 
 @needs_torch
 def test_every_collective_goes_on_behind_a_computation() -> None:
     cases = [case_of(name, 3, mode=OVERLAP, overlap_with="matmul") for name in COLLECTIVES]
     cases += [
-        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=one)
-        for one in ("2>0", "0<>1")
+        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=pair)
+        for pair in ("2>0", "0<>1")
     ]
     cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="memory", in_place=True))
     cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]"))
@@ -194,13 +194,13 @@ def test_ranks_of_one_host_listen_on_loopback_alone() -> None:
         with open("/proc/net/tcp") as table, open("/proc/net/tcp6") as table6:
             rows = [line.split()[1:4] for line in (*table, *table6)]
         # 0A is TCP_LISTEN; addresses are hexadecimal words in the byte order of the host.
-        found = [
+        listening_at = [
             address
             for address, _, state in rows
             if state == "0A" and address.endswith(f":{port:04X}")
         ]
         exchange.barrier()
-        return str(route), found
+        return str(route), listening_at
 
     for route, listening in on_ranks(2, work):
         assert route == "gloo over tcp, lo (127.0.0.1)"
@@ -208,9 +208,9 @@ def test_ranks_of_one_host_listen_on_loopback_alone() -> None:
 
 
 def test_loopback_comes_last_among_the_interfaces() -> None:
-    found = list(addresses_by_interface().values())
-    assert "127.0.0.1" in found
-    assert found[-1].startswith("127.")
+    addresses = list(addresses_by_interface().values())
+    assert "127.0.0.1" in addresses
+    assert addresses[-1].startswith("127.")
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,13 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
         return
     launched: list[tuple[Prepared, Reference]] = []
     for number in range(case.launches):
-        one, reference = prepared_launch(case, world, number, seed)
-        launched.append((_joined(case, one, launched), reference))
-    world.run(build, [one.call for one, _ in launched], options)
-    for one, reference in launched:
-        if case.overwrites and one is not launched[-1][0]:
-            one = replace(one, call=replace(one.call, inputs=[0] * case.ranks))
-        check(world, one, reference)
+        prepared, reference = prepared_launch(case, world, number, seed)
+        launched.append((_joined(case, prepared, launched), reference))
+    world.run(build, [prepared.call for prepared, _ in launched], options)
+    for prepared, reference in launched:
+        if case.overwrites and prepared is not launched[-1][0]:
+            prepared = replace(prepared, call=replace(prepared.call, inputs=[0] * case.ranks))
+        check(world, prepared, reference)
 
 
 def _run_compare(case: KernelCase, world: CheckedWorld, build: Build, seed: int) -> None:
@@ -143,18 +143,18 @@ def _run_barrier(case: KernelCase, world: CheckedWorld, build: Build, options: H
     if not case.away:
         world.run(build, [call] * case.launches, options)
         return
-    told, idle = "", replace(call, iterations=0)
+    message, idle = "", replace(call, iterations=0)
     limited = replace(options, limit_nanoseconds=case.limit_nanoseconds)
     try:
         world.run(build, [call], limited, instead=dict.fromkeys(case.away, idle))
     except KernelRace:
         raise
     except KernelFailed as error:
-        told = str(error)
+        message = str(error)
     for rank in set(range(case.ranks)) - set(case.away):
         named = f"rank {rank}, channel" if case.limit_nanoseconds else f"rank {rank} block"
-        assert named in told, (
-            f"rank {rank} got through a barrier without {case.away}, or says nothing: {told}"
+        assert named in message, (
+            f"rank {rank} got through a barrier without {case.away}, or says nothing: {message}"
         )
 
 
@@ -189,17 +189,21 @@ def launch_of(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prep
     return _LAUNCHES[stem](case, world, trial)
 
 
-def _joined(case: KernelCase, one: Prepared, before: list[tuple[Prepared, Reference]]) -> Prepared:
+def _joined(
+    case: KernelCase, prepared: Prepared, before: list[tuple[Prepared, Reference]]
+) -> Prepared:
     """``one`` with buffers of the launch before it, where the case says so."""
     if not before:
-        return one
+        return prepared
     last, reference = before[-1]
     if case.chained:
         made: list[Array] = reference(last.trial, last.inputs)
-        one = replace(one, inputs=made, call=replace(one.call, inputs=last.call.outputs))
+        prepared = replace(
+            prepared, inputs=made, call=replace(prepared.call, inputs=last.call.outputs)
+        )
     if case.overwrites:
-        one = replace(one, call=replace(one.call, outputs=last.call.inputs))
-    return one
+        prepared = replace(prepared, call=replace(prepared.call, outputs=last.call.inputs))
+    return prepared
 
 
 def _orders(case: KernelCase, trial: Trial) -> list[list[int]]:
@@ -231,10 +235,10 @@ def _unplanned(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Pre
 def _schedule(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     made = schedule_of(case.algorithm, case.ranks, trial.root, case.pieces)
     assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
-    one = prepare(world, trial, None, case.channels)
-    one = replace(one, call=replace(one.call, program=compiled_program(made)))
+    prepared = prepare(world, trial, None, case.channels)
+    prepared = replace(prepared, call=replace(prepared.call, program=compiled_program(made)))
     chunk = chunk_bytes(made, case.channels, case.slot_bytes, case.staging_bytes, trial.in_place)
-    return one, schedule_reference(made, case.channels, chunk)
+    return prepared, schedule_reference(made, case.channels, chunk)
 
 
 _LAUNCHES: dict[str, Callable[[KernelCase, CheckedWorld, Trial], tuple[Prepared, Reference]]] = {
@@ -301,7 +305,7 @@ def case_of(entry: str, values: dict[str, Any], algorithm: str = "") -> KernelCa
 def other_entry(entry: str, number: int) -> str:
     """Another entry of the same file, or the same where there is one only."""
     file = entries()[entry].file
-    names = sorted(name for name, one in entries().items() if one.file == file and name != entry)
+    names = sorted(name for name, row in entries().items() if row.file == file and name != entry)
     return names[number % len(names)] if names else entry
 
 
@@ -361,8 +365,10 @@ def run_in_a_row(
         devices=case.ranks if case.drifting else 1,
         limit_nanoseconds=REAL_LIMIT_NANOSECONDS if engine == "threads" else 0,
     )
-    world.run(build or Build(case.kernel_file), [one.call for one, _ in launched], options)
-    for one, reference in launched:
-        if collective(one.trial.collective).moves_data:
-            check(world, one, reference)
+    world.run(
+        build or Build(case.kernel_file), [prepared.call for prepared, _ in launched], options
+    )
+    for prepared, reference in launched:
+        if collective(prepared.trial.collective).moves_data:
+            check(world, prepared, reference)
     return True

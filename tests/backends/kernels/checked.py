@@ -72,9 +72,9 @@ class CheckedWorld(HostWorld):
         """Those of all launches, with what single devices launch instead."""
         records = super().records(calls, options, fixups)
         for device, call in self._instead.items():
-            one = self.records_of(call, options, fixups)[device % options.devices]
-            one["device"] = device
-            records[records["device"] == device] = one
+            record = self.records_of(call, options, fixups)[device % options.devices]
+            record["device"] = device
+            records[records["device"] == device] = record
         return records
 
     def launch(

@@ -74,18 +74,18 @@ def mutants() -> tuple[list[Mutant], dict[str, KernelCase]]:
 
     document = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     cases = {name: KernelCase(**fields) for name, fields in document["cases"].items()}
-    found = []
-    for one in document["mutants"]:
-        given = {"times": 1, "dies": {}, "equivalent": "", "becomes": "", **one}
-        found.append(Mutant(**given))
-    return found, cases
+    listed = []
+    for entry in document["mutants"]:
+        fields_of_mutant = {"times": 1, "dies": {}, "equivalent": "", "becomes": "", **entry}
+        listed.append(Mutant(**fields_of_mutant))
+    return listed, cases
 
 
 def mutated(sources: Mapping[str, str], mutant: Mutant) -> dict[str, str]:
     """The sources with the mistake; AssertionError where the text is not there as it was."""
-    seen = sources[mutant.file].count(mutant.text)
-    assert seen == mutant.times, (
-        f"mutants.yaml: {mutant.name}: its text is {seen} times in kernels/{mutant.file}, expected "
+    occurrences = sources[mutant.file].count(mutant.text)
+    assert occurrences == mutant.times, (
+        f"mutants.yaml: {mutant.name}: its text is {occurrences} times in kernels/{mutant.file}, expected "
         f"{mutant.times}; write the text as it is there now"
     )
     return {**sources, mutant.file: sources[mutant.file].replace(mutant.text, mutant.becomes)}
@@ -100,7 +100,7 @@ def shipped_sources() -> dict[str, str]:
     }
 
 
-def in_one_text(sources: Mapping[str, str], kernel_file: str, wanted: Sequence[str]) -> str:
+def in_one_text(sources: Mapping[str, str], kernel_file: str, names_kept: Sequence[str]) -> str:
     """A kernel file with its headers copied in and only the ``wanted`` entries."""
     there: set[str] = set()
 
@@ -109,11 +109,11 @@ def in_one_text(sources: Mapping[str, str], kernel_file: str, wanted: Sequence[s
             return ""
         there.add(name)
         return _INCLUDE.sub(
-            lambda found: copied(found.group(1)), sources[name].replace("#pragma once\n", "")
+            lambda match: copied(match.group(1)), sources[name].replace("#pragma once\n", "")
         )
 
     text = copied(kernel_file)
-    return _ENTRY.sub(lambda found: found.group(0) if found.group(1) in wanted else "", text)
+    return _ENTRY.sub(lambda match: match.group(0) if match.group(1) in names_kept else "", text)
 
 
 def outcome(
@@ -121,12 +121,12 @@ def outcome(
 ) -> Outcome:
     """What becomes of ``cases``, all of one kernel file, in a process of its own. cache: where builds go."""
     kernel_file = cases[0].kernel_file
-    wanted = {name for case in cases for name in (case.entry, case.then)}
+    entry_names = {name for case in cases for name in (case.entry, case.then)}
     with tempfile.TemporaryDirectory(prefix="ccbench-mutant-") as temporary:
         folder = Path(temporary) / "kernels"
         shutil.copytree(kernel_folder(), folder)
         (folder / kernel_file).write_text(
-            in_one_text(sources, kernel_file, sorted(wanted)), encoding="utf-8"
+            in_one_text(sources, kernel_file, sorted(entry_names)), encoding="utf-8"
         )
         request = {
             "folder": str(folder),

@@ -29,7 +29,7 @@ class Telling(Nvrtc):
     def _text(self, handle: ctypes.c_void_p, what: str) -> bytes:
         if what == "CUBIN":
             self.log, self.ptx = (
-                super(Telling, self)._text(handle, one) for one in ("ProgramLog", "PTX")
+                super(Telling, self)._text(handle, section) for section in ("ProgramLog", "PTX")
             )
         return super()._text(handle, what)
 
@@ -44,9 +44,9 @@ def library() -> ctypes.CDLL | None:
 
 def compiled(program: Program, architecture: int) -> Compiled:
     """``program`` for sm_<architecture>; CompilationFailed with the compiler's first error where it fails."""
-    found = library()
-    assert found is not None, ABSENT
-    telling = Telling(found)
+    compiler = library()
+    assert compiler is not None, ABSENT
+    telling = Telling(compiler)
     program = replace(program, options=(*program.options, "--ptxas-options=-v"))
     cubin = telling.compile(program, architecture)
     log = telling.log.decode()

@@ -95,13 +95,13 @@ def values(dtype: str, count: int, generator: np.random.Generator) -> Array:
         return numbers.astype(kind)
 
 
-def same(seen: Array, expected: Array) -> bool:
+def same(actual: Array, expected: Array) -> bool:
     """Equal bit for bit, NaNs aside: one is as good as another."""
     bits = np.dtype(f"u{expected.dtype.itemsize}")
-    equal = seen.view(bits) == expected.view(bits)
+    equal = actual.view(bits) == expected.view(bits)
     if not whole(expected):
         with np.errstate(invalid="ignore"):  # a signalling NaN is one too
-            equal |= np.isnan(seen.astype(np.float64)) & np.isnan(expected.astype(np.float64))
+            equal |= np.isnan(actual.astype(np.float64)) & np.isnan(expected.astype(np.float64))
     return bool(equal.all())
 
 
@@ -118,7 +118,7 @@ def ring_pieces(
     count: int, orders: Sequence[Sequence[int]], slot_bytes: int, item_bytes: int
 ) -> list[tuple[int, int, list[int]]]:
     """(begin, end, ranks in the order in which their contributions are added) of ring_all_reduce."""
-    found = []
+    blocks = []
     granule = 16 // item_bytes
     for order, (begin, end) in zip(
         orders, channel_parts(count, len(orders), item_bytes), strict=True
@@ -129,6 +129,6 @@ def ring_pieces(
             size = min(slot_bytes // item_bytes, -(-share // granule) * granule)
             for place in range(ranks):
                 low, high = min(begin + place * size, end), min(begin + (place + 1) * size, end)
-                found.append((low, high, [order[(place + 1 + i) % ranks] for i in range(ranks)]))
+                blocks.append((low, high, [order[(place + 1 + i) % ranks] for i in range(ranks)]))
             begin += size * ranks
-    return found
+    return blocks

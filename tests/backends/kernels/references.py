@@ -84,7 +84,8 @@ def ordered_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
         return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
     if trial.collective == "reduce_scatter":
         blocks = [
-            [one[rank * count : (rank + 1) * count] for one in inputs] for rank in range(ranks)
+            [values[rank * count : (rank + 1) * count] for values in inputs]
+            for rank in range(ranks)
         ]
         return [accumulated(block, trial.op, ranks) for block in blocks]
     return plain_reference(inputs, trial.op, trial.collective, trial.root)
@@ -101,7 +102,7 @@ def tree_reference(trees: Sequence[Tree]) -> Reference:
         for tree, (begin, end) in zip(trees, parts, strict=True):
             root = tree.parents.index(-1)
             result[begin:end] = _tree_climbed(
-                tree, root, [one[begin:end] for one in inputs], trial.op
+                tree, root, [values[begin:end] for values in inputs], trial.op
             )
         everybody = trial.collective == "all_reduce"
         return [

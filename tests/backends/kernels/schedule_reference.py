@@ -32,7 +32,11 @@ def schedule_of(name: str, ranks: int, root: int, pieces: int = 0) -> Schedule |
     pieces: where its parameter is their number; 0 for the usual one.
     """
     of, algorithm = name.split()
-    row = next(one for one in ALGORITHMS if (one.collective, one.name) == (of, algorithm))
+    row = next(
+        algorithm_row
+        for algorithm_row in ALGORITHMS
+        if (algorithm_row.collective, algorithm_row.name) == (of, algorithm)
+    )
     parameter = pieces if row.parameter.startswith("pieces") and pieces else None
     try:
         return schedule_for(of, algorithm, ranks, root, parameter)
@@ -45,11 +49,11 @@ def chunk_bytes(
 ) -> int:
     """``chunk_of`` of schedule.cu."""
     program = compiled_program(schedule)
-    found = min(slot_bytes, 128 << 10) // int(program[4])  # CHAIN_BYTES of block.cuh
+    chunk = min(slot_bytes, 128 << 10) // int(program[4])  # CHAIN_BYTES of block.cuh
     places = int(program[7 if in_place else 5])
     if places:
-        found = min(found, staging_bytes // (places * channels))
-    return found // 16 * 16
+        chunk = min(chunk, staging_bytes // (places * channels))
+    return chunk // 16 * 16
 
 
 def schedule_reference(schedule: Schedule, channels: int, chunk: int) -> Reference:
@@ -115,7 +119,9 @@ def _after(schedule: Schedule, slots: Slots, op: str) -> Slots:
         after = dict(slots)
         for key, arrived in incoming.items():
             if step.phase.reduces:
-                arrived = sorted([(key[0], slots[key]), *arrived], key=lambda one: one[0])
+                arrived = sorted(
+                    [(key[0], slots[key]), *arrived], key=lambda part_of_rank: part_of_rank[0]
+                )
             result = arrived[0][1]
             for _, part in arrived[1:]:
                 result = combined(result, part, op)

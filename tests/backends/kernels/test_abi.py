@@ -37,18 +37,21 @@ def computed(
     path: Path, dtype: str, op: str, first: Array, second: Array | None = None, ranks: int = 1
 ) -> Array:
     """The kernels' arithmetic alone: elements combined, or without ``second`` an average's total divided."""
-    given = [
-        None if one is None else np.ascontiguousarray(one).view(np.uint64)
-        for one in (first, second)
+    operands = [
+        None if operand is None else np.ascontiguousarray(operand).view(np.uint64)
+        for operand in (first, second)
     ]
-    assert given[0] is not None
-    result = np.empty_like(given[0])
+    assert operands[0] is not None
+    result = np.empty_like(operands[0])
     loaded(path).ccb_host_words(
         ctypes.c_int(abi.TYPES[dtype]),
         ctypes.c_int(abi.OPS[op]),
         ctypes.c_int(ranks),
         ctypes.c_longlong(len(result)),
-        *(ctypes.c_void_p(None if one is None else one.ctypes.data) for one in given),
+        *(
+            ctypes.c_void_p(None if operand is None else operand.ctypes.data)
+            for operand in operands
+        ),
         ctypes.c_void_p(result.ctypes.data),
     )
     return result.view(first.dtype)
@@ -90,8 +93,8 @@ def test_every_dtype_of_ccbench_has_a_kernel_type_of_its_size() -> None:
 def test_an_error_word_becomes_a_sentence_that_names_rank_and_peer() -> None:
     words = np.zeros((4, 2), abi.ERROR_WORD)
     words[3, 1] = (1, 3, 2, 1, 7, 6)
-    (found,) = abi.given_up(words)
-    assert str(found) == (
+    (wait,) = abi.given_up(words)
+    assert str(wait) == (
         "rank 3, channel 1: waited too long for rank 2 to send (message 7, the last one seen was 6)"
     )
 
@@ -146,8 +149,8 @@ def test_narrow_floats_round_like_their_own_numpy_type(dtype: str, library: Path
 
 
 def test_elements_of_a_word_do_not_touch_each_other(library: Path) -> None:
-    ones = np.full(8, 0xFF, np.uint8)
-    other = np.array([1, 0, 1, 0, 2, 0, 0, 1], np.uint8)
-    seen = computed(library, "uint8", "sum", ones, other)
-    assert seen.tolist() == [0, 255, 0, 255, 1, 255, 255, 0]
+    all_ones = np.full(8, 0xFF, np.uint8)
+    addend = np.array([1, 0, 1, 0, 2, 0, 0, 1], np.uint8)
+    total = computed(library, "uint8", "sum", all_ones, addend)
+    assert total.tolist() == [0, 255, 0, 255, 1, 255, 255, 0]
     assert sorted(TYPE_BYTES.values())[0] == 1

@@ -92,9 +92,9 @@ def random_world(seed: int, build: Build) -> int:
         launched.append(launch_of(case, world, random_trial(generator, case)))
         calls.append(launched[-1][0].call)
     world.run(build, calls, options)
-    for one, reference in launched:
-        if collective(one.trial.collective).moves_data:
-            check(world, one, reference)
+    for prepared, reference in launched:
+        if collective(prepared.trial.collective).moves_data:
+            check(world, prepared, reference)
     return len({entries()[call.entry].file for call in calls})
 
 

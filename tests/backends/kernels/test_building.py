@@ -97,8 +97,8 @@ def test_damaged_builds_are_made_anew_and_run(place: Path, sanitize: bool) -> No
     made = built(build)
     right = made.read_bytes()
     made.write_bytes(right[: len(right) // 2])
-    for one in place.glob("host/*.o"):
-        one.write_bytes(b"")
+    for object_file in place.glob("host/*.o"):
+        object_file.write_bytes(b"")
     building._shipped_built.cache_clear()  # as another process finds it
     assert built(build) == made
     assert made.read_bytes()[:-DIGEST_BYTES] == right[:-DIGEST_BYTES]
@@ -115,14 +115,14 @@ def test_what_is_built_says_nothing_of_where_it_was_built(place: Path, tmp_path:
     assert (
         len(files) == 13
     )  # four objects of the engine, main, and the kernel, twice; and what they make
-    for one in files:
+    for built_file in files:
         for there in (
             copy,
             tmp_path,
             Path.cwd(),
             Path.home() if Path.home() != Path("/") else copy,
         ):
-            assert str(there).encode() not in one.read_bytes(), one
+            assert str(there).encode() not in built_file.read_bytes(), built_file
 
 
 def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
@@ -147,8 +147,8 @@ def test_folders_and_files_are_the_users_alone_whatever_the_umask(place: Path, u
         file = kept(private_folder("host") / "a", write)
     finally:
         os.umask(before)
-    for one in (place, place / "host", file):
-        assert stat.S_IMODE(one.stat().st_mode) == 0o700
+    for path in (place, place / "host", file):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 def test_a_folder_that_others_may_enter_is_closed(folder: Path) -> None:
@@ -182,9 +182,9 @@ def test_what_others_might_have_written_is_made_anew(file: Path) -> None:
     file.chmod(0o722)
     assert content(file) is None
     assert content(kept(file, write)) == TEXT
-    other = file.with_name("other")
-    file.rename(other)
-    file.symlink_to(other)
+    target = file.with_name("other")
+    file.rename(target)
+    file.symlink_to(target)
     assert content(file) is None
     assert not kept(file, write).is_symlink()
 

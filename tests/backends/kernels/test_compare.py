@@ -86,7 +86,7 @@ def test_what_is_expected_of_a_case_is_found_right_behind_its_first_period(
     assert output.differing(pieces) == NONE_DIFFERS
     output.output[-1:].view(np.uint8)[0] ^= 1
     assert output.differing(pieces) == (1, len(output.output) - 1)
-    found = check(case, 1, output.output, 3, 1)
-    assert found is not None
-    assert (found.wrong_elements, found.offset) == (1, len(output.output) - 1)
+    mismatch = check(case, 1, output.output, 3, 1)
+    assert mismatch is not None
+    assert (mismatch.wrong_elements, mismatch.offset) == (1, len(output.output) - 1)
     world().free_after(mark)

@@ -75,13 +75,13 @@ class Instance:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is asserted of a compiled instance. other: fences and accesses that kernels must not have."""
+    """What is asserted of a compiled instance. forbidden: fences and accesses that kernels must not have."""
 
     registers: int
     spill_bytes: int
     fences: int
     acquires: int
-    other: tuple[str, ...]
+    forbidden: tuple[str, ...]
 
 
 WIDEST = (
@@ -102,34 +102,34 @@ NEEDS_MOST = (
 
 
 def main_instances() -> list[Instance]:
-    wanted = [(name, dtype, "sum") for name in REDUCING for dtype in TYPES]
-    wanted += [(name, dtype, "sum") for name in COPYING for dtype in COPY_TYPES.values()]
-    wanted += [(name, dtype, op) for name in WIDEST for dtype, op in NEEDS_MOST]
-    return [Instance(name, dtype, op, MAIN_ARCHITECTURE) for name, dtype, op in wanted]
+    variants = [(name, dtype, "sum") for name in REDUCING for dtype in TYPES]
+    variants += [(name, dtype, "sum") for name in COPYING for dtype in COPY_TYPES.values()]
+    variants += [(name, dtype, op) for name in WIDEST for dtype, op in NEEDS_MOST]
+    return [Instance(name, dtype, op, MAIN_ARCHITECTURE) for name, dtype, op in variants]
 
 
 def other_instances() -> list[Instance]:
     types, ops, sizes = list(TYPES), list(OPS), list(COPY_TYPES.values())
-    found = []
+    instances = []
     for i, j in product(range(max(len(types), len(REDUCING))), range(len(ops))):
         architecture = OTHER_ARCHITECTURES[(i + 2 * j) % len(OTHER_ARCHITECTURES)]
         entry = REDUCING[(i + j) % len(REDUCING)]
-        found.append(Instance(entry, types[i % len(types)], ops[j], architecture))
+        instances.append(Instance(entry, types[i % len(types)], ops[j], architecture))
     for (i, entry), (j, architecture) in product(
         enumerate(COPYING), enumerate(OTHER_ARCHITECTURES)
     ):
-        found.append(Instance(entry, sizes[(i + j) % len(sizes)], "sum", architecture))
-    return found
+        instances.append(Instance(entry, sizes[(i + j) % len(sizes)], "sum", architecture))
+    return instances
 
 
 def more_instances() -> list[Instance]:
     """Those that NVRTC knows: of CUDA 13 it has left sm_70 behind."""
-    known = set(building.nvrtc().architectures)
+    architectures = set(building.nvrtc().architectures)
     return [
         Instance(entry, dtype, op, architecture)
         for architecture, entry in product(MORE_ARCHITECTURES, WIDEST)
         for dtype, op in NEEDS_MOST[:1]
-        if architecture in known
+        if architecture in architectures
     ]
 
 
@@ -154,9 +154,9 @@ def facts(source: Program, architecture: int) -> Facts:
 @lru_cache(maxsize=1)
 def all_facts() -> dict[Instance, Facts]:
     """As many at a time as there are processors: NVRTC compiles on several threads at once."""
-    wanted = [*main_instances(), *other_instances(), *more_instances()]
+    instances = [*main_instances(), *other_instances(), *more_instances()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(wanted, pool.map(facts_of, wanted), strict=True))
+        return dict(zip(instances, pool.map(facts_of, instances), strict=True))
 
 
 def expected_counts() -> dict[str, dict[str, int]]:
@@ -168,26 +168,28 @@ def expected_counts() -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize("name", sorted(entries()))
 def test_every_instance_fits_without_spilling(name: str) -> None:
-    seen = {one: facts for one, facts in all_facts().items() if one.entry == name}
+    of_entry = {
+        instance: facts for instance, facts in all_facts().items() if instance.entry == name
+    }
     too_large = {
-        one: facts
-        for one, facts in seen.items()
-        if facts.spill_bytes > SPILLS.get((name, one.architecture), 0)
+        instance: facts
+        for instance, facts in of_entry.items()
+        if facts.spill_bytes > SPILLS.get((name, instance.architecture), 0)
         or facts.registers > REGISTERS
     }
-    assert seen
+    assert of_entry
     assert not too_large
 
 
 @pytest.mark.parametrize("name", sorted(entries()))
 def test_every_instance_synchronises_as_often_as_it_should(name: str) -> None:
     """A fence more costs time at every step; one fewer loses data."""
-    for one, facts in all_facts().items():
-        if one.entry == name:
+    for instance, facts in all_facts().items():
+        if instance.entry == name:
             assert {"fences": facts.fences, "acquires": facts.acquires} == expected_counts()[
                 name
-            ], one
-            assert facts.other == (), one
+            ], instance
+            assert facts.forbidden == (), instance
 
 
 def test_the_expected_counts_are_of_kernels_that_there_are() -> None:
@@ -195,17 +197,21 @@ def test_the_expected_counts_are_of_kernels_that_there_are() -> None:
 
 
 def test_the_architectures_beside_the_main_one_meet_every_entry_type_and_op() -> None:
-    others = other_instances()
-    reducing = [one for one in others if one.entry in REDUCING]
-    assert {(one.entry, one.op) for one in reducing} == set(product(REDUCING, OPS))
-    assert {(one.dtype, one.op) for one in reducing} == set(product(TYPES, OPS))
-    assert {(one.dtype, one.architecture) for one in reducing} == set(
+    elsewhere = other_instances()
+    reducing = [instance for instance in elsewhere if instance.entry in REDUCING]
+    assert {(instance.entry, instance.op) for instance in reducing} == set(product(REDUCING, OPS))
+    assert {(instance.dtype, instance.op) for instance in reducing} == set(product(TYPES, OPS))
+    assert {(instance.dtype, instance.architecture) for instance in reducing} == set(
         product(TYPES, OTHER_ARCHITECTURES)
     )
-    assert {(one.entry, one.architecture) for one in others} == set(
+    assert {(instance.entry, instance.architecture) for instance in elsewhere} == set(
         product(entries(), OTHER_ARCHITECTURES)
     )
-    copying = {(one.dtype, one.architecture) for one in others if one.entry in COPYING}
+    copying = {
+        (instance.dtype, instance.architecture)
+        for instance in elsewhere
+        if instance.entry in COPYING
+    }
     assert copying == set(product(COPY_TYPES.values(), OTHER_ARCHITECTURES))
 
 
@@ -219,13 +225,15 @@ def exposed(source: Program) -> set[str]:
     source: for NARROW elements.
     """
     ptx = re.sub(r"//[^\n]*", "", nvrtc.compiled(source, MAIN_ARCHITECTURE).ptx)
-    found = set(
+    accesses = set(
         re.findall(r"\b(?:ld\.global\.nc|ldu|atom|(?<!bar\.)red|cp\.async|prefetch)\b", ptx)
     )
     weak = r"\b{}(?:\.global)?(?:\.v\d)?\.[a-z]+\d+\b"
     for kind, own in (("ld", OWN_LOADS), ("st", OWN_STORES)):
-        found |= {one.replace(".global", "") for one in re.findall(weak.format(kind), ptx)} - own
-    return found
+        accesses |= {
+            instruction.replace(".global", "") for instruction in re.findall(weak.format(kind), ptx)
+        } - own
+    return accesses
 
 
 def test_a_program_is_one_kernel_of_a_known_name() -> None:
@@ -302,6 +310,6 @@ def test_a_mistake_in_what_only_gpus_run_is_seen(right: str, wrong: str) -> None
     changed = replace(
         barrier, headers={**barrier.headers, "system.cuh": system.replace(right, wrong)}
     )
-    seen = facts(changed, MAIN_ARCHITECTURE)
-    counts = {"fences": seen.fences, "acquires": seen.acquires}
-    assert counts != expected_counts()["barrier"] or seen.other
+    changed_facts = facts(changed, MAIN_ARCHITECTURE)
+    counts = {"fences": changed_facts.fences, "acquires": changed_facts.acquires}
+    assert counts != expected_counts()["barrier"] or changed_facts.forbidden

@@ -60,12 +60,16 @@ def test_what_was_compiled_once_comes_from_the_cache_unless_that_is_damaged(cach
 
 def test_another_source_header_option_architecture_or_version_is_compiled_anew() -> None:
     counting = Counting()
-    others = (
+    changed = (
         Program("other", PROGRAM.headers, PROGRAM.options),
         Program("kernel", {"a.cuh": "b"}, PROGRAM.options),
         Program("kernel", PROGRAM.headers, ("-DX",)),
     )
-    for made, architecture in ((PROGRAM, 90), (PROGRAM, 80), *((one, 90) for one in others)):
+    for made, architecture in (
+        (PROGRAM, 90),
+        (PROGRAM, 80),
+        *((other_program, 90) for other_program in changed),
+    ):
         compile_program(made, architecture, compiler=counting)
     counting.full_version = "1.2.4 CL-5"
     compile_program(PROGRAM, 90, compiler=counting)
@@ -107,8 +111,8 @@ def test_the_patch_level_is_read_from_the_comment_before_ptx(ptx: str, version: 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(nvrtc_library() is None, reason=NO_NVRTC)
 def test_the_library_that_is_installed_tells_its_patch_level() -> None:
-    found = building.nvrtc()
-    assert found.full_version.startswith(found.version + ".")
+    installed = building.nvrtc()
+    assert installed.full_version.startswith(installed.version + ".")
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def give_up(case: KernelCase, away: tuple[int, ...], sanitize: bool, seed: int) 
     world.run(build, [call_of(case, world, 0)], options)
     call = call_of(case, world, 1)
     idle = replace(call, iterations=0)
-    with pytest.raises(KernelFailed, match="waited too long") as told:
+    with pytest.raises(KernelFailed, match="waited too long") as failed:
         world.run(build, [call], options, instead=dict.fromkeys(away, idle))
-    assert not isinstance(told.value, KernelRace), told.value
+    assert not isinstance(failed.value, KernelRace), failed.value
     return world
 
 
@@ -76,20 +76,22 @@ RANK_0 = "rank 0, channel 0: waited too long for rank 2 "
         (KernelCase("tree_all_reduce"), "rank 1, channel 0: waited too long for rank 2 to send"),
         (KernelCase("schedule", "all_reduce two_shot", ranks=4), RANK_0 + r"to send \(message 1"),
     ],
-    ids=lambda one: one.entry if isinstance(one, KernelCase) else "",
+    ids=lambda prepared: prepared.entry if isinstance(prepared, KernelCase) else "",
 )
 def test_a_rank_that_stays_away_is_named_and_a_reset_world_works(
     case: KernelCase, words: str
 ) -> None:
     case = replace(case, channels=1)
     world, build = world_for(case), Build(case.kernel_file)
-    one, reference = prepared_launch(case, world, 0, seed=0)
+    prepared, reference = prepared_launch(case, world, 0, seed=0)
     options = HostOptions(lanes=4, devices=case.ranks, limit_nanoseconds=1_000_000)
     with pytest.raises(KernelFailed, match=words):
-        world.run(build, [one.call], options, instead={2: replace(one.call, iterations=0)})
+        world.run(
+            build, [prepared.call], options, instead={2: replace(prepared.call, iterations=0)}
+        )
     world.reset()
-    world.run(build, [one.call], options)
-    check(world, one, reference)
+    world.run(build, [prepared.call], options)
+    check(world, prepared, reference)
 
 
 @pytest.mark.parametrize("sanitize", [False, True], ids=["plain", "sanitized"])

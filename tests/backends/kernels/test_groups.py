@@ -70,16 +70,16 @@ def run_in_groups(
     world, each = grouped_world(case, groups)
     launched: list[list[tuple[Prepared, Reference]]] = []
     for number, group in enumerate(each):
-        seen = cast(CheckedWorld, group)
+        own_world = cast(CheckedWorld, group)
         trials = trials_of(case, seed + 100 * number)
         # Groups are at different launches at any time.
         launched.append(
-            [launch_of(case, seen, trial) for trial in trials[number:] + trials[:number]]
+            [launch_of(case, own_world, trial) for trial in trials[number:] + trials[:number]]
         )
     calls: list[HostCall] = [
-        replace(one.call, communicator=group.communicator)
+        replace(prepared.call, communicator=group.communicator)
         for group, mine in zip(each, launched, strict=True)
-        for one, _ in mine
+        for prepared, _ in mine
     ]
     options = HostOptions(
         engine,
@@ -90,9 +90,9 @@ def run_in_groups(
     )
     world.run(build or Build(case.kernel_file), calls, options)
     for group, mine in zip(each, launched, strict=True):
-        for one, reference in mine:
-            if collective(one.trial.collective).moves_data:
-                check(cast(CheckedWorld, group), one, reference)
+        for prepared, reference in mine:
+            if collective(prepared.trial.collective).moves_data:
+                check(cast(CheckedWorld, group), prepared, reference)
 
 
 OF_EACH_FILE = ("ring_all_reduce", "tree_all_reduce", "ll_all_reduce", "mesh_two_shot_all_reduce")
@@ -147,8 +147,8 @@ def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         made = separate(world, members)
         first.append(made)
         areas = tuple(
-            {**own, **{name: other[name] for name in names}}
-            for own, other in zip(made.areas, first[0].areas, strict=True)
+            {**own, **{name: first_areas[name] for name in names}}
+            for own, first_areas in zip(made.areas, first[0].areas, strict=True)
         )
         return replace(made, areas=areas)
 
@@ -218,12 +218,12 @@ def test_communicators_have_areas_of_their_own_that_begin_at_zero_and_go_with_th
     assert len(world.errors()) == 4
     spans = [
         (at, at + size)
-        for one in (world.everybody, first)
-        for areas in one.areas
-        for at, size in zip(areas.values(), one.work.sizes().values(), strict=True)
+        for communicator in (world.everybody, first)
+        for areas in communicator.areas
+        for at, size in zip(areas.values(), communicator.work.sizes().values(), strict=True)
     ]
     spans.sort()
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    assert all(span[1] <= following[0] for span, following in itertools.pairwise(spans))
     world.free_after(mark)
     assert world.errors() == []
     again = world.communicator((3, 1))

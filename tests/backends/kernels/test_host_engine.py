@@ -28,46 +28,46 @@ def world_and_trial() -> tuple[CheckedWorld, Prepared]:
 
 def test_one_channel_after_the_other_is_enough() -> None:
     """Blocks are ordered channel by channel: with room for one channel, all of them run in turn."""
-    world, one = world_and_trial()
-    world.run(RING, [one.call], HostOptions(resident=RANKS))
-    check(world, one, ring_reference(ORDERS, 64))
+    world, prepared = world_and_trial()
+    world.run(RING, [prepared.call], HostOptions(resident=RANKS))
+    check(world, prepared, ring_reference(ORDERS, 64))
 
 
 @pytest.mark.parametrize("engine", ["fibers", "threads"])
 def test_a_wait_beyond_its_limit_names_rank_and_peer(engine: str) -> None:
     """The others wait for rank 2, which says that there is nothing to do."""
-    world, one = world_and_trial()
-    idle = replace(one.call, count=0)
+    world, prepared = world_and_trial()
+    idle = replace(prepared.call, count=0)
     options = HostOptions(engine=engine, lanes=2, limit_nanoseconds=20_000_000, devices=RANKS)  # type: ignore[arg-type]
     with pytest.raises(
         KernelFailed, match=r"rank 3, channel 0: waited too long for rank 2 to send \(message 1"
     ):
-        world.run(RING, [one.call], options, instead={2: idle})
+        world.run(RING, [prepared.call], options, instead={2: idle})
     world.reset()
     with pytest.raises(
         KernelDeadlock, match=r"rank 3 block 0 waits for data from rank 2 \(step 1, seen 0\)"
     ):
-        world.run(RING, [one.call], HostOptions(devices=RANKS), instead={2: idle})
+        world.run(RING, [prepared.call], HostOptions(devices=RANKS), instead={2: idle})
 
 
 def test_after_an_error_launches_end_at_once_and_a_reset_world_works_again() -> None:
-    world, one = world_and_trial()
+    world, prepared = world_and_trial()
     limited = HostOptions(resident=RANKS - 1, limit_nanoseconds=1000)
     with pytest.raises(KernelFailed, match="waited too long"):
-        world.run(RING, [one.call], limited)
+        world.run(RING, [prepared.call], limited)
     with pytest.raises(KernelFailed, match="waited too long"):
-        world.run(RING, [one.call], HostOptions(resident=1))
+        world.run(RING, [prepared.call], HostOptions(resident=1))
     world.reset()
-    world.run(RING, [one.call])
-    check(world, one, ring_reference(ORDERS, 64))
+    world.run(RING, [prepared.call])
+    check(world, prepared, ring_reference(ORDERS, 64))
 
 
 def test_an_entry_that_is_not_in_the_file_lists_those_that_are() -> None:
-    world, one = world_and_trial()
+    world, prepared = world_and_trial()
     with pytest.raises(
         KernelFailed, match="no kernel is called ring_all_reduce; there are: barrier"
     ):
-        world.run(Build("barrier.cu"), [one.call])
+        world.run(Build("barrier.cu"), [prepared.call])
 
 
 def test_a_full_arena_says_so() -> None:
@@ -76,8 +76,11 @@ def test_a_full_arena_says_so() -> None:
 
 
 def test_more_channels_than_the_world_or_the_plan_has_are_refused() -> None:
-    world, one = world_and_trial()
-    for wrong in (replace(one.call, channels=3), replace(one.call, plan=ring_plan(ORDERS[:1]))):
+    world, prepared = world_and_trial()
+    for wrong in (
+        replace(prepared.call, channels=3),
+        replace(prepared.call, plan=ring_plan(ORDERS[:1])),
+    ):
         with pytest.raises(ValueError, match=r"ring_all_reduce: \d channels"):
             world.run(RING, [wrong])
 
@@ -94,6 +97,6 @@ def test_a_sanitizer_that_cannot_start_is_no_race(tmp_path: Path) -> None:
 
 
 def test_options_that_no_engine_can_serve_are_refused() -> None:
-    world, one = world_and_trial()
+    world, prepared = world_and_trial()
     with pytest.raises(KernelFailed, match="lanes must be between 1 and 1024"):
-        world.run(RING, [one.call], HostOptions(lanes=0))
+        world.run(RING, [prepared.call], HostOptions(lanes=0))

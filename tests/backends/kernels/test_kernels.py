@@ -45,13 +45,13 @@ def pairwise(parameters: Mapping[str, Sequence[Any]], seed: int) -> list[dict[st
         for i in range(len(parameters[names[a]]))
         for j in range(len(parameters[names[b]]))
     }
-    found = []
+    chosen = []
     while missing:
-        wanted = min(generator.sample(sorted(missing), 1))
+        lacking = min(generator.sample(sorted(missing), 1))
         best, covered = None, set[tuple[int, int, int, int]]()
         for _ in range(CANDIDATES):
             choice = [generator.randrange(len(parameters[name])) for name in names]
-            choice[wanted[0]], choice[wanted[2]] = wanted[1], wanted[3]
+            choice[lacking[0]], choice[lacking[2]] = lacking[1], lacking[3]
             pairs = {
                 (a, choice[a], b, choice[b])
                 for a, b in itertools.combinations(range(len(names)), 2)
@@ -60,10 +60,10 @@ def pairwise(parameters: Mapping[str, Sequence[Any]], seed: int) -> list[dict[st
                 best, covered = choice, pairs & missing
         assert best is not None
         missing -= covered
-        found.append(
+        chosen.append(
             {name: parameters[name][index] for name, index in zip(names, best, strict=True)}
         )
-    return found
+    return chosen
 
 
 @pytest.mark.exhaustive
@@ -187,8 +187,8 @@ def test_too_few_resident_interpreters_are_told_and_do_not_hang(name: str) -> No
 def test_a_new_kernel_file_without_a_launch_is_told_what_to_add(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = {**entries(), "star_all_reduce": KernelEntry("star_all_reduce", "star.cu", True)}
-    monkeypatch.setattr(cases, "entries", lambda: known)
+    with_new = {**entries(), "star_all_reduce": KernelEntry("star_all_reduce", "star.cu", True)}
+    monkeypatch.setattr(cases, "entries", lambda: with_new)
     case = KernelCase("star_all_reduce")
     trial = Trial(case.entry, collective_of(case, case.entry))
     with pytest.raises(AssertionError, match=r"star\.cu has no line in _LAUNCHES of .*; add"):

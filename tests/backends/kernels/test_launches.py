@@ -90,7 +90,7 @@ def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> N
         wide = max(*map(len, middle.inputs), *middle.output_elements)
         first = prepare(world, replace(ONE_SHOT, count=wide), None)
         sums = reference(first.trial, first.inputs)
-        data = [one[: len(old)] for one, old in zip(sums, middle.inputs, strict=True)]
+        data = [values[: len(old)] for values, old in zip(sums, middle.inputs, strict=True)]
         results = reference(middle.trial, data)
         pairs = zip(first.call.outputs, middle.call.inputs, strict=True)
         inputs = [mine if old else 0 for mine, old in pairs]
@@ -111,14 +111,14 @@ def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
     """Rank 1's output is its own input; the others have two buffers each."""
     ranks, count = 4, 50
     world = CheckedWorld(ranks, 2)
-    one = prepare(world, Trial("mesh_all_to_all", "all_to_all", count=count), None)
-    outputs = list(one.call.outputs)
-    outputs[1] = one.call.inputs[1]
-    world.run(MESH, [replace(one.call, outputs=outputs)], HostOptions(seed=3, devices=ranks))
-    expected = ordered_reference(one.trial, one.inputs)
+    prepared = prepare(world, Trial("mesh_all_to_all", "all_to_all", count=count), None)
+    outputs = list(prepared.call.outputs)
+    outputs[1] = prepared.call.inputs[1]
+    world.run(MESH, [replace(prepared.call, outputs=outputs)], HostOptions(seed=3, devices=ranks))
+    expected = ordered_reference(prepared.trial, prepared.inputs)
     for rank in range(ranks):
-        seen = world.view(outputs[rank], ranks * count * 4).view("f4")
-        assert seen.tolist() == expected[rank].tolist()
+        actual = world.view(outputs[rank], ranks * count * 4).view("f4")
+        assert actual.tolist() == expected[rank].tolist()
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_the_number_of_rounds_may_pass_32_bits() -> None:
         state = world.area(rank, "state").view(np.uint64).reshape(1, 8, 3)
         state[0, 5, 0] = (1 << 32) - 3
     for _ in range(3):
-        one = prepare(world, Trial("ll_all_reduce", "all_reduce", count=20), None)
-        world.run(LL, [one.call], HostOptions(lanes=4, devices=3))
-        check(world, one, ordered_reference)
+        prepared = prepare(world, Trial("ll_all_reduce", "all_reduce", count=20), None)
+        world.run(LL, [prepared.call], HostOptions(lanes=4, devices=3))
+        check(world, prepared, ordered_reference)
 
 
 @settings(max_examples=25)
@@ -162,9 +162,11 @@ def test_any_lag_that_never_falls_on_the_way_down_ends_alike(
     for rank, lag in zip(below, lags, strict=True):
         plan[0, 18 + rank] = lag
     world = CheckedWorld(6, 1, slots=slots, slot_bytes=16)
-    one = prepare(world, Trial("tree_all_reduce", "all_reduce", count=200, in_place=True), plan)
-    world.run(Build("tree.cu"), [one.call], HostOptions(lanes=1, seed=seed, devices=6))
-    check(world, one, tree_reference([tree]))
+    prepared = prepare(
+        world, Trial("tree_all_reduce", "all_reduce", count=200, in_place=True), plan
+    )
+    world.run(Build("tree.cu"), [prepared.call], HostOptions(lanes=1, seed=seed, devices=6))
+    check(world, prepared, tree_reference([tree]))
 
 
 def interpreted(name: str, ranks: int) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -177,7 +179,7 @@ BRUCK = KernelCase("schedule", "all_to_all bruck", ranks=8, count=257)
 
 
 @pytest.mark.parametrize(
-    ("case", "given", "words"),
+    ("case", "changes", "words"),
     [
         (KernelCase("ll_all_reduce", packets=1), {}, ""),
         (replace(BRUCK, slot_bytes=32), {}, ""),
@@ -212,16 +214,18 @@ BRUCK = KernelCase("schedule", "all_to_all bruck", ranks=8, count=257)
     ],
 )
 def test_what_does_not_fit_is_refused_by_all_ranks(
-    case: KernelCase, given: Any, words: str
+    case: KernelCase, changes: Any, words: str
 ) -> None:
     case = replace(case, channels=1)
     world = world_for(case)
-    one, _ = prepared_launch(case, world, 0, seed=0)
-    with pytest.raises(KernelFailed) as told:
+    prepared, _ = prepared_launch(case, world, 0, seed=0)
+    with pytest.raises(KernelFailed) as failed:
         world.run(
-            Build(case.kernel_file), [replace(one.call, **given)], HostOptions(lanes=case.lanes)
+            Build(case.kernel_file),
+            [replace(prepared.call, **changes)],
+            HostOptions(lanes=case.lanes),
         )
-    assert str(told.value).count(f"the plan does not fit{words}") == case.ranks
+    assert str(failed.value).count(f"the plan does not fit{words}") == case.ranks
 
 
 def barrier(ranks: int, iterations: int = 1) -> HostCall:
@@ -253,10 +257,10 @@ def test_an_interpreted_barrier_moves_no_data_but_waits_for_everybody() -> None:
     call = prepared_launch(case, world, 0, seed=0)[0].call
     idle = replace(call, iterations=0)
     for absent in range(4):
-        with pytest.raises(KernelDeadlock) as told:
+        with pytest.raises(KernelDeadlock) as failed:
             world.run(build, [call], HostOptions(devices=4, lanes=4), instead={absent: idle})
         waiting = {f"rank {rank}" for rank in range(4) if rank != absent}
-        assert all(one in str(told.value) for one in waiting), told.value
+        assert all(rank_name in str(failed.value) for rank_name in waiting), failed.value
         world.reset()
     world.run(build, [call] * 3, HostOptions(devices=4, lanes=4, seed=3))
     assert np.count_nonzero(world.area(0, "errors")) == 0

@@ -56,15 +56,15 @@ def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
 )
 def test_out_of_place_buffers_lie_apart(collective: str, ranks: int, rank: int, count: int) -> None:
     case = case_of(collective, ranks, count, in_place=False)
-    one = rank_buffers(case, rank % ranks)
-    assert all_buffers(case)[rank % ranks] == one
+    buffers = rank_buffers(case, rank % ranks)
+    assert all_buffers(case)[rank % ranks] == buffers
     row = COLLECTIVES[collective]
     root = max(case.root, 0)
-    assert one.input_bytes == 4 * row.input_count(count, ranks, rank % ranks, root)
-    assert one.output_bytes == 4 * row.output_count(count, ranks, rank % ranks, root)
-    assert one.input_offset + one.input_bytes <= one.output_offset
-    assert one.output_offset + one.output_bytes <= one.total_bytes
-    assert one.output_offset % ALIGNMENT_BYTES == 0
+    assert buffers.input_bytes == 4 * row.input_count(count, ranks, rank % ranks, root)
+    assert buffers.output_bytes == 4 * row.output_count(count, ranks, rank % ranks, root)
+    assert buffers.input_offset + buffers.input_bytes <= buffers.output_offset
+    assert buffers.output_offset + buffers.output_bytes <= buffers.total_bytes
+    assert buffers.output_offset % ALIGNMENT_BYTES == 0
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,13 @@ def test_out_of_place_buffers_lie_apart(collective: str, ranks: int, rank: int, 
 def test_in_place_the_smaller_buffer_is_a_block_of_the_larger(
     collective: str, rank: int, offsets: tuple[int, int]
 ) -> None:
-    one = rank_buffers(case_of(collective, 3, 10, in_place=True), rank)
-    assert (one.input_offset, one.output_offset) == offsets
+    buffers = rank_buffers(case_of(collective, 3, 10, in_place=True), rank)
+    assert (buffers.input_offset, buffers.output_offset) == offsets
     assert (
-        max(one.input_offset + one.input_bytes, one.output_offset + one.output_bytes)
-        <= one.total_bytes
+        max(
+            buffers.input_offset + buffers.input_bytes, buffers.output_offset + buffers.output_bytes
+        )
+        <= buffers.total_bytes
     )
 
 
@@ -101,15 +103,15 @@ def test_lanes_are_whole_warps_within_the_kernels_limits(bytes_of_channel: int) 
     ranks=st.integers(1, 64),
     blocks=st.integers(0, 4),
     processors=st.integers(1, 200),
-    wanted=st.integers(1, 64),
+    requested=st.integers(1, 64),
 )
 def test_the_most_channels_fit_and_one_more_would_not_or_is_not_wanted(
-    ranks: int, blocks: int, processors: int, wanted: int
+    ranks: int, blocks: int, processors: int, requested: int
 ) -> None:
     assert most_channels(8, 1, 132, 24) == 16  # of an H200
-    most = most_channels(ranks, blocks, processors, wanted)
+    most = most_channels(ranks, blocks, processors, requested)
     assert most == 0 or ranks * most <= blocks * processors
-    assert most == wanted or ranks * (most + 1) > blocks * processors
+    assert most == requested or ranks * (most + 1) > blocks * processors
 
 
 @given(ranks=st.integers(1, 64), devices=st.integers(1, 16))
@@ -121,8 +123,8 @@ def test_ranks_are_spread_evenly_neighbours_together(ranks: int, devices: int) -
     assert all(rank in groups[device_of_rank(groups, rank)] for rank in range(ranks))
 
 
-def tuned(monkeypatch: pytest.MonkeyPatch, given: Mapping[str, str]) -> Tuning:
-    for name, text in given.items():
+def tuned(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str]) -> Tuning:
+    for name, text in settings.items():
         monkeypatch.setenv(f"CCBENCH_KERNEL_{name}", text)
     return tuning()
 
@@ -147,12 +149,12 @@ def test_slots_keep_to_their_room(ranks: int, shared: bool, processors: int) -> 
 
 
 def test_every_number_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"CHANNELS": "8", "LANES": "256", "SLOTS": "8", "SLOT_BYTES": "32 KiB"}
-    given |= {"PACKETS_BYTES": "1 MiB", "STAGING_BYTES": "64MiB"}
-    found = tuned(monkeypatch, given)
-    assert found == Tuning(8, 256, 8, 32 << 10, 1 << 20, 64 << 20)
-    assert {field.name.upper() for field in fields(Tuning)} == {*given}
-    assert str(found).startswith("channels=8, lanes=256, slots=8, slot_bytes=32 KiB, ")
+    settings = {"CHANNELS": "8", "LANES": "256", "SLOTS": "8", "SLOT_BYTES": "32 KiB"}
+    settings |= {"PACKETS_BYTES": "1 MiB", "STAGING_BYTES": "64MiB"}
+    read = tuned(monkeypatch, settings)
+    assert read == Tuning(8, 256, 8, 32 << 10, 1 << 20, 64 << 20)
+    assert {field.name.upper() for field in fields(Tuning)} == {*settings}
+    assert str(read).startswith("channels=8, lanes=256, slots=8, slot_bytes=32 KiB, ")
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.Mo
 def test_whatever_is_accepted_is_what_kernels_can_do(
     channels: int, lanes: int, slots: int, lines: int, ranks: int, processors: int
 ) -> None:
-    given = {"CHANNELS": channels, "LANES": lanes, "SLOTS": slots, "SLOT_BYTES": 16 * lines}
+    settings = {"CHANNELS": channels, "LANES": lanes, "SLOTS": slots, "SLOT_BYTES": 16 * lines}
     with pytest.MonkeyPatch.context() as patched:
-        for name, value in given.items():
+        for name, value in settings.items():
             patched.setenv(f"CCBENCH_KERNEL_{name}", str(value))
         areas = work_areas(ranks, ranks, processors)
         blocks = blocks_for(Traffic(1 << 20, 1 << 20, 0), areas.channels)

@@ -82,7 +82,7 @@ def test_what_is_not_mutated_survives_the_same_runs(file: str, cache: Path) -> N
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_each_ends_as_the_list_says(mutant: Mutant, cache: Path) -> None:
     ended = {engine: run_mutant(mutant, engine, cache) for engine in expected(mutant)}
-    assert {engine: one.how for engine, one in ended.items()} == expected(mutant), ended
+    assert {engine: ending.how for engine, ending in ended.items()} == expected(mutant), ended
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -97,7 +97,7 @@ def test_the_list_is_long_enough_and_names_each_mistake_once() -> None:
     dying = [mutant for mutant in MUTANTS if not mutant.equivalent]
     assert len(dying) >= FEWEST
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
-    assert all(set(one.dies.values()) - {SURVIVED} for one in dying)
+    assert all(set(mutant.dies.values()) - {SURVIVED} for mutant in dying)
     assert not any(mutant.dies for mutant in MUTANTS if mutant.equivalent)
 
 

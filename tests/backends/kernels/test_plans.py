@@ -47,7 +47,7 @@ def test_a_cube_of_direct_links_gives_a_ring_for_every_lane_each_both_ways() -> 
     joined = {(link.source, link.target) for link in topology.links}
     for order in orders:
         steps = zip(order, (*order[1:], order[0]), strict=True)
-        assert all((names[one], names[other]) in joined for one, other in steps)
+        assert all((names[source], names[target]) in joined for source, target in steps)
     turned = {tuple(reversed(order)) for order in orders}
     same_ring = {tuple(np.roll(order, -order.index(0)).tolist()) for order in turned}
     assert same_ring == {tuple(np.roll(order, -order.index(0)).tolist()) for order in orders}
@@ -71,8 +71,8 @@ def test_channels_take_the_rings_in_turn() -> None:
 
 
 def test_a_kernel_without_a_planner_gets_nothing() -> None:
-    found = plan_for("barrier.cu", *REQUEST)
-    assert (found.plan, found.program) == (None, None)
+    kernel_plan = plan_for("barrier.cu", *REQUEST)
+    assert (kernel_plan.plan, kernel_plan.program) == (None, None)
 
 
 RANKS = st.integers(1, 40)
@@ -104,8 +104,8 @@ def test_every_rank_hangs_below_one_root(
 
 @given(st.integers(2, 60), st.booleans())
 def test_nobody_is_inner_on_two_channels_but_a_given_root(ranks: int, rooted: bool) -> None:
-    one, other = channel_trees(ranks, 2, 0 if rooted else None)
-    both = [rank for rank in range(ranks) if one.children[rank] and other.children[rank]]
+    even, odd = channel_trees(ranks, 2, 0 if rooted else None)
+    both = [rank for rank in range(ranks) if even.children[rank] and odd.children[rank]]
     assert both == ([0] if rooted else [])
 
 

@@ -43,9 +43,9 @@ def sent_and_received(
     sent = defaultdict[tuple[int, int], list[Message]](list)
     received = defaultdict[tuple[int, int], list[Message]](list)
     for unit in (unit for program in programs for unit in program.units):
-        for found, messages in ((sent, unit.sends), (received, unit.receives)):
+        for by_pair, messages in ((sent, unit.sends), (received, unit.receives)):
             for message in messages:
-                found[message.source, message.target].append(message)
+                by_pair[message.source, message.target].append(message)
     return sent, received
 
 

@@ -41,7 +41,7 @@ CASES_OF_AN_ENTRY = 6
 def instances() -> list[tuple[str, str, str, int]]:
     """(file, dtype, op, architecture): mesh.cu, where all reduction is in one place, with every type."""
     ops = list(OPS)
-    found = [
+    listed = [
         ("mesh.cu", dtype, ops[number % len(ops)], ARCHITECTURES[number % len(ARCHITECTURES)])
         for number, dtype in enumerate(TYPES)
     ]
@@ -50,16 +50,18 @@ def instances() -> list[tuple[str, str, str, int]]:
         for turn in range(2):
             dtype = chosen[(number + 2 * turn) % len(chosen)]
             place = number + turn
-            found.append(
+            listed.append(
                 (file, dtype, ops[place % len(ops)], ARCHITECTURES[place % len(ARCHITECTURES)])
             )
-    return found
+    return listed
 
 
 def cases_of(file: str, dtype: str, op: str) -> list[KernelCase]:
     """A few cases of each entry that computes with this type, by the parameters that a build does not fix."""
     chosen = []
-    for entry in (one for one in entries().values() if one.file == file):
+    for entry in (
+        entry_of_file for entry_of_file in entries().values() if entry_of_file.file == file
+    ):
         parameters = parameters_of(file) | (
             {"algorithm": SCHEDULES} if file == "schedule.cu" else {}
         )

@@ -54,21 +54,23 @@ def prepare(
     generator = np.random.default_rng(trial.seed)
     inputs, outputs, data, elements = [], [], [], []
     for rank in range(world.ranks):
-        wanted = row.input_count(trial.count, world.ranks, rank, trial.root)
-        given = row.output_count(trial.count, world.ranks, rank, trial.root)
-        numbers = values(trial.dtype, wanted, generator)
-        source = _buffer(world, max(wanted, given), trial.misalignment, item)
-        target = source if trial.in_place else _buffer(world, given, trial.misalignment, item)
+        input_count = row.input_count(trial.count, world.ranks, rank, trial.root)
+        output_count = row.output_count(trial.count, world.ranks, rank, trial.root)
+        numbers = values(trial.dtype, input_count, generator)
+        source = _buffer(world, max(input_count, output_count), trial.misalignment, item)
+        target = (
+            source if trial.in_place else _buffer(world, output_count, trial.misalignment, item)
+        )
         if (
             trial.in_place
         ):  # as NCCL has it: the smaller buffer is the rank's block of the larger one
-            source += rank * trial.count * item if 0 < wanted < given else 0
-            target += rank * trial.count * item if 0 < given < wanted else 0
-        world.view(source, wanted * item)[:] = numbers.view(np.uint8)
-        inputs.append(source if wanted else 0)
-        outputs.append(target if given else 0)
+            source += rank * trial.count * item if 0 < input_count < output_count else 0
+            target += rank * trial.count * item if 0 < output_count < input_count else 0
+        world.view(source, input_count * item)[:] = numbers.view(np.uint8)
+        inputs.append(source if input_count else 0)
+        outputs.append(target if output_count else 0)
         data.append(numbers.astype(kind))
-        elements.append(given)
+        elements.append(output_count)
     call = HostCall(
         trial.entry,
         trial.dtype,
@@ -98,9 +100,9 @@ def check(world: HostWorld, prepared: Prepared, reference: Reference) -> None:
     for rank, elements in enumerate(prepared.output_elements):
         if elements == 0:
             continue
-        seen = world.view(prepared.call.outputs[rank], elements * item).view(kind)
-        assert same(seen, expected[rank]), (
-            f"rank {rank} of {trial}: {seen} instead of {expected[rank]}"
+        actual = world.view(prepared.call.outputs[rank], elements * item).view(kind)
+        assert same(actual, expected[rank]), (
+            f"rank {rank} of {trial}: {actual} instead of {expected[rank]}"
         )
         if not trial.in_place:
             behind = world.view(prepared.call.outputs[rank] + elements * item, item)

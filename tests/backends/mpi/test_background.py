@@ -156,8 +156,8 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
     ],
 )
 def test_a_computation_hides_any_kind_of_case(four: WorkerTeam, changes: dict[str, object]) -> None:
-    asked = {"name": "all_reduce", "mode": OVERLAP, "overlap_with": "matmul", **changes}
-    measurement = ran(four, str(asked.pop("name")), **asked)
+    fields = {"name": "all_reduce", "mode": OVERLAP, "overlap_with": "matmul", **changes}
+    measurement = ran(four, str(fields.pop("name")), **fields)
     assert measurement.group_names == OVERLAP_PARTS
 
 

@@ -41,18 +41,18 @@ class World:
         return None if colour == MPI.UNDEFINED else Made(colour, key, self.log)
 
 
-asked = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1)), max_size=12)
+requested = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1)), max_size=12)
 
 
-@given(asked)
+@given(requested)
 def test_every_rank_splits_as_often_and_each_group_has_its_own(
-    wanted: list[tuple[tuple[tuple[int, ...], ...], int]],
+    requests: list[tuple[tuple[tuple[int, ...], ...], int]],
 ) -> None:
     splits = set()
     for rank in range(4):
         world = World(rank)
         kept = Communicators(MPI, world)
-        for groups, lane in wanted:
+        for groups, lane in requests:
             kept.make(groups, lane)
             mine = kept.of(groups, lane)
             number = next((number for number, group in enumerate(groups) if rank in group), None)
@@ -62,12 +62,12 @@ def test_every_rank_splits_as_often_and_each_group_has_its_own(
                 assert mine is None
             else:
                 assert (mine.colour, groups[number][mine.key]) == (number, rank)
-        made = {id(kept.of(*one)) for one in wanted} - {id(world), id(None)}
+        made = {id(kept.of(*request)) for request in requests} - {id(world), id(None)}
         splits.add(world.log.count("split"))
         kept.free()
         assert world.log.count("free") == len(made)
     assert len(splits) == 1
-    assert splits == {len(set(wanted) - {(EVERYONE, 0)})}
+    assert splits == {len(set(requests) - {(EVERYONE, 0)})}
 
 
 def test_the_one_not_asked_for_longest_goes_when_there_are_too_many(

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun, Launch, TeamRequest
 from ccbench.backends.device_memory import named
 from ccbench.backends.mpi import BACKEND, device
-from ccbench.backends.mpi.device import MEMORY_VARIABLE, asked, device_settings, why_not_cuda_aware
+from ccbench.backends.mpi.device import (
+    MEMORY_VARIABLE,
+    device_settings,
+    gpu_support,
+    why_not_cuda_aware,
+)
 from ccbench.backends.mpi.library import Library, installed, local_launch
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import Case
@@ -90,8 +95,8 @@ def test_memory_grows_with_the_cases(pair: WorkerTeam, name: str, size_bytes: in
 
 @needs_mpi
 def test_pairs_and_bytes_that_mpi_cannot_add_travel_too(pair: WorkerTeam) -> None:
-    for one in ("0>1", "0<>1"):
-        assert pair.run(device_case("send_recv", pair=one), SHORT).status is Status.OK
+    for ends in ("0>1", "0<>1"):
+        assert pair.run(device_case("send_recv", pair=ends), SHORT).status is Status.OK
     assert pair.run(device_case("all_gather", dtype="bfloat16"), SHORT).status is Status.OK
 
 
@@ -159,7 +164,7 @@ def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
         WorkerTeam("mpi", 2, Launch(), ON_DEVICES)
 
 
-def said(general: int | None, of_cuda: int | None) -> SimpleNamespace:
+def support_functions(general: int | None, of_cuda: int | None) -> SimpleNamespace:
     """A library's functions: general writes whether it supports CUDA."""
     place = SimpleNamespace()
     if general is not None:
@@ -190,7 +195,7 @@ def said(general: int | None, of_cuda: int | None) -> SimpleNamespace:
 def test_a_library_is_asked_in_both_ways(
     general: int | None, of_cuda: int | None, answer: bool | None
 ) -> None:
-    assert asked(SimpleNamespace(), said(general, of_cuda)) is answer
+    assert gpu_support(SimpleNamespace(), support_functions(general, of_cuda)) is answer
 
 
 @pytest.mark.parametrize(
@@ -212,11 +217,11 @@ def test_a_library_is_asked_in_both_ways(
 def test_a_library_without_a_word_for_it_is_taken_by_its_setting_alone(
     monkeypatch: pytest.MonkeyPatch, text: str, variables: dict[str, str], reason: str | None
 ) -> None:
-    monkeypatch.setattr(device, "asked", lambda *places: None)
+    monkeypatch.setattr(device, "gpu_support", lambda *places: None)
     monkeypatch.setattr("ccbench.backends.mpi.device.ctypes.CDLL", lambda name: SimpleNamespace())
     mpi = SimpleNamespace(Get_library_version=lambda: text, __file__="MPI.so")
-    found = why_not_cuda_aware(mpi, variables)
-    assert found is None if reason is None else reason in (found or "")
+    reason_found = why_not_cuda_aware(mpi, variables)
+    assert reason_found is None if reason is None else reason in (reason_found or "")
 
 
 def test_settings_that_a_library_needs_come_before_those_of_an_algorithm(
@@ -262,7 +267,8 @@ def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
     machine = load_machine("cpu-shared-memory")
     launches = [
-        BACKEND.launch(TeamRequest(2, machine, environment=one)) for one in (ON_DEVICES, ())
+        BACKEND.launch(TeamRequest(2, machine, environment=environment))
+        for environment in (ON_DEVICES, ())
     ]
     assert [launch.pinned for launch in launches if launch] == [False, True]
     if usable_cores() < 2:
@@ -288,8 +294,8 @@ def test_a_variable_that_only_some_ranks_have_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:
     monkeypatch.setenv(MEMORY_VARIABLE, first)
-    seen = f"is '{first}' for rank 0 on host0 and '{second}' for rank 2 on host2; start all ranks with the same"
-    with pytest.raises(BackendUnavailable, match=seen):
+    values = f"is '{first}' for rank 0 on host0 and '{second}' for rank 2 on host2; start all ranks with the same"
+    with pytest.raises(BackendUnavailable, match=values):
         device.device_of_rank(exchange_of(first, first, second))
 
 

@@ -77,21 +77,21 @@ def test_the_launcher_beside_the_library_is_taken_before_one_in_path(
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     fake(tmp_path / "path", "mpiexec", "mpiexec (Open MPI) 5.0.1")
     (tmp_path / "mpi" / "lib").mkdir()
-    found = find_launcher(str(tmp_path / "mpi" / "lib" / "libmpi.so.40"), OPEN_MPI)
-    assert found == (own, "")
+    launcher = find_launcher(str(tmp_path / "mpi" / "lib" / "libmpi.so.40"), OPEN_MPI)
+    assert launcher == (own, "")
 
 
 def test_a_launcher_of_another_make_is_never_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would start n worlds of one rank each without a word."""
-    other = fake(tmp_path / "path", "mpiexec", "HYDRA build details:")
+    foreign = fake(tmp_path / "path", "mpiexec", "HYDRA build details:")
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing" / "python"))
     path, reason = find_launcher("", OPEN_MPI)
     assert path == ""
-    assert f"there is no mpiexec of it; {other} is MPICH" in reason
-    assert find_launcher("", MPICH) == (other, "")
+    assert f"there is no mpiexec of it; {foreign} is MPICH" in reason
+    assert find_launcher("", MPICH) == (foreign, "")
 
 
 def test_launchers_say_whose_they_are(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_every_library_lists_its_algorithms_its_own_way() -> None:
 
 @given(st.text())
 def test_what_tools_print_never_breaks_the_readers(text: str) -> None:
-    for found in (open_mpi_algorithms(text), mpich_algorithms(text), intel_presets(text)):
-        assert isinstance(found, dict)
+    for parsed in (open_mpi_algorithms(text), mpich_algorithms(text), intel_presets(text)):
+        assert isinstance(parsed, dict)
 
 
 def test_an_algorithm_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +238,8 @@ def test_a_folder_stands_for_the_library_in_it_and_never_for_a_text_that_links_t
 def test_a_library_that_mpi4py_does_not_load_is_refused_with_the_cure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = json.dumps(["Open MPI v4.1.4", "4.0.3", ["/usr/lib/libmpi.so.40"], [True, True]])
-    done = subprocess.CompletedProcess([], 0, said, "")
+    output = json.dumps(["Open MPI v4.1.4", "4.0.3", ["/usr/lib/libmpi.so.40"], [True, True]])
+    done = subprocess.CompletedProcess([], 0, output, "")
     monkeypatch.setattr(
         "ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: object()
     )

@@ -50,9 +50,9 @@ def steps_to(function: object, arguments: list[int], count: int = 1) -> ctypes.A
 def test_every_argument_arrives_whole(count: int, data: st.DataObject) -> None:
     word = st.integers(-(2**63), 2**63 - 1)
     arguments = data.draw(st.lists(word, min_size=count, max_size=count))
-    seen: list[tuple[int, ...]] = []
+    calls: list[tuple[int, ...]] = []
     callback = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_ssize_t] * count)(
-        lambda *words: seen.append(words) or 0  # type: ignore[func-returns-value]  # append returns None
+        lambda *words: calls.append(words) or 0  # type: ignore[func-returns-value]  # append returns None
     )
     steps = steps_to(callback, arguments)
     assert (
@@ -61,7 +61,7 @@ def test_every_argument_arrives_whole(count: int, data: st.DataObject) -> None:
         )
         == 0
     )
-    assert seen == [tuple(arguments)] * 3
+    assert calls == [tuple(arguments)] * 3
 
 
 @needs_compiler
@@ -142,9 +142,9 @@ def pair_steps(rank: int, one_way: bool, mode: str = "streaming") -> tuple[Step,
     """Of two ranks, which the library sees as a communicator of their own."""
     case = Case("t", "mpi", "send_recv", "default", "uint8", "none", 64, 64, 2, mode=mode)
     source, target = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
-    found = steps_of(Call(_Mpi, _Communicator(rank), case, (source, target), mode, one_way))
-    assert found is not None
-    return found.steps
+    pair_of_steps = steps_of(Call(_Mpi, _Communicator(rank), case, (source, target), mode, one_way))
+    assert pair_of_steps is not None
+    return pair_of_steps.steps
 
 
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "nonblocking"])

@@ -127,9 +127,9 @@ def test_a_communicator_that_leaves_a_rank_out_is_wrong() -> None:
     endpoint.rank, endpoint._setups = 0, [Setup(lambda: 1, lambda: None)]
     lane = RankBuffers(case_of("comm_init"), 0, None)
     endpoint.case = lane.case
-    found = endpoint._check_setup(lane)
-    assert found is not None
-    assert (found.seen, found.expected) == ("1 ranks answer", "2 ranks")
+    mismatch = endpoint._check_setup(lane)
+    assert mismatch is not None
+    assert (mismatch.seen, mismatch.expected) == ("1 ranks answer", "2 ranks")
 
 
 @pytest.mark.thinned(1)
@@ -200,8 +200,8 @@ def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: WorkerTeam, dtype: str) -> 
 
 
 def test_pairs_send_one_way_and_both_ways(pair: WorkerTeam) -> None:
-    for one in ("0>1", "1>0", "0<>1"):
-        assert pair.run(case_of("send_recv", pair=one), SHORT).status is Status.OK
+    for ends in ("0>1", "1>0", "0<>1"):
+        assert pair.run(case_of("send_recv", pair=ends), SHORT).status is Status.OK
 
 
 def test_groups_communicate_side_by_side() -> None:
@@ -282,12 +282,12 @@ def leader_of(opened: WorkerTeam) -> int:
 
 
 def launcher_of(opened: WorkerTeam) -> int:
-    (found,) = (
+    (launcher_pid,) = (
         pid
         for pid in traces.children(leader_of(opened))
         if b"mpi" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
     )
-    return found
+    return launcher_pid
 
 
 def test_a_killed_launcher_ends_the_team() -> None:

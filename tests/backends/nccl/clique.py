@@ -117,8 +117,12 @@ class Clique:
 
     def part(self, number: int, colour: int) -> tuple[Clique, list[int]]:
         """The clique of the ranks that gave ``colour`` in split ``number``, and those ranks in new order."""
-        asked = self.parts[number]
-        members = sorted((key, rank) for rank, (other, key) in asked.items() if other == colour)
+        colours = self.parts[number]
+        members = sorted(
+            (key, rank)
+            for rank, (colour_of_rank, key) in colours.items()
+            if colour_of_rank == colour
+        )
         if (number, colour) not in self.made:
             self.made[number, colour] = Clique(self.world, len(members))
         return self.made[number, colour], [rank for _, rank in members]
@@ -132,7 +136,7 @@ class Clique:
         self.arrived[rank] += 1
         self.rounds[number][rank] = request
         if len(self.rounds[number]) == self.ranks:
-            requests = [self.rounds[number][one] for one in range(self.ranks)]
+            requests = [self.rounds[number][number_of_rank] for number_of_rank in range(self.ranks)]
             del self.rounds[number]
             self._run(requests)
 
@@ -168,15 +172,16 @@ class Clique:
         for request in requests:
             request.done = True
         first = requests[0]
-        for rank, other in enumerate(requests):
-            if other.agreed != first.agreed:
+        for rank, request_of_peer in enumerate(requests):
+            if request_of_peer.agreed != first.agreed:
                 raise DeviceFailure(
-                    LAUNCH_FAILURE, f"rank {rank} calls {other.agreed}, rank 0 calls {first.agreed}"
+                    LAUNCH_FAILURE,
+                    f"rank {rank} calls {request_of_peer.agreed}, rank 0 calls {first.agreed}",
                 )
         spend(requests, self.bytes_of(first))
-        for one, result in zip(requests, self._results(requests), strict=True):
+        for request_of_rank, result in zip(requests, self._results(requests), strict=True):
             if result is not None:
-                self._write(one, result)
+                self._write(request_of_rank, result)
 
     def bytes_of(self, request: Request) -> int:
         """Of the whole buffer."""
@@ -235,22 +240,26 @@ def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
     dtype, ranks = inputs[0].dtype, len(inputs)
     whole = dtype.kind in "iu"
     wide = dtype if whole or dtype.itemsize >= 4 else np.dtype(np.float32)
-    values = [one.astype(wide) for one in inputs]
+    values = [values_of_rank.astype(wide) for values_of_rank in inputs]
     name = ops[0].name
     with np.errstate(over="ignore", invalid="ignore"):
         if name == "premulsum":
             values = [
-                one * np.asarray(op.scalar).astype(wide)
-                for one, op in zip(values, ops, strict=True)
+                values_of_rank * np.asarray(op.scalar).astype(wide)
+                for values_of_rank, op in zip(values, ops, strict=True)
             ]
         elif name == "avg" and not whole:
             share = np.asarray(1 / ranks).astype(dtype).astype(wide)
-            values = [(one * share).astype(dtype).astype(wide) for one in values]
+            values = [
+                (values_of_rank * share).astype(dtype).astype(wide) for values_of_rank in values
+            ]
         result = values[0]
-        for one in values[1:]:
-            result = _STEP.get(name, np.add)(result, one)
+        for values_of_rank in values[1:]:
+            result = _STEP.get(name, np.add)(result, values_of_rank)
         if name == "avg" and whole:
-            result = np.array([_towards_zero(int(one), ranks) for one in result], dtype=wide)
+            result = np.array(
+                [_towards_zero(int(values_of_rank), ranks) for values_of_rank in result], dtype=wide
+            )
         return np.asarray(result.astype(dtype))
 
 

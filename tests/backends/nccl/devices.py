@@ -49,10 +49,10 @@ class DeviceFailure(CudaError):
 class Task:
     """Something on a stream. ``attempt`` says whether it is over; until then it is asked again.
 
-    asked: when it was enqueued. seconds: what it takes.
+    issued: when it was enqueued. seconds: what it takes.
     """
 
-    asked = 0.0
+    issued = 0.0
     stream: Stream
 
     def __init__(self, run: Callable[[], None], seconds: float = 0.0) -> None:
@@ -109,7 +109,7 @@ class Stream:
     seconds: float = 0.0
 
     def add(self, task: Task, now: float) -> None:
-        task.stream, task.asked = self, now
+        task.stream, task.issued = self, now
         if self.captured is not None:
             self.captured.append(task)
         else:
@@ -177,7 +177,7 @@ class World:
             return moved
 
     def _attempt(self, task: Task) -> bool:
-        task.stream.seconds = max(task.stream.seconds, task.asked)
+        task.stream.seconds = max(task.stream.seconds, task.issued)
         try:
             over = task.attempt()
         except DeviceFailure as failure:
@@ -270,16 +270,16 @@ class WorldRuntime(EmulatedRuntime):
             self._add(stream, HeldBack(self.world, held.copy()))
             return
         if self.modules[function] == COMPARE:
-            given = np.frombuffer(
+            record = np.frombuffer(
                 ctypes.string_at(address or 0, abi.ARGUMENTS.itemsize), abi.ARGUMENTS
             )
-            item = Item("kernel", self.device, (COMPARE, given.copy()), stream=stream)
+            item = Item("kernel", self.device, (COMPARE, record.copy()), stream=stream)
             self._add(stream, Task(lambda: self.launch([item])))
             return
         assert self.modules[function] == MEMORY
         assert blocks * lanes == overlap.BLOCKS_PER_PROCESSOR * self.processors * overlap.LANES
         raw = ctypes.string_at(address or 0, overlap.STREAMS.itemsize)
-        source, target, count = (int(one) for one in np.frombuffer(raw, overlap.STREAMS)[0])
+        source, target, count = (int(word) for word in np.frombuffer(raw, overlap.STREAMS)[0])
         device, size = self.device, count * overlap.ELEMENT_BYTES
         assert self.world.streams[stream].device == device
 

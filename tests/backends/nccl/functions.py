@@ -170,10 +170,10 @@ class Functions:
         return SUCCESS
 
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
-        known = [
+        registered = [
             (*member.registered.values(), *member.in_graphs) for member in self.p.members.values()
         ]
-        if any(address in one for one in known):
+        if any(address in handles for handles in registered):
             self.p.exceptions.append(
                 RuntimeError(f"{address:#x} is given back and still registered")
             )
@@ -197,8 +197,8 @@ class Functions:
         member, result = self.p.ready(comm)
         if member is None:
             return result
-        known = member.registered.pop(handle, None) is not None
-        return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, "handle is not registered")
+        removed = member.registered.pop(handle, None) is not None
+        return SUCCESS if removed else self.p.fail(INVALID_ARGUMENT, "handle is not registered")
 
     ncclCommWindowDeregister = ncclCommDeregister  # noqa: N815
 
@@ -250,8 +250,8 @@ class Functions:
         member, result = self.p.ready(comm)
         if member is None:
             return result
-        known = member.ops.pop(op, None) is not None
-        return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
+        removed = member.ops.pop(op, None) is not None
+        return SUCCESS if removed else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -286,9 +286,9 @@ class Functions:
 
     def _collective(self, name: str, *arguments: int) -> int:
         *own, comm, stream = arguments
-        given = dict(zip(OWN_ARGUMENTS[name].split(), own, strict=True))
-        source, target = given.get("source", 0), given.get("target", 0)
-        rest = given["count"], given["dtype"], given.get("op", -1), given.get("peer", -1)
+        by_name = dict(zip(OWN_ARGUMENTS[name].split(), own, strict=True))
+        source, target = by_name.get("source", 0), by_name.get("target", 0)
+        rest = by_name["count"], by_name["dtype"], by_name.get("op", -1), by_name.get("peer", -1)
         return self.p.collective(name, (source, target, *rest), comm, stream)
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -300,16 +300,16 @@ class Functions:
             raise AttributeError(name)
 
         def configured(*arguments: int) -> int:
-            given = CollectiveConfig.from_address(arguments[-1])
-            if given.magic != CONFIG_MAGIC or given.size < ctypes.sizeof(CollectiveConfig):
+            settings = CollectiveConfig.from_address(arguments[-1])
+            if settings.magic != CONFIG_MAGIC or settings.size < ctypes.sizeof(CollectiveConfig):
                 return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
-            algorithms = (given.algSelection or b"").decode()
+            algorithms = (settings.algSelection or b"").decode()
             tags = {tag for tag in ALGORITHM_TAGS if tag.startswith(algorithms.upper())}
             if algorithms and not tags & self.p.algorithms:
                 return self.p.fail(
                     INVALID_ARGUMENT, f'algSelection "{algorithms}" cannot be honored for {plain}'
                 )
-            self.p.selected.append((plain, algorithms, given.CTAPolicy))
+            self.p.selected.append((plain, algorithms, settings.CTAPolicy))
             return int(getattr(self, plain)(*arguments[:-1]))
 
         return configured

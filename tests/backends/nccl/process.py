@@ -194,11 +194,11 @@ class State:
 
     def _estimate(self, group: Group) -> float:
         """Every collective once, at its cost in ``Clique``; NCCL estimates no transfers."""
-        seconds, seen = 0.0, dict[int, int]()
+        seconds, first_ranks = 0.0, dict[int, int]()
         for member, request, _ in group.calls:
             if request.name in POINT_TO_POINT:
                 return -1.0
-            if seen.setdefault(id(member.clique), member.rank) == member.rank:
+            if first_ranks.setdefault(id(member.clique), member.rank) == member.rank:
                 seconds += cost_seconds(member.clique.bytes_of(request))
         return seconds or -1.0
 
@@ -228,7 +228,7 @@ class State:
         waiting = [member.clique for member in group.joins]
         what = f"ncclCommInitRank: {len(group.joins)} ranks wait for others to come"
         if waiting and not self.world.wait_until(
-            lambda: all(one.complete for one in waiting), what
+            lambda: all(clique.complete for clique in waiting), what
         ):
             return self.fail(INTERNAL, f"deadlock: {what}")
         return SUCCESS
@@ -266,7 +266,7 @@ class State:
 
         As asyncJobLaunch of NCCL's src/group.cc; it clears memory of the device (src/transport/nvls.cc).
         """
-        asked = self._asked(group)
+        asking = self._asked(group)
         for member, request, _ in group.calls:
             peers = self._peers_of(member, request)
             if peers & member.lost_peers:
@@ -274,7 +274,7 @@ class State:
                     INTERNAL, f"deadlock: rank {member.rank} was never connected for {request.name}"
                 )
             member.peers |= peers
-        for member, request, _ in group.calls if len(asked) == 1 else ():
+        for member, request, _ in group.calls if len(asking) == 1 else ():
             if request.name not in member.connected:
                 try:
                     self.runtime.free(0)
@@ -289,12 +289,16 @@ class State:
             if request.name in ("ncclSend", "ncclRecv"):
                 continue
             here = [
-                one
-                for one in self.members.values()
-                if one.clique is member.clique and not one.aborted
+                member_here
+                for member_here in self.members.values()
+                if member_here.clique is member.clique and not member_here.aborted
             ]
-            called = [one for one, request, _ in group.calls if one.clique is member.clique]
-            missing = [one.rank for one in here if one not in called]
+            called = [
+                member_here
+                for member_here, request, _ in group.calls
+                if member_here.clique is member.clique
+            ]
+            missing = [member_here.rank for member_here in here if member_here not in called]
             if missing:
                 return f"{request.name} of rank {member.rank} waits for ranks {missing} of the same thread"
         return ""
@@ -324,8 +328,8 @@ class State:
 
     def _base(self, address: int) -> int:
         """Where NCCL's allocation that ``address`` is in begins, 0 where it is in none."""
-        known = (base for base, size in self.nccl_memory.items() if base <= address < base + size)
-        return next(known, 0)
+        bases = (base for base, size in self.nccl_memory.items() if base <= address < base + size)
+        return next(bases, 0)
 
     def destroy(self, handle: int) -> int:
         """ncclCommDestroy; upon a communicator that is not ready it returns within the group it began."""
@@ -358,8 +362,8 @@ class State:
             )
 
     def member(self, handle: int | None) -> Member | None:
-        found = self.members.get(handle or 0)
-        return None if found is None or found.aborted else found
+        member = self.members.get(handle or 0)
+        return None if member is None or member.aborted else member
 
     def ready(self, handle: int | None) -> tuple[Member | None, int]:
         """The member, or the result of a call upon one that is gone, failed, or still in progress."""
@@ -403,12 +407,12 @@ class State:
         member, result = self.ready(handle)
         if member is None:
             return result
-        known = [
+        numbers = [
             number
             for text, number in NCCL.dtypes.items()
             if self.world.version >= NCCL.dtype_since.get(text, 0)
         ]
-        if dtype not in known:
+        if dtype not in numbers:
             return self.fail(INVALID_ARGUMENT, f"{name} : invalid type {dtype}")
         names = {number: text for text, number in NCCL.ops.items()}
         reduction = Reduction(names[op]) if op in names else member.ops.get(op)

@@ -48,13 +48,17 @@ def kind_of(declared: str) -> str:
 
 def functions_of(header: str) -> dict[str, list[str]]:
     """Kinds of the arguments of every function."""
-    found = {}
+    kinds = {}
     for name, arguments in re.findall(
         r"^(?:ncclResult_t|const char\*)\s+(nccl\w+)\(([^)]*)\);", header, re.M
     ):
-        listed = [one.strip() for one in arguments.split(",") if one.strip() not in ("", "void")]
-        found[name] = [kind_of(one) for one in listed]
-    return found
+        listed = [
+            argument.strip()
+            for argument in arguments.split(",")
+            if argument.strip() not in ("", "void")
+        ]
+        kinds[name] = [kind_of(argument) for argument in listed]
+    return kinds
 
 
 def fields_of(header: str, structure: str) -> list[tuple[str, str]]:
@@ -75,7 +79,7 @@ def enumeration_of(header: str, name: str) -> dict[str, int]:
 
 def constants_of(header: str) -> dict[str, str]:
     """Texts of the constants, and the magic numbers of the two initializers."""
-    found = {
+    texts = {
         name: match.group(1)
         for name in CONSTANTS
         if (match := re.search(rf"#define {name} +(\S+)", header)) is not None
@@ -86,8 +90,8 @@ def constants_of(header: str) -> dict[str, str]:
     ):
         if match := re.search(rf"{name} \{{.*?,.*?\*/[ \\\n]*(\w+)", header, re.S):
             named = re.search(rf"#define {match.group(1)} +(\S+)", header)
-            found[f"{mark} magic"] = named.group(1) if named else match.group(1)
-    return found
+            texts[f"{mark} magic"] = named.group(1) if named else match.group(1)
+    return texts
 
 
 def exported(image: bytes) -> list[str]:
@@ -95,7 +99,7 @@ def exported(image: bytes) -> list[str]:
     (offset,) = struct.unpack_from("<Q", image, 0x28)
     size, count = struct.unpack_from("<HH", image, 0x3A)
     sections = [
-        struct.unpack_from("<IIQQQQIIQQ", image, offset + size * one) for one in range(count)
+        struct.unpack_from("<IIQQQQIIQQ", image, offset + size * index) for index in range(count)
     ]
     names = []
     for _, kind, _, _, start, length, link, _, _, entry in sections:
@@ -148,15 +152,17 @@ def cupy_facts() -> dict[str, Any]:
         if not name.startswith("_") and (
             match := re.match(rf"NcclCommunicator\.{name}\((.*?)\)", text)
         ):
-            given = [one.split("=")[0].split()[-1] for one in match.group(1).split(",")]
-            methods[name] = [one for one in given if one != "self"]
+            parameters = [
+                parameter.split("=")[0].split()[-1] for parameter in match.group(1).split(",")
+            ]
+            methods[name] = [parameter for parameter in parameters if parameter != "self"]
     products: dict[str, list[str]] = {}
     cublas = None
     with suppress(CannotRun):
         cublas, _ = open_blas()
     for name in ("create", "destroy", "gemmEx") if cublas else ():
         (given_text,) = re.findall(rf"{name}\((.*?)\)", getattr(cublas, name).__doc__)
-        products[name] = [one.split()[-1] for one in given_text.split(",") if one]
+        products[name] = [parameter.split()[-1] for parameter in given_text.split(",") if parameter]
     return {
         "cupy": str(cupy.__version__),
         "module": sorted(name for name in dir(nccl) if not name.startswith("_")),

@@ -27,9 +27,9 @@ class Meetings:
     def all_of(self, rank: int, mine: Any) -> dict[int, Any]:
         self._brought[rank] = mine
         self._here.wait()
-        found = dict(self._brought)
+        brought = dict(self._brought)
         self._here.wait()
-        return found
+        return brought
 
 
 class Spoken:
@@ -52,8 +52,8 @@ class Spoken:
             if ours in self.refuse:
                 return self.refuse[ours]
             try:
-                given = dict(zip(words, arguments, strict=True))
-                return int(getattr(self, ours, self._moves)(**{"name": ours, **tidy(given)}) or 0)
+                by_word = dict(zip(words, arguments, strict=True))
+                return int(getattr(self, ours, self._moves)(**{"name": ours, **tidy(by_word)}) or 0)
             except threading.BrokenBarrierError:
                 return max(self.dialect.results)
 
@@ -77,13 +77,13 @@ class Spoken:
             self._worlds[text] = Meetings(0)
         ctypes.memmove(id_at, text, len(text))
 
-    def ncclCommInitRank(self, name: str, rank: int, comm_at: Any, **given: Any) -> int:  # noqa: N802
+    def ncclCommInitRank(self, name: str, rank: int, comm_at: Any, **arguments: Any) -> int:  # noqa: N802
         size = self.dialect.id_bytes
-        if "id" in given:
-            unique = bytes(ctypes.string_at(ctypes.addressof(given["id"]), size))
+        if "id" in arguments:
+            unique = bytes(ctypes.string_at(ctypes.addressof(arguments["id"]), size))
         else:
-            unique = ctypes.string_at(given["id_at"], size)
-        ranks = given.get("ranks", given.get("count"))
+            unique = ctypes.string_at(arguments["id_at"], size)
+        ranks = arguments.get("ranks", arguments.get("count"))
         with self._lock:
             if unique not in self._worlds:
                 return self.dialect.refusals[0]
@@ -109,9 +109,9 @@ class Spoken:
         self, name: str, comm: int, colour: int, key: int, comm_at: Any, config: int
     ) -> None:
         meetings, rank = self._members[comm]
-        told = meetings.all_of(rank, (colour, key, Meetings(0)))
-        alike = sorted((k, one) for one, (c, k, _) in told.items() if c == colour)
-        part = told[alike[0][1]][2]  # the first one's stands for all
+        splits = meetings.all_of(rank, (colour, key, Meetings(0)))
+        alike = sorted((k, peer) for peer, (c, k, _) in splits.items() if c == colour)
+        part = splits[alike[0][1]][2]  # the first one's stands for all
         with self._lock:
             if not part.ranks:
                 part.__init__(len(alike))
@@ -120,51 +120,55 @@ class Spoken:
                 self._members[handle] = part, alike.index((key, rank))
 
     def _moves(
-        self, name: str, comm: int, count: int, dtype: int, stream: int, **given: int
+        self, name: str, comm: int, count: int, dtype: int, stream: int, **arguments: int
     ) -> int:
         meetings, rank = self._members[comm]
         types = {number: text for text, number in self.dialect.dtypes.items()}
         if dtype not in types:
             return self.dialect.refusals[0]
         kind = numpy_dtype(types[dtype])
-        ranks, root = meetings.ranks, given.get("root", -1)
+        ranks, root = meetings.ranks, arguments.get("root", -1)
         blocked = name in ("ncclReduceScatter", "ncclAlltoAll") or (
             name == "ncclScatter" and rank == root
         )
         sends = (
-            given.get("send", given.get("buffer", 0)) if root in (-1, rank) or "op" in given else 0
+            arguments.get("send", arguments.get("buffer", 0))
+            if root in (-1, rank) or "op" in arguments
+            else 0
         )
         size = count * kind.itemsize
         mine = ctypes.string_at(sends, size * (ranks if blocked else 1)) if sends else b""
-        told = {one: np.frombuffer(raw, kind) for one, raw in meetings.all_of(rank, mine).items()}
+        by_rank = {
+            peer: np.frombuffer(raw, kind) for peer, raw in meetings.all_of(rank, mine).items()
+        }
         if name in ("ncclAllReduce", "ncclReduce", "ncclReduceScatter"):
             ops = {number: text for text, number in self.dialect.ops.items()}
             adding = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-            result = told[0].copy()
-            for one in range(1, ranks):
-                result = adding[ops[given["op"]]](result, told[one]).astype(kind)
+            result = by_rank[0].copy()
+            for peer in range(1, ranks):
+                result = adding[ops[arguments["op"]]](result, by_rank[peer]).astype(kind)
             result = (
                 result[rank * count : (rank + 1) * count] if name == "ncclReduceScatter" else result
             )
         elif name == "ncclAllGather":
-            result = np.concatenate([told[one] for one in range(ranks)])
+            result = np.concatenate([by_rank[peer] for peer in range(ranks)])
         elif name == "ncclAlltoAll":
             result = np.concatenate(
-                [told[one][rank * count : (rank + 1) * count] for one in range(ranks)]
+                [by_rank[peer][rank * count : (rank + 1) * count] for peer in range(ranks)]
             )
         else:
             result = (
-                told[root]
+                by_rank[root]
                 if name == "ncclBroadcast"
-                else told[root][rank * count : (rank + 1) * count]
+                else by_rank[root][rank * count : (rank + 1) * count]
             )
         if name != "ncclReduce" or rank == root:
-            into = given.get("recv", given.get("buffer", 0))
+            into = arguments.get("recv", arguments.get("buffer", 0))
             ctypes.memmove(into, result.tobytes(), result.nbytes)
         meetings.all_of(rank, None)
         return 0
 
 
-def tidy(given: dict[str, Any]) -> dict[str, Any]:
+def tidy(arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments by names that Python takes: ``comm*`` is ``comm_at``."""
-    return {word.replace("*", "_at"): value for word, value in given.items()}
+    return {word.replace("*", "_at"): value for word, value in arguments.items()}

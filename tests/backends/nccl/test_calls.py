@@ -88,7 +88,7 @@ def test_every_first_version_is_where_the_records_change() -> None:
 def test_arguments_are_passed_as_the_header_declares(facts: dict[str, Any]) -> None:
     for name, row in NCCL_FUNCTIONS.items():
         if facts["version"] >= row.since:
-            assert facts["functions"][name] == [kind(one) for one in row.types], name
+            assert facts["functions"][name] == [kind(type_) for type_ in row.types], name
 
 
 @each_header
@@ -106,8 +106,8 @@ def test_the_configuration_of_a_call_begins_as_the_header_declares(facts: dict[s
 @each_header
 def test_numbers_are_the_headers(facts: dict[str, Any]) -> None:
     for name, number in NCCL.dtypes.items():
-        known = facts["version"] >= NCCL.dtype_since.get(name, 0)
-        assert facts["dtypes"].get(in_the_header(name)) == (number if known else None), name
+        has_type = facts["version"] >= NCCL.dtype_since.get(name, 0)
+        assert facts["dtypes"].get(in_the_header(name)) == (number if has_type else None), name
     for name, number in NCCL.ops.items():
         assert facts["ops"][f"nccl{name.capitalize()}"] == number
     for number, text in NCCL.results.items():
@@ -158,8 +158,8 @@ def test_the_double_has_the_functions_of_its_version(facts: dict[str, Any]) -> N
 @each_cupy
 def test_cublas_is_asked_as_cupy_has_it(facts: dict[str, Any]) -> None:
     for name, arguments in facts["cublas"].items():
-        given = inspect.signature(getattr(FakeBlas(Process(World()).runtime), name)).parameters
-        assert list(given) == arguments, name
+        parameters = inspect.signature(getattr(FakeBlas(Process(World()).runtime), name)).parameters
+        assert list(parameters) == arguments, name
 
 
 @each_cupy
@@ -169,8 +169,10 @@ def test_the_double_takes_what_cupy_takes(facts: dict[str, Any]) -> None:
     assert methods <= set(facts["methods"])
     assert set(BY_CUPY.values()) <= methods
     for name in methods:
-        given = inspect.signature(getattr(module.NcclCommunicator, name)).parameters
-        assert [one for one in given if one != "self"] == facts["methods"][name], name
+        parameters = inspect.signature(getattr(module.NcclCommunicator, name)).parameters
+        assert [parameter for parameter in parameters if parameter != "self"] == facts["methods"][
+            name
+        ], name
     named = {name for name in dir(module) if not name.startswith("_")}
     assert named <= set(facts["module"])
     assert module.get_build_version() == facts["build_version"]

@@ -186,13 +186,13 @@ def test_aggregated_collectives_have_buffers_of_their_own_and_share_the_time(
     in_place: bool,
 ) -> None:
     endpoint, _ = opened(2)
-    one, _ = measured(endpoint, case_of("all_reduce", 2, 4000, mode="isolated"))
+    single, _ = measured(endpoint, case_of("all_reduce", 2, 4000, mode="isolated"))
     three, _ = measured(
         endpoint, case_of("all_reduce", 2, 4000, aggregation=3, mode="isolated", in_place=in_place)
     )
     assert three.mismatch is None
     # The double takes as long for three together as for three apart: a third each.
-    spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (one, three)]
+    spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (single, three)]
     assert spans[1] == pytest.approx(spans[0], rel=0.5)
 
 
@@ -231,8 +231,8 @@ def test_groups_run_at_once_and_each_has_its_own_time(groups: str, version: int)
 def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
     endpoint, _ = opened()
     launched(endpoint, case_of("all_reduce", groups="rank // 2"))
-    first, _, other, _ = bindings(endpoint)
-    (address, size), (strange, _) = first.outputs()[0], other.outputs()[0]
+    first, _, foreign, _ = bindings(endpoint)
+    (address, size), (strange, _) = first.outputs()[0], foreign.outputs()[0]
     first.context.use()
     first.context.cuda.runtime.memcpyAsync(address, strange, size, 3, first.context.stream)
     assert (spoilt(endpoint) or (-1,))[0] == 0
@@ -249,7 +249,7 @@ def test_what_runs_beside_starts_when_the_own_collective_may(
     )
     endpoint.launch(1)
     beside = [binding for binding in bindings(endpoint) if binding.part.stream != MAIN_STREAM]
-    assert waiting == [one.context.on(one.part.stream).handle for one in beside]
+    assert waiting == [binding.context.on(binding.part.stream).handle for binding in beside]
 
 
 @pytest.mark.parametrize("slower", [MAIN_STREAM, CONCURRENT_STREAM])
@@ -768,15 +768,17 @@ def test_a_cta_policy_goes_with_each_call_unless_a_variable_decides(
     assert not process.selected
 
 
-@pytest.mark.parametrize(("version", "told"), [(23203, '{"NCCL_DEBUG": "WARN"}'), (22809, "")])
+@pytest.mark.parametrize(
+    ("version", "settings_text"), [(23203, '{"NCCL_DEBUG": "WARN"}'), (22809, "")]
+)
 def test_the_value_in_effect_of_a_variable_is_told_where_the_library_tells_it(
-    version: int, told: str, monkeypatch: pytest.MonkeyPatch
+    version: int, settings_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_DEBUG", "warn")
     monkeypatch.setenv("NCCL_BUFFSIZE", "8388608")  # one that it reads and does not tell of
     monkeypatch.delenv("NCCL_SET_THREAD_NAME", raising=False)
     endpoint, process = opened(2, version=version)
-    assert measured(endpoint, case_of("all_reduce", 2))[1].library_settings == told
+    assert measured(endpoint, case_of("all_reduce", 2))[1].library_settings == settings_text
     close_clean(endpoint, process)
 
 
@@ -805,9 +807,9 @@ def test_a_communicator_that_joins_too_many_ranks_is_wrong() -> None:
     endpoint.prepare(case_of("comm_split", 4, mode="isolated"))
     endpoint._setups._made[0].destroy()
     endpoint._setups._made[0] = endpoint._communicators.world()[0]
-    found = endpoint.check(0, 1)
-    assert found is not None
-    assert (found.rank, found.seen, found.expected) == (0, "4 ranks answer", "2 ranks")
+    mismatch = endpoint.check(0, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.seen, mismatch.expected) == (0, "4 ranks answer", "2 ranks")
     endpoint._setups._made.pop(0)
 
 
@@ -828,9 +830,9 @@ def test_an_algorithm_that_nccl_does_not_have_here_is_refused_and_the_next_case_
     assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
 
 
-@pytest.mark.parametrize("asked", [{"algorithm": "collnet"}, {"protocol": "ll128"}])
+@pytest.mark.parametrize("choice", [{"algorithm": "collnet"}, {"protocol": "ll128"}])
 def test_what_nccl_refuses_of_one_size_costs_no_communicator_of_another(
-    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, choice: dict[str, Any]
 ) -> None:
     endpoint, process = opened(2, version=23203)
     join, joined = process.join, []
@@ -844,11 +846,11 @@ def test_what_nccl_refuses_of_one_size_costs_no_communicator_of_another(
     monkeypatch.setattr(process, "join", counted)
     words = []
     with monkeypatch.context() as lacking:
-        if "protocol" in asked:
+        if "protocol" in choice:
             lacking.setitem(process.refuse, "ncclAllReduce", (5, "no algorithm/protocol available"))
         for count in (1, 1000, 100_000):
             with pytest.raises(CannotRun, match="NCCL refuses: ") as refused:
-                endpoint.prepare(case_of("all_reduce", 2, count, **asked))
+                endpoint.prepare(case_of("all_reduce", 2, count, **choice))
             words.append(str(refused.value))
     assert words[1:] == 2 * [f"{words[0]}, at 4 B; this size was not tried"]
     assert joined == [0, 1]
@@ -862,16 +864,16 @@ def test_memory_that_nccl_refuses_to_register_says_nothing_of_other_sizes(
 ) -> None:
     register, full = Functions.ncclCommWindowRegister, [True]
 
-    def refused_at_first(self: Functions, *given: Any) -> int:
-        return self.p.fail(5, "no window") if full[0] else register(self, *given)
+    def refused_at_first(self: Functions, *arguments: Any) -> int:
+        return self.p.fail(5, "no window") if full[0] else register(self, *arguments)
 
     monkeypatch.setattr(Functions, "ncclCommWindowRegister", refused_at_first)
     endpoint, _ = opened(2, version=23203)
     with pytest.raises(CannotRun, match="no window"):
         endpoint.prepare(case_of("all_reduce", 2, 1, algorithm="ring", registration="symmetric"))
     full[0] = False
-    other = case_of("all_reduce", 2, 1000, algorithm="ring", registration="symmetric")
-    assert wrong_elements(endpoint, other) == 0
+    larger = case_of("all_reduce", 2, 1000, algorithm="ring", registration="symmetric")
+    assert wrong_elements(endpoint, larger) == 0
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])

@@ -77,11 +77,11 @@ def test_both_are_asked_by_turns_and_their_medians_compared(tmp_path: Path) -> N
     program.chmod(0o755)
     endpoint, _ = opened(2)
     loop = PlainLoop(program, 2)
-    found = compared(endpoint, loop, case_of("all_reduce", 2, 1000, mode="graph"), "graph", 3)
+    comparison = compared(endpoint, loop, case_of("all_reduce", 2, 1000, mode="graph"), "graph", 3)
     loop.close()
     # The double takes what this loop claims.
-    assert found.ratio == pytest.approx(1.0)
-    assert found.kept
+    assert comparison.ratio == pytest.approx(1.0)
+    assert comparison.kept
 
 
 @pytest.mark.parametrize("mode", ["graph", "plain"])
@@ -94,9 +94,9 @@ def test_the_loop_lets_its_gpus_go_before_a_stream_is_full(tmp_path: Path, mode:
     program = tmp_path / "loop"
     command = [compiler, "-std=c++17", "-I", str(tmp_path), "-x", "c++", str(nccl_fidelity.SOURCE)]
     subprocess.run([*command, "-o", str(program)], check=True)
-    asked = f"8 {MOST_LAUNCHES} {mode}\n"
+    request = f"8 {MOST_LAUNCHES} {mode}\n"
     done = subprocess.run(
-        [program, "2", "8"], input=asked, capture_output=True, text=True, check=False
+        [program, "2", "8"], input=request, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert float(done.stdout) == pytest.approx(1e-3 / MOST_LAUNCHES)
@@ -134,6 +134,6 @@ def test_samples_are_whole_graphs(seconds: float, launches: int) -> None:
 def test_the_promise_covers_graphs_and_plain_launches_that_take_longer_than_the_host(
     size: int, mode: str, seconds: float, ratio: float, kept: bool
 ) -> None:
-    one = Comparison(size, mode, seconds, ratio * seconds)
-    assert one.kept == kept
-    assert ("outside of" in table([one])) == (not kept)
+    comparison = Comparison(size, mode, seconds, ratio * seconds)
+    assert comparison.kept == kept
+    assert ("outside of" in table([comparison])) == (not kept)

@@ -170,9 +170,9 @@ def test_ranks_that_have_one_device_or_never_come_are_refused_in_nccls_words() -
 def test_too_old_or_two_libraries_are_refused() -> None:
     with pytest.raises(BackendUnavailable, match=r"NCCL 2\.13\.4 is too old, 2\.14\.3"):
         _ = Process(World(version=21304)).nccl
-    one, other = Process(World(version=22809)), Process(World(version=22304))
+    newer, older = Process(World(version=22809)), Process(World(version=22304))
     with pytest.raises(BackendUnavailable, match=r"says it is 2\.23\.4, CuPy uses 2\.28\.9"):
-        Library(NCCL, other.native, one.module, one.runtime)
+        Library(NCCL, older.native, newer.module, newer.runtime)
 
 
 def test_memory_that_is_not_there_is_out_of_memory() -> None:

@@ -92,10 +92,10 @@ def case_of(collective: str, **changes: Any) -> Case:
 def on_ranks(dialect: Dialect, play: Play, native: Any = None, device: Any = None) -> list[Any]:
     """What ``play`` gives on each rank of a library that speaks ``dialect``."""
     native = native or Spoken(dialect)
-    given, wait = [b""] * RANKS, threading.Barrier(RANKS, timeout=60)
+    payloads, wait = [b""] * RANKS, threading.Barrier(RANKS, timeout=60)
 
     def rank(number: int) -> Any:
-        meeting = Meeting(number, ("host",) * RANKS, given, wait)
+        meeting = Meeting(number, ("host",) * RANKS, payloads, wait)
         return play(
             LibraryRank(meeting, Library(dialect, native), device and device(number), SETTINGS)
         )
@@ -106,16 +106,16 @@ def on_ranks(dialect: Dialect, play: Play, native: Any = None, device: Any = Non
 
 def all_right(dialect: Dialect, cases: Sequence[Case], **how: Any) -> None:
     def play(rank: LibraryRank) -> list[Any]:
-        found = [measured(rank, case)[0].mismatch for case in cases]
+        mismatches = [measured(rank, case)[0].mismatch for case in cases]
         rank.close()
-        return found
+        return mismatches
 
     for answer in on_ranks(dialect, play, **how):
         assert answer == [None] * len(cases)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["out of place", "in place"])
-@pytest.mark.parametrize("dialect", [ONECCL, HCCL, FABLE], ids=lambda one: str(one.name))
+@pytest.mark.parametrize("dialect", [ONECCL, HCCL, FABLE], ids=lambda dialect: str(dialect.name))
 def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     names = ["all_reduce", "all_gather", "reduce", "barrier"]
     names += ["reduce_scatter"] if dialect is not FABLE else []
@@ -246,7 +246,7 @@ class AclOnHost:
         self.settled = 0
         for name, arguments in ascend.FUNCTIONS.items():
             kind = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)
-            setattr(self, name, kind(getattr(self, f"_{name}", lambda *given: 0)))
+            setattr(self, name, kind(getattr(self, f"_{name}", lambda *words: 0)))
 
     def _aclrtGetDeviceCount(self, count: Any) -> int:  # noqa: N802
         count[0] = self.devices
@@ -291,7 +291,7 @@ def test_ascends_buffers_are_in_its_memory_and_its_stream_is_waited_for() -> Non
         return ascend.Ascend(acl[number], lambda count: number % count)
 
     all_right(HCCL, [case_of("all_reduce"), case_of("broadcast", in_place=True)], device=device)
-    assert all(one.held and one.settled > 2 for one in acl)
+    assert all(library.held and library.settled > 2 for library in acl)
 
 
 def test_errors_of_acl_are_named() -> None:

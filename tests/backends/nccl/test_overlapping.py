@@ -65,11 +65,13 @@ def test_each_alone_takes_its_time_and_both_together_the_longer(
     assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS)
     for launches, repetitions in ((3, 7), (1, 50), (5, 2)):
         began = process.world.seconds
-        found = endpoint.launch_while_computing(launches, repetitions)
+        seconds = endpoint.launch_while_computing(launches, repetitions)
         # On the double streams do not contend: each takes as long as alone, and both the longer of the two.
-        assert found == pytest.approx((repetitions * COMPUTING_SECONDS, launches * LAUNCH_SECONDS))
-        assert endpoint.device_seconds() == pytest.approx(max(found))
-        assert process.world.seconds - began == pytest.approx(max(found))
+        assert seconds == pytest.approx(
+            (repetitions * COMPUTING_SECONDS, launches * LAUNCH_SECONDS)
+        )
+        assert endpoint.device_seconds() == pytest.approx(max(seconds))
+        assert process.world.seconds - began == pytest.approx(max(seconds))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,11 +100,11 @@ def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(
 ) -> None:
     endpoint, process, _ = computing_endpoint("memory", monkeypatch)
     endpoint.compute(1)
-    for rank, one in endpoint._overlap._computations.items():
-        assert isinstance(one, Streaming)
-        size = int(one._arguments["count"][0]) * overlap.ELEMENT_BYTES
-        source = process.world.view(one._address, size, rank).view(np.float32)
-        target = process.world.view(one._address + size, size, rank).view(np.float32)
+    for rank, computation in endpoint._overlap._computations.items():
+        assert isinstance(computation, Streaming)
+        size = int(computation._arguments["count"][0]) * overlap.ELEMENT_BYTES
+        source = process.world.view(computation._address, size, rank).view(np.float32)
+        target = process.world.view(computation._address + size, size, rank).view(np.float32)
         assert np.all(source == 0)
         assert np.all(target == 1)
         assert size >= endpoint._contexts[rank].facts.l2_bytes
@@ -113,17 +115,17 @@ def test_products_go_to_the_stream_of_computations_on_every_device(
 ) -> None:
     endpoint, _, blas = computing_endpoint("matmul", monkeypatch)
     assert sorted(blas.handles.values()) == [0, 1]
-    seen: list[int] = []
+    streams_used: list[int] = []
     multiply = blas.gemmEx
 
     def multiply_and_note(*words: int) -> None:
-        seen.append(blas.stream)
+        streams_used.append(blas.stream)
         multiply(*words)
 
     monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
     endpoint.compute(3)
     streams = [context.on(COMPUTE_STREAM).handle for context in endpoint._contexts.values()]
-    assert seen == streams * 3
+    assert streams_used == streams * 3
     assert blas.stream == 0  # nobody else's current stream has changed
 
 
@@ -179,16 +181,16 @@ def test_cublas_is_found_in_wheels_that_cupy_does_not_look_into(tmp_path: Path) 
     for name in ("libcublas.so.12", "libcublasLt.so.12"):
         (tmp_path / "nvidia/cublas/lib").mkdir(parents=True, exist_ok=True)
         (tmp_path / "nvidia/cublas/lib" / name).write_bytes(b"")
-    asked: list[str] = []
+    names: list[str] = []
 
     def load(path: str, mode: int) -> None:
-        asked.append(Path(path).name)
+        names.append(Path(path).name)
         if "Lt" not in path:
             raise OSError("not a library")
 
-    found = overlap.load_wheels(["", str(tmp_path / "elsewhere"), str(tmp_path)], load)
-    assert asked == ["libcublasLt.so.12", "libcublas.so.12"]  # the second needs the first
-    assert [path.name for path in found] == ["libcublasLt.so.12"]
+    loaded = overlap.load_wheels(["", str(tmp_path / "elsewhere"), str(tmp_path)], load)
+    assert names == ["libcublasLt.so.12", "libcublas.so.12"]  # the second needs the first
+    assert [path.name for path in loaded] == ["libcublasLt.so.12"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -295,8 +297,8 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
         multiply(handle, *words)
 
     monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
-    found = endpoint.launch_while_computing(2, 3)
-    assert found == pytest.approx((3 * COMPUTING_SECONDS, 2 * LAUNCH_SECONDS))
+    seconds = endpoint.launch_while_computing(2, 3)
+    assert seconds == pytest.approx((3 * COMPUTING_SECONDS, 2 * LAUNCH_SECONDS))
     assert handles == [2, 3] * 3
 
 

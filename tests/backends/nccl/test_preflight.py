@@ -30,8 +30,8 @@ def test_sound_ranks_pass() -> None:
 
 
 def test_the_same_gpu_number_on_another_host_is_another_gpu() -> None:
-    one, other = ranks_of(2)
-    assert shared_gpu([one, replace(other, host="elsewhere", gpu=one.gpu)]) == ""
+    first, second = ranks_of(2)
+    assert shared_gpu([first, replace(second, host="elsewhere", gpu=first.gpu)]) == ""
 
 
 class Driver:
@@ -68,11 +68,11 @@ def test_instances_of_one_gpu_are_told_apart_by_their_uuids(
 
 
 def test_a_gpu_for_two_ranks_is_told_with_what_this_nccl_can_do() -> None:
-    one, other = ranks_of(2)
-    text = shared_gpu([one, replace(other, gpu=one.gpu)])
+    first, second = ranks_of(2)
+    text = shared_gpu([first, replace(second, gpu=first.gpu)])
     assert "ranks 0 and 1 on node have the same GPU 0000:00:00.0" in text
     assert "processes: per_gpu with transport: network" in text
-    newer = [replace(each, gpu=one.gpu, nccl_version=23007) for each in (one, other)]
+    newer = [replace(each, gpu=first.gpu, nccl_version=23007) for each in (first, second)]
     assert "NCCL_MULTI_RANK_GPU_ENABLE=1 lets processes share a GPU" in shared_gpu(newer)
 
 

@@ -45,19 +45,19 @@ class Meeting:
     oversubscribed = False
 
     def __init__(
-        self, rank: int, hosts: Sequence[str], given: list[bytes], wait: threading.Barrier
+        self, rank: int, hosts: Sequence[str], payloads: list[bytes], wait: threading.Barrier
     ) -> None:
         self.rank, self.ranks, self.hosts = rank, len(hosts), tuple(hosts)
         self.one_clock = len(set(hosts)) == 1
-        self.given, self.wait = given, wait
-        self.told: list[Position] = []
+        self.given, self.wait = payloads, wait
+        self.positions: list[Position] = []
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         self.given[self.rank] = mine
         self.wait.wait()
-        found = list(self.given)
+        gathered = list(self.given)
         self.wait.wait()
-        return found
+        return gathered
 
     def broadcast(self, mine: bytes | None, root: int) -> bytes:
         return self.all_gather(mine or b"")[root]
@@ -66,7 +66,7 @@ class Meeting:
         self.all_gather(b"")
 
     def tell(self, message: Position) -> None:
-        self.told.append(message)
+        self.positions.append(message)
 
 
 def together(play: Callable[[int], Any]) -> list[Any]:
@@ -126,20 +126,20 @@ def test_ranks_give_exact_results_and_the_same_facts_and_bring_each_others_stamp
     def play(rank: int) -> Any:
         endpoint = endpoint_of(rank)
         assert isinstance(endpoint, PerProcessEndpoint)
-        found = measured(endpoint, case)
+        results = measured(endpoint, case)
         endpoint.share_words()
         assert endpoint.version == "NCCL 2.28.9"
         endpoint.close()
-        return found
+        return results
 
-    found = together(play)
-    assert [result.mismatch for result, _ in found] == [None] * RANKS
-    stamps = [result.stamps for result, _ in found]
+    results = together(play)
+    assert [result.mismatch for result, _ in results] == [None] * RANKS
+    stamps = [result.stamps for result, _ in results]
     assert all(np.array_equal(stamp, stamps[0]) for stamp in stamps)
     assert (durations(stamps[0]) > 0).all()
     if hosts != ONE_HOST:
         assert (stamps[0][:, :, 0] == 0).all()
-    assert len({facts.group_samples_seconds for _, facts in found}) == 1
+    assert len({facts.group_samples_seconds for _, facts in results}) == 1
     assert not world.deadlocks
 
 
@@ -162,9 +162,9 @@ def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int
             world.advance()
             world.seconds += LATE_SECONDS
     endpoint.launch(launches)
-    found = endpoint.device_seconds()
+    seconds = endpoint.device_seconds()
     assert endpoint.check(1, launches) is None
-    return found
+    return seconds
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int
 )
 def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launches: int) -> None:
     endpoint_of, world = launched(ONE_HOST, blocked=True)
-    found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
-    assert found[0] < LATE_SECONDS / 2
+    seconds = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
+    assert seconds[0] < LATE_SECONDS / 2
     assert not world.deadlocks
 
 
@@ -285,12 +285,12 @@ def test_launched_ranks_tell_the_leader_where_they_are() -> None:
         endpoint = endpoint_of(rank)
         measured(endpoint, case_of("all_reduce", RANKS))
         exchange: Any = endpoint.exchange
-        return [position.activity for position in exchange.told]
+        return [position.activity for position in exchange.positions]
 
-    for told in together(play):
-        assert told[0] == 1
-        assert told[-1] == 0
-        assert {2, 3, 4} <= set(told)
+    for activities in together(play):
+        assert activities[0] == 1
+        assert activities[-1] == 0
+        assert {2, 3, 4} <= set(activities)
 
 
 def test_pat_meets_by_an_all_gather(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,9 +321,9 @@ def test_a_hang_names_host_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
             return str(error)
         return ""  # another rank gave up first, and its abort ended this one's wait
 
-    found = together(play)
-    assert any(found)
-    for rank, text in enumerate(found):
+    messages = together(play)
+    assert any(messages)
+    for rank, text in enumerate(messages):
         assert not text or text.startswith(f"rank {rank} on {'abb'[rank]}: all_reduce")
 
 

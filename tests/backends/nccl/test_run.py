@@ -67,7 +67,10 @@ def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_the
     sweep = "{collective: all_reduce, size: 64 B, ranks: [1, 4]}"
     run(f"{{backends: [nccl], sweep: {sweep}, sampling: {{rounds: 1}}}}", tmp_path)
     alone, several = load_run(tmp_path / "run").points
-    assert [(one.ranks, one.status) for one in (alone, several)] == [(1, "ok"), (4, "unsupported")]
+    assert [(point.ranks, point.status) for point in (alone, several)] == [
+        (1, "ok"),
+        (4, "unsupported"),
+    ]
     assert "unset it, or take `processes: per_gpu`" in several.detail
 
 
@@ -83,14 +86,16 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
         )
     ]
     fine = [point for point in points if point.status == "ok"]
-    assert {one.wrong_elements for one in fine} <= {0, None}
-    assert any(one.wrong_elements == 0 for one in fine)
-    assert any(one.library_estimate_seconds is not None for one in fine)
-    groups = [one.group_names for one in fine if (one.groups, one.concurrent) == ("rank // 2", "")]
+    assert {point.wrong_elements for point in fine} <= {0, None}
+    assert any(point.wrong_elements == 0 for point in fine)
+    assert any(point.library_estimate_seconds is not None for point in fine)
+    groups = [
+        point.group_names for point in fine if (point.groups, point.concurrent) == ("rank // 2", "")
+    ]
     assert groups == [("ranks 0-1", "ranks 2-3")] * 2
-    beside = next(one for one in fine if one.concurrent == "all_gather")
+    beside = next(point for point in fine if point.concurrent == "all_gather")
     assert beside.group_names == ("all_reduce", "all_gather")
-    assert all("NCCL 2.28.9, device time" in one.detail for one in fine)
+    assert all("NCCL 2.28.9, device time" in point.detail for point in fine)
     assert sorted(point.active_group for point in points if point.groups == "rank % 2") == [
         -1,
         0,
@@ -108,9 +113,9 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
         "hot:0.5",
     }
     overlap = [point for point in points if point.mode == "overlap"]
-    assert [one.group_names for one in overlap] == [OVERLAP_PARTS] * 2
+    assert [point.group_names for point in overlap] == [OVERLAP_PARTS] * 2
     # The double's streams do not contend: the shorter of the two is hidden altogether.
-    assert [one.overlap_efficiency for one in overlap] == pytest.approx([1.0, 1.0], abs=1e-3)
+    assert [point.overlap_efficiency for point in overlap] == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
 def test_communicators_and_policies_are_cases_of_a_suite(
@@ -128,7 +133,7 @@ sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budg
         tmp_path,
     )
     points = {point.collective: point for point in load_run(tmp_path / "run").points}
-    assert {name: one.status for name, one in points.items()} == {
+    assert {name: point.status for name, point in points.items()} == {
         "comm_init": "ok",
         "comm_split": "ok",
         "all_gather": "ok",
@@ -182,8 +187,8 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(
         "sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", "nccl"
     )
     assert code == 2
-    said = capsys.readouterr().err
-    assert "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in said
+    printed = capsys.readouterr().err
+    assert "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in printed
     assert not (tmp_path / "run" / "cases").exists()
 
 
@@ -200,9 +205,11 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
     from ccbench.model.machine import load_machine
     from ccbench.runner.workers.team import open_team
 
-    asked: list[object] = []
-    monkeypatch.setattr("ccbench.runner.workers.team.WorkerTeam", lambda *what: asked.extend(what))
+    arguments: list[object] = []
+    monkeypatch.setattr(
+        "ccbench.runner.workers.team.WorkerTeam", lambda *what: arguments.extend(what)
+    )
     environment = (("NCCL_ALGO", "Ring"),)
     machine = load_machine("cpu-shared-memory")
     open_team(nccl.BACKEND, TeamRequest(4, machine, environment=environment, processes=PER_GPU))
-    assert asked == ["nccl", 4, Launch(pinned=False), environment, PER_GPU, None, math.inf]
+    assert arguments == ["nccl", 4, Launch(pinned=False), environment, PER_GPU, None, math.inf]

@@ -100,7 +100,7 @@ def test_all_stands_for_what_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "ran", "words"),
+    ("choice", "ran", "words"),
     [
         ({}, Choice("nvls", "simple", 16), ""),
         ({"algorithm": "tree"}, Choice(), ""),
@@ -115,11 +115,11 @@ def test_all_stands_for_what_exists() -> None:
     ],
 )
 def test_another_choice_than_asked_for_is_seen(
-    asked: dict[str, Any], ran: Choice, words: str
+    choice: dict[str, Any], ran: Choice, words: str
 ) -> None:
-    found = other_than_asked(case_of("all_reduce", **asked), ran)
-    assert words in found
-    assert bool(words) == bool(found)
+    reason = other_than_asked(case_of("all_reduce", **choice), ran)
+    assert words in reason
+    assert bool(words) == bool(reason)
 
 
 @pytest.mark.parametrize("version", [(2, 31, 2), (2, 32, 3)])

@@ -50,12 +50,12 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
     endpoint, _ = opened()
     together = case_of("all_reduce", groups="rank // 2")
     measured(endpoint, together)
-    handles = {one.handle for one in endpoint._communicators.every()}
+    handles = {communicator.handle for communicator in endpoint._communicators.every()}
     for alone in (0, 1):
         endpoint.prepare(replace(together, active_group=alone))
         assert {binding.communicator.handle for binding in bindings(endpoint)} <= handles
         endpoint.finish()
-    assert {one.handle for one in endpoint._communicators.every()} == handles
+    assert {communicator.handle for communicator in endpoint._communicators.every()} == handles
 
 
 @pytest.mark.parametrize("mode", ["streaming", "graph"])
@@ -143,7 +143,7 @@ def test_what_is_beside_takes_no_time_from_the_own_collective_unless_they_share_
     case = case_of("all_reduce", 4, 1 << 16, groups="rank // 2", mode="isolated")
     alone, _ = measured(endpoint, case)
     both, facts = measured(endpoint, replace(case, concurrent=CROSSED))
-    spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
+    spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (alone, both)]
     if not apart:
         assert spans[1] > 1.5 * spans[0]
         return
@@ -166,7 +166,7 @@ def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
 def test_no_two_parts_have_the_same_data_or_communicators() -> None:
     case = case_of("all_gather", groups="rank // 2", concurrent="all_gather on rank // 2")
     parts = parts_of(case)
-    assert len({one.seeded(0) for one in parts}) == len(parts) == 4
+    assert len({part.seeded(0) for part in parts}) == len(parts) == 4
     endpoint, _ = opened()
     endpoint.prepare(case)
     assert len({binding.communicator.handle for binding in bindings(endpoint)}) == 8

@@ -46,7 +46,7 @@ def devices(ranks: Sequence[int], per_host: int = 8) -> list[str]:
 
 def average(rows: Sequence[str]) -> str:
     """The closing average of rows with two placements of four columns."""
-    rates = [float(words[i]) for words in (one.split() for one in rows) for i in (-6, -2)]
+    rates = [float(words[i]) for words in (row.split() for row in rows) for i in (-6, -2)]
     return f"# Avg bus bandwidth    : {sum(rates) / len(rates):g} "
 
 
@@ -54,7 +54,7 @@ def output(
     rows: Sequence[str] = ROWS, ranks: Sequence[int] = range(8), program: str = "all_reduce_perf"
 ) -> str:
     """A whole output of version 2.17 or later, from the first line to the last."""
-    sizes = [int(one.split()[0]) for one in rows]
+    sizes = [int(row.split()[0]) for row in rows]
     return "\n".join(
         [
             "# nccl-tests version 2.17.1 nccl-headers=22809 nccl-library=22809",

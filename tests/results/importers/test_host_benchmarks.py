@@ -122,9 +122,9 @@ def test_a_last_row_that_lost_digits_is_left_out() -> None:
 
 
 def test_a_crash_after_the_table_is_told() -> None:
-    said = "mpirun noticed that process rank 3 exited on signal 9 (Killed)."
-    log = osu.read(f"{outputs.OSU_ALL_GATHER}{said}\n")
-    assert (log.outcome, log.detail) == (Outcome.CRASHED, f"line 7: {said}")
+    message = "mpirun noticed that process rank 3 exited on signal 9 (Killed)."
+    log = osu.read(f"{outputs.OSU_ALL_GATHER}{message}\n")
+    assert (log.outcome, log.detail) == (Outcome.CRASHED, f"line 7: {message}")
 
 
 @pytest.mark.parametrize(

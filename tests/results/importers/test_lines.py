@@ -20,9 +20,9 @@ from ccbench.topology.text import PrintedFigure, figure
 def test_a_printed_figure_is_within_half_a_unit_of_what_was_printed(
     value: float, decimals: int
 ) -> None:
-    found = figure(f"{value:.{decimals}f}")
-    assert found is not None
-    assert abs(found.value - value) <= found.half_unit * (1 + 1e-9) + value * 1e-15
+    read = figure(f"{value:.{decimals}f}")
+    assert read is not None
+    assert abs(read.value - value) <= read.half_unit * (1 + 1e-9) + value * 1e-15
 
 
 @pytest.mark.parametrize(

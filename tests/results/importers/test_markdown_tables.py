@@ -39,9 +39,9 @@ def test_columns_of_nodes_are_tables_whose_kind_of_rate_is_not_made_up() -> None
     text = text_of({"file": "awkward_b200_8g_1n_and_32g_4n_all_reduce_md.txt"})
     printed = re.findall(r"^\| +(\w+) \| +([\d.]+)GBps \| +([\d.]+)GBps", text, re.MULTILINE)
     assert len(printed) == 20
-    one, four = markdown_tables.read(text).tables
-    assert (one.nodes, four.nodes) == (1, 4)
-    for table, column in ((one, 1), (four, 2)):
+    single, four = markdown_tables.read(text).tables
+    assert (single.nodes, four.nodes) == (1, 4)
+    for table, column in ((single, 1), (four, 2)):
         assert [
             (r.size_bytes, r.extra["rate_gb_per_second"], r.busbw, r.flags) for r in table.rows
         ] == [

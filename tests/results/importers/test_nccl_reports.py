@@ -16,35 +16,39 @@ def records(
     ranks: dict[str, int], factor: float, name: str = "AllReduce", op: str = "sum"
 ) -> list[dict[str, Any]]:
     """Records of both placements of each size, as a reporter of rccl-tests holds them."""
-    found = []
+    made = []
     for size in SIZES:
         for in_place in (0, 1):
             time = 40.123456789012 + size / 1e5 + in_place
             algbw = size / time / 1e3
             rates = {"time": time, "algBw": algbw, "busBw": algbw * factor, "wrong": "0"}
-            found.append(
+            made.append(
                 {"numCycle": 0, "name": name, **ranks, "size": size, "type": "float", "redop": op}
             )
-            found[-1] |= {"inPlace": in_place, **rates}
-    return found
+            made[-1] |= {"inPlace": in_place, **rates}
+    return made
 
 
-def as_csv(found: list[dict[str, Any]]) -> str:
+def as_csv(records_made: list[dict[str, Any]]) -> str:
     titles = {"name": "collective", "wrong": "#wrong"}
     header = ",".join(
-        titles.get(key, key if key == "numCycle" else key.lower()) for key in found[0]
+        titles.get(key, key if key == "numCycle" else key.lower()) for key in records_made[0]
     )
     return "\n".join(
-        [header, *(",".join(str(value) for value in one.values()) for one in found), ""]
+        [
+            header,
+            *(",".join(str(value) for value in record.values()) for record in records_made),
+            "",
+        ]
     )
 
 
-def as_list(found: list[dict[str, Any]]) -> str:
-    return "[\n" + ",\n".join(json.dumps(one) for one in found) + "\n]\n"
+def as_list(records_made: list[dict[str, Any]]) -> str:
+    return "[\n" + ",\n".join(json.dumps(record) for record in records_made) + "\n]\n"
 
 
-def as_lines(found: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(one) + "\n" for one in found)
+def as_lines(records_made: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records_made)
 
 
 MPI = {"nodes": 2, "ranks": 16, "ranksPerNode": 8, "gpusPerRank": 1}
@@ -86,9 +90,9 @@ def test_ranks_are_gpus_as_the_rates_count_them(
 
 
 def test_checks_that_were_off_are_no_count() -> None:
-    found = [record | {"wrong": "N/A"} for record in records(MPI, 1.875)]
-    unquoted = as_list(found).replace('"N/A"', "N/A")
-    for text in (as_csv(found), as_list(found), unquoted):
+    unchecked = [record | {"wrong": "N/A"} for record in records(MPI, 1.875)]
+    unquoted = as_list(unchecked).replace('"N/A"', "N/A")
+    for text in (as_csv(unchecked), as_list(unchecked), unquoted):
         assert [row.wrong_elements for row in read(text).tables[0].rows] == [None] * 4
 
 
@@ -221,10 +225,10 @@ def test_a_whole_document_gives_everything_it_says() -> None:
 
 
 def test_a_placement_that_was_not_run_and_figures_that_are_none() -> None:
-    one = result(1 << 20, 100.0) | {"out_of_place": None}
-    two = result(1 << 20, 100.0)
-    two["in_place"] = {"cpu_time": "nan", "alg_bw": "nan", "bus_bw": "nan", "nwrong": None}
-    rows = read(document_text(results=[one, two])).tables[0].rows
+    first = result(1 << 20, 100.0) | {"out_of_place": None}
+    second = result(1 << 20, 100.0)
+    second["in_place"] = {"cpu_time": "nan", "alg_bw": "nan", "bus_bw": "nan", "nwrong": None}
+    rows = read(document_text(results=[first, second])).tables[0].rows
     assert [row.in_place for row in rows] == [True, False, True]
     assert (rows[2].seconds, rows[2].algbw) == (None, None)
     assert rows[2].extra["clock"] == "cpu"
@@ -249,7 +253,9 @@ def test_processes_list_only_their_first_device() -> None:
 
 
 def test_without_a_name_the_figures_name_the_collective() -> None:
-    nameless = [{**one, "experiment_name": ""} for one in document()["results"]]
+    nameless = [
+        {**result_document, "experiment_name": ""} for result_document in document()["results"]
+    ]
     assert (
         read(document_text(args=["a.out"], results=nameless)).tables[0].collective == "all_reduce"
     )

@@ -56,7 +56,7 @@ def test_a_whole_output_gives_everything_it_says() -> None:
     assert log.devices[3].model == "NVIDIA H100 80GB HBM3"
     assert table.facts["iterations"] == 20
     assert table.facts["warmup_iterations"] == 1
-    assert [(one.size_bytes, one.in_place) for one in table.rows] == [
+    assert [(row.size_bytes, row.in_place) for row in table.rows] == [
         (s, p) for s in SIZES for p in (False, True)
     ]
     assert checked(log) == log
@@ -110,8 +110,8 @@ def test_pages_scripts_and_messages_change_no_row(change: object) -> None:
 
 
 def test_a_rank_in_brackets_is_a_tag_and_no_message() -> None:
-    said = "[0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
-    log = read(said + "".join(f"[0] {line}\n" for line in (TITLES, UNITS, *ROWS)))
+    setting = "[0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
+    log = read(setting + "".join(f"[0] {line}\n" for line in (TITLES, UNITS, *ROWS)))
     assert [row.size_bytes for table in log.tables for row in table.rows] == [
         s for s in SIZES for _ in range(2)
     ]
@@ -124,8 +124,8 @@ def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:
     )
     for text in ("\n".join([OLD_TITLES, line]), line + "\n"):
         rows = table_of(text).rows
-        assert [one.wrong_elements for one in rows] == [None, None]
-        assert [one.extra["largest_error"] for one in rows] == [2e-07, 2e-07]
+        assert [row.wrong_elements for row in rows] == [None, None]
+        assert [row.extra["largest_error"] for row in rows] == [2e-07, 2e-07]
         assert rows[0].root == -1
 
 
@@ -184,7 +184,7 @@ def test_a_header_of_one_placement_says_above_which_one_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "instead", "mode"),
+    ("stated", "instead", "mode"),
     [
         (
             "# Using",
@@ -195,9 +195,9 @@ def test_a_header_of_one_placement_says_above_which_one_it_is() -> None:
     ],
 )
 def test_waiting_after_each_launch_and_graphs_are_other_modes(
-    said: str, instead: str, mode: str
+    stated: str, instead: str, mode: str
 ) -> None:
-    assert table_of(WHOLE.replace(said, instead)).mode == mode
+    assert table_of(WHOLE.replace(stated, instead)).mode == mode
 
 
 def test_failed_checks_are_a_fact() -> None:
@@ -329,9 +329,9 @@ def test_rates_on_one_ranks_bytes_are_told_by_their_figures(printed_whole: bool)
 
 
 def test_variables_force_an_algorithm_only_when_they_name_one() -> None:
-    said = "box0:21:27 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
-    said += "NCCL_PROTO=LL,Simple ./all_reduce_perf\n"
-    log = read(said + WHOLE)
+    settings = "box0:21:27 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
+    settings += "NCCL_PROTO=LL,Simple ./all_reduce_perf\n"
+    log = read(settings + WHOLE)
     assert log.environment == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL,Simple"}
     assert (log.tables[0].algorithm, log.tables[0].protocol) == ("ring", "default")
 
@@ -343,8 +343,8 @@ def test_secrets_beside_the_variables_are_not_taken() -> None:
 
 def test_messages_that_show_a_choice_are_hints_once_each() -> None:
     shown = ("NCCL INFO Connected all rings", "NCCL INFO 16 coll channels, 16 nvls channels")
-    said = (*shown, "NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>")
-    messages = [f"box0:21:{thread} [0] {what}\n" for thread in (27, 28) for what in said]
+    messages_in = (*shown, "NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>")
+    messages = [f"box0:21:{thread} [0] {what}\n" for thread in (27, 28) for what in messages_in]
     assert read("".join(messages) + WHOLE).hints == shown
 
 
@@ -404,7 +404,7 @@ def test_a_row_that_ends_early_keeps_its_whole_placement_and_says_so() -> None:
         assert (rows[0].in_place, rows[0].flags) == (False, (Flag.INCOMPLETE,))
         assert rows[0].seconds == pytest.approx(30.49e-6)
     long = table_of("\n".join([TITLES, ROWS[0] + "   7.77"])).rows
-    assert [one.flags for one in long] == [(Flag.SURPLUS_COLUMNS,)] * 2
+    assert [row.flags for row in long] == [(Flag.SURPLUS_COLUMNS,)] * 2
 
 
 def test_the_rest_of_a_row_is_no_row() -> None:
@@ -436,7 +436,7 @@ def test_sizes_of_nothing_and_twelve_types_stay_in_one_table() -> None:
     rows = table_of("\n".join([TITLES, zero, zero, *lines])).rows
     assert len(rows) == 2 * (2 + 12)
     ours = [*types[:6], "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"]
-    assert [one.dtype for one in rows[4::2]] == ours
+    assert [each_row.dtype for each_row in rows[4::2]] == ours
     assert rows[0].size_bytes == 0
 
 
@@ -458,15 +458,15 @@ def test_tables_that_ccbench_wrote_say_what_was_measured() -> None:
     assert (table.collective, table.ranks, table.nodes) == ("gather", 4, 2)
     assert (table.algorithm, table.protocol, table.mode) == ("binomial", "default", "isolated")
     assert (table.facts["backend"], table.facts["backend_version"]) == ("cpu", "1.2.3")
-    failed = [one for one in table.rows if one.extra.get("status")]
-    assert [(one.size_bytes, one.in_place, one.extra["detail"]) for one in failed] == [
+    failed = [row for row in table.rows if row.extra.get("status")]
+    assert [(row.size_bytes, row.in_place, row.extra["detail"]) for row in failed] == [
         (1 << 22, False, "rank 3 stood still")
     ]
 
 
 def test_ports_to_rocm_are_told_by_their_own_lines() -> None:
-    said = ["rccl-tests: Version develop:a52452e", "ROCm version : 6.4.2.0-120"]
-    log = read("\n".join([*said, TITLES, ROWS[0]]))
+    lines = ["rccl-tests: Version develop:a52452e", "ROCm version : 6.4.2.0-120"]
+    log = read("\n".join([*lines, TITLES, ROWS[0]]))
     assert (log.tool, log.library) == ("rccl-tests", "RCCL")
     assert log.versions == {"rccl-tests": "develop:a52452e", "ROCm": "6.4.2.0-120"}
 

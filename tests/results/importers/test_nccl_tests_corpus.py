@@ -58,10 +58,10 @@ def test_logs_of_this_form_are_recognised_and_no_others(entry: dict[str, Any]) -
 
 @pytest.mark.parametrize("entry", OURS, ids=name_of)
 def test_every_row_of_a_log_is_found_and_no_other(entry: dict[str, Any]) -> None:
-    found = sorted({row.line for table in log_of(entry).tables for row in table.rows})
+    row_lines = sorted({row.line for table in log_of(entry).tables for row in table.rows})
     expected = counted(text_of(entry))
-    print(f"{entry['file']}: {len(found)} rows found, {len(expected)} counted")
-    assert found == expected
+    print(f"{entry['file']}: {len(row_lines)} rows found, {len(expected)} counted")
+    assert row_lines == expected
 
 
 @pytest.mark.parametrize("entry", OURS, ids=name_of)

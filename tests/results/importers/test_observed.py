@@ -11,7 +11,7 @@ from ccbench.errors import UsageError
 from ccbench.model.library import LibraryRequest
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import Given
+from ccbench.results.importers.log import StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.results.observed import RunPoints, asked_of, recorded_machine, run_points
 from tests.score.corpora import all_reduce_text, entry, log, row
@@ -31,18 +31,24 @@ def test_points_are_grouped_by_what_was_asked(tmp_path: Path) -> None:
         *sweep(dtype="float16"),
         *sweep(algorithm="ring", protocol="ll"),
     ]
-    found = points(tmp_path, cases)
-    assert (found.ranks, found.nodes, found.library) == (8, 1, "NCCL 2.20.5")
+    of_run = points(tmp_path, cases)
+    assert (of_run.ranks, of_run.nodes, of_run.library) == (8, 1, "NCCL 2.20.5")
     assert {
-        (one.in_place, one.item_bytes, one.algorithm, one.protocol, one.version)
-        for one, _ in found.requests
+        (
+            asked_for.in_place,
+            asked_for.item_bytes,
+            asked_for.algorithm,
+            asked_for.protocol,
+            asked_for.version,
+        )
+        for asked_for, _ in of_run.requests
     } == {
         (False, 4, "default", "default", (2, 20, 5)),
         (True, 4, "default", "default", (2, 20, 5)),
         (False, 2, "default", "default", (2, 20, 5)),
         (False, 4, "ring", "ll", (2, 20, 5)),
     }
-    for request, seconds in found.requests:
+    for request, seconds in of_run.requests:
         assert request.size_bytes == SIZES
         assert seconds == pytest.approx([20e-6 + size / 300e9 for size in SIZES])
 
@@ -58,10 +64,10 @@ def test_what_cannot_be_trusted_or_modelled_is_left_out_and_counted(tmp_path: Pa
         measurement(64, 1e-5, ranks=1),
         measurement(64, 1e-5, simulated=True, mode="graph"),
     ]
-    found = points(tmp_path, cases)
-    assert sum(len(seconds) for _, seconds in found.requests) == len(SIZES)
-    told = "\n".join(found.left_out)
-    for said in (
+    of_run = points(tmp_path, cases)
+    assert sum(len(seconds) for _, seconds in of_run.requests) == len(SIZES)
+    left_out = "\n".join(of_run.left_out)
+    for reason in (
         "throttled",
         "status failed",
         "size 0",
@@ -70,8 +76,8 @@ def test_what_cannot_be_trusted_or_modelled_is_left_out_and_counted(tmp_path: Pa
         "one rank",
         "simulated",
     ):
-        assert said in told
-    assert all(line.startswith("1 row: ") for line in found.left_out)
+        assert reason in left_out
+    assert all(line.startswith("1 row: ") for line in of_run.left_out)
 
 
 def test_variables_of_the_run_say_what_was_forced(tmp_path: Path) -> None:
@@ -86,13 +92,13 @@ def test_variables_of_the_run_say_what_was_forced(tmp_path: Path) -> None:
 
 def test_an_imported_log_says_how_it_was_launched(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(all_reduce_text(lambda size: 40 + size / 3e5, gpus=8))
-    given = Given("hgx-h100", 8, 1)
-    files = import_logs([(tmp_path / "log.txt", read_log(tmp_path / "log.txt"))], given)
-    run = load_run(write_import(tmp_path / "run", files, given, "log"))
-    found = run_points(run)
-    assert {request.gpus_per_process for request, _ in found.requests} == {8}
-    assert {request.in_place for request, _ in found.requests} == {False, True}
-    assert recorded_machine(run, found) == ("hgx-h100", "which the run names")
+    system = StatedSystem("hgx-h100", 8, 1)
+    files = import_logs([(tmp_path / "log.txt", read_log(tmp_path / "log.txt"))], system)
+    run = load_run(write_import(tmp_path / "run", files, system, "log"))
+    of_run = run_points(run)
+    assert {request.gpus_per_process for request, _ in of_run.requests} == {8}
+    assert {request.in_place for request, _ in of_run.requests} == {False, True}
+    assert recorded_machine(run, of_run) == ("hgx-h100", "which the run names")
     assert run.manifest.network == ""
 
 
@@ -142,7 +148,7 @@ def test_devices_tell_the_machine_where_one_of_the_catalog_has_them(
 
 
 @pytest.mark.parametrize(
-    ("devices", "ranks", "said"),
+    ("devices", "ranks", "reason"),
     [
         ((), 8, "give --machine"),
         (("Quantum 9",), 8, "Quantum 9"),
@@ -151,12 +157,12 @@ def test_devices_tell_the_machine_where_one_of_the_catalog_has_them(
     ],
 )
 def test_a_machine_that_is_not_told_must_be_given(
-    tmp_path: Path, devices: tuple[str, ...], ranks: int, said: str
+    tmp_path: Path, devices: tuple[str, ...], ranks: int, reason: str
 ) -> None:
     run = load_run(write_run(tmp_path / "run", sweep(), {"machine": {"name": "my box"}}))
     with pytest.raises(UsageError, match="does not say which machine") as caught:
         recorded_machine(run, RunPoints(ranks, 1, devices, "NCCL", (), ()))
-    assert said in str(caught.value)
+    assert reason in str(caught.value)
     assert "'my box'" in str(caught.value)
 
 
@@ -168,10 +174,10 @@ def answer(words: ManifestEntry, **changes: Any) -> LibraryRequest | str:
     return asked_of(words, shown, shown.tables[0])
 
 
-def asked(words: ManifestEntry, **changes: Any) -> LibraryRequest:
-    found = answer(words, **changes)
-    assert isinstance(found, LibraryRequest), found
-    return found
+def library_request(words: ManifestEntry, **changes: Any) -> LibraryRequest:
+    request = answer(words, **changes)
+    assert isinstance(request, LibraryRequest), request
+    return request
 
 
 @pytest.mark.parametrize(
@@ -195,8 +201,8 @@ def asked(words: ManifestEntry, **changes: Any) -> LibraryRequest:
 def test_what_was_forced_is_asked_for(
     forced: str, algorithm: str, protocol: str, multicast_off: bool
 ) -> None:
-    found = asked(entry(forced=forced))
-    assert (found.algorithm, found.protocol, found.multicast_off) == (
+    request = library_request(entry(forced=forced))
+    assert (request.algorithm, request.protocol, request.multicast_off) == (
         algorithm,
         protocol,
         multicast_off,
@@ -204,40 +210,47 @@ def test_what_was_forced_is_asked_for(
 
 
 def test_the_log_counts_more_than_the_manifest() -> None:
-    found = asked(
+    request = library_request(
         entry(forced="NCCL_PROTO=LL"), environment={"NCCL_PROTO": "Simple"}, algorithm="ring"
     )
-    assert (found.algorithm, found.protocol) == ("ring", "simple")
+    assert (request.algorithm, request.protocol) == ("ring", "simple")
 
 
 def test_trees_that_are_switched_off_leave_rings() -> None:
-    assert asked(entry(), environment={"NCCL_TREE_THRESHOLD": "0"}).algorithm == "ring"
+    assert library_request(entry(), environment={"NCCL_TREE_THRESHOLD": "0"}).algorithm == "ring"
 
 
 def test_the_collective_comes_from_the_manifest_where_the_log_names_none() -> None:
-    assert asked(entry(collective="broadcast"), collective="").collective == "broadcast"
-    assert asked(entry(collective="broadcast"), collective="all_gather").collective == "all_gather"
+    assert library_request(entry(collective="broadcast"), collective="").collective == "broadcast"
+    assert (
+        library_request(entry(collective="broadcast"), collective="all_gather").collective
+        == "all_gather"
+    )
 
 
 def test_gpus_of_a_process_and_versions_come_from_the_log_or_the_manifest() -> None:
-    found = asked(
+    request = library_request(
         entry(nccl_version="unknown"), facts={"gpus_per_thread": 8}, versions={"NCCL": "2.26.2"}
     )
-    assert (found.gpus_per_process, found.launch_known, found.version) == (8, True, (2, 26, 2))
+    assert (request.gpus_per_process, request.launch_known, request.version) == (
+        8,
+        True,
+        (2, 26, 2),
+    )
 
 
 def test_a_launch_that_nobody_tells_is_priced_as_of_one_gpu_and_known_to_be_a_guess() -> None:
-    found = asked(entry(), facts={})
-    assert (found.gpus_per_process, found.launch_known) == (1, False)
+    request = library_request(entry(), facts={})
+    assert (request.gpus_per_process, request.launch_known) == (1, False)
     # torchrun starts a process for each GPU.
-    found = asked(entry(), tool="torch-all-reduce-bench", facts={})
-    assert (found.gpus_per_process, found.launch_known) == (1, True)
-    assert asked(entry(nccl_version="RCCL 2.22.3")).version == (2, 22, 3)
-    assert asked(entry(nccl_version="unknown (old)")).version == ()
+    request = library_request(entry(), tool="torch-all-reduce-bench", facts={})
+    assert (request.gpus_per_process, request.launch_known) == (1, True)
+    assert library_request(entry(nccl_version="RCCL 2.22.3")).version == (2, 22, 3)
+    assert library_request(entry(nccl_version="unknown (old)")).version == ()
 
 
 @pytest.mark.parametrize(
-    ("words", "changes", "said"),
+    ("words", "changes", "reason"),
     [
         ({}, {"tool": "mscclpp", "library": ""}, "mscclpp"),
         ({}, {"tool": "osu", "library": "MPI"}, "MPI"),
@@ -255,8 +268,8 @@ def test_a_launch_that_nobody_tells_is_priced_as_of_one_gpu_and_known_to_be_a_gu
     ],
 )
 def test_what_the_model_is_not_of_is_a_reason(
-    words: dict[str, Any], changes: dict[str, Any], said: str
+    words: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
-    found = answer(entry(**words), **changes)
-    assert isinstance(found, str)
-    assert found == said if NOTHING in said else said in found
+    answered = answer(entry(**words), **changes)
+    assert isinstance(answered, str)
+    assert answered == reason if NOTHING in reason else reason in answered

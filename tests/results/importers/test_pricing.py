@@ -15,7 +15,7 @@ from ccbench.cases.measurement import Measurement, Status
 from ccbench.errors import MachineError
 from ccbench.results import Run, load_run
 from ccbench.results.importers import log_of_text
-from ccbench.results.importers.log import Given, ImportedLog, ImportedTable
+from ccbench.results.importers.log import ImportedLog, ImportedTable, StatedSystem
 from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.results.systems import (
     SOCKETS,
@@ -36,21 +36,21 @@ from tests.results.importers.outputs import OSU_ALL_REDUCE
 
 
 def priced(
-    folder: Path, given: Given, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
+    folder: Path, system: StatedSystem, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
 ) -> tuple[Pricer, Run]:
     """A log of eight ranks a node, imported and priced."""
     text = output([row(8), row(1 << 30, time=4253.0)], range(8 * nodes))
     text = text.replace("NVIDIA H100 80GB HBM3", model).replace("nGpus 1", f"nGpus {gpus}")
-    files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], given)
+    files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], system)
     pricer = Pricer()
-    return pricer, load_run(write_import(folder, files, given, "log", pricer))
+    return pricer, load_run(write_import(folder, files, system, "log", pricer))
 
 
 def predictions(run: Run) -> list[Any]:
     """The predicted time of every case; None where there is none."""
-    found: list[Any] = run.table["predicted_seconds"].to_pylist()
-    assert found
-    return found
+    seconds: list[Any] = run.table["predicted_seconds"].to_pylist()
+    assert seconds
+    return seconds
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_variants_of_a_model_are_guessed_and_checked_alike(model: str, machine: 
         assert difference(load_catalog(machine), [model]) is None
 
 
-BOARD = Given("hgx-h100", 8, 1, "", "hgx-h100")
+BOARD = StatedSystem("hgx-h100", 8, 1, "", "hgx-h100")
 
 
 def test_every_case_stands_beside_a_bound_and_a_prediction(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_launches_by_one_thread_are_a_floor_under_small_sizes(tmp_path: Path) ->
 
 
 def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given(), model="Quantum 9")[1]
+    run = priced(tmp_path / "run", StatedSystem(), model="Quantum 9")[1]
     assert set(predictions(run)) == {None}
     assert run.manifest.document["unpriced"] == []
     (note,) = run.manifest.document["notes"]
@@ -101,7 +101,7 @@ def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given("rtx-pcie", 4, 1, "", "rtx-pcie"))[1]
+    run = priced(tmp_path / "run", StatedSystem("rtx-pcie", 4, 1, "", "rtx-pcie"))[1]
     assert set(predictions(run)) == {None}
     assert all(point.is_timed for point in run.points)
     (problem,) = run.manifest.document["unpriced"]
@@ -109,13 +109,13 @@ def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path)
 
 
 def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> None:
-    two = Given("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
+    two = StatedSystem("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
     shown = priced(tmp_path / "a", two, nodes=2)[1]
-    other = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
-    assert {point.nodes for point in other.points} == {2}
-    assert predictions(other) == predictions(shown)
+    elsewhere = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
+    assert {point.nodes for point in elsewhere.points} == {2}
+    assert predictions(elsewhere) == predictions(shown)
     (note,) = [
-        note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note
+        note for note in elsewhere.manifest.document["imported"][0]["notes"] if "--nodes" in note
     ]
     assert "table 1 is of 2 nodes, as the output shows; --nodes 4 is not used" in note
 
@@ -129,7 +129,7 @@ def test_devices_that_are_not_the_machine_s_get_no_predictions(tmp_path: Path) -
 
 
 def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
-    pricer, run = priced(tmp_path / "run", Given("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
+    pricer, run = priced(tmp_path / "run", StatedSystem("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
     assert None not in predictions(run)
     assert not pricer.problems
     (remark,) = run.manifest.document["priced_with"]
@@ -137,8 +137,8 @@ def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
 
 
 def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path: Path) -> None:
-    given = Given("rtx-pcie", 8, None, "", "rtx-pcie")
-    pricer, run = priced(tmp_path / "run", given, "NVIDIA GeForce RTX 3090")
+    system = StatedSystem("rtx-pcie", 8, None, "", "rtx-pcie")
+    pricer, run = priced(tmp_path / "run", system, "NVIDIA GeForce RTX 3090")
     assert None not in predictions(run)
     assert any("RTX 3090; predictions are for the former" in remark for remark in pricer.remarks)
 
@@ -184,7 +184,7 @@ MODELS = tuple(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "differ"),
+    ("model", "other_model", "differ"),
     [
         ("NVIDIA GeForce RTX 4090", "NVIDIA H100 80GB HBM3", True),
         ("NVIDIA H20", "NVIDIA H200", True),
@@ -202,9 +202,9 @@ MODELS = tuple(
     ],
 )
 def test_different_models_are_told_apart_and_what_may_be_the_same_is_not(
-    one: str, other: str, differ: bool
+    model: str, other_model: str, differ: bool
 ) -> None:
-    assert is_other_model(one, other) is is_other_model(other, one) is differ
+    assert is_other_model(model, other_model) is is_other_model(other_model, model) is differ
 
 
 @example(MODELS[0], "NVIDIA_")
@@ -219,13 +219,14 @@ def test_a_model_never_differs_from_itself_and_order_does_not_matter(
 
 
 def test_a_board_is_not_the_machine_of_cards_and_the_cure_names_one_that_is() -> None:
-    found = difference(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
-    assert found is not None
-    assert not found.same_links
+    differing = difference(load_catalog("hgx-h100"), ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"))
+    assert differing is not None
+    assert not differing.same_links
     assert (
-        str(found) == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
+        str(differing)
+        == "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA L40S"
     )
-    assert cure(found.listed) == "name --machine l40s"
+    assert cure(differing.listed) == "name --machine l40s"
     assert "a file that describes it" in cure("NVIDIA GeForce RTX 5090")
 
 
@@ -238,9 +239,9 @@ def test_a_board_is_not_the_machine_of_cards_and_the_cure_names_one_that_is() ->
     ],
 )
 def test_cards_on_the_same_kind_of_slot_have_the_same_links(model: str, alike: bool) -> None:
-    found = difference(load_catalog("rtx-pcie"), (model,))
-    assert found is not None
-    assert found.same_links is alike
+    differing = difference(load_catalog("rtx-pcie"), (model,))
+    assert differing is not None
+    assert differing.same_links is alike
 
 
 @pytest.mark.parametrize(
@@ -291,10 +292,10 @@ def test_a_file_of_one_s_own_stays_as_it_is(tmp_path: Path) -> None:
 # -- machines and networks that outputs show ----------------------------------------------------------------
 
 
-def shown(text: str, given: Given = Given()) -> tuple[Given, str]:  # noqa: B008  # frozen, so shared safely
+def shown(text: str, system: StatedSystem = StatedSystem()) -> tuple[StatedSystem, str]:  # noqa: B008  # frozen, so shared safely
     """The machine and network of a log's predictions, and what was told of them."""
-    (file,) = import_logs([(Path("log.txt"), log_of_text(text, "log.txt"))], given)
-    return file.given, "\n".join(file.guessed)
+    (file,) = import_logs([(Path("log.txt"), log_of_text(text, "log.txt"))], system)
+    return file.system, "\n".join(file.guessed)
 
 
 def of_model(model: str, ranks: int, per_host: int) -> str:
@@ -308,7 +309,7 @@ def of_model(model: str, ranks: int, per_host: int) -> str:
 
 
 def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given())[1]
+    run = priced(tmp_path / "run", StatedSystem())[1]
     assert (run.manifest.machine, run.manifest.network) == ("hgx-h100", "")
     named = priced(tmp_path / "named", BOARD)[1]
     assert predictions(run) == predictions(named)
@@ -317,8 +318,8 @@ def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_pat
 
 
 def test_a_named_machine_is_not_guessed_at() -> None:
-    assert shown(output(), Given("rtx-pcie", 4, 1, "", "rtx-pcie")) == (
-        Given("rtx-pcie", 4, 1, "", "rtx-pcie"),
+    assert shown(output(), StatedSystem("rtx-pcie", 4, 1, "", "rtx-pcie")) == (
+        StatedSystem("rtx-pcie", 4, 1, "", "rtx-pcie"),
         "",
     )
 
@@ -331,13 +332,13 @@ def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
     if not machine.gpus or len(machine.gpus) < each:
         return
     model = str(machine.gpus[0].attributes["model"])
-    found, told = shown(of_model(model, each * hosts, each))
+    system, notes = shown(of_model(model, each * hosts, each))
     alike = machines_with(model)
     # One GPU of a node is the same in all machines that have it, and part of a board may be another board.
-    assert found.source in (("", name) if each > 1 else ("", *alike))
+    assert system.source in (("", name) if each > 1 else ("", *alike))
     if each * hosts > 1:
-        assert ("taken as --machine" in told) is bool(found.source)
-        assert found.source or "give --machine" in told
+        assert ("taken as --machine" in notes) is bool(system.source)
+        assert system.source or "give --machine" in notes
 
 
 @pytest.mark.parametrize(
@@ -361,9 +362,9 @@ def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
 def test_what_the_devices_leave_open_is_asked_and_not_guessed(
     model: str, each: int, machine: str
 ) -> None:
-    found, told = shown(of_model(model, 2 * each, each))
-    assert found.machine == found.source == machine
-    assert bool(machine) or "no predictions: lines 6 to" in told
+    system, notes = shown(of_model(model, 2 * each, each))
+    assert system.machine == system.source == machine
+    assert bool(machine) or "no predictions: lines 6 to" in notes
 
 
 @pytest.mark.parametrize(
@@ -377,7 +378,7 @@ def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: st
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         (
             lambda text: text.replace("device  1 [0000:11:00]", "device  0 [0000:10:00]"),
@@ -392,11 +393,11 @@ def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: st
     ],
 )
 def test_a_list_that_does_not_fit_one_machine_is_not_guessed_from(
-    change: Callable[[str], str], told: str
+    change: Callable[[str], str], reason: str
 ) -> None:
-    found, said = shown(change(output()))
-    assert not found.source
-    assert told in said
+    system, notes = shown(change(output()))
+    assert not system.source
+    assert reason in notes
 
 
 IB = (
@@ -413,7 +414,7 @@ def port(number: int, speed: int, link: str = "IB") -> str:
 
 
 @pytest.mark.parametrize(
-    ("lines", "network", "told"),
+    ("lines", "network", "reason"),
     [
         (
             [IB, *(port(n, 400_000) for n in range(8)), USED.format("IB")],
@@ -464,13 +465,13 @@ def port(number: int, speed: int, link: str = "IB") -> str:
     ],
 )
 def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
-    lines: list[str], network: str, told: str
+    lines: list[str], network: str, reason: str
 ) -> None:
     text = "\n".join([*lines, output([row(8, 1.875)], range(16))])
-    found, said = shown(text)
-    assert (found.machine, found.network) == ("hgx-h100", network)
-    assert told in said
-    assert shown(text, Given(network="efa-100x4"))[0].network == "efa-100x4"
+    system, notes = shown(text)
+    assert (system.machine, system.network) == ("hgx-h100", network)
+    assert reason in notes
+    assert shown(text, StatedSystem(network="efa-100x4"))[0].network == "efa-100x4"
 
 
 def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -> None:
@@ -479,23 +480,23 @@ def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -
         "b.txt": of_model("NVIDIA B200", 8, 8),
     }
     files = import_logs(
-        [(Path(name), log_of_text(text, name)) for name, text in texts.items()], Given()
+        [(Path(name), log_of_text(text, name)) for name, text in texts.items()], StatedSystem()
     )
-    assert [file.given.machine for file in files] == ["hgx-h100", "hgx-b200"]
-    run = load_run(write_import(tmp_path / "run", files, Given(), "2 files"))
+    assert [file.system.machine for file in files] == ["hgx-h100", "hgx-b200"]
+    run = load_run(write_import(tmp_path / "run", files, StatedSystem(), "2 files"))
     assert run.manifest.machine == ""
     assert None not in predictions(run)
     assert len(run.manifest.document["notes"]) == 2
 
 
 def test_what_no_library_of_gpus_measured_is_not_asked_for_a_machine() -> None:
-    assert shown(OSU_ALL_REDUCE) == (Given(), "")
+    assert shown(OSU_ALL_REDUCE) == (StatedSystem(), "")
 
 
 def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:
     log = log_of_text(of_model("NVIDIA GB200", 72, 4), "log.txt")
     assert log.tables[0].nodes == 18
-    rack = Given("gb200-nvl72", 72, None, "", "gb200-nvl72")
+    rack = StatedSystem("gb200-nvl72", 72, None, "", "gb200-nvl72")
     case = Case(
         "s", "nccl", "all_reduce", "default", "float32", "sum", 1 << 30, 1 << 28, 72, nodes=18
     )
@@ -513,10 +514,10 @@ def test_hosts_of_one_nvlink_domain_are_judged_as_they_were_priced(tmp_path: Pat
         (288, 72, "ib-ndr-400x4", 4),  # both count hosts
     ):
         log = log_of_text(of_model("NVIDIA GB200", ranks, 4), "log.txt")
-        given = Given("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
-        (file,) = import_logs([(Path("log.txt"), log)], given)
+        system = StatedSystem("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
+        (file,) = import_logs([(Path("log.txt"), log)], system)
         assert not any("is not used" in note for note in file.notes)
-        run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), given, "log"))
+        run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), system, "log"))
         networks = {recorded_system(run.manifest, point).network for point in run.points}
         assert {network.per_node for network in networks if network is not None} <= {72}
         assert {point.nodes for point in run.points} == {ranks // 4}

@@ -11,10 +11,10 @@ from ccbench.machine.flags import Flag
 from ccbench.results.importers import readers
 from ccbench.results.importers.log import (
     DeviceLine,
-    Given,
     ImportedLog,
     ImportedRow,
     ImportedTable,
+    StatedSystem,
     bus_factor,
     checked,
     ranks_that_fit,
@@ -59,37 +59,37 @@ def test_the_true_number_of_ranks_always_fits_the_printed_rates(ranks: int, busb
 
 
 def test_rates_of_large_busbw_leave_one_number_of_ranks() -> None:
-    team = team_of(_table(8, 480.0), (), Given())
+    team = team_of(_table(8, 480.0), (), StatedSystem())
     assert (team.ranks, team.reason) == (8, "from busbw / algbw")
 
 
 def test_a_collective_whose_factor_is_always_one_says_nothing() -> None:
     assert fitting(_table(8, collective="broadcast")) is None
-    team = team_of(_table(8, collective="broadcast"), (), Given())
+    team = team_of(_table(8, collective="broadcast"), (), StatedSystem())
     assert team.ranks == 0
     assert "give --ranks, or --machine and --nodes" in team.reason
 
 
 def test_what_the_output_says_counts_more_than_what_the_user_gave() -> None:
-    team = team_of(replace(_table(8), ranks=8, nodes=1), (), Given("hgx-h100", 8, 2))
+    team = team_of(replace(_table(8), ranks=8, nodes=1), (), StatedSystem("hgx-h100", 8, 2))
     assert (team.ranks, team.nodes, team.reason) == (8, 1, "stated")
 
 
 def test_options_that_the_printed_rates_exclude_are_refused_with_the_reason() -> None:
-    team = team_of(_table(8, 480.0), (), Given("hgx-h100", 8, 2))
+    team = team_of(_table(8, 480.0), (), StatedSystem("hgx-h100", 8, 2))
     assert team.ranks == 0
     assert "make 16 ranks, but busbw / algbw as printed fits 8" in team.reason
 
 
 def test_hosts_of_a_whole_device_list_are_the_nodes() -> None:
     devices = tuple(DeviceLine(rank, host=f"n{rank // 2}") for rank in range(4))
-    assert team_of(replace(_table(4), ranks=4), devices, Given()).nodes == 2
-    assert team_of(replace(_table(4), ranks=4), devices[:3], Given()).nodes == 0
+    assert team_of(replace(_table(4), ranks=4), devices, StatedSystem()).nodes == 2
+    assert team_of(replace(_table(4), ranks=4), devices[:3], StatedSystem()).nodes == 0
 
 
 def test_more_ranks_than_the_given_machines_have_need_more_nodes() -> None:
-    assert team_of(replace(_table(96), ranks=96), (), Given("", 8, 8)).nodes == 12
-    assert team_of(replace(_table(8), ranks=8), (), Given("", 8, 2)).nodes == 2
+    assert team_of(replace(_table(96), ranks=96), (), StatedSystem("", 8, 8)).nodes == 12
+    assert team_of(replace(_table(8), ranks=8), (), StatedSystem("", 8, 2)).nodes == 2
 
 
 ROW = ImportedRow(
@@ -215,11 +215,11 @@ def test_checking_twice_is_checking_once(
 
 def test_a_block_becomes_the_buffer_once_the_ranks_are_known() -> None:
     (unknown,) = osu.read(outputs.OSU_ALL_GATHER.partition("\n")[2]).tables
-    (known,) = osu.read(outputs.OSU_ALL_GATHER).tables
+    (headed,) = osu.read(outputs.OSU_ALL_GATHER).tables
     assert with_whole_sizes(unknown) == unknown
     whole = with_whole_sizes(replace(unknown, ranks=4))
     assert [(r.size_bytes, r.flags) for r in whole.rows] == [
-        (r.size_bytes, r.flags) for r in known.rows
+        (r.size_bytes, r.flags) for r in headed.rows
     ]
     assert with_whole_sizes(whole) == whole
 

@@ -38,7 +38,7 @@ def test_the_reader_is_chosen_by_what_a_file_says(form: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("form", outputs.EVERY_OUTPUT)
 def test_only_the_readers_of_common_tables_take_another_tools_form(form: str) -> None:
     text = outputs.EVERY_OUTPUT[form]
-    takers = [name for name, one in [*readers().items()][:-3] if one.recognises(text)]
+    takers = [name for name, reader in [*readers().items()][:-3] if reader.recognises(text)]
     assert tuple(readers())[-3:] == ("nccl_reports", "nccl_tests", "markdown_tables")
     assert len(takers) == (0 if form == "Markdown" else 1), takers
 
@@ -62,11 +62,11 @@ def test_encodings_and_line_ends_make_no_difference(
 
 
 @pytest.mark.parametrize(
-    ("content", "seen"),
+    ("content", "beginning"),
     [(b"", "nothing"), (b" \n\n", "nothing"), (b"hello\nworld", r"'hello\nworld'")],
 )
 def test_what_is_no_benchmark_output_is_told_with_what_is_known(
-    content: bytes, seen: str, tmp_path: Path
+    content: bytes, beginning: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
@@ -74,7 +74,7 @@ def test_what_is_no_benchmark_output_is_told_with_what_is_known(
         read_log(path)
     message = str(error.value)
     assert message.startswith(
-        f"{path}: no benchmark output that ccbench knows: {seen}; known are nccl-tests"
+        f"{path}: no benchmark output that ccbench knows: {beginning}; known are nccl-tests"
     )
     assert "\n" not in message
 

@@ -19,24 +19,24 @@ WORLD = ProcessGroup("0", 4, (0, 1, 2, 3), "default_pg")
 
 
 def call(
-    rank: int | None = 0, collective: str = "all_reduce", size_bytes: int = 4096, **told: Any
+    rank: int | None = 0, collective: str = "all_reduce", size_bytes: int = 4096, **fields: Any
 ) -> Communication:
     """Return one record; input and output are ``size_bytes`` unless told otherwise."""
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "name": f"nccl:{collective}",
         "group": WORLD,
         "dtype": "float32",
         "input_bytes": size_bytes,
         "output_bytes": size_bytes,
     }
-    return Communication(rank, collective, **{**given, **told})
+    return Communication(rank, collective, **{**defaults, **fields})
 
 
-def trace(records: Sequence[Communication], **told: Any) -> Trace:
+def trace(records: Sequence[Communication], **fields: Any) -> Trace:
     """Return a trace of ``records`` by NCCL, of the ranks that they name."""
     ranks = sorted({record.rank for record in records if record.rank is not None})
-    given: dict[str, Any] = {"ranks": tuple(ranks), "world_size": 4, "backend": "nccl"}
-    return Trace(("kineto",), ("made",), tuple(records), **{**given, **told})
+    defaults: dict[str, Any] = {"ranks": tuple(ranks), "world_size": 4, "backend": "nccl"}
+    return Trace(("kineto",), ("made",), tuple(records), **{**defaults, **fields})
 
 
 def expanded(text: str, backend: str = "nccl") -> list[Case]:
@@ -85,7 +85,9 @@ def job(
             )
         own = [(begin, begin + busy) for begin in begins]
         own += [(begin + step_seconds - hidden_seconds, begin + step_seconds) for begin in begins]
-        computing[rank] = np.array(sorted(one for one in own if one[1] > one[0]))
+        computing[rank] = np.array(
+            sorted(interval for interval in own if interval[1] > interval[0])
+        )
         marked[rank] = np.array([(begin, begin + step_seconds) for begin in begins])
     return trace(records, computing=computing, steps=marked)
 
@@ -111,11 +113,11 @@ def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
         for number, step in enumerate(made.steps[rank])
     ]
     events += [event("gemm", "kernel", *busy, stream=7) for busy in made.computing[rank]]
-    for one in (
+    for record in (
         communication for communication in made.communications if communication.rank == rank
     ):
-        start, elements = one.start_seconds or 0.0, (one.input_bytes or 0) // 4
-        told = {
+        start, elements = record.start_seconds or 0.0, (record.input_bytes or 0) // 4
+        arguments = {
             "Collective name": "allreduce",
             "dtype": "Float",
             "In msg nelems": elements,
@@ -125,9 +127,9 @@ def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
             "Process Group Ranks": "[0, 1, 2, 3]",
             "stream": 20,
         }
-        end = start + (one.duration_seconds or 0.0)
+        end = start + (record.duration_seconds or 0.0)
         events.append(
-            event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "kernel", start, end, **told)
+            event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "kernel", start, end, **arguments)
         )
     who = {"backend": "nccl", "rank": rank, "world_size": 4}
     path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": who, "traceEvents": events}))

@@ -34,7 +34,7 @@ needs_traces = pytest.mark.skipif(TRACES is None, reason=ABSENT)
 @functools.cache
 def _manifest() -> dict[str, dict[str, Any]]:
     """File -> what is expected of it. Only these lines are YAML: descriptions have colons in them."""
-    found: dict[str, dict[str, Any]] = {}
+    by_file: dict[str, dict[str, Any]] = {}
     name = ""
     for line in (
         (TRACES / "manifest.yaml").read_text(encoding="utf-8").splitlines() if TRACES else ()
@@ -43,8 +43,8 @@ def _manifest() -> dict[str, dict[str, Any]]:
         if key == "file":
             name = value
         elif key == "expected":
-            found[name] = yaml.safe_load(value)
-    return found
+            by_file[name] = yaml.safe_load(value)
+    return by_file
 
 
 def expected(name: str) -> dict[str, Any]:

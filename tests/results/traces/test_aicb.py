@@ -33,15 +33,15 @@ def trace_of(*lines: str) -> Trace:
 
 
 def test_a_row_is_a_call_with_its_time_and_both_buffers() -> None:
-    (one,) = trace_of(COLUMNS, row()).communications
-    assert (one.collective, one.group.name, one.group.size, one.line) == (
+    (call,) = trace_of(COLUMNS, row()).communications
+    assert (call.collective, call.group.name, call.group.size, call.line) == (
         "all_gather",
         "tp_group",
         4,
         2,
     )
     # The size is the larger buffer, as that of nccl-tests.
-    assert (one.input_bytes, one.output_bytes, one.duration_seconds, one.rank) == (
+    assert (call.input_bytes, call.output_bytes, call.duration_seconds, call.rank) == (
         16,
         64,
         0.0005,
@@ -50,7 +50,7 @@ def test_a_row_is_a_call_with_its_time_and_both_buffers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "given", "got"),
+    ("word", "input_bytes", "output_bytes"),
     [
         ("reduce_scatter_tensor", 64, 16),
         ("all_gather_into_tensor", 16, 64),
@@ -60,32 +60,32 @@ def test_a_row_is_a_call_with_its_time_and_both_buffers() -> None:
         ("isend", 64, 64),
     ],
 )
-def test_buffers_of_other_calls(word: str, given: int, got: int) -> None:
-    (one,) = trace_of(COLUMNS, row(word)).communications
-    assert (one.input_bytes, one.output_bytes) == (given, got)
+def test_buffers_of_other_calls(word: str, input_bytes: int, output_bytes: int) -> None:
+    (call,) = trace_of(COLUMNS, row(word)).communications
+    assert (call.input_bytes, call.output_bytes) == (input_bytes, output_bytes)
 
 
 def test_a_group_of_unknown_size_leaves_the_smaller_buffer_open() -> None:
-    (one,) = trace_of(COLUMNS, row(ranks="None")).communications
-    assert (one.group.size, one.input_bytes, one.output_bytes) == (0, None, 64)
+    (call,) = trace_of(COLUMNS, row(ranks="None")).communications
+    assert (call.group.size, call.input_bytes, call.output_bytes) == (0, None, 64)
 
 
 @pytest.mark.parametrize(
     ("elapsed", "more"), [("None", ""), (0, "overlap"), (0.0, ""), ("nan", ""), (-1, "")]
 )
 def test_no_time_is_none(elapsed: object, more: str) -> None:
-    (one,) = trace_of(COLUMNS, row(elapsed=elapsed, more=more)).communications
-    assert one.duration_seconds is None
+    (call,) = trace_of(COLUMNS, row(elapsed=elapsed, more=more)).communications
+    assert call.duration_seconds is None
 
 
 def test_a_workload_names_its_ranks_first_and_older_ones_no_size_of_groups() -> None:
     trace = trace_of("[rank0 ~ rank127]", COLUMNS, row(elapsed="None"))
     assert trace.world_size == 128
     old = COLUMNS.replace("comm_group_size,", "")
-    (one,) = trace_of(
+    (call,) = trace_of(
         old, "CommType.all_reduce,CommGroup.dp_group,4096,warmup,None,None,,None,None,None,1"
     ).communications
-    assert (one.group.size, one.input_bytes) == (0, 4096)
+    assert (call.group.size, call.input_bytes) == (0, 4096)
 
 
 def test_epochs_and_computing_send_nothing() -> None:
@@ -114,13 +114,13 @@ def test_damaged_rows_are_told_and_left_out() -> None:
 def test_every_row_of_a_real_log_is_a_call_or_the_end_of_an_epoch() -> None:
     name = "aicb/A100_example.csv"
     trace = read_traces([path_of(name)])
-    told = expected(name)
+    counts = expected(name)
     assert (
         Counter(communication.collective for communication in trace.communications)
-        == told["collectives"]
+        == counts["collectives"]
     )
     epochs = int(trace.facts["epochs"].partition(",")[0])
-    assert len(trace.communications) + epochs == told["rows"]
+    assert len(trace.communications) + epochs == counts["rows"]
     cases = {
         (
             communication.collective,
@@ -129,6 +129,6 @@ def test_every_row_of_a_real_log_is_a_call_or_the_end_of_an_epoch() -> None:
         )
         for communication in trace.communications
     }
-    assert len(cases) == told["distinct_cases"]
+    assert len(cases) == counts["distinct_cases"]
     assert all(communication.duration_seconds for communication in trace.communications)
     assert trace.warnings == ()

@@ -39,8 +39,8 @@ def node(
     }
 
 
-def groups(*told: dict[str, Any]) -> dict[str, Any]:
-    return node("## process_group:init ##", [json.dumps(told)], 3, ["String"])
+def groups(*listing: dict[str, Any]) -> dict[str, Any]:
+    return node("## process_group:init ##", [json.dumps(listing)], 3, ["String"])
 
 
 def record(
@@ -89,31 +89,31 @@ def trace_of(*nodes: dict[str, Any], place: str = "trace.json") -> Trace:
 
 
 def only(trace: Trace) -> Communication:
-    (one,) = trace.communications
-    return one
+    (call,) = trace.communications
+    return call
 
 
 # -- records ------------------------------------------------------------------------------------------------
 
 
 def test_a_record_has_its_group_rank_and_sequence_number() -> None:
-    one = only(trace_of(groups(WORLD), record("allreduce", 9, 2, 1000)))
-    assert (one.collective, one.name, one.dtype) == ("all_reduce", "allreduce", "float32")
-    assert (one.input_bytes, one.output_bytes) == (4000, 4000)
-    assert (one.rank, one.sequence, one.line) == (2, 9, 9)
-    assert (one.group.name, one.group.size, one.group.ranks) == ("0", 4, (0, 1, 2, 3))
-    assert one.start_seconds is one.duration_seconds is None
+    call = only(trace_of(groups(WORLD), record("allreduce", 9, 2, 1000)))
+    assert (call.collective, call.name, call.dtype) == ("all_reduce", "allreduce", "float32")
+    assert (call.input_bytes, call.output_bytes) == (4000, 4000)
+    assert (call.rank, call.sequence, call.line) == (2, 9, 9)
+    assert (call.group.name, call.group.size, call.group.ranks) == ("0", 4, (0, 1, 2, 3))
+    assert call.start_seconds is call.duration_seconds is None
 
 
 def test_named_attributes_come_before_positions() -> None:
-    told = {
+    attributes = {
         "collective_name": "_allgather_base",
         "dtype": "BFloat16",
         "in_msg_nelems": 10,
         "out_msg_nelems": 40,
     }
-    one = only(trace_of(record("allreduce", 9, 2, 1000, attrs=told)))
-    assert (one.collective, one.dtype, one.input_bytes, one.output_bytes) == (
+    call = only(trace_of(record("allreduce", 9, 2, 1000, attrs=attributes)))
+    assert (call.collective, call.dtype, call.input_bytes, call.output_bytes) == (
         "all_gather",
         "bfloat16",
         20,
@@ -122,10 +122,10 @@ def test_named_attributes_come_before_positions() -> None:
 
 
 def test_elements_of_an_unknown_type_are_counted_by_their_tensors() -> None:
-    one = only(
+    call = only(
         trace_of(record("allreduce", 9, 2, 1000, attrs={"dtype": "QInt", "in_msg_nelems": 7}))
     )
-    assert (one.dtype, one.input_bytes) == ("QInt", 4000)
+    assert (call.dtype, call.input_bytes) == ("QInt", 4000)
 
 
 def test_a_rank_is_its_place_in_a_group_of_listed_ranks() -> None:
@@ -158,16 +158,19 @@ def test_roots_and_partners_are_global_ranks_and_not_the_own() -> None:
 
 def test_uneven_splits_are_bytes_and_even_ones_none() -> None:
     uneven = record("all_to_allv", 9, 0, 40, splits=([1, 3, 4, 2], [2, 2, 2, 2]))
-    one = only(trace_of(uneven))
-    assert one.collective == "all_to_all"
-    assert (one.input_splits, one.output_splits) == ((16, 48, 64, 32), ())
+    call = only(trace_of(uneven))
+    assert call.collective == "all_to_all"
+    assert (call.input_splits, call.output_splits) == ((16, 48, 64, 32), ())
 
 
 def test_places_in_groups_of_no_listed_ranks_are_taken_for_ranks_and_told() -> None:
     values = [[tensor(8)], 5, 93891384002768, 2, "all_to_allv", [2, 2, 2, 2], [2, 2, 2, 2]]
     plain = [[tensor(3)], 6, 93891384002768, 2, "allreduce", [], []]
     trace = trace_of(
-        *(node("record_param_comms", one, i) for i, one in enumerate((values, plain), start=5))
+        *(
+            node("record_param_comms", inputs, i)
+            for i, inputs in enumerate((values, plain), start=5)
+        )
     )
     assert trace.ranks == (2,)
     assert [warning.kind for warning in trace.warnings] == ["assumed"]
@@ -198,8 +201,8 @@ def test_waits_are_counted_and_not_taken() -> None:
 
 def test_a_record_is_the_call_of_its_operator_which_says_whether_it_was_asynchronous() -> None:
     called = operator("c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 8)
-    one = only(trace_of(groups(WORLD), record("allreduce", 9, 2, 8, caller=8), called))
-    assert (one.line, one.asynchronous, one.rank) == (9, True, 2)
+    call = only(trace_of(groups(WORLD), record("allreduce", 9, 2, 8, caller=8), called))
+    assert (call.line, call.asynchronous, call.rank) == (9, True, 2)
 
 
 # -- operators ----------------------------------------------------------------------------------------------
@@ -209,14 +212,14 @@ def test_an_operator_without_a_record_is_read_by_its_signature() -> None:
     called = operator(
         "c10d::_reduce_scatter_base_", [tensor(10), tensor(40), "<Object>", False, -1], 8
     )
-    one = only(trace_of(called))
-    assert (one.collective, one.input_bytes, one.output_bytes, one.group.size) == (
+    call = only(trace_of(called))
+    assert (call.collective, call.input_bytes, call.output_bytes, call.group.size) == (
         "reduce_scatter",
         160,
         40,
         4,
     )
-    assert one.asynchronous is False
+    assert call.asynchronous is False
 
 
 def test_the_only_group_that_an_operator_can_mean_is_taken_and_told() -> None:
@@ -234,9 +237,9 @@ def test_the_only_group_that_an_operator_can_mean_is_taken_and_told() -> None:
 
 def test_the_rank_that_is_in_all_listed_groups_is_the_traces() -> None:
     half = {"pg_name": "1", "pg_desc": "tp", "ranks": [2, 3], "group_size": 2}
-    other = {"pg_name": "3", "pg_desc": "dp", "ranks": [1, 3], "group_size": 2}
+    replicas = {"pg_name": "3", "pg_desc": "dp", "ranks": [1, 3], "group_size": 2}
     called = operator("c10d::send", [[tensor(8)], "<Object>", 1, 0], 8)
-    trace = trace_of(groups(WORLD, half, other), called)
+    trace = trace_of(groups(WORLD, half, replicas), called)
     assert (trace.ranks, trace.warnings) == ((3,), ())
     assert (only(trace).collective, only(trace).peer) == ("send", None)
 
@@ -253,8 +256,8 @@ def test_the_rank_of_the_files_name_is_told() -> None:
 
 def test_splits_of_rows_are_bytes() -> None:
     values = [tensor(40), tensor(40), "<Object>", [2, 2], [1, 3], False, -1]
-    one = only(trace_of(operator("c10d::alltoall_base_", values, 8)))
-    assert (one.group.size, one.input_splits, one.output_splits) == (2, (40, 120), ())
+    call = only(trace_of(operator("c10d::alltoall_base_", values, 8)))
+    assert (call.group.size, call.input_splits, call.output_splits) == (2, (40, 120), ())
 
 
 def test_operators_without_their_signature_are_counted() -> None:

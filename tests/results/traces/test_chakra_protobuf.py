@@ -59,8 +59,8 @@ def trace_of(*nodes: bytes, place: str = "job.3.et") -> Trace:
 
 
 def only(trace: Trace) -> Communication:
-    (one,) = trace.communications
-    return one
+    (call,) = trace.communications
+    return call
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def only(trace: Trace) -> Communication:
 def test_collectives_by_their_number_and_bytes_of_what_a_rank_puts_in(
     number: int, name: str, out: int | None
 ) -> None:
-    one = only(trace_of(node(et.COLLECTIVE, comm_type=number, comm_size=64, pg_name="dp")))
+    call = only(trace_of(node(et.COLLECTIVE, comm_type=number, comm_size=64, pg_name="dp")))
     # The output of some depends on the number of ranks, which such files do not say.
-    assert (one.collective, one.input_bytes, one.output_bytes) == (name, 64, out)
-    assert (one.rank, one.group.name, one.group.size, one.line) == (3, "dp", 0, 2)
+    assert (call.collective, call.input_bytes, call.output_bytes) == (name, 64, out)
+    assert (call.rank, call.group.name, call.group.size, call.line) == (3, "dp", 0, 2)
 
 
 def test_sends_and_receives_have_their_partner() -> None:
@@ -141,8 +141,8 @@ def test_what_is_not_taken_is_counted() -> None:
 
 @pytest.mark.parametrize("size", [-1, 2**63, 2**62 + 1])
 def test_sizes_that_cannot_be_are_none(size: int) -> None:
-    one = only(trace_of(node(et.COLLECTIVE, comm_type=0, comm_size=size)))
-    assert (one.input_bytes, one.output_bytes) == (None, None)
+    call = only(trace_of(node(et.COLLECTIVE, comm_type=0, comm_size=size)))
+    assert (call.input_bytes, call.output_bytes) == (None, None)
 
 
 def test_a_file_of_an_older_schema_is_refused() -> None:
@@ -158,7 +158,7 @@ def test_a_damaged_message_is_left_out_and_the_next_is_read() -> None:
     )
     assert [communication.line for communication in trace.communications] == [4, 6]
     damaged = [warning for warning in trace.warnings if warning.kind == "damaged_line"]
-    assert [one.line for one in damaged] == [2, 3, 5]
+    assert [left_out.line for left_out in damaged] == [2, 3, 5]
 
 
 def test_a_length_that_cannot_be_ends_the_file() -> None:
@@ -229,12 +229,12 @@ def test_a_file_of_astra_sim() -> None:
 @needs_traces
 def test_a_converted_trace_of_pytorch_in_an_archive() -> None:
     trace = read_traces([path_of("chakra/feeder_tests_trace.tar.gz")])
-    found = [
+    calls = [
         (communication.collective, communication.dtype, communication.input_bytes)
         for communication in trace.communications
     ]
     reduced = [8196000, 31502336, 26255360, 26550272, 9724160]
-    assert found == [
+    assert calls == [
         ("broadcast", "float32", 212480),
         ("broadcast", "int64", 424),
         *(("all_reduce", "float32", size) for size in reduced),

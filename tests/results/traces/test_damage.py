@@ -120,7 +120,7 @@ def cut(name: str, tmp_path: Path, ends: Iterable[int]) -> None:
     Where the kernels of a profile are cut off, the calls of the host stand for them, without times.
     """
 
-    def found(trace: Trace | None) -> int:
+    def timed_calls(trace: Trace | None) -> int:
         calls = trace.communications if trace else ()
         ran = (call.duration_seconds or not name.startswith("kineto") for call in calls)
         return sum(map(bool, ran))
@@ -132,13 +132,15 @@ def cut(name: str, tmp_path: Path, ends: Iterable[int]) -> None:
     for end in ends:
         trace = read_all(data[:end], tmp_path)
         assert trace is None or complete is not None
-        counts.append(found(trace))
-        told = trace is None or any(warning.kind == "truncated" for warning in trace.warnings)
+        counts.append(timed_calls(trace))
+        is_reported = trace is None or any(
+            warning.kind == "truncated" for warning in trace.warnings
+        )
         assert (
-            told or len(data) - end < 2 or name.endswith((".csv", ".et"))
+            is_reported or len(data) - end < 2 or name.endswith((".csv", ".et"))
         )  # cut between rows or messages
     assert counts == sorted(counts)
-    assert counts[-1] <= found(complete)
+    assert counts[-1] <= timed_calls(complete)
 
 
 @needs_traces
@@ -272,8 +274,8 @@ def written_mutants(form: str) -> list[bytes]:
 
 @pytest.mark.parametrize("form", JSON_FORMS)
 def test_some_value_may_be_of_any_type(form: str, tmp_path: Path) -> None:
-    found = written_mutants(form)
-    for data in found[:: len(found) // 150]:
+    mutants = written_mutants(form)
+    for data in mutants[:: len(mutants) // 150]:
         read_all(data, tmp_path)
 
 
@@ -420,9 +422,9 @@ def test_people_see_one_line_and_no_traceback(
     (tmp_path / "rank0.json").write_bytes(HOSTILE_FILES[name])
     with pytest.raises(SystemExit) as leaving:
         main(["replay", str(tmp_path / "rank0.json")])
-    told = capfd.readouterr()
-    *notes, mistake = told.err.splitlines()
-    assert (leaving.value.code, told.out) == (2, "")
+    printed = capfd.readouterr()
+    *notes, mistake = printed.err.splitlines()
+    assert (leaving.value.code, printed.out) == (2, "")
     assert mistake.startswith("ccbench: error: ")
     assert mistake.isprintable()
     assert all(line.startswith("note: ") for line in notes)

@@ -53,16 +53,16 @@ def trace_of(*entries: dict[str, Any], place: str = "nccl_trace_rank_2", **membe
 
 def test_a_call_has_its_bytes_group_and_number() -> None:
     trace = trace_of(entry(duration_ms=1.5))
-    (one,) = trace.communications
-    assert (one.collective, one.name, one.dtype) == ("all_reduce", "nccl:all_reduce", "bfloat16")
-    assert (one.input_bytes, one.output_bytes, one.sequence, one.state) == (
+    (call,) = trace.communications
+    assert (call.collective, call.name, call.dtype) == ("all_reduce", "nccl:all_reduce", "bfloat16")
+    assert (call.input_bytes, call.output_bytes, call.sequence, call.state) == (
         2000,
         2000,
         1,
         "completed",
     )
-    assert (one.group.name, one.group.size, one.group.ranks) == ("0", 4, (0, 1, 2, 3))
-    assert (one.start_seconds, one.duration_seconds) == (5.0, 0.0015)
+    assert (call.group.name, call.group.size, call.group.ranks) == ("0", 4, (0, 1, 2, 3))
+    assert (call.start_seconds, call.duration_seconds) == (5.0, 0.0015)
     assert (trace.backend, trace.world_size, trace.ranks) == ("nccl", 4, (2,))
     assert trace.versions == {"flight recorder": "2.10", "nccl": "2.27.3"}
 
@@ -90,13 +90,13 @@ def test_a_list_of_tensors_in_an_all_to_all_is_its_splits() -> None:
         "output_sizes": [[2]] * 4,
     }
     lists |= dict.fromkeys(("input_dtypes", "output_dtypes"), ["Float"] * 4)
-    (one,) = trace_of(entry("nccl:all_to_all", **lists)).communications
-    assert (one.input_bytes, one.input_splits, one.output_splits) == (32, (4, 12, 8, 8), ())
+    (call,) = trace_of(entry("nccl:all_to_all", **lists)).communications
+    assert (call.input_bytes, call.input_splits, call.output_splits) == (32, (4, 12, 8, 8), ())
 
 
 def test_a_barrier_sends_nothing_though_nccl_reduces_for_it() -> None:
-    (one,) = trace_of(entry("nccl:all_reduce_barrier", input_sizes=[[1]])).communications
-    assert (one.collective, one.input_bytes, one.output_bytes) == ("barrier", 0, 0)
+    (call,) = trace_of(entry("nccl:all_reduce_barrier", input_sizes=[[1]])).communications
+    assert (call.collective, call.input_bytes, call.output_bytes) == ("barrier", 0, 0)
 
 
 def test_a_send_says_whose_dump_it_is_and_to_whom() -> None:
@@ -129,13 +129,16 @@ def test_marks_of_coalesced_calls_are_counted() -> None:
 
 def test_progress_is_the_last_call_and_what_the_status_knows_of_calls_that_are_gone() -> None:
     pending = entry(number=41, state="started", retired=False)
-    (one,) = trace_of(entry(number=40), pending).progress
-    assert (one.rank, one.enqueued, one.completed) == (2, 41, 40)
+    (progress,) = trace_of(entry(number=40), pending).progress
+    assert (progress.rank, progress.enqueued, progress.completed) == (2, 41, 40)
     status = {"0": {"last_enqueued_collective": "43", "last_completed_collective": 42}}
-    (one,) = trace_of(entry(number=40), pending, pg_status=status).progress
-    assert (one.enqueued, one.completed) == (43, 42)
-    (one,) = trace_of(pending).progress
-    assert (one.enqueued, one.completed) == (41, 40)  # what came before is not held any more
+    (progress,) = trace_of(entry(number=40), pending, pg_status=status).progress
+    assert (progress.enqueued, progress.completed) == (43, 42)
+    (progress,) = trace_of(pending).progress
+    assert (progress.enqueued, progress.completed) == (
+        41,
+        40,
+    )  # what came before is not held any more
 
 
 def test_a_pickle_is_refused_with_the_command_that_writes_json(tmp_path: Any) -> None:
@@ -163,10 +166,10 @@ def test_each_entry_of_gloo_is_a_call_and_its_gaps_are_told(rank: int) -> None:
     assert len(trace.communications) == expected(name)["entries_rank0"]
     assert (trace.ranks, trace.world_size, trace.backend) == ((rank,), 4, "gloo")
     assert {communication.duration_seconds for communication in trace.communications} == {None}
-    told = " ".join(warning.text for warning in trace.warnings)
-    assert "sends are missing, a reduce_scatter is recorded as the all_reduce" in told
-    assert "process groups are listed without their names" in told
-    assert "its rank is taken from the file's name" in told
+    text = " ".join(warning.text for warning in trace.warnings)
+    assert "sends are missing, a reduce_scatter is recorded as the all_reduce" in text
+    assert "process groups are listed without their names" in text
+    assert "its rank is taken from the file's name" in text
     # The size of a group that gathers is known, of others not; the one list without a name is no group's.
     assert {(group.description, group.size) for group in trace.groups} == {
         ("dp", 2),
@@ -187,5 +190,5 @@ def test_with_the_dumps_of_all_ranks_the_users_of_a_group_are_its_ranks() -> Non
     }
     assert {communication.group.size for communication in trace.communications} == {2, 4}
     assert any("are not listed: those that use it" in warning.text for warning in trace.warnings)
-    assert Counter(one.enqueued for one in trace.progress) == {10: 4, 8: 4, 2: 4}
+    assert Counter(progress.enqueued for progress in trace.progress) == {10: 4, 8: 4, 2: 4}
     assert lag(trace) == ()

@@ -20,9 +20,9 @@ from tests.results.traces.jobs import WORLD, call, expanded, trace
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 
-def only_case(*records: Communication, **told: Any) -> JobCase:
-    (one,) = fold(trace(records, **told)).cases
-    return one
+def only_case(*records: Communication, **fields: Any) -> JobCase:
+    (job_case,) = fold(trace(records, **fields)).cases
+    return job_case
 
 
 def of(case: Case) -> tuple[Any, ...]:
@@ -32,9 +32,12 @@ def of(case: Case) -> tuple[Any, ...]:
 
 def test_equal_collectives_are_one_case_with_a_count() -> None:
     records = [call(rank, size_bytes=size) for rank in range(4) for size in (64, 128, 64)]
-    found = fold(trace(records))
-    assert [(one.case.size_bytes, one.count) for one in found.cases] == [(64, 2), (128, 1)]
-    assert found.not_folded == {}
+    folded = fold(trace(records))
+    assert [(job_case.case.size_bytes, job_case.count) for job_case in folded.cases] == [
+        (64, 2),
+        (128, 1),
+    ]
+    assert folded.not_folded == {}
 
 
 @pytest.mark.parametrize(
@@ -54,9 +57,9 @@ def test_equal_collectives_are_one_case_with_a_count() -> None:
 def test_sizes_are_nccl_tests_own(
     collective: str, given_bytes: int | None, got_bytes: int | None, size_bytes: int
 ) -> None:
-    one = only_case(call(0, collective, input_bytes=given_bytes, output_bytes=got_bytes))
-    assert one.case.size_bytes == size_bytes
-    assert one.case.ranks == 4
+    job_case = only_case(call(0, collective, input_bytes=given_bytes, output_bytes=got_bytes))
+    assert job_case.case.size_bytes == size_bytes
+    assert job_case.case.ranks == 4
 
 
 @pytest.mark.parametrize(
@@ -74,21 +77,21 @@ def test_groups_are_spelled_as_suites_have_them(
     ranks: Sequence[int], world: int, groups: str
 ) -> None:
     group = ProcessGroup("g", len(ranks), tuple(ranks))
-    one = only_case(call(ranks[0], group=group), world_size=world)
-    assert one.case.groups == groups
-    assert one.case.ranks == world
+    job_case = only_case(call(ranks[0], group=group), world_size=world)
+    assert job_case.case.groups == groups
+    assert job_case.case.ranks == world
     assert tuple(ranks) in parse_groups(groups, world)
 
 
 def test_groups_of_one_shape_are_one_case() -> None:
     pairs = [ProcessGroup(str(n), 2, (2 * n, 2 * n + 1)) for n in range(2)]
-    one = only_case(*(call(rank, group=pairs[rank // 2]) for rank in range(4)))
-    assert (one.case.groups, one.count) == ("rank // 2", 2)
+    job_case = only_case(*(call(rank, group=pairs[rank // 2]) for rank in range(4)))
+    assert (job_case.case.groups, job_case.count) == ("rank // 2", 2)
 
 
 def test_a_group_without_known_ranks_is_alone() -> None:
-    one = only_case(call(None, group=ProcessGroup("tp", 8)), world_size=0)
-    assert (one.case.ranks, one.case.groups) == (8, "")
+    job_case = only_case(call(None, group=ProcessGroup("tp", 8)), world_size=0)
+    assert (job_case.case.ranks, job_case.case.groups) == (8, "")
 
 
 def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known() -> None:
@@ -97,10 +100,10 @@ def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known() -> None:
         call(rank, "all_to_all", input_bytes=sum(row), output_bytes=16, input_splits=row)
         for rank, row in enumerate(splits)
     ]
-    one = only_case(*records)
-    assert one.case.collective == "all_to_all_v"
-    assert one.case.traffic == str([list(row) for row in splits])
-    assert one.case.size_bytes == 16
+    job_case = only_case(*records)
+    assert job_case.case.collective == "all_to_all_v"
+    assert job_case.case.traffic == str([list(row) for row in splits])
+    assert job_case.case.size_bytes == 16
     lacking = only_case(*records[:2])
     assert (lacking.case.collective, lacking.case.traffic) == ("all_to_all", "")
     assert "does not show what all ranks send" in lacking.remarks[0]
@@ -112,8 +115,8 @@ def test_messages_fold_by_their_distance() -> None:
         call(2, "send", 64, peer=3),
         call(3, "send", 64, peer=2),
     ]
-    found = {one.case.pair: one.count for one in fold(trace(records)).cases}
-    assert found == {"0>1": 2, "1>0": 1}
+    counts = {job_case.case.pair: job_case.count for job_case in fold(trace(records)).cases}
+    assert counts == {"0>1": 2, "1>0": 1}
 
 
 def test_what_is_no_case_is_counted_with_its_reason() -> None:
@@ -124,16 +127,16 @@ def test_what_is_no_case_is_counted_with_its_reason() -> None:
         call(0, group=ProcessGroup("lone", 1, (0,))),
         call(0, input_bytes=None, output_bytes=None),
     ]
-    found = fold(trace(records, not_taken={"waits": 7}))
-    assert found.cases == ()
-    assert sum(found.not_folded.values()) == 12
-    assert len(found.not_folded) == 6
+    folded = fold(trace(records, not_taken={"waits": 7}))
+    assert folded.cases == ()
+    assert sum(folded.not_folded.values()) == 12
+    assert len(folded.not_folded) == 6
 
 
 def test_a_type_that_ccbench_lacks_is_measured_by_its_bytes_and_marked() -> None:
-    one = only_case(call(0, "all_gather", dtype="Bool"))
-    assert one.case.dtype == "uint8"
-    assert one.remarks == ("Bool elements measured as uint8",)
+    job_case = only_case(call(0, "all_gather", dtype="Bool"))
+    assert job_case.case.dtype == "uint8"
+    assert job_case.remarks == ("Bool elements measured as uint8",)
     assert only_case(call(0, dtype="")).case.dtype == "float32"
 
 
@@ -154,15 +157,15 @@ SHAPES = st.sampled_from([(tuple(range(8)),), ((0, 1),), ((0, 4),), ((1, 3),), (
         max_size=12,
     )
 )
-def test_the_suite_asks_for_exactly_these_cases(asked: list[Any]) -> None:
+def test_the_suite_asks_for_exactly_these_cases(calls: list[Any]) -> None:
     records = []
-    for collective, size, (ranks,), dtype in asked:
+    for collective, size, (ranks,), dtype in calls:
         group = ProcessGroup(str(ranks), len(ranks), ranks)
         whole = size * 8 * len(ranks)
         records.append(call(ranks[0], collective, whole, dtype=dtype, group=group))
     cases = fold(trace(records, world_size=8)).cases
-    assert {of(one) for one in expanded(suite_text(cases, "a job"))} == {
-        of(one.case) for one in cases
+    assert {of(case) for case in expanded(suite_text(cases, "a job"))} == {
+        of(case.case) for case in cases
     }
 
 
@@ -175,8 +178,10 @@ def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line() -> None:
     records += [call(1, "broadcast", root=2), call(0, "send", 64, peer=2)]
     cases = fold(trace(records)).cases
     text = suite_text(cases, 'evil"\nsweep: []')
-    assert {of(one) for one in expanded(text)} == {of(one.case) for one in cases}
-    assert {one.case.root for one in cases} == {-1, 2}
+    assert {of(job_case) for job_case in expanded(text)} == {
+        of(job_case.case) for job_case in cases
+    }
+    assert {job_case.case.root for job_case in cases} == {-1, 2}
 
 
 @given(
@@ -189,12 +194,12 @@ def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(
 ) -> None:
     group = ProcessGroup("g", len(shape[0]), shape[0])
     case = only_case(call(shape[0][0], collective, 2**20, group=group), world_size=16).case
-    found, remark = on_fewer(case, ranks)
-    assert found.ranks <= max(ranks, 2)
-    assert found.group_ranks == min(case.group_ranks, ranks)
-    assert (remark == "") == (found == case)
-    assert 0 <= case.size_bytes - found.size_bytes < 64
-    assert on_fewer(found, ranks) == (found, "")
+    fewer, remark = on_fewer(case, ranks)
+    assert fewer.ranks <= max(ranks, 2)
+    assert fewer.group_ranks == min(case.group_ranks, ranks)
+    assert (remark == "") == (fewer == case)
+    assert 0 <= case.size_bytes - fewer.size_bytes < 64
+    assert on_fewer(fewer, ranks) == (fewer, "")
 
 
 def test_uneven_traffic_of_more_ranks_is_refused() -> None:
@@ -208,13 +213,15 @@ def test_uneven_traffic_of_more_ranks_is_refused() -> None:
 @needs_traces
 @pytest.mark.parametrize("name", ["kineto/a100x2_ddp_metadata.json.gz"])
 def test_real_traces_have_the_cases_that_their_manifest_counts(name: str) -> None:
-    found = fold(read_traces([path_of(name)]))
-    assert len(found.cases) == expected(name)["distinct_cases"]
-    assert sum(one.count for one in found.cases) == expected(name)["communication_kernels"]
-    cases = {of(replace(one.case)) for one in found.cases}
-    assert {of(one) for one in expanded(suite_text(found.cases, name))} == cases
+    folded = fold(read_traces([path_of(name)]))
+    assert len(folded.cases) == expected(name)["distinct_cases"]
+    assert (
+        sum(job_case.count for job_case in folded.cases) == expected(name)["communication_kernels"]
+    )
+    cases = {of(replace(job_case.case)) for job_case in folded.cases}
+    assert {of(job_case) for job_case in expanded(suite_text(folded.cases, name))} == cases
 
 
 def test_the_world_is_as_large_as_the_highest_rank() -> None:
-    one = only_case(call(0, group=replace(WORLD, ranks=(0, 1, 2, 9))), world_size=0)
-    assert one.case.ranks == 10
+    job_case = only_case(call(0, group=replace(WORLD, ranks=(0, 1, 2, 9))), world_size=0)
+    assert job_case.case.ranks == 10

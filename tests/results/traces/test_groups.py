@@ -47,15 +47,15 @@ def test_a_group_of_one_needs_no_stride() -> None:
 
 
 def test_the_same_words_are_one_value_and_names_are_plain() -> None:
-    known = Groups()
-    assert known.of("a\n\x1b[31m", 2, "[0, 1]") is known.of("a\n\x1b[31m", 2, "[0, 1]")
-    assert known.of("a\n\x1b[31m", 2).name.isprintable()
+    listed = Groups()
+    assert listed.of("a\n\x1b[31m", 2, "[0, 1]") is listed.of("a\n\x1b[31m", 2, "[0, 1]")
+    assert listed.of("a\n\x1b[31m", 2).name.isprintable()
 
 
 def test_ranks_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_RANKS", 10)
-    known = Groups()
-    sizes = [len(known.of(str(i), 4, start=0, stride=1).ranks) for i in range(4)]
+    listed = Groups()
+    sizes = [len(listed.of(str(i), 4, start=0, stride=1).ranks) for i in range(4)]
     assert sizes == [4, 4, 0, 0]
     assert len(Groups().of("huge", 10**18, start=0, stride=1).ranks) == 0
 

@@ -70,8 +70,8 @@ def launched(
 ) -> list[dict[str, Any]]:
     """A kernel, its launch and the calls around that, the outermost first."""
     around = [
-        event("cpu_op", name, start - 50 + place, 60 - 2 * place, **told)
-        for place, (name, told) in enumerate(calls)
+        event("cpu_op", name, start - 50 + place, 60 - 2 * place, **words)
+        for place, (name, words) in enumerate(calls)
     ]
     begun = event(*launch, start - 20, 5, correlation=correlation)
     ran = event(
@@ -93,12 +93,12 @@ def trace_of(
 
 
 def only(trace: Trace) -> Communication:
-    (one,) = trace.communications
-    return one
+    (call,) = trace.communications
+    return call
 
 
-def summary(one: Communication) -> tuple[str, str, int | None, int | None, int]:
-    return one.collective, one.dtype, one.input_bytes, one.output_bytes, one.group.size
+def summary(call: Communication) -> tuple[str, str, int | None, int | None, int]:
+    return call.collective, call.dtype, call.input_bytes, call.output_bytes, call.group.size
 
 
 # -- kernels of NCCL ----------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def summary(one: Communication) -> tuple[str, str, int | None, int | None, int]:
 
 def test_a_kernel_has_what_its_own_arguments_say(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 100, 50, 20, **GIVEN, Seq=3)])
-    one = only(trace)
-    assert summary(one) == ("all_reduce", "bfloat16", 2000, 2000, 4)
-    assert (one.rank, one.group.ranks, one.sequence) == (1, (0, 1, 2, 3), 3)
-    assert (one.start_seconds, one.duration_seconds) == pytest.approx((1e-4, 5e-5))
+    call = only(trace)
+    assert summary(call) == ("all_reduce", "bfloat16", 2000, 2000, 4)
+    assert (call.rank, call.group.ranks, call.sequence) == (1, (0, 1, 2, 3), 3)
+    assert (call.start_seconds, call.duration_seconds) == pytest.approx((1e-4, 5e-5))
     assert (trace.backend, trace.world_size, trace.ranks) == ("nccl", 4, (1,))
     assert trace.versions == {"NCCL": "2.27.5"}
     assert trace.facts == {"devices": "1 x GPU"}
@@ -120,29 +120,29 @@ def test_a_kernel_has_what_the_record_around_its_launch_says(tmp_path: Path) -> 
         ("c10d::allreduce_", {"Concrete Inputs": ["", "", "", "", "True", "-1"]}),
         ("record_param_comms", GIVEN),
     ]
-    one = only(trace_of(tmp_path, launched(calls, NCCL_KERNEL)))
-    assert summary(one) == ("all_reduce", "bfloat16", 2000, 2000, 4)
-    assert (one.asynchronous, one.stream) == (True, "1:20")
+    call = only(trace_of(tmp_path, launched(calls, NCCL_KERNEL)))
+    assert summary(call) == ("all_reduce", "bfloat16", 2000, 2000, 4)
+    assert (call.asynchronous, call.stream) == (True, "1:20")
 
 
 def test_several_kernels_of_one_call_are_one(tmp_path: Path) -> None:
     first = launched([("record_param_comms", GIVEN)], NCCL_KERNEL)
     second = event("kernel", NCCL_KERNEL, 160, 40, 20, correlation=11)
-    one = only(trace_of(tmp_path, [*first, second]))
-    assert one.duration_seconds == pytest.approx(1e-4)
+    call = only(trace_of(tmp_path, [*first, second]))
+    assert call.duration_seconds == pytest.approx(1e-4)
 
 
 def test_sends_and_receives_that_one_kernel_ran_are_one_of_both_ways(tmp_path: Path) -> None:
-    def told(name: str, peer: str) -> dict[str, Any]:
+    def message(name: str, peer: str) -> dict[str, Any]:
         return {**GIVEN, "Collective name": name, peer: 3}
 
     calls = [
-        event("cpu_op", "record_param_comms", 10, 5, **told("send", "Dst Rank")),
-        event("cpu_op", "record_param_comms", 20, 5, **told("recv", "Src Rank")),
+        event("cpu_op", "record_param_comms", 10, 5, **message("send", "Dst Rank")),
+        event("cpu_op", "record_param_comms", 20, 5, **message("recv", "Src Rank")),
     ]
     kernel = launched([], "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)")
-    one = only(trace_of(tmp_path, calls + kernel))
-    assert (one.collective, one.peer, one.input_bytes, one.output_bytes) == (
+    call = only(trace_of(tmp_path, calls + kernel))
+    assert (call.collective, call.peer, call.input_bytes, call.output_bytes) == (
         "send_recv",
         3,
         2000,
@@ -151,36 +151,36 @@ def test_sends_and_receives_that_one_kernel_ran_are_one_of_both_ways(tmp_path: P
 
 
 def test_uneven_splits_are_bytes_and_those_that_are_cut_are_told(tmp_path: Path) -> None:
-    told = {**GIVEN, "Collective name": "all_to_allv", "In split size": "[100, 300, 200, 400]"}
-    one = only(trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)]))
-    assert one.input_splits == (200, 600, 400, 800)
-    cut = {**told, "In split size": "[100, 300, ..., 400]"}
+    arguments = {**GIVEN, "Collective name": "all_to_allv", "In split size": "[100, 300, 200, 400]"}
+    call = only(trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **arguments)]))
+    assert call.input_splits == (200, 600, 400, 800)
+    cut = {**arguments, "In split size": "[100, 300, ..., 400]"}
     trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **cut)])
     assert only(trace).input_splits == ()
     assert any("1 list of splits cut after 30 ranks" in warning.text for warning in trace.warnings)
 
 
 def test_a_list_of_ranks_that_is_cut_is_continued_where_its_last_rank_fits(tmp_path: Path) -> None:
-    told = {
+    arguments = {
         **GIVEN,
         "Process Group Name": "9",
         "Group size": 64,
         "Process Group Ranks": "[0, 8, 16, ..., 504]",
     }
     trace = trace_of(
-        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)], {"rank": 0, "world_size": 512}
+        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **arguments)], {"rank": 0, "world_size": 512}
     )
     assert only(trace).group.ranks == tuple(range(0, 512, 8))
-    told["Process Group Ranks"] = "[0, 8, 16, ..., 505]"
+    arguments["Process Group Ranks"] = "[0, 8, 16, ..., 505]"
     trace = trace_of(
-        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **told)], {"rank": 0, "world_size": 512}
+        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **arguments)], {"rank": 0, "world_size": 512}
     )
     assert (only(trace).group.ranks, only(trace).group.size) == ((), 64)
 
 
 def test_what_was_asked_for_without_a_kernel_is_counted(tmp_path: Path) -> None:
-    asked = event("cpu_op", "record_param_comms", 10, 5, **GIVEN)
-    trace = trace_of(tmp_path, [asked, event("kernel", "gemm", 20, 5)])
+    requested = event("cpu_op", "record_param_comms", 10, 5, **GIVEN)
+    trace = trace_of(tmp_path, [requested, event("kernel", "gemm", 20, 5)])
     assert trace.communications == ()
     assert trace.not_taken == {"asked for on the host, no kernel in the trace": 1}
 
@@ -211,10 +211,10 @@ def test_operators_tell_by_their_shapes_what_no_record_says(tmp_path: Path) -> N
         "Input Dims": [[256, 4], [], [], [], [], []],
     }
     calls = [("c10d::allreduce_", SHAPES), ("record_param_comms", {}), ("nccl:all_reduce", typed)]
-    one = only(
+    call = only(
         trace_of(tmp_path, launched(calls, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"))
     )
-    assert summary(one)[:4] == ("all_reduce", "float32", 4096, 4096)
+    assert summary(call)[:4] == ("all_reduce", "float32", 4096, 4096)
 
 
 def test_a_trace_of_torch_1_has_other_categories_and_no_record(tmp_path: Path) -> None:
@@ -255,8 +255,8 @@ def test_a_trace_of_torch_1_has_other_categories_and_no_record(tmp_path: Path) -
             "args": {"device": 0, "stream": 21, "correlation": 3},
         },
     ]
-    one = only(trace_of(tmp_path, events, None, "rank2.json"))
-    assert (one.collective, one.dtype, one.input_bytes, one.rank) == (
+    call = only(trace_of(tmp_path, events, None, "rank2.json"))
+    assert (call.collective, call.dtype, call.input_bytes, call.rank) == (
         "all_reduce",
         "float32",
         4096,
@@ -312,8 +312,12 @@ def test_all_reduces_of_inference_engines_are_known(
     tmp_path: Path, operator: str, kernel: str
 ) -> None:
     shapes = {"Input Dims": [[16, 8192], []], "Input type": ["c10::BFloat16", ""]}
-    one = only(trace_of(tmp_path, launched([(operator, shapes)], kernel)))
-    assert (one.collective, one.dtype, one.input_bytes) == ("all_reduce", "bfloat16", 16 * 8192 * 2)
+    call = only(trace_of(tmp_path, launched([(operator, shapes)], kernel)))
+    assert (call.collective, call.dtype, call.input_bytes) == (
+        "all_reduce",
+        "bfloat16",
+        16 * 8192 * 2,
+    )
 
 
 def test_a_kernel_that_nothing_describes_is_taken_by_its_name(tmp_path: Path) -> None:
@@ -347,9 +351,9 @@ def test_numbers_may_be_texts(tmp_path: Path) -> None:
     )
     for each in events:
         each |= {key: str(each[key]) for key in ("ts", "dur", "pid")}
-    one = only(trace_of(tmp_path, events))
-    assert (summary(one)[2], one.group.size) == (2000, 4)
-    assert one.duration_seconds == pytest.approx(5e-5)
+    call = only(trace_of(tmp_path, events))
+    assert (summary(call)[2], call.group.size) == (2000, 4)
+    assert call.duration_seconds == pytest.approx(5e-5)
 
 
 @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf", b"\n\n  "])
@@ -399,18 +403,18 @@ def test_hostile_words_about_the_job_leave_the_file_name(tmp_path: Path, info: A
 @needs_traces
 def test_a_real_trace_of_nccl_has_its_kernels_with_their_records() -> None:
     name = "kineto/a100x2_ddp_metadata.json.gz"
-    trace, told = read_traces([path_of(name)]), expected(name)
-    assert (trace.world_size, trace.backend) == (told["ranks"], "nccl")
-    assert len(trace.communications) == told["communication_kernels"]
+    trace, expectation = read_traces([path_of(name)]), expected(name)
+    assert (trace.world_size, trace.backend) == (expectation["ranks"], "nccl")
+    assert len(trace.communications) == expectation["communication_kernels"]
     assert (
         sum(
             communication.group.ranks == (0, 1) and communication.dtype != ""
             for communication in trace.communications
         )
-        == told["with_metadata"]
+        == expectation["with_metadata"]
     )
     seconds = sum(communication.duration_seconds or 0.0 for communication in trace.communications)
-    assert round(seconds * 1e3, 2) == told["kernel_milliseconds"]
+    assert round(seconds * 1e3, 2) == expectation["kernel_milliseconds"]
     cases = Counter(
         (
             communication.collective,
@@ -420,21 +424,21 @@ def test_a_real_trace_of_nccl_has_its_kernels_with_their_records() -> None:
         )
         for communication in trace.communications
     )
-    assert len(cases) == told["distinct_cases"]
+    assert len(cases) == expectation["distinct_cases"]
 
 
 @needs_traces
 def test_a_real_trace_without_kernels_has_its_groups() -> None:
     name = "kineto/gloo_world300_groups_only.json.gz"
-    trace, told = read_traces([path_of(name)]), expected(name)
-    assert (trace.world_size, trace.backend) == (told["ranks"], told["backend"])
+    trace, expectation = read_traces([path_of(name)]), expected(name)
+    assert (trace.world_size, trace.backend) == (expectation["ranks"], expectation["backend"])
     # The all_reduces of Gloo that it has ran on threads of the host.
     kernels = [
         communication
         for communication in trace.communications
         if not communication.stream.startswith("thread")
     ]
-    assert len(kernels) == told["communication_kernels"]
+    assert len(kernels) == expectation["communication_kernels"]
     assert sum(group.name.isdigit() for group in trace.groups) == 10
     assert all(len(group.ranks) == group.size for group in trace.groups)
 
@@ -443,10 +447,10 @@ def test_a_real_trace_without_kernels_has_its_groups() -> None:
 @pytest.mark.parametrize("rank", range(4))
 def test_a_real_trace_of_gloo_says_whose_it_is(rank: int) -> None:
     trace = read_traces([path_of(f"kineto/gloo_4ranks_rank{rank}.json.gz")])
-    told = expected("kineto/gloo_4ranks_rank{0,1,2,3}.json.gz")
+    expectation = expected("kineto/gloo_4ranks_rank{0,1,2,3}.json.gz")
     assert (trace.ranks, trace.world_size, trace.backend) == (
         (rank,),
-        told["ranks"],
-        told["backend"],
+        expectation["ranks"],
+        expectation["backend"],
     )
     assert all(communication.duration_seconds for communication in trace.communications)

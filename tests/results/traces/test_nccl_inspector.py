@@ -39,7 +39,7 @@ def trace_of(*records: dict[str, Any], end: str = "\n") -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("coll", "name", "given", "got"),
+    ("coll", "name", "input_bytes", "output_bytes"),
     [
         # NCCL's count is of one block where a collective has one for each rank.
         ("AllReduce", "all_reduce", 1024, 1024),
@@ -51,19 +51,23 @@ def trace_of(*records: dict[str, Any], end: str = "\n") -> Trace:
     ],
 )
 def test_bytes_of_a_rank_from_the_count_of_the_call(
-    coll: str, name: str, given: int, got: int
+    coll: str, name: str, input_bytes: int, output_bytes: int
 ) -> None:
-    (one,) = trace_of(record(coll)).communications
-    assert (one.collective, one.input_bytes, one.output_bytes) == (name, given, got)
+    (call,) = trace_of(record(coll)).communications
+    assert (call.collective, call.input_bytes, call.output_bytes) == (
+        name,
+        input_bytes,
+        output_bytes,
+    )
 
 
 def test_the_busbw_of_the_record_is_that_of_these_bytes() -> None:
     # The plug-in's own example (README.md): 2 GiB x 8 ranks / 41057 us = 418.44 GB/s.
-    told = {"coll_msg_size_bytes": 2147483648, "coll_exec_time_us": 41057}
-    (one,) = trace_of(record("ReduceScatter", **told)).communications
-    assert one.input_bytes is not None
-    assert one.duration_seconds is not None
-    assert one.input_bytes / one.duration_seconds / 1e9 == pytest.approx(418.439467)
+    performance = {"coll_msg_size_bytes": 2147483648, "coll_exec_time_us": 41057}
+    (call,) = trace_of(record("ReduceScatter", **performance)).communications
+    assert call.input_bytes is not None
+    assert call.duration_seconds is not None
+    assert call.input_bytes / call.duration_seconds / 1e9 == pytest.approx(418.439467)
 
 
 def test_a_record_has_a_number_and_no_start_unless_it_is_verbose() -> None:
@@ -111,8 +115,8 @@ def test_sends_have_their_partner() -> None:
         "p2p_exec_time_us": 9,
     }
     message = {"header": record()["header"], "metadata": record()["metadata"], "p2p_perf": sent}
-    (one,) = trace_of(message).communications
-    assert (one.collective, one.rank, one.peer, one.input_bytes, one.sequence) == (
+    (call,) = trace_of(message).communications
+    assert (call.collective, call.rank, call.peer, call.input_bytes, call.sequence) == (
         "send",
         2,
         5,
@@ -134,11 +138,13 @@ def test_collectives_of_several_ranks_are_joined_though_each_kind_counts_by_itse
         ]
         return trace_of(*made)
 
-    found, warnings = instances(
+    joined, warnings = instances(
         one_job([of(0, ("AllReduce", "AllGather")), of(1, ("AllGather", "AllReduce"))])
     )
     assert warnings == ()
-    assert sorted((one.records[0].collective, len(one.records)) for one in found) == [
+    assert sorted(
+        (instance.records[0].collective, len(instance.records)) for instance in joined
+    ) == [
         ("all_gather", 2),
         ("all_reduce", 2),
     ]

@@ -61,10 +61,10 @@ def test_ranks_that_made_as_many_calls_are_no_finding() -> None:
 
 
 def test_a_rank_with_fewer_calls_is_behind_in_that_collective() -> None:
-    (found,) = lag(trace_of(rank(0), rank(1, 6649), rank(2), rank(3)))
-    assert found.subject == "Rank 1 is behind in process group '0xae94'"
-    assert found.evidence == "others made 6650 AllReduce calls, rank 1 made 6649"
-    assert found.severity == "doubt"
+    (finding,) = lag(trace_of(rank(0), rank(1, 6649), rank(2), rank(3)))
+    assert finding.subject == "Rank 1 is behind in process group '0xae94'"
+    assert finding.evidence == "others made 6650 AllReduce calls, rank 1 made 6649"
+    assert finding.severity == "doubt"
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,18 @@ def test_a_rank_with_fewer_calls_is_behind_in_that_collective() -> None:
     ],
 )
 def test_what_ranks_say_is_wrong_with_them_is_named(status: dict[str, Any], trouble: str) -> None:
-    (found,) = lag(trace_of(rank(0), rank(1), rank(2), rank(3, 1, **status)))
-    assert found.subject == f"Rank 3 of process group '0xae94' is {trouble}"
-    assert found.evidence == "process 1003 on 172.16.64.245, GPU 3"
+    (finding,) = lag(trace_of(rank(0), rank(1), rank(2), rank(3, 1, **status)))
+    assert finding.subject == f"Rank 3 of process group '0xae94' is {trouble}"
+    assert finding.evidence == "process 1003 on 172.16.64.245, GPU 3"
 
 
 def test_ranks_that_did_not_answer_are_named() -> None:
     dead: dict[str, Any] = {"rank": 2, "host": "n2", "pid": 5, "status": {"considered_dead": True}}
-    found = lag(trace_of(rank(0), rank(1), missing=(dead, {"rank": 3})))
-    assert [(one.kind, one.devices, one.subject.rpartition(" is ")[2]) for one in found] == [
+    findings = lag(trace_of(rank(0), rank(1), missing=(dead, {"rank": 3})))
+    assert [
+        (finding.kind, finding.devices, finding.subject.rpartition(" is ")[2])
+        for finding in findings
+    ] == [
         ("rank_in_trouble", ("rank 2",), "considered dead"),
         ("rank_in_trouble", ("rank 3",), "no member of it any more, or not yet"),
     ]

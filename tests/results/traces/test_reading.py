@@ -22,10 +22,10 @@ def test_a_warning_about_several_files_is_told_once(tmp_path: Path) -> None:
     for rank in range(3):
         dump = {"version": "2.10", "pg_config": {}, "entries": [entry]}
         (tmp_path / f"flight_{rank}.json").write_text(json.dumps(dump))
-    told = [warning.text for warning in read_traces([tmp_path]).warnings]
-    assert len(told) == len(set(told))
+    texts = [warning.text for warning in read_traces([tmp_path]).warnings]
+    assert len(texts) == len(set(texts))
     first = f"{tmp_path / 'flight_0.json'} and 2 more files: "
-    assert f"{first}its rank is taken from the file's name" in told
+    assert f"{first}its rank is taken from the file's name" in texts
 
 
 def test_steps_that_some_ranks_do_not_mark_are_not_taken() -> None:

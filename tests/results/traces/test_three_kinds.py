@@ -28,8 +28,8 @@ def traces(*kinds: str) -> Trace:
     return read_traces(map(path_of, files))
 
 
-def row(one: Communication) -> tuple[int | None, str, int]:
-    return one.rank, one.collective, max(one.input_bytes or 0, one.output_bytes or 0)
+def row(call: Communication) -> tuple[int | None, str, int]:
+    return call.rank, call.collective, max(call.input_bytes or 0, call.output_bytes or 0)
 
 
 def second_step(trace: Trace) -> list[Communication]:
@@ -51,7 +51,7 @@ def test_the_profiler_and_the_execution_trace_have_the_same_calls() -> None:
         for communication in observed.communications
     }
     assert {collective for collective, size in sizes if size} == {"all_gather", "reduce_scatter"}
-    assert {one.group.size for one in [*observed.communications, *profiled.communications]} == {
+    assert {call.group.size for call in [*observed.communications, *profiled.communications]} == {
         0,
         4,
     }
@@ -77,15 +77,15 @@ def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_w
 @pytest.mark.parametrize("kind", ["kineto", "chakra"])
 def test_with_flight_recorder_every_collective_has_its_group(kind: str) -> None:
     both = traces(kind, "flight_recorder")
-    dump = Counter((row(one), one.group.ranks) for one in second_step(traces("flight_recorder")))
-    found = Counter(
+    dump = Counter((row(call), call.group.ranks) for call in second_step(traces("flight_recorder")))
+    calls = Counter(
         (row(communication), communication.group.ranks) for communication in both.communications
     )
     messages = {(0, "send", 400), (1, "recv", 400)}
-    assert {key for key, _ in found - dump} == messages | {
+    assert {key for key, _ in calls - dump} == messages | {
         (r, "reduce_scatter", 16000) for r in range(4)
     }
-    assert {key for key, _ in dump - found} == {(r, "all_reduce", 16000) for r in range(4)}
+    assert {key for key, _ in dump - calls} == {(r, "all_reduce", 16000) for r in range(4)}
     sizes = {
         communication.group.size
         for communication in both.communications

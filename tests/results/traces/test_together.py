@@ -22,27 +22,27 @@ def beside(start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: 
         records.append(
             call(rank, size_bytes=MEBIBYTE, start_seconds=0.0, duration_seconds=0.010, stream="20")
         )
-        other = call(rank, "all_gather", size_bytes, group=TP[rank // 2], stream=stream)
+        gathered = call(rank, "all_gather", size_bytes, group=TP[rank // 2], stream=stream)
         records.append(
             replace(
-                other, input_bytes=size_bytes // 2, start_seconds=start, duration_seconds=seconds
+                gathered, input_bytes=size_bytes // 2, start_seconds=start, duration_seconds=seconds
             )
         )
     return fold(trace(records, groups=(WORLD, *TP)))
 
 
-def asked(found: Fold) -> list[Case]:
-    return [overlap.concurrent for overlap in found.overlaps if overlap.concurrent]
+def concurrent_cases(folded: Fold) -> list[Case]:
+    return [overlap.concurrent for overlap in folded.overlaps if overlap.concurrent]
 
 
 def test_an_all_gather_beside_an_all_reduce_is_a_case_of_both_and_a_suite_asks_for_it() -> None:
-    found = beside(0.002, 0.006)
-    (case,) = asked(found)
+    folded = beside(0.002, 0.006)
+    (case,) = concurrent_cases(folded)
     assert (case.groups, case.concurrent) == ("rank // 2", "all_reduce on all")
-    both = [JobCase(case, found.overlaps[0].instances)]
-    text = suite_text([*found.cases, *both], "job")
-    assert {one.label for one in expanded(text)} == {
-        one.case.label for one in (*found.cases, *both)
+    both = [JobCase(case, folded.overlaps[0].instances)]
+    text = suite_text([*folded.cases, *both], "job")
+    assert {case_of_suite.label for case_of_suite in expanded(text)} == {
+        case_of_suite.case.label for case_of_suite in (*folded.cases, *both)
     }
 
 
@@ -62,6 +62,6 @@ def test_only_what_shares_most_of_its_time_is_at_the_same_time(
 
 
 def test_much_smaller_ones_are_told_and_not_asked_for() -> None:
-    found = beside(0.002, 0.006, size_bytes=4096)
-    assert [overlap.case.collective for overlap in found.overlaps] == ["all_reduce"]
-    assert not asked(found)
+    folded = beside(0.002, 0.006, size_bytes=4096)
+    assert [overlap.case.collective for overlap in folded.overlaps] == ["all_reduce"]
+    assert not concurrent_cases(folded)

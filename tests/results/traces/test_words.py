@@ -27,7 +27,8 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize(
-    ("spelling", "name"), [(one, name) for name, all_ in SPELLINGS.items() for one in all_.split()]
+    ("spelling", "name"),
+    [(word, name) for name, words in SPELLINGS.items() for word in words.split()],
 )
 def test_spellings_of_a_collective_have_one_name(spelling: str, name: str) -> None:
     assert collective_of(spelling) == name

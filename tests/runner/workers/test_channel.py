@@ -59,14 +59,14 @@ def peer_with(listener: Listener, key: bytes, hello: bytes = HELLO.as_json()) ->
     return session
 
 
-def let_in(listener: Listener, wanted: int, seconds: float = 5.0) -> list[Connection]:
-    found: list[Connection] = []
+def let_in(listener: Listener, expected: int, seconds: float = 5.0) -> list[Connection]:
+    connections: list[Connection] = []
     deadline = time.monotonic() + seconds
-    while len(found) < wanted and time.monotonic() < deadline:
+    while len(connections) < expected and time.monotonic() < deadline:
         for peer in listener.peers(0.05):
             assert peer.hello == HELLO
-            found.append(peer.connection)
-    return found
+            connections.append(peer.connection)
+    return connections
 
 
 def joined(listener: Listener, address: str = "") -> tuple[Connection, Connection]:
@@ -84,11 +84,11 @@ def key_of(listener: Listener) -> str:
     return listener.address.rpartition("|")[2]
 
 
-def assert_open(one: Connection, other: Connection) -> None:
-    one.send("hello")
-    assert other.recv() == "hello"
-    one.close()
-    other.close()
+def assert_open(near: Connection, far: Connection) -> None:
+    near.send("hello")
+    assert far.recv() == "hello"
+    near.close()
+    far.close()
 
 
 def test_a_wrong_key_gets_nobody_in_and_silence_keeps_nobody_out() -> None:
@@ -173,8 +173,8 @@ def test_what_a_vanished_host_leaves_unanswered_breaks_the_connection_in_a_minut
     for connection in ends:
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             idle, often, times = (
-                line.getsockopt(socket.IPPROTO_TCP, one)
-                for one in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                line.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
             )
             assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert idle + often * times == 60
@@ -245,9 +245,9 @@ def relayed(rank: Connection, real: Connection, trap: bytes) -> None:
     back.start()
     with suppress(EOFError, OSError):
         while True:
-            said = rank.recv_bytes()
+            message = rank.recv_bytes()
             real.send_bytes(
-                trap if socket.gethostname().encode() in said and b"pid_" in said else said
+                trap if socket.gethostname().encode() in message and b"pid_" in message else message
             )
     hang_up(real)
     back.join(10)
@@ -446,15 +446,15 @@ def test_versions_that_differ_are_refused_on_both_sides_before_anything_is_unpic
 ) -> None:
     with Listener() as listener:
         command = [sys.executable, "-c", OTHER_VERSION, listener.address]
-        other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 30
         while not listener.refused and time.monotonic() < deadline:
             assert listener.peers(0.05) == []
-        said = other.communicate(timeout=30)[1]
+        printed = process.communicate(timeout=30)[1]
     assert f"{socket.gethostname()} has ccbench 99.0" in listener.refused[0]
     assert "install the same version on all hosts" in listener.refused[0]
-    assert "install the same version on all hosts" in said
-    assert said.startswith("2 ")
+    assert "install the same version on all hosts" in printed
+    assert printed.startswith("2 ")
     assert "unpickled" not in capfd.readouterr().out
 
 
@@ -483,9 +483,9 @@ def test_a_rank_that_cannot_read_its_leader_says_so_and_hangs_up(
     assert broken.wait(5)
     with pytest.raises((EOFError, OSError)):
         theirs.recv()
-    said = capfd.readouterr().err
-    assert "failed to read what its leader says (AttributeError" in said
-    assert "the same ccbench" in said
+    printed = capfd.readouterr().err
+    assert "failed to read what its leader says (AttributeError" in printed
+    assert "the same ccbench" in printed
     ours.close()
     theirs.close()
 

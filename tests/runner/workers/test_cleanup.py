@@ -87,9 +87,9 @@ def test_what_others_had_shared_before_stays(name: Path) -> None:
 def test_what_mpich_has_left_goes_once_nobody_uses_it_and_is_counted_by_what_it_lacks() -> None:
     cleanup = FileCleanup()
     path = SHARED_MEMORY / f"mpich_shm_{os.getpid()}_0"
-    other = SHARED_MEMORY / f"of_a_program-{os.getpid()}"
+    foreign = SHARED_MEMORY / f"of_a_program-{os.getpid()}"
     try:
-        other.touch()
+        foreign.touch()
         with path.open("wb") as file:
             file.truncate(1 << 22)
             cleanup.add_abandoned()  # it is open
@@ -100,9 +100,9 @@ def test_what_mpich_has_left_goes_once_nobody_uses_it_and_is_counted_by_what_it_
         assert cleanup.lacking_bytes() == 1 << 22
         cleanup.close()
         assert not path.exists()
-        assert other.exists()
+        assert foreign.exists()
     finally:
-        for left in (path, other):
+        for left in (path, foreign):
             left.unlink(missing_ok=True)
 
 

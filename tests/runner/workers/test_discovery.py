@@ -17,10 +17,10 @@ FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
 
 
 def test_everyone_is_counted_and_their_host_described() -> None:
-    found = discover_ranks(Launch((FAKE_SRUN, "-n", "3")))
+    launched = discover_ranks(Launch((FAKE_SRUN, "-n", "3")))
     host = socket.gethostname()
-    assert (found.ranks, found.nodes, found.hosts) == (3, 1, (host,) * 3)
-    (facts,) = found.facts
+    assert (launched.ranks, launched.nodes, launched.hosts) == (3, 1, (host,) * 3)
+    (facts,) = launched.facts
     assert (facts.name, facts.ranks) == (host, 3)
     assert facts.no_gpus == (open_backend("nccl").unavailable() or "")
     assert facts.cores is None or facts.cores >= 1
@@ -51,13 +51,13 @@ def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.Monkey
 
 
 def test_two_machines_of_one_name_are_not_taken_for_one() -> None:
-    here, there, other = (
+    here, there, elsewhere = (
         Place("a", 1, "a boot1", ""),
         Place("a", 1, "a boot2", ""),
         Place("b", 1, "b x", ""),
     )
-    refuse_duplicate_names([here, other, here])
+    refuse_duplicate_names([here, elsewhere, here])
     with pytest.raises(
         UsageError, match="ranks 0 and 2 are on different machines that are both called 'a'"
     ):
-        refuse_duplicate_names([here, other, there])
+        refuse_duplicate_names([here, elsewhere, there])

@@ -91,11 +91,11 @@ def test_the_first_process_says_who_has_another_version_and_all_others_leave_wit
             come_as_another_version(text)
             heard.append(connection.recv())
 
-    other = threading.Thread(target=come)
-    other.start()
+    thread = threading.Thread(target=come)
+    thread.start()
     with pytest.raises(UsageError, match="has ccbench other"):
         join_run(LaunchedProcess("mpirun", 0, 3), [])
-    other.join(10)
+    thread.join(10)
     assert heard == [Stop(UsageError.exit_code)]
 
 
@@ -118,19 +118,19 @@ def test_the_first_process_leaves_when_all_others_know_that_the_run_is_over(
     monkeypatch.setattr("ccbench.runner.workers.hub.tell_all", tell_slowly)
     monkeypatch.setattr("ccbench.runner.workers.hub._start_runner", lambda *_: EndedRunner())
     monkeypatch.setattr("ccbench.runner.workers.hub.forward_signals_to", lambda _: None)
-    others: list[Connection] = []
+    agents: list[Connection] = []
 
     def come() -> None:
         text = store.get()
-        others.extend(connect(text, Hello(this_place(), rank, 3)) for rank in (1, 2))
+        agents.extend(connect(text, Hello(this_place(), rank, 3)) for rank in (1, 2))
 
     coming = threading.Thread(target=come)
     coming.start()
     assert join_run(LaunchedProcess("mpirun", 0, 3), []) == 0
-    assert [other.recv() for other in others if other.poll()] == [Stop(0)] * 2
+    assert [agent.recv() for agent in agents if agent.poll()] == [Stop(0)] * 2
     coming.join(10)
-    for other in others:
-        other.close()
+    for agent in agents:
+        agent.close()
 
 
 def test_an_agent_hears_the_runner_and_then_of_its_end_from_the_first_process(
@@ -158,10 +158,10 @@ def test_an_agent_hears_the_runner_and_then_of_its_end_from_the_first_process(
     monkeypatch.setattr("os.environ", dict(os.environ))
     monkeypatch.setattr("ccbench.runner.workers.hub.subprocess.Popen", Runner)
     monkeypatch.setattr("ccbench.runner.workers.hub.forward_signals_to", lambda _: None)
-    other = threading.Thread(target=come)
-    other.start()
+    thread = threading.Thread(target=come)
+    thread.start()
     assert join_run(LaunchedProcess("mpirun", 0, 2), []) == 0
-    other.join(10)
+    thread.join(10)
     assert heard == [Kill(1), Kill(2), Stop(0)]
 
 

@@ -105,12 +105,12 @@ def test_without_its_variables_a_process_is_nobodys(names: set[str]) -> None:
 
 
 def test_what_a_user_tells_open_mpi_stays() -> None:
-    told = {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
-    assert without_launcher({**OPEN_MPI_SETS, **told}) == told
+    settings = {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
+    assert without_launcher({**OPEN_MPI_SETS, **settings}) == settings
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "rank_and_ranks"),
     [
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, 4)),
         ({"PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_PROCID": "9"}, (0, 2)),
@@ -124,6 +124,6 @@ def test_what_a_user_tells_open_mpi_stays() -> None:
     ],
 )
 def test_every_launcher_tells_ranks_its_own_way(
-    variables: dict[str, str], told: tuple[int, int]
+    variables: dict[str, str], rank_and_ranks: tuple[int, int]
 ) -> None:
-    assert rank_and_size(variables) == told
+    assert rank_and_size(variables) == rank_and_ranks

@@ -83,7 +83,7 @@ def test_processes_that_are_not_one_start_are_refused(
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
 def test_local_ranks_number_the_ranks_of_each_host(hosts: list[str]) -> None:
     for host in set(hosts):
-        ranks = [rank for rank, one in enumerate(hosts) if one == host]
+        ranks = [rank for rank, host_of_rank in enumerate(hosts) if host_of_rank == host]
         assert [local_rank(hosts, rank) for rank in ranks] == list(range(len(ranks)))
 
 
@@ -130,7 +130,7 @@ def launcher(script: str, *, ranks: int = 1, command: bool = True) -> CommandLau
     return CommandLauncher(Launch(words if command else ()), ranks, () if command else words, {})
 
 
-def said(made: CommandLauncher, pattern: str) -> str:
+def printed_line(made: CommandLauncher, pattern: str) -> str:
     deadline = time.monotonic() + 10
     while not made.output(pattern) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -142,7 +142,7 @@ def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
         "import sys; print('banner'); print('Error: not enough slots'); print('bye'); sys.exit(3)"
     )
     made.wait(10)
-    said(made, "bye")
+    printed_line(made, "bye")
     assert made.ended() == "exited with 3"
     assert made.output() == "Error: not enough slots"
     made.kill()
@@ -152,7 +152,7 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     None
 ):
     made = launcher("import time; print('not enough slots', flush=True); time.sleep(60)")
-    said(made, "slots")
+    printed_line(made, "slots")
     came = Peer(hello("a", 0, 2), Pipe()[0])
     assert made.why_so_few([came], 2) == (
         f"{made.name} was given 0 s: only 1 of 2 processes had come; rank 1 did not come; "
@@ -226,7 +226,7 @@ def test_an_end_is_told_in_words_and_a_signal_without_a_name_by_its_number() -> 
 def test_of_a_launchers_words_those_of_our_own_processes_come_first() -> None:
     made = launcher("print('ccbench: CCBENCH_LEADER is not set'); print('Primary job failed')")
     made.wait(10)
-    said(made, "Primary")
+    printed_line(made, "Primary")
     assert made.output() == "ccbench: CCBENCH_LEADER is not set"
 
 
@@ -237,7 +237,7 @@ def test_killing_a_launcher_takes_what_it_has_started() -> None:
         "print('child', child.pid, flush=True)\n"
         "child.wait()"
     )
-    child = int(said(made, "child").split()[1])
+    child = int(printed_line(made, "child").split()[1])
     assert made.ended() == ""
     made.kill()
     assert made.ended() == "was killed by SIGKILL"
@@ -250,7 +250,7 @@ def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
     made = launcher(script, ranks=3, command=False)
     traces.wait_until(lambda: None not in made.exit_codes(), 20)
     assert [made.rank_ended(rank) for rank in range(3)] == ["exited with 0"] * 3
-    assert [bool(said(made, f"{rank} of 3")) for rank in range(3)] == [True] * 3
+    assert [bool(printed_line(made, f"{rank} of 3")) for rank in range(3)] == [True] * 3
 
 
 def test_a_launcher_that_does_not_exist_is_told() -> None:
@@ -269,7 +269,7 @@ def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_sta
     launch = Launch((str(shows), "-n", "2", "numactl", "-l"), (("A", "1"),), passed_by="-x")
     made = CommandLauncher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
     made.wait(10)
-    said(made, "rank")
+    printed_line(made, "rank")
     assert made.output() == "-x A -x CCBENCH_LEADER -n 2 numactl -l rank"
 
 

@@ -94,12 +94,12 @@ CALM = Conditions()
 
 
 def report(
-    rank: int, status: Status = Status.OK, said: str = "", conditions: Conditions = CALM
+    rank: int, status: Status = Status.OK, detail: str = "", conditions: Conditions = CALM
 ) -> RankReport:
     """Of one of two ranks, of which the first alone keeps the stamps."""
     stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
     result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
-    return RankReport(status, said, "dissemination", result, conditions=conditions)
+    return RankReport(status, detail, "dissemination", result, conditions=conditions)
 
 
 BARRIER = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
@@ -109,12 +109,12 @@ BARRIER = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 @pytest.mark.parametrize("status", [Status.OK, Status.WRONG])
 def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -> None:
     """Ranks end together, so which report is read first is chance."""
-    told = {
-        0: report(0, said="how samples were taken"),
+    reports = {
+        0: report(0, detail="how samples were taken"),
         1: report(1, status, "rank 1 has wrong data"),
     }
     composed = Leader(GroupRequest("cpu", 2, None)).composed(
-        BARRIER, {rank: told[rank] for rank in order}
+        BARRIER, {rank: reports[rank] for rank in order}
     )
     assert len(composed.samples_seconds) == 3
     assert composed.status is status
@@ -147,8 +147,8 @@ def test_several_hosts_are_crowded_where_one_has_more_ranks_than_room(
     each: int, processors: int, quota: float | None, is_crowded: bool
 ) -> None:
     roomy = [Ready("x 1", tuple(range(64)))] * each
-    told = [Ready("x 1", tuple(range(processors)), quota)] * each
-    assert crowded(["a"] * each + ["b"] * each, [*roomy, *told]) is is_crowded
+    full = [Ready("x 1", tuple(range(processors)), quota)] * each
+    assert crowded(["a"] * each + ["b"] * each, [*roomy, *full]) is is_crowded
 
 
 def test_ranks_that_are_bound_to_a_processor_each_have_the_room_of_all_of_them() -> None:
@@ -161,7 +161,7 @@ def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
     leader = Leader(GroupRequest("mpi", 2, Launch(("launcher",), several_hosts=True)))
     leader.hosts = ("a", "b")
 
-    told = {
+    reports = {
         rank: report(
             rank,
             conditions=Conditions(
@@ -170,5 +170,5 @@ def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
         )
         for rank in (0, 1)
     }
-    composed = leader.composed(replace(BARRIER, backend="mpi"), told)
+    composed = leader.composed(replace(BARRIER, backend="mpi"), reports)
     assert "other_load" in composed.conditions.flags

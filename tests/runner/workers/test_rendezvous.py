@@ -32,13 +32,13 @@ HELLO = Hello(this_place())
 
 
 def test_a_file_carries_the_text_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
-    found: list[str] = []
-    seeker = threading.Thread(target=lambda: found.append(FileStore(tmp_path, "a").get()))
+    texts: list[str] = []
+    seeker = threading.Thread(target=lambda: texts.append(FileStore(tmp_path, "a").get()))
     seeker.start()
     way = FileStore(tmp_path, "a")
     way.set("10.0.0.1:5|key")
     seeker.join(5)
-    assert found == ["10.0.0.1:5|key"]
+    assert texts == ["10.0.0.1:5|key"]
     (file,) = tmp_path.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     way.close()
@@ -65,13 +65,13 @@ def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(
         agent.start()
         time.sleep(0.2)
         FileStore(tmp_path, "a").set(listener.address)
-        found: list[Connection] = []
+        connections: list[Connection] = []
         deadline = time.monotonic() + 10
-        while not found and time.monotonic() < deadline:
-            found = [peer.connection for peer in listener.peers(0.1)]
+        while not connections and time.monotonic() < deadline:
+            connections = [peer.connection for peer in listener.peers(0.1)]
         agent.join(10)
-    assert len(found) == len(came_in) == 1
-    for connection in (*found, *came_in):
+    assert len(connections) == len(came_in) == 1
+    for connection in (*connections, *came_in):
         connection.close()
 
 
@@ -92,17 +92,17 @@ def test_what_others_lay_there_instead_of_a_file_is_not_read(
     (tmp_path / "text").write_text("10.0.0.1:5|key")
     place = tmp_path / ".ccbench-a"
     place.symlink_to(tmp_path / "text") if kind == "link" else os.mkfifo(place)
-    found: list[str] = []
+    texts: list[str] = []
 
     def seek() -> None:
         with pytest.raises(UsageError, match="rank 0 wrote nothing"):
-            found.append(FileStore(tmp_path, "a").get())
+            texts.append(FileStore(tmp_path, "a").get())
 
     seeker = threading.Thread(target=seek, daemon=True)
     seeker.start()
     seeker.join(5)
     assert not seeker.is_alive(), "it waits for somebody to write"
-    assert not found
+    assert not texts
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ def ends() -> tuple[Session, Session]:
     return Session(ours.detach(), KEY, LISTENER), Session(theirs.detach(), KEY, PEER)
 
 
-def frame_of(session: Session, other: Session, payload: bytes) -> bytes:
+def frame_of(session: Session, receiving: Session, payload: bytes) -> bytes:
     """What travels when ``session`` sends ``payload``; the other side does not get it."""
     session.send_bytes(payload)
-    with Connection(os.dup(other.fileno())) as wire:
+    with Connection(os.dup(receiving.fileno())) as wire:
         return wire.recv_bytes()
 
 

@@ -38,9 +38,9 @@ def team() -> Iterator[WorkerTeam]:
 
 def leader() -> int:
     """The only child of this process that leads a team; 0 when there is none."""
-    found = [pid for pid in traces.children(os.getpid()) if traces.is_leader(pid)]
-    assert len(found) < 2
-    return found[0] if found else 0
+    leaders = [pid for pid in traces.children(os.getpid()) if traces.is_leader(pid)]
+    assert len(leaders) < 2
+    return leaders[0] if leaders else 0
 
 
 def test_a_measurement_is_whole(team: WorkerTeam) -> None:

@@ -405,7 +405,7 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
 
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:
-    from ccbench.report.tables import Table, aligned, columns
+    from ccbench.report.present import Table, aligned, columns
     from ccbench.units import format_seconds, format_size, plural
 
     ranks = "".join(f", {plural(point['ranks'], 'rank')}" for point in points[:1])

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases.axes import NO_OP
 from ccbench.model.library.clusters import generations_in
-from ccbench.report.tables import Table, aligned, columns, csv_file
+from ccbench.report.present import Column, Table, aligned, csv_of, named, table_of
 from ccbench.report.wording import points_of, settings_of
 from ccbench.results import Point, Run
 from ccbench.results.systems import is_other_model
@@ -163,14 +164,11 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
-    cells = [
-        (
-            *_cells(pair),
-            f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others),
-        )
-        for pair in pairs
-    ]
-    rows = aligned(Table(columns(*_TITLES), cells))
+
+    def mark(pair: Pair) -> str:
+        return f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others)
+
+    rows = aligned(table_of((*FIGURES, Column("baseline", right=False, show=mark)), pairs))
     lines.append(f"  {rows[0]}")
     heading = ""
     for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
@@ -240,58 +238,35 @@ def _heading(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-_TITLES = ("size", "time", "busbw", "its time", "its busbw", "ratio", "<baseline")
+def _rate(busbw: float) -> str:
+    return f"{busbw:.4g} GB/s"
 
 
-def _cells(pair: Pair) -> tuple[str, ...]:
-    """A pair under _TITLES, without what its baseline is."""
-    cells = [format_size(pair.point.size_bytes)]
-    for one in (pair.point, pair.baseline):
-        rate = "no rate" if one.busbw is None else f"{one.busbw:.4g} GB/s"
-        cells += [format_seconds(one.median_seconds or 0.0), rate]
-    return (*cells, f"x{pair.speed_ratio:.3g}")
-
-
-_COLUMNS = (
-    "run",
-    "collective",
-    "backend",
-    "algorithm",
-    "dtype",
-    "op",
-    "ranks",
-    "nodes",
-    "in_place",
-    "setting",
-    "size_bytes",
-    "median_seconds",
-    "busbw_GB_s",
-    "baseline",
-    "baseline_median_seconds",
-    "baseline_busbw_GB_s",
-    "others",
-    "speed_ratio",
+_SECONDS = partial(Column, form=format_seconds)
+_RATE = partial(Column, form=_rate, absent="no rate")
+FIGURES = (
+    Column("size", value="point.size_bytes", form=format_size, name="size_bytes"),
+    _SECONDS("time", value="point.median_seconds", name="median_seconds"),
+    _RATE("busbw", value="point.busbw", name="busbw_GB_s"),
+    Column(name="baseline", value="legend"),
+    _SECONDS("its time", value="baseline.median_seconds", name="baseline_median_seconds"),
+    _RATE("its busbw", value="baseline.busbw", name="baseline_busbw_GB_s"),
+    *named("others"),
+    Column("ratio", value="speed_ratio", form="x{:.3g}".format, name="speed_ratio"),
 )
+"""Figures of a pair, of its point and of its baseline."""
+
+_WORDS = ("run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place")
 
 
 def pairs_csv(pairs: Sequence[Pair]) -> str:
     """Every pair as CSV; units are in the names."""
-    rows = []
-    for pair in pairs:
-        one, other = pair.point, pair.baseline
-        further = (one.median_seconds, one.busbw, pair.legend, other.median_seconds, other.busbw)
-        cells = (
-            *(getattr(one, name) for name in _COLUMNS[:11]),
-            *further,
-            pair.others,
-            pair.speed_ratio,
-        )
-        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
-    return csv_file(_COLUMNS, rows)
+    return csv_of((*named(*(f"point.{name}" for name in (*_WORDS, "setting"))), *FIGURES), pairs)
 
 
 def pairs_table(pairs: Sequence[Pair]) -> Table:
     """Every pair for people."""
-    rows = [(pair.point.label, *_cells(pair), pair.legend) for pair in pairs]
     text = "Of several comparable points of the baseline the median is shown; ratio: its time over this run's."
-    return Table(columns("<case", *_TITLES), rows, text=text)
+    case = Column("case", right=False, value="point.label")
+    legend = Column("baseline", right=False, value="legend")
+    return table_of((case, *FIGURES, legend), pairs, text=text)

@@ -22,8 +22,8 @@ from ccbench.analysis.verdicts import (
     Verdict,
 )
 from ccbench.report.junit import JUnitCase, junit_text
-from ccbench.report.tables import Column, Table, columns, fitted_lines, markdown_table
-from ccbench.report.tables import markdown as markdown_text
+from ccbench.report.present import Column, Table, columns, fitted_lines, markdown_table
+from ccbench.report.present import markdown as markdown_text
 from ccbench.results.points import ORDER
 from ccbench.units import format_change, format_seconds, plain
 

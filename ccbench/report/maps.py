@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases.axes import WORK
 from ccbench.report.figure import Axis, Figure, Grid
-from ccbench.report.tables import Table, aligned, columns, csv_file
+from ccbench.report.present import Table, aligned, columns, csv_of, named
 from ccbench.report.wording import labelled
 from ccbench.results import Point
 from ccbench.units import format_ratio, format_size, percent, plural
@@ -204,52 +204,30 @@ def pair_lines(matrices: Sequence[PairMatrix], width: int) -> list[str]:
     return lines
 
 
-_COLUMNS = (
-    "backend",
-    "setting",
-    "dtype",
-    "ranks",
-    "nodes",
-    "size_bytes",
-    "both_ways",
-    "source",
-    "target",
-    "median_seconds",
-    "GB_s_each_way",
-    "link_class",
-    "link_GB_s",
-    "class_median_seconds",
-    "finding",
-)
-
-
 def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
     """A row for every pair; units are in the names."""
-    rows = []
+    rows: list[dict[str, object]] = []
+    fields = ("backend", "setting", "dtype", "ranks", "nodes", "size_bytes")
     for matrix in matrices:
         missed = {(miss.source, miss.target) for miss in pair_misses(matrix)}
         for source, target in matrix.pairs():
             link_class, link = matrix.classes[source][target], matrix.link_rates[source][target]
             rate = matrix.rate(source, target)
-            cells = (
-                matrix.backend,
-                matrix.setting,
-                matrix.dtype,
-                matrix.ranks,
-                matrix.nodes,
-                matrix.size_bytes,
-                matrix.both,
-                source,
-                target,
-                matrix.time(source, target),
-                rate and rate / 1e9,
-                link_class,
-                link and link / 1e9,
-                matrix.usual_seconds[link_class],
-                "slow" if (source, target) in missed else "",
+            rows.append(
+                {
+                    **{name: getattr(matrix, name) for name in fields},
+                    "both_ways": matrix.both,
+                    "source": source,
+                    "target": target,
+                    "median_seconds": matrix.time(source, target),
+                    "GB_s_each_way": rate and rate / 1e9,
+                    "link_class": link_class,
+                    "link_GB_s": link and link / 1e9,
+                    "class_median_seconds": matrix.usual_seconds[link_class],
+                    "finding": "slow" if (source, target) in missed else "",
+                }
             )
-            rows.append(dict(zip(_COLUMNS, cells, strict=True)))
-    return csv_file(_COLUMNS, rows)
+    return csv_of(named(*rows[0]), rows)
 
 
 MOST_MAPS = 6

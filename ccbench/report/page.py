@@ -30,12 +30,12 @@ from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, pairs_table
-from ccbench.report.case_table import page_table
+from ccbench.report.case_table import case_page_table
 from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
 from ccbench.report.figures import every_figure
+from ccbench.report.present import Table, columns
 from ccbench.report.sharing import sharing_table
-from ccbench.report.tables import Table, columns
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
 from ccbench.topology.graph import DeviceKind, Topology
@@ -181,7 +181,7 @@ def page_content(
             _part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)
         ),
         sections=tuple(sections),
-        table=page_table([*every, *behind]),
+        table=case_page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
         sharing=sharing_table(every),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccbench.plan.planner import Outcome, Planned, Scaled
 from ccbench.plan.step import MEASURED, Step
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import Table, aligned, columns
 from ccbench.units import format_seconds, format_size
 
 NOT_MODELLED = (

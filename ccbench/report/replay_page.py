@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile, zip_longest
-from typing import Any
 
 import numpy as np
 
 from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
 from ccbench.plan.timeline import Piece, Timeline
-from ccbench.report.case_table import stored
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
 from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
-from ccbench.report.replay_text import REMARK, SENTENCES, case_table, remarks_of
+from ccbench.report.replay_text import SENTENCES, cases_of_page
 from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16
@@ -49,7 +47,7 @@ def replay_page(replay: Replay, name: str) -> str:
             title=plain(f"replay of {name}"),
             runs=(RunPart(plain(name), facts, tuple(sentences), tuple(findings)),),
             sections=(),
-            table=_rows(replay),
+            table=cases_of_page(replay),
             table_text="Times of one launch; shares are of the job's communication time.",
             pictures=tuple(
                 (one.figure.title, one.figure.subtitle, picture_address(one.canvas))
@@ -160,29 +158,3 @@ def _bars(replay: Replay) -> PlanFigure | None:
     tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
     used = tuple(layer for layer in layers if any(layer.values))
     return PlanFigure(figure, Bars(tuple(name for name, _ in bars), used, tops=tops))
-
-
-def _rows(replay: Replay) -> dict[str, Any]:
-    """Every case as the page's table takes it."""
-    table = case_table(replay)
-    cells = list(zip(*table.rows, strict=True))
-    columns = [
-        {
-            "header": plain(one.title),
-            "csv": plain(one.title),
-            "right": one.right,
-            **stored(list(texts)),
-        }
-        for one, texts in zip(table.columns, cells, strict=False)
-        if one.title != REMARK
-    ]
-    ordered = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
-    told = [plain("; ".join(remarks_of(one)), SENTENCES) for one in ordered]
-    if any(told):
-        columns.append({"header": REMARK, "csv": REMARK, "right": False, **stored(told)})
-    return {
-        "columns": columns,
-        "rows": len(ordered),
-        "status": stored(["ok"] * len(ordered)),
-        "baseline": [],
-    }

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ccbench.cases.axes import Case
 from ccbench.plan.replay import CaseTime, Replay
-from ccbench.report.tables import Column, Table, fitted_lines, wrapped
+from ccbench.report.present import (
+    Column,
+    Table,
+    documents,
+    filled,
+    fitted_lines,
+    named,
+    page_table,
+    table_of,
+    wrapped,
+)
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
 
 MOST_WARNINGS = 8
@@ -70,52 +82,83 @@ def remarks_of(one: CaseTime) -> tuple[str, ...]:
     return tuple(filter(None, (*one.job.remarks, one.alone.remark)))
 
 
+def _sentences(remarks: Sequence[str]) -> str:
+    return plain("; ".join(remarks), SENTENCES)
+
+
+def _ordered(replay: Replay) -> list[CaseTime]:
+    """Cases, that which takes most of the job's time first."""
+    return sorted(replay.cases, key=lambda case: -(case.share or 0.0))
+
+
+def _last(case: CaseTime) -> str:
+    return f"rank {case.last[0]} ({case.last[1]} of {case.decided})" if case.last else ""
+
+
+_VALUE = partial(Column, absent="")
+_SECONDS = partial(_VALUE, form=format_seconds)
+_SHARE = partial(_VALUE, form=percent)
+COLUMNS = (
+    Column("case", right=False, keep=9, tells=True, value=lambda case: _name(case.job.case)),
+    *named(*(f"job.case.{name}" for name in ("case_id", "label", "collective", "dtype"))),
+    Column("size", keep=9, value="job.case.size_bytes", form=format_size, name="size_bytes"),
+    Column(
+        "ranks",
+        right=False,
+        keep=8,
+        value="job.case.ranks",
+        name="ranks",
+        show=lambda case: _ranks(case.job.case),
+    ),
+    *named("job.case.group_ranks", "job.case.groups"),
+    Column("count", value="job.count", name="count"),
+    _SHARE("share", value="share", name="share"),
+    _SECONDS("in the job", value="seconds", name="job_seconds"),
+    _SECONDS("transfer", value="transfer_seconds", name="transfer_seconds"),
+    _SHARE("waiting", value="waiting_share", name="waiting_share"),
+    Column(
+        "last", value=lambda case: case.last[0] if case.last else None, name="last_rank", show=_last
+    ),
+    Column(name="last_count", value=lambda case: case.last[1] if case.last else 0),
+    *named("decided"),
+    _SECONDS("alone", value="alone.measured_seconds", name="measured_seconds"),
+    _SECONDS("predicted", keep=6, value="alone.predicted_seconds", name="predicted_seconds"),
+    _SECONDS("bound", keep=5, value="alone.bound_seconds", name="bound_seconds"),
+    *named("alone.low_seconds", "alone.high_seconds", "alone.best_seconds"),
+    _VALUE("job/alone", value="ratio", form=format_ratio, name="ratio"),
+    Column(
+        REMARK,
+        right=False,
+        keep=9,
+        value=lambda case: list(remarks_of(case)),
+        form=_sentences,
+        name="remarks",
+    ),
+)
+"""Of a case; times of one launch."""
+
+
 def _numbered(replay: Replay) -> dict[str, int]:
     """Remark -> its number, from 1 on."""
-    texts = dict.fromkeys(text for one in replay.cases for text in remarks_of(one))
+    texts = dict.fromkeys(text for case in replay.cases for text in remarks_of(case))
     return {text: number for number, text in enumerate(texts, 1)}
 
 
 def case_table(replay: Replay) -> Table:
-    """Every case of the job, that which takes most of its time first; columns without any value left out."""
-    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
+    """Every case of the job, remarks by number; columns without any value left out."""
     numbers = _numbered(replay)
-    cells = [_cells(one, numbers) for one in cases]
+
+    def marks(case: CaseTime) -> str:
+        return ", ".join(str(numbers[text]) for text in remarks_of(case))
+
     # Traces differ in what they know: a column in which no case has anything is no use to anybody.
-    shown = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
-    told = {
-        "case": Column("case", right=False, keep=9, tells=True),
-        "size": Column("size", keep=9),
-        "ranks": Column("ranks", right=False, keep=8),
-        "bound": Column("bound", keep=5),
-        "predicted": Column("predicted", keep=6),
-        REMARK: Column(REMARK, right=False, keep=9),
-    }
-    return Table(
-        tuple(told.get(title, Column(title)) for title in shown),
-        [tuple(row[title] for title in shown) for row in cells],
-    )
+    return filled(table_of((*COLUMNS[:-1], replace(COLUMNS[-1], show=marks)), _ordered(replay)))
 
 
-def _cells(one: CaseTime, numbers: Mapping[str, int]) -> dict[str, str]:
-    """Cells of one case by the title of their column; '' for what is not known."""
-    case, alone = one.job.case, one.alone
-    return {
-        "case": _name(case),
-        "size": format_size(case.size_bytes),
-        "ranks": _ranks(case),
-        "count": str(one.job.count),
-        "share": "" if one.share is None else percent(one.share),
-        "in the job": _seconds(one.seconds),
-        "transfer": _seconds(one.transfer_seconds),
-        "waiting": "" if one.waiting_share is None else percent(one.waiting_share),
-        "last": f"rank {one.last[0]} ({one.last[1]} of {one.decided})" if one.last else "",
-        "alone": _seconds(alone.measured_seconds),
-        "predicted": _seconds(alone.predicted_seconds),
-        "bound": _seconds(alone.bound_seconds),
-        "job/alone": format_ratio(one.ratio) if one.ratio is not None else "",
-        REMARK: ", ".join(str(numbers[text]) for text in remarks_of(one)),
-    }
+def cases_of_page(replay: Replay) -> dict[str, Any]:
+    """Every case as the page takes it, remarks in full."""
+    cases = _ordered(replay)
+    return page_table(filled(table_of(COLUMNS, cases)).columns, cases)
 
 
 def _name(case: Case) -> str:
@@ -138,10 +181,6 @@ def _short(case: Case) -> str:
     return f"{_name(case)} {format_size(case.size_bytes)} on {_ranks(case)}"
 
 
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
-
-
 def replay_document(replay: Replay) -> dict[str, Any]:
     """Plain values for JSON; docs/replay.md names the keys."""
     trace, step = replay.trace, replay.step
@@ -152,7 +191,7 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "world_size": trace.world_size,
         "ranks": list(trace.ranks),
         "step": None if step is None else vars(step) | {"waiting_for": dict(step.waiting_for)},
-        "cases": [_case_document(one) for one in replay.cases],
+        "cases": documents(COLUMNS, replay.cases),
         "what_if": [
             {"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if
         ],
@@ -176,30 +215,4 @@ def replay_document(replay: Replay) -> dict[str, Any]:
             {"kind": one.kind, "text": plain(one.text, SENTENCES), "line": one.line}
             for one in (*trace.warnings, *replay.fold.warnings)
         ],
-    }
-
-
-def _case_document(one: CaseTime) -> dict[str, Any]:
-    case = one.job.case
-    times = {name: value for name, value in vars(one.alone).items() if name != "remark"}
-    return {
-        "case_id": case.case_id,
-        "label": case.label,
-        "collective": case.collective,
-        "dtype": case.dtype,
-        "size_bytes": case.size_bytes,
-        "ranks": case.ranks,
-        "group_ranks": case.group_ranks,
-        "groups": case.groups,
-        "count": one.job.count,
-        "share": one.share,
-        "job_seconds": one.seconds,
-        "transfer_seconds": one.transfer_seconds,
-        "waiting_share": one.waiting_share,
-        "last_rank": one.last[0] if one.last else None,
-        "last_count": one.last[1] if one.last else 0,
-        "decided": one.decided,
-        "ratio": one.ratio,
-        "remarks": list(remarks_of(one)),
-        **times,
     }

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from ccbench.cases.axes import ALL_GROUPS, IDENTITY, OVERLAP
-from ccbench.report.tables import Column, Table
+from ccbench.report.present import Column, Table
 from ccbench.results import Point
 from ccbench.units import format_seconds, format_size, plain, plural
 

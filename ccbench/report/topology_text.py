@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ccbench.findings import Finding
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import Table, aligned, columns
 from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
 from ccbench.topology.summary import (

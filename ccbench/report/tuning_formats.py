@@ -39,7 +39,7 @@ from ccbench.analysis.tuning import (
     everywhere,
 )
 from ccbench.cases.capabilities import capabilities_of
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import Table, aligned, columns
 from ccbench.units import format_change, format_size, plain, plural
 
 COLLECTIVE_NAMES = {

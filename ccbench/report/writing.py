@@ -18,8 +18,8 @@ from ccbench.report.figure import Figure
 from ccbench.report.figures import every_figure
 from ccbench.report.maps import MATRIX_FILE, class_lines, matrices_csv, matrix_table, notes
 from ccbench.report.page import page_content, render_page
+from ccbench.report.present import markdown, markdown_table
 from ccbench.report.sharing import sharing_table
-from ccbench.report.tables import markdown, markdown_table
 from ccbench.report.wording import footnote, points_of, summary_lines
 from ccbench.results import Point, Run
 from ccbench.results.files import write_atomically

@@ -19,7 +19,7 @@ from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases.axes import NO_OP
 from ccbench.model.library.clusters import generations_in
-from ccbench.report.present import Column, Table, aligned, csv_of, named, table_of
+from ccbench.report.present import Column, Table, aligned, beyond, csv_of, named, table_of
 from ccbench.report.wording import points_of, settings_of
 from ccbench.results import Point, Run
 from ccbench.results.systems import is_other_model
@@ -176,8 +176,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
             heading = _heading(pair.point)
             lines.append(f"  {heading}")
         lines.append(f"  {row}")
-    if len(pairs) > MOST_LINES:
-        lines.append(f"  and {len(pairs) - MOST_LINES} more, in the report's files")
+    lines += beyond(pairs, MOST_LINES, "  and {} more, in the report's files")
     return lines + [f"  [{place}] {text}" for text, place in marks.items()]
 
 

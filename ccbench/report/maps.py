@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases.axes import WORK
 from ccbench.report.figure import Axis, Figure, Grid
-from ccbench.report.present import Table, aligned, columns, csv_of, named
+from ccbench.report.present import Table, aligned, beyond, columns, csv_of, named
 from ccbench.report.wording import labelled
 from ccbench.results import Point
 from ccbench.units import format_ratio, format_size, percent, plural
@@ -149,9 +149,9 @@ def notes(matrix: PairMatrix) -> list[str]:
             + (f" ({miss.link_class})" if miss.link_class else "")
             for miss in misses[:MOST_NAMED]
         ]
-        more = f"; and {len(misses) - MOST_NAMED} more" if len(misses) > MOST_NAMED else ""
+        worst += beyond(misses, MOST_NAMED)
         lines.append(
-            f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}{more}"
+            f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}"
         )
     elif judged and not (matrix.simulated or matrix.emulated):
         lines.append(f"No pair is more than {percent(MISS)} worse than the median of its class")

@@ -6,9 +6,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from ccbench.plan.communication import Communication
 from ccbench.plan.planner import Outcome, Planned, Scaled
-from ccbench.plan.step import MEASURED, Step
-from ccbench.report.present import Table, aligned, columns
+from ccbench.plan.step import MEASURED, Price, Step
+from ccbench.report.present import (
+    Column,
+    Table,
+    aligned,
+    columns,
+    documents,
+    named,
+    table_of,
+    values_of,
+)
 from ccbench.units import format_seconds, format_size
 
 NOT_MODELLED = (
@@ -31,11 +41,28 @@ _SETTINGS = (
     "micro_batches",
     "pipeline",
     "virtual_stages",
-    "zero",
     "sequence_parallel",
     "recompute",
 )
 """Of a strategy, as JSON has them."""
+
+_TENTH, _SHARE = "{:.1f}".format, "{:.1%}".format
+LAYOUTS = (
+    Column("layout", right=False, value="name", name="name"),
+    *(
+        Column(name, value=f"step.{field}", form=format_seconds, name=f"{name}_seconds")
+        for name, field in _SECONDS_OF.items()
+    ),
+    Column("memory", value=lambda outcome: f"{outcome.memory.total_bytes / 1e9:.1f} GB"),
+    Column("TFLOP/s", value="tflops", form=_TENTH, name="tflops"),
+    Column("MFU", value="utilization", form=_SHARE, name="model_flops_utilization"),
+    Column(" ", right=False, value=lambda outcome: "" if outcome.fits else "does not fit"),
+    *named(*(f"strategy.{name}" for name in _SETTINGS)),
+    *named(*(f"strategy.layout.{name}" for name in ("tp", "cp", "ep", "dp", "pp"))),
+    Column(name="zero", value="strategy.zero_stage"),
+    *named("masked_tflops", "hardware_tflops", "tokens_per_second", "fits"),
+)
+"""Of an outcome: a layout and its step."""
 
 MASKED_TOLD = 1.05
 """Factor that attention in full must add before figures without what is masked are told too."""
@@ -62,19 +89,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         )
     if len(planned.outcomes) > 1:
         yield ""
-        times = ("step", "computing", "bubble", "exposed", "hidden")
-        rows = [
-            (
-                outcome.name,
-                *(format_seconds(getattr(outcome.step, _SECONDS_OF[name])) for name in times),
-                f"{outcome.memory.total_bytes / 1e9:.1f} GB",
-                f"{outcome.tflops:.1f}",
-                f"{outcome.utilization:.1%}",
-                "" if outcome.fits else "does not fit",
-            )
-            for outcome in planned.outcomes
-        ]
-        yield from aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
+        yield from aligned(table_of(LAYOUTS, planned.outcomes))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
     # The fastest of those that fit, if any does, in detail.
@@ -143,33 +158,26 @@ def _communication(step: Step) -> list[str]:
     lines = sorted(step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds))
     if not lines:
         return ["no communication"]
-    rows = []
-    for line in lines:
-        one, price = line.communication, line.price
-        times = (price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
-        cells = [format_seconds(seconds) if seconds else "-" for seconds in times]
-        purpose = one.purpose + ("" if one.stage == "only" else f" ({one.stage} stage)")
-        # Sizes of models are rarely round: two digits are enough.
-        size = format_size(one.size_bytes)
-        if len(size) > 10:
-            units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-            name, bytes_each = next(unit for unit in units if one.size_bytes >= unit[1])
-            size = f"{one.size_bytes / bytes_each:.2f} {name}"
-        limits = "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
-        asked = (one.axis, str(one.ranks), one.collective, size, str(one.times))
-        rows.append((*asked, *cells, purpose, limits))
-    titles = (
-        "<axis",
-        "ranks",
-        "<collective",
-        "size",
-        "times",
-        "each",
-        "total",
-        "hidden",
-        "exposed",
-    )
-    return aligned(Table(columns(*titles, "<of", "<bottleneck"), rows))
+    return aligned(table_of(LINES, lines))
+
+
+def _size(size_bytes: int) -> str:
+    # Sizes of models are rarely round: two digits are enough.
+    size = format_size(size_bytes)
+    if len(size) > 10:
+        units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+        name, bytes_each = next(unit for unit in units if size_bytes >= unit[1])
+        size = f"{size_bytes / bytes_each:.2f} {name}"
+    return size
+
+
+def _purpose(communication: Communication) -> str:
+    stage = communication.stage
+    return communication.purpose + ("" if stage == "only" else f" ({stage} stage)")
+
+
+def _limits(price: Price) -> str:
+    return "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
 
 
 def shortened(bottleneck: str) -> str:
@@ -180,6 +188,24 @@ def shortened(bottleneck: str) -> str:
     first, comma, _ = detail.partition(", ")
     inside = f" ({way or first + (', ...' if comma else '')})" if opens else ""
     return f"{head}{inside}{semicolon}{sharing}"
+
+
+def _time(seconds: float) -> str:
+    return format_seconds(seconds) if seconds else "-"
+
+
+LINES = (
+    Column("axis", right=False, value="communication.axis"),
+    Column("ranks", value="communication.ranks"),
+    Column("collective", right=False, value="communication.collective"),
+    Column("size", value="communication.size_bytes", form=_size),
+    Column("times", value="communication.times"),
+    Column("each", value="price.seconds", form=_time),
+    *(Column(name, value=f"{name}_seconds", form=_time) for name in ("total", "hidden", "exposed")),
+    Column("of", right=False, value="communication", form=_purpose),
+    Column("bottleneck", right=False, value="price", form=_limits),
+)
+"""Of a communication of a step."""
 
 
 def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
@@ -257,10 +283,9 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     """Everything; times in seconds, sizes in bytes."""
     document: dict[str, Any] = {"plan": planned.plan.name}
     if planned.textbook:
-        shares = ("exposed_seconds", "hidden_seconds")
         document["gradients"] = [
-            {**asdict(one), **{name: getattr(one, name) for name in shares}}
-            for one in planned.textbook
+            {**asdict(case), **values_of(case, "exposed_seconds", "hidden_seconds")}
+            for case in planned.textbook
         ]
         return document
     shape, cluster, device = planned.where
@@ -277,8 +302,7 @@ def plan_document(planned: Planned) -> dict[str, Any]:
         "not_modelled": list(NOT_MODELLED),
     }
     if planned.searched is not None:
-        names = ("candidates", "fitting", "priced")
-        document["search"] = {name: getattr(planned.searched, name) for name in names}
+        document["search"] = values_of(planned.searched, "candidates", "fitting", "priced")
     if planned.scaled:
         document["scale"] = [
             {
@@ -291,28 +315,17 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     return document
 
 
-def outcome_document(one: Outcome) -> dict[str, Any]:
+def outcome_document(outcome: Outcome) -> dict[str, Any]:
     """One layout's step."""
-    step, strategy, layout = one.step, one.strategy, one.strategy.layout
-    lines = []
-    for line in step.lines:
-        price = asdict(line.price)
-        limit = {key: price.pop(key) for key in ("bottleneck", "source", "extrapolated")}
-        launches = {"nodes": price["nodes"], "groups_on_node": price["groups_on_node"]}
-        times = ("total_seconds", "hidden_seconds", "exposed_seconds")
-        seconds = {"seconds": price["seconds"], **{name: getattr(line, name) for name in times}}
-        lines.append({**asdict(line.communication), **launches, **seconds, **limit})
+    prices = ("nodes", "groups_on_node", "seconds", "bottleneck", "source", "extrapolated")
+    shown = ("total_seconds", "hidden_seconds", "exposed_seconds")
+    names = (*(f"price.{name}" for name in prices), *shown)
     return {
-        "name": one.name,
-        "layout": str(layout),
-        **{axis: getattr(layout, axis) for axis in ("tp", "cp", "ep", "dp", "pp")},
-        **{key: getattr(strategy, "zero_stage" if key == "zero" else key) for key in _SETTINGS},
-        **{f"{name}_seconds": getattr(step, attribute) for name, attribute in _SECONDS_OF.items()},
-        "exposed_by_bottleneck_seconds": by_bottleneck(step),
-        **{name: getattr(one, name) for name in ("tflops", "masked_tflops", "hardware_tflops")},
-        "model_flops_utilization": one.utilization,
-        "tokens_per_second": one.tokens_per_second,
-        "fits": one.fits,
-        "memory": asdict(one.memory),
-        "communication": lines,
+        **documents(LAYOUTS, [outcome])[0],
+        "layout": str(outcome.strategy.layout),
+        "exposed_by_bottleneck_seconds": by_bottleneck(outcome.step),
+        "memory": asdict(outcome.memory),
+        "communication": [
+            {**asdict(line.communication), **values_of(line, *names)} for line in outcome.step.lines
+        ],
     }

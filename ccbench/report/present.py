@@ -11,7 +11,7 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import attrgetter
@@ -109,6 +109,22 @@ def documents(columns: Iterable[Column], rows: Iterable[Any]) -> list[dict[str, 
     """Values of each row by the columns' names, for JSON and CSV."""
     keys = [column for column in columns if column.name]
     return [{column.name: column.at(row) for column in keys} for row in rows]
+
+
+def values_of(row: Any, *names: str) -> dict[str, Any]:
+    """Attributes of ``row`` by their names; of a path, by its last part."""
+    return documents(named(*names), [row])[0]
+
+
+def beyond(rows: Sized, most: int, rest: str = "and {} more") -> list[str]:
+    """A line that counts the rows beyond the first ``most``, where there are any."""
+    more = len(rows) - most
+    return [rest.format(more)] * (more > 0)
+
+
+def first(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[str]:
+    """The first ``most`` of ``lines``, and a line that counts the others where there are any."""
+    return [*lines[:most], *beyond(lines, most, rest)]
 
 
 def page_table(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]:

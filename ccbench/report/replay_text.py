@@ -14,10 +14,12 @@ from ccbench.report.present import (
     Table,
     documents,
     filled,
+    first,
     fitted_lines,
     named,
     page_table,
     table_of,
+    values_of,
     wrapped,
 )
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
@@ -29,8 +31,6 @@ REMARK = "remark"
 
 SENTENCES = 1000
 """Characters of the longest sentence of a trace that is shown."""
-
-_OF_A_FINDING = ("severity", "kind", "devices", "subject", "evidence", "advice")
 
 WITH_WAITING = "where one rank alone was recorded, its time in the job is with waiting for others"
 
@@ -71,8 +71,7 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
         (*replay.fold.warnings, *trace.warnings), key=lambda one: one.kind != "contradiction"
     )
     warnings = [one.text for one in ordered]
-    told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
-    told += [f"warning: {len(warnings) - MOST_WARNINGS} more"] * (len(warnings) > MOST_WARNINGS)
+    told += [f"warning: {text}" for text in first(warnings, MOST_WARNINGS, "{} more")]
     for line in told:
         yield from wrapped(line, width)
 
@@ -185,21 +184,17 @@ def replay_document(replay: Replay) -> dict[str, Any]:
     """Plain values for JSON; docs/replay.md names the keys."""
     trace, step = replay.trace, replay.step
     return {
-        "verdict": replay.verdict,
-        "kinds": list(trace.kinds),
+        **values_of(replay, "verdict", "compared", "one_clock"),
+        **values_of(trace, "kinds", "world_size", "ranks"),
         "backend": plain(trace.backend),
-        "world_size": trace.world_size,
-        "ranks": list(trace.ranks),
         "step": None if step is None else vars(step) | {"waiting_for": dict(step.waiting_for)},
         "cases": documents(COLUMNS, replay.cases),
         "what_if": [
             {"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if
         ],
-        "compared": replay.compared,
-        "one_clock": replay.one_clock,
-        "findings": [
-            {name: getattr(finding, name) for name in _OF_A_FINDING} for finding in replay.findings
-        ],
+        "findings": documents(
+            named("severity", "kind", "devices", "subject", "evidence", "advice"), replay.findings
+        ),
         "at_the_same_time": [
             {
                 "case_id": overlap.case.case_id,

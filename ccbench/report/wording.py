@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import PurePosixPath
 from statistics import median
 from typing import Any
@@ -32,6 +33,7 @@ from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
+from ccbench.report.present import first
 from ccbench.results import Point, Run
 from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
 
@@ -136,6 +138,15 @@ def settings_of(point: Point) -> tuple[object, ...]:
     return tuple(getattr(point, name) for name in _SETTINGS)
 
 
+def points_by(points: Iterable[Point], fields: Iterable[str]) -> dict[tuple[Any, ...], list[Point]]:
+    """``points`` by their values of ``fields``."""
+    values = attrgetter(*fields)
+    groups: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        groups[values(point)].append(point)
+    return groups
+
+
 def series_key(point: Point) -> SeriesKey:
     """Return the key that all points of one line have in common."""
     return tuple(getattr(point, name) for name in SERIES_FIELDS)
@@ -204,9 +215,8 @@ def doubts(points: Sequence[Point]) -> list[str]:
         ("Devices", devices if named else []),
         ("No result", missing_groups(points)),
     ):
-        more = len(texts) - MOST_GROUPS
-        rest = f"; and {more} more, listed in the table" if more > 0 else ""
-        lines += [f"{title}: {'; '.join(texts[:MOST_GROUPS])}{rest}"] if texts else []
+        shown = first(texts, MOST_GROUPS, "and {} more, listed in the table")
+        lines += [f"{title}: {'; '.join(shown)}"] * bool(texts)
     return lines
 
 

@@ -20,6 +20,7 @@ from ccbench.report.wording import (
     footnote,
     imported_from,
     labelled,
+    points_by,
     series_key,
     series_names,
 )
@@ -219,11 +220,8 @@ def race_figures(group: Sequence[Point]) -> list[Figure]:
     Emulated ones race against nobody, not even each other; other groups do other work, and pairs have a
     figure of their own.
     """
-    races: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in group:
-        if not (point.baseline or point.emulated or point.pair):
-            kind = (point.simulated, *(getattr(point, axis.name) for axis in WORK))
-            races[kind].append(point)
+    racing = [point for point in group if not (point.baseline or point.emulated or point.pair)]
+    races = points_by(racing, ("simulated", *(axis.name for axis in WORK)))
     several = len({key[0] for key in races}) > 1
     figures = []
     for key, members in sorted(races.items(), key=str):

@@ -24,7 +24,8 @@ from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases.axes import AXES, OVERLAP, SETTINGS
 from ccbench.cases.measurement import Status
-from ccbench.report.wording import imported_from, meaning_of
+from ccbench.report.present import values_of
+from ccbench.report.wording import imported_from, meaning_of, points_by
 from ccbench.results import Point, Run
 from ccbench.results.points import ORDER
 from ccbench.results.schema import BYTES_PER_GIGABYTE
@@ -96,12 +97,8 @@ class Table:
 
 def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
     """One table for every (backend, collective, algorithm, ranks) and whatever else tells runs apart."""
-    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in points:
-        groups[tuple(getattr(point, name) for name in TABLE_FIELDS)].append(point)
-    return tuple(
-        _table(group) for _, group in sorted(groups.items(), key=lambda item: str(item[0]))
-    )
+    groups = points_by(points, TABLE_FIELDS)
+    return tuple(_table(groups[key]) for key in sorted(groups, key=str))
 
 
 def _table(points: Sequence[Point]) -> Table:
@@ -336,24 +333,19 @@ def json_summary(run: Run) -> dict[str, Any]:
     Times in seconds, sizes in bytes, rates in bytes per second; what is not known is null. docs/feeds.md
     lists the keys.
     """
-    lines: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
-    for point in run.points:
-        # A simulated curve and a measured one are two, even of one case.
-        if point.is_timed:
-            key = (*point.curve, point.simulated)
-            lines[key].append(point)
+    # A simulated curve and a measured one are two, even of one case.
+    timed = [point for point in run.points if point.is_timed]
+    lines = points_by(timed, ("curve", "simulated"))
     curves = []
     for _, members in sorted(lines.items()):
         ordered = sorted(members, key=lambda point: point.size_bytes)
-        rated = [one for one in ordered if one.busbw is not None]
-        peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
+        rated = [point for point in ordered if point.busbw is not None]
+        peak = max(rated, key=lambda point: point.busbw or 0.0, default=None)
         curves.append(
             {
-                **{
-                    name: getattr(ordered[0], name)
-                    for name in (*ORDER, "simulated")
-                    if name != "size_bytes"
-                },
+                **values_of(
+                    ordered[0], *(name for name in ORDER if name != "size_bytes"), "simulated"
+                ),
                 "points": len(ordered),
                 "smallest": _figures(ordered[0]),
                 "largest": _figures(ordered[-1]),
@@ -369,9 +361,8 @@ def json_summary(run: Run) -> dict[str, Any]:
         "run": {
             "path": plain(run.path, LONGEST_TEXT),
             "suite": run.suite,
-            **{name: getattr(manifest, name) for name in ("host", "machine")},
             "created_at": manifest.created_at or None,
-            "ccbench_version": manifest.ccbench_version,
+            **values_of(manifest, "host", "machine", "ccbench_version"),
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
         "fleet": fleet_document(run),
@@ -381,7 +372,7 @@ def json_summary(run: Run) -> dict[str, Any]:
             sorted(Counter(flag for point in run.points for flag in point.flags).items())
         ),
         "failures": [
-            {"status": point.status.value, **{name: getattr(point, name) for name in names}}
+            {"status": point.status.value, **values_of(point, *names)}
             for point in run.points
             if point.status not in (Status.OK, Status.UNSUPPORTED)
         ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from ccbench.report.wording import (
     error_and_bias,
     footnote,
     labelled,
+    points_by,
     series_key,
     series_names,
 )
@@ -84,10 +84,8 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
     problems: takes one line for every kind of figure that could not be made, so that the rest is not lost;
         without it the first failure is raised.
     """
-    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in points:
-        if not point.pair:  # pairs have figures of their own
-            groups[tuple(getattr(point, name) for name in GROUP_FIELDS)].append(point)
+    # Pairs have figures of their own.
+    groups = points_by([point for point in points if not point.pair], GROUP_FIELDS)
     # Each is made apart, so that one that fails takes no other with it.
     makers: list[tuple[str, Maker]] = []
     for _, group in sorted(groups.items(), key=str):

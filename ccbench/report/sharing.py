@@ -7,12 +7,12 @@ mode overlap the parts of a sample follow each other closely, so their ratios ar
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
 from ccbench.cases.axes import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.report.present import Column, Table
+from ccbench.report.wording import points_by
 from ccbench.results import Point
 from ccbench.units import format_seconds, format_size, plain, plural
 
@@ -73,11 +73,8 @@ def sharing_table(points: Sequence[Point]) -> Table:
 
 def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
     """Points that share everything asked of them but the field ``name``, where there are several."""
-    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    fields = ["run", "source", "simulated", *(axis.name for axis in IDENTITY if axis.name != name)]
-    for point in points:
-        found[tuple(getattr(point, field) for field in fields)].append(point)
-    return [members for members in found.values() if len(members) > 1]
+    fields = ("run", "source", "simulated", *(axis.name for axis in IDENTITY if axis.name != name))
+    return [members for members in points_by(points, fields).values() if len(members) > 1]
 
 
 def _row(named: Point, what: str, shared: Point, alone: Point, parts: str) -> tuple[str, ...]:

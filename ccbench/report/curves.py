@@ -16,6 +16,7 @@ from ccbench.cases.axes import NO_OP, WORK
 from ccbench.cases.measurement import Status
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
 from ccbench.report.wording import (
+    SERIES_FIELDS,
     SeriesKey,
     footnote,
     imported_from,
@@ -102,18 +103,17 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
     bandwidth = topic == "bandwidth"
     value: Value = Point.busbw_at if bandwidth else positive_seconds
     names = series_names(points)
-    keys = sorted({series_key(point) for point in points if not point.baseline}, key=str)
+    own = points_by([point for point in points if not point.baseline], SERIES_FIELDS)
     series: list[Series] = []
-    for style, one in enumerate(keys):
-        own = [point for point in points if not point.baseline and series_key(point) == one]
-        series += lines(own, names[one], style, value)
+    for style, line in enumerate(sorted(own, key=str)):
+        series += lines(own[line], names[line], style, value)
     # Of a baseline the lines with the most points, as many as can be read.
-    counts = Counter(series_key(point) for point in points if point.baseline and has_size(point))
-    ranked = sorted(counts, key=lambda key: (-counts[key], str(key)))
-    for style, one in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
-        behind = [point for point in points if point.baseline and series_key(point) == one]
-        label = names[one] if names[one].startswith("published") else f"baseline {names[one]}"
-        curve = _measured(behind, label, style, value)
+    drawn = [point for point in points if point.baseline and has_size(point)]
+    behind = points_by(drawn, SERIES_FIELDS)
+    ranked = sorted(behind, key=lambda line: (-len(behind[line]), str(line)))
+    for style, line in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
+        label = names[line] if names[line].startswith("published") else f"baseline {names[line]}"
+        curve = _measured(behind[line], label, style, value)
         series.append(replace(curve, kind=Kind.BASELINE, low=(), high=()))
     notes = list(footnote(points))
     left_out = len(ranked[MOST_BASELINES:])

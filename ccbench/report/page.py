@@ -34,7 +34,7 @@ from ccbench.report.case_table import case_page_table
 from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
 from ccbench.report.figures import every_figure
-from ccbench.report.present import Table, columns
+from ccbench.report.present import Table, columns, values_of
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
@@ -410,21 +410,16 @@ def plots_of(content: PageContent) -> dict[str, Any]:
 
 def plot(figure: Figure) -> dict[str, Any]:
     """Plain values from which the script draws ``figure``."""
-    drawn: dict[str, Any] = {"key": figure.key, "topic": figure.topic, "message": figure.message}
+    drawn = values_of(figure, "key", "topic", "message")
     if figure.topic == "nothing":
         return drawn
     if figure.grid is not None:
         grid = figure.grid
         cells = {
-            "values": [
-                [None if value is None else _short(value) for value in row] for row in grid.values
-            ],
-            "texts": [list(row) for row in grid.texts],
-            "marked": [list(cell) for cell in grid.marked],
-            "unit": grid.unit,
+            "values": [_shorts(row) for row in grid.values],
+            **values_of(grid, "texts", "marked", "unit", "legend"),
             "good": grid.large_is_good,
-            "range": [_short(end) for end in grid.limits],
-            "legend": list(grid.legend),
+            "range": _shorts(grid.limits),
         }
         return {**drawn, "x": _axis(figure.x), "y": _axis(figure.y), "grid": cells}
     if not any(series.x for series in figure.series):
@@ -448,7 +443,7 @@ def plot(figure: Figure) -> dict[str, Any]:
 def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
     if frame is not None:
-        found |= {"label": frame.label, "range": [_short(frame.low), _short(frame.high)]}
+        found |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
         if frame.ticks is not None:
             found["ticks"] = [[_short(place), text] for place, text in frame.ticks]
     return found
@@ -457,26 +452,29 @@ def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
 def _series(one: Series) -> dict[str, Any]:
     colour = "ink" if one.style < 0 else COLOURS[one.style % len(COLOURS)]
     found: dict[str, Any] = {
-        "label": one.label,
+        **values_of(one, "label", "joined"),
         "kind": one.kind.value,
         "colour": "grey" if one.kind == Kind.BASELINE else colour,
         "symbol": LONE_SYMBOLS.get(one.kind, SYMBOLS[one.style % len(SYMBOLS)]),
         "dash": BASELINE_DASHES[one.style % 4] if one.kind == Kind.BASELINE else DASHES[one.kind],
-        "x": [_short(value) for value in one.x],
-        "y": [_short(value) for value in one.y],
-        "joined": one.joined,
+        "x": _shorts(one.x),
+        "y": _shorts(one.y),
     }
     # Most series have none of these: the page of a large run is smaller without.
     if one.low:
         found |= {
-            "low": [_short(value) for value in one.low],
-            "high": [_short(value) for value in one.high],
+            "low": _shorts(one.low),
+            "high": _shorts(one.high),
         }
     if not all(one.trusted):
         found["doubtful"] = [place for place, trusted in enumerate(one.trusted) if not trusted]
     if one.missing:
-        found["missing"] = [_short(value) for value in one.missing]
+        found["missing"] = _shorts(one.missing)
     return found
+
+
+def _shorts(values: Iterable[float | None]) -> list[float | int | None]:
+    return [None if value is None else _short(value) for value in values]
 
 
 def _short(value: float) -> float | int | None:

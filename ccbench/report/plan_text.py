@@ -208,20 +208,25 @@ LINES = (
 """Of a communication of a step."""
 
 
+def _idle(scaled: Scaled) -> float | None:
+    step = scaled.outcome and scaled.outcome.step
+    return (step.seconds - step.computing_seconds) / step.seconds if step else None
+
+
+SCALES = (
+    Column("devices", value="ranks", name="devices"),
+    Column("batch", value="outcome.strategy.global_batch"),
+    Column("step", value="outcome.step.seconds", form=format_seconds),
+    Column("not computing", value=_idle, form=_SHARE),
+    Column("TFLOP/s", value="outcome.tflops", form=_TENTH),
+    Column("layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name),
+    *named("reason"),
+)
+"""Of a number of devices; a reason says why it has no layout."""
+
+
 def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
-    if not scaled:
-        return []
-    rows = []
-    for one in scaled:
-        if (found := one.outcome) is None:
-            rows.append((str(one.ranks), "-", "-", "-", "-", one.reason))
-            continue
-        seconds = found.step.seconds
-        idle = f"{(seconds - found.step.computing_seconds) / seconds:.1%}"
-        figures = (format_seconds(seconds), idle, f"{found.tflops:.1f}")
-        rows.append((str(one.ranks), str(found.strategy.global_batch), *figures, found.name))
-    titles = ("devices", "batch", "step", "not computing", "TFLOP/s", "<layout")
-    return aligned(Table(columns(*titles), rows))
+    return aligned(table_of(SCALES, scaled)) if scaled else []
 
 
 def _remarks(planned: Planned) -> Iterator[str]:
@@ -305,12 +310,8 @@ def plan_document(planned: Planned) -> dict[str, Any]:
         document["search"] = values_of(planned.searched, "candidates", "fitting", "priced")
     if planned.scaled:
         document["scale"] = [
-            {
-                "devices": one.ranks,
-                "reason": one.reason,
-                "layout": None if one.outcome is None else outcome_document(one.outcome),
-            }
-            for one in planned.scaled
+            {**scale, "layout": scaled.outcome and outcome_document(scaled.outcome)}
+            for scale, scaled in zip(documents(SCALES, planned.scaled), planned.scaled, strict=True)
         ]
     return document
 

@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import compress
-from operator import attrgetter
 from typing import Any
 
 from ccbench.units import plain
@@ -58,7 +57,11 @@ class Column:
         """Value of ``row``; None where there is none."""
         if not isinstance(self.value, str):
             return self.value(row)
-        return row.get(self.value) if isinstance(row, Mapping) else attrgetter(self.value)(row)
+        for name in self.value.split("."):
+            row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+            if row is None:
+                break
+        return row
 
     def text(self, row: Any) -> str:
         """Cell of ``row`` for people."""

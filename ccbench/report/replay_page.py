@@ -14,7 +14,7 @@ from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_a
 from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
-from ccbench.report.replay_text import SENTENCES, cases_of_page
+from ccbench.report.replay_text import SENTENCES, answers, cases_of_page
 from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16
@@ -34,12 +34,7 @@ def replay_page(replay: Replay, name: str) -> str:
         findings.append(
             Finding("note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case")
         )
-    sentences = [f"{replay.verdict[:1].upper()}{replay.verdict[1:]}."]
-    sentences += [
-        f"What if {what}: {format_seconds(each)} of transfer a step"
-        for what, each in replay.what_if
-    ]
-    sentences += [f"Alone: {replay.compared}."] * bool(replay.compared)
+    sentences = [f"{text[:1].upper()}{text[1:]}." for text in (replay.verdict, *answers(replay))]
     facts = f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
     drawn = (one for one in (_timeline(replay), _bars(replay)) if one is not None)
     return render_page(

@@ -46,18 +46,14 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     yield f"job: {' '.join(filter(None, job))}"
     yield from wrapped(replay.verdict, width)
     for finding in replay.findings:
-        yield from wrapped(plain(str(finding), SENTENCES), width)
+        yield from wrapped(finding, width)
     yield ""
     if replay.cases:
         yield from fitted_lines(case_table(replay), width)
     told = [WITH_WAITING] * (
         step is not None and any(one.transfer_seconds is None for one in replay.cases)
     )
-    told += [
-        f"what if: {name}: {format_seconds(seconds)} of transfer a step"
-        for name, seconds in replay.what_if
-    ]
-    told += [f"alone: {replay.compared}"] * bool(replay.compared)
+    told += answers(replay)
     told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
     told += [
         f"at the same time, {len(overlap.instances)} x: {_short(overlap.case)} and "
@@ -74,6 +70,15 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     told += [f"warning: {text}" for text in first(warnings, MOST_WARNINGS, "{} more")]
     for line in told:
         yield from wrapped(line, width)
+
+
+def answers(replay: Replay) -> list[str]:
+    """What a step would take if, and what the times alone are from."""
+    lines = [
+        f"what if: {name}: {format_seconds(seconds)} of transfer a step"
+        for name, seconds in replay.what_if
+    ]
+    return lines + [f"alone: {replay.compared}"] * bool(replay.compared)
 
 
 def remarks_of(one: CaseTime) -> tuple[str, ...]:

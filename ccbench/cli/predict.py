@@ -414,7 +414,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("label" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
-    known = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
+    fitted = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
     # Rates are of the time that is the best known: calibrated where the machine was.
     best = "calibrated_" * calibrated
 
@@ -433,7 +433,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         Column("size", value="size_bytes", form=format_size),
         bound,
         seconds("predicted", value="predicted_seconds"),
-        *[Column(known, show=marked)] * calibrated,
+        *[Column(fitted, show=marked)] * calibrated,
         seconds("80 % from", value=f"{of}_low_80_seconds"),
         seconds("to", value=f"{of}_high_80_seconds"),
         rate("algbw GB/s", value=f"{best}algbw_GB_s"),
@@ -449,7 +449,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
             click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
         click.echo(
-            f"~ {known} on other sizes, collectives or algorithms, and extrapolated from them"
+            f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
         )
 
 

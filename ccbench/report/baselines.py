@@ -72,28 +72,32 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
         0
     ]  # of published results the machine is in the small print
     # Emulated times and failures have no like.
-    theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
-    found: list[Point] = []
+    theirs = [
+        candidate
+        for candidate in points_of(baseline, name=name, baseline=True)
+        if _has_speed(candidate)
+    ]
+    comparable: list[Point] = []
     # One point stands for every kind of work.
     for kind in {_work(point): point for point in points if not point.emulated}.values():
         alike = [their for their in theirs if _same_work(their, kind)]
-        of_type = {one.size_bytes for one in alike if _same_type(one, kind)}
-        for one in alike:
-            same_type = _same_type(one, kind)
+        of_type = {candidate.size_bytes for candidate in alike if _same_type(candidate, kind)}
+        for candidate in alike:
+            same_type = _same_type(candidate, kind)
             # Another element type stands in only where none of the same is there.
-            if not same_type and one.size_bytes in of_type:
+            if not same_type and candidate.size_bytes in of_type:
                 continue
-            detail, run = [], one.run
-            if not one.nodes:
+            detail, run = [], candidate.run
+            if not candidate.nodes:
                 detail.append("nodes not stated")
             elif not kind.nodes:
-                detail.append(f"of {plural(one.nodes, 'node')}, this run's are not stated")
+                detail.append(f"of {plural(candidate.nodes, 'node')}, this run's are not stated")
             if not same_type:
-                detail.append(f"measured with {one.dtype}")
-                run = f"{run} with {one.dtype}"
-            found.append(
+                detail.append(f"measured with {candidate.dtype}")
+                run = f"{run} with {candidate.dtype}"
+            comparable.append(
                 replace(
-                    one,
+                    candidate,
                     run=run,
                     nodes=kind.nodes,
                     dtype=kind.dtype,
@@ -101,7 +105,7 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
                     detail="; ".join(detail),
                 )
             )
-    return tuple(found)
+    return tuple(comparable)
 
 
 def _has_speed(point: Point) -> bool:
@@ -110,8 +114,8 @@ def _has_speed(point: Point) -> bool:
 
 
 def _work(point: Point) -> tuple[object, ...]:
-    asked = (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
-    return (*asked, *settings_of(point))
+    words = (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
+    return (*words, *settings_of(point))
 
 
 def _same_work(baseline: Point, point: Point) -> bool:
@@ -127,15 +131,19 @@ def _same_type(baseline: Point, point: Point) -> bool:
 def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]:
     """Every point that has a speed with its like in the baseline, in the order of ``points``."""
     by_size: dict[int, list[Point]] = defaultdict(list)
-    for one in behind:
-        by_size[one.size_bytes].append(one)
+    for candidate in behind:
+        by_size[candidate.size_bytes].append(candidate)
     pairs = []
     for point in points:
         alike = by_size[point.size_bytes] if _has_speed(point) else []
-        alike = [one for one in alike if _has_speed(one) and one.dtype == point.dtype]
-        found = [one for one in alike if _same_work(one, point)]
-        if found:
-            pairs.append(Pair(point, *middle_of(found, point)))
+        alike = [
+            candidate
+            for candidate in alike
+            if _has_speed(candidate) and candidate.dtype == point.dtype
+        ]
+        likes = [candidate for candidate in alike if _same_work(candidate, point)]
+        if likes:
+            pairs.append(Pair(point, *middle_of(likes, point)))
     return tuple(pairs)
 
 
@@ -148,11 +156,15 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     if timed and all(point.emulated for point in timed):
         return [f"{name}: nothing of this run is compared with it; its times are {LEFT_OUT}"]
     if not pairs:
-        theirs = [one for one in points_of(baseline) if _has_speed(one)]
+        theirs = [candidate for candidate in points_of(baseline) if _has_speed(candidate)]
         names, ranks = {point.collective for point in points}, {point.ranks for point in points}
         # Those of the run's collectives and ranks first.
         theirs.sort(
-            key=lambda one: (one.collective not in names, one.ranks not in ranks, _offer(one))
+            key=lambda candidate: (
+                candidate.collective not in names,
+                candidate.ranks not in ranks,
+                _offer(candidate),
+            )
         )
         offered = list(dict.fromkeys(map(_offer, theirs)))
         near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
@@ -190,7 +202,11 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
     own_gpus = {_gpu(point.machine) for point in points} - {""}
     gpus = {_gpu(model) for model in baseline.devices} - {""}
     # Only where they surely differ: names of one GPU are many.
-    if own_gpus and gpus and all(is_other_model(one, other) for one in own_gpus for other in gpus):
+    if (
+        own_gpus
+        and gpus
+        and all(is_other_model(gpu, theirs) for gpu in own_gpus for theirs in gpus)
+    ):
         lines.append(
             f"this run is of {', '.join(sorted(own_gpus))}, the baseline of {', '.join(sorted(gpus))}"
         )
@@ -200,10 +216,9 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
         if point.median_seconds
     }
     sources: dict[str, list[bool]] = defaultdict(list)
-    for one in behind:
-        sources[one.source or one.run].append(
-            (_work(one), one.size_bytes, one.median_seconds) in own
-        )
+    for theirs in behind:
+        figures = (_work(theirs), theirs.size_bytes, theirs.median_seconds)
+        sources[theirs.source or theirs.run].append(figures in own)
     lines += [
         f"{source} has this run's very figures: the run is compared with itself"
         for source, alike in sources.items()

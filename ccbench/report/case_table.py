@@ -171,8 +171,8 @@ def screen_table(run: Run, width: int) -> str:
         notes.append(
             "by other sizes: as the run's other sizes imply, with this machine's own levels"
         )
-    others = ", ".join(name for name in dropped if name != FLAGS)
-    notes += [f"not shown for want of width: {others}"] * bool(others)
+    unshown = ", ".join(name for name in dropped if name != FLAGS)
+    notes += [f"not shown for want of width: {unshown}"] * bool(unshown)
     notes += [f"{label}: {meaning_of(label)}"] * bool(label)
     notes += [imported_from(points)] * any(point.imported for point in points)
     return "\n".join(

@@ -84,8 +84,8 @@ def size_figures(group: Sequence[Point]) -> list[Figure]:
     keys = sorted({series_key(point) for point in group if not point.baseline}, key=str)
     for start in range(0, max(len(keys), 1), MOST_SERIES):
         chosen = set(keys[start : start + MOST_SERIES])
-        part = [one for one in group if one.baseline or series_key(one) in chosen]
-        parts += [part] if any(has_size(one) for one in part) else []
+        part = [member for member in group if member.baseline or series_key(member) in chosen]
+        parts += [part] if any(has_size(member) for member in part) else []
     figures = []
     for number, part in enumerate(parts, start=1):
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""

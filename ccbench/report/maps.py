@@ -257,7 +257,7 @@ def sample_figures(points: Sequence[Point]) -> list[Figure]:
             kind = tuple(getattr(point, name) for name in fields)
             if spread > widest.get(kind, (0.0, 0))[0]:
                 widest[kind] = (spread, place)
-    chosen = sorted(widest.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]
+    chosen = sorted((-spread, place) for spread, place in widest.values())[:MOST_MAPS]
     return [_sample_map(points[place]) for _, place in chosen]
 
 
@@ -277,12 +277,12 @@ def _sample_map(point: Point) -> Figure:
         notes.append(
             f"Cells of {DARKEST:g} times the median and more are alike, up to {format_ratio(ratios.max())}"
         )
-    if cells.shape[1] < samples:
-        notes.append(
-            f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown"
-        )
-    if cells.shape[0] < ranks:
-        notes.append(f"A row is {-(-ranks // cells.shape[0])} ranks or fewer, their slowest shown")
+    for line, what, count, shown in (
+        ("column", "samples", samples, cells.shape[1]),
+        ("row", "ranks", ranks, cells.shape[0]),
+    ):
+        if shown < count:
+            notes.append(f"A {line} is {-(-count // shown)} {what} or fewer, their slowest shown")
     return Figure(
         key=f"samples-{point.backend}-{point.collective}-{point.algorithm}-{point.ranks}ranks-"
         f"{point.size_bytes}B{'-' + point.setting if point.setting else ''}",

@@ -172,7 +172,7 @@ def page_content(
         sections += [Section(topic, heading, text, own)] if own else []
     label = provenance(every)
     pairs = beside(every, behind)
-    seen = {flag for point in every for flag in point.flags}
+    flags = {flag for point in every for flag in point.flags}
     return PageContent(
         title=", ".join(dict.fromkeys(run.suite or plain(run.path.name) for run in runs)),
         label=label,
@@ -185,7 +185,9 @@ def page_content(
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
         sharing=sharing_table(every),
-        terms=tuple((flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in seen),
+        terms=tuple(
+            (flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in flags
+        ),
         formulas=formula_table(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
     )
@@ -426,14 +428,14 @@ def plot(figure: Figure) -> dict[str, Any]:
         return {**drawn, "topic": "nothing", "message": "No case has a speed."}
     x, y = frames(figure)
     spans = [
-        [_short(one.low), _short(one.high), one.label, COLOURS[one.style % len(COLOURS)]]
-        for one in figure.spans
+        [_short(part.low), _short(part.high), part.label, COLOURS[part.style % len(COLOURS)]]
+        for part in figure.spans
     ]
     return {
         **drawn,
         "x": _axis(figure.x, x),
         "y": _axis(figure.y, y),
-        "series": [_series(one) for one in figure.series],
+        "series": [_series(part) for part in figure.series],
         "spans": spans,
         "marks": [[_short(mark.x), mark.label] for mark in figure.marks],
         "note": far_note(figure),
@@ -441,36 +443,38 @@ def plot(figure: Figure) -> dict[str, Any]:
 
 
 def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
+    drawn: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
     if frame is not None:
-        found |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
+        drawn |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
         if frame.ticks is not None:
-            found["ticks"] = [[_short(place), text] for place, text in frame.ticks]
-    return found
+            drawn["ticks"] = [[_short(place), text] for place, text in frame.ticks]
+    return drawn
 
 
-def _series(one: Series) -> dict[str, Any]:
-    colour = "ink" if one.style < 0 else COLOURS[one.style % len(COLOURS)]
-    found: dict[str, Any] = {
-        **values_of(one, "label", "joined"),
-        "kind": one.kind.value,
-        "colour": "grey" if one.kind == Kind.BASELINE else colour,
-        "symbol": LONE_SYMBOLS.get(one.kind, SYMBOLS[one.style % len(SYMBOLS)]),
-        "dash": BASELINE_DASHES[one.style % 4] if one.kind == Kind.BASELINE else DASHES[one.kind],
-        "x": _shorts(one.x),
-        "y": _shorts(one.y),
+def _series(line: Series) -> dict[str, Any]:
+    colour = "ink" if line.style < 0 else COLOURS[line.style % len(COLOURS)]
+    drawn: dict[str, Any] = {
+        **values_of(line, "label", "joined"),
+        "kind": line.kind.value,
+        "colour": "grey" if line.kind == Kind.BASELINE else colour,
+        "symbol": LONE_SYMBOLS.get(line.kind, SYMBOLS[line.style % len(SYMBOLS)]),
+        "dash": BASELINE_DASHES[line.style % 4]
+        if line.kind == Kind.BASELINE
+        else DASHES[line.kind],
+        "x": _shorts(line.x),
+        "y": _shorts(line.y),
     }
     # Most series have none of these: the page of a large run is smaller without.
-    if one.low:
-        found |= {
-            "low": _shorts(one.low),
-            "high": _shorts(one.high),
+    if line.low:
+        drawn |= {
+            "low": _shorts(line.low),
+            "high": _shorts(line.high),
         }
-    if not all(one.trusted):
-        found["doubtful"] = [place for place, trusted in enumerate(one.trusted) if not trusted]
-    if one.missing:
-        found["missing"] = _shorts(one.missing)
-    return found
+    if not all(line.trusted):
+        drawn["doubtful"] = [place for place, trusted in enumerate(line.trusted) if not trusted]
+    if line.missing:
+        drawn["missing"] = _shorts(line.missing)
+    return drawn
 
 
 def _shorts(values: Iterable[float | None]) -> list[float | int | None]:

@@ -148,4 +148,4 @@ def _rows(series: Sequence[Series]) -> Mapping[str, Any]:
         ),
         word("flags", value=lambda row: "; ".join(row[1].doubts)),
     )
-    return page_table(shown, [(member, seen) for member in series for seen in member.seen])
+    return page_table(shown, [(member, median) for member in series for median in member.seen])

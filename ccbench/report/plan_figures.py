@@ -169,7 +169,7 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
         found.append(
             _bars_figure("scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled)
         )
-    best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
+    best = planned.best
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
     drawn = timeline(best.step)
     notes = [

@@ -74,7 +74,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         yield from textbook_lines(planned)
         return
     shape, cluster, device = planned.where
-    plan, found = planned.plan, planned.searched
+    plan, searched = planned.plan, planned.searched
     billions = shape.parameters / 1e9
     yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
     share = plan.efficiency.matrix * device.achieved
@@ -82,23 +82,19 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which large "
         f"matrix products reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"
     )
-    if found is not None:
+    if searched is not None:
         yield (
-            f"searched {found.candidates} combinations, of which {found.fitting} fit into memory; the "
-            f"{len(found.best)} fastest of them:"
+            f"searched {searched.candidates} combinations, of which {searched.fitting} fit into memory; the "
+            f"{len(searched.best)} fastest of them:"
         )
     if len(planned.outcomes) > 1:
         yield ""
         yield from aligned(table_of(LAYOUTS, planned.outcomes))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
-    # The fastest of those that fit, if any does, in detail.
-    best = planned.outcomes[0]
-    if found is None:
-        best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
     for part in (
-        _one(best),
-        _communication(best.step),
+        _in_detail(planned.best),
+        _communication(planned.best.step),
         _scaling(planned.scaled),
         _remarks(planned),
     ):
@@ -108,22 +104,23 @@ def plan_lines(planned: Planned) -> Iterator[str]:
             yield from lines
 
 
-def _one(one: Outcome) -> Iterator[str]:
-    step, strategy = one.step, one.strategy
-    fit = "" if one.fits else ", which does NOT fit"
-    yield f"{one.name}: {strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.micro_batch}"
+def _in_detail(outcome: Outcome) -> Iterator[str]:
+    step, strategy = outcome.step, outcome.strategy
+    fit = "" if outcome.fits else ", which does NOT fit"
+    yield f"{outcome.name}: {strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.micro_batch}"
     yield (
         f"  step {format_seconds(step.seconds)}, computing alone {format_seconds(step.computing_seconds)}: "
-        f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
+        f"{outcome.tflops:.1f} TFLOP/s a device, MFU {outcome.utilization:.1%}, "
+        f"{outcome.tokens_per_second:,.0f} tokens/s"
     )
-    if one.tflops > MASKED_TOLD * one.masked_tflops:
-        share = one.utilization * one.masked_tflops / one.tflops
+    if outcome.tflops > MASKED_TOLD * outcome.masked_tflops:
+        share = outcome.utilization * outcome.masked_tflops / outcome.tflops
         yield (
-            f"  attention counted without what a causal mask leaves out {one.masked_tflops:.1f} TFLOP/s a "
+            f"  attention counted without what a causal mask leaves out {outcome.masked_tflops:.1f} TFLOP/s a "
             f"device, MFU {share:.1%}"
         )
-    if one.hardware_tflops > one.tflops:
-        yield f"  with what is computed again {one.hardware_tflops:.1f} TFLOP/s a device"
+    if outcome.hardware_tflops > outcome.tflops:
+        yield f"  with what is computed again {outcome.hardware_tflops:.1f} TFLOP/s a device"
     whole = step.seconds
     yield (
         f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, "
@@ -132,9 +129,9 @@ def _one(one: Outcome) -> Iterator[str]:
     )
     waits = by_bottleneck(step)
     if waits:
-        told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
-        yield f"  exposed communication by what limits it: {told}"
-    memory = one.memory
+        listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
+        yield f"  exposed communication by what limits it: {listed}"
+    memory = outcome.memory
     yield (
         f"  memory of the fullest stage ({memory.stage}) {memory.total_bytes / 1e9:.1f} GB{fit}: parameters "
         f"{memory.parameter_bytes / 1e9:.1f}, gradients {memory.gradient_bytes / 1e9:.1f}, optimizer "
@@ -145,12 +142,12 @@ def _one(one: Outcome) -> Iterator[str]:
 
 def by_bottleneck(step: Step) -> dict[str, float]:
     """Seconds of exposed communication by the link or term that costs most of each, the largest first."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for line in step.lines:
         if line.exposed_seconds > 0:
             name = line.price.bottleneck.split(":")[0]
-            found[name] = found.get(name, 0.0) + line.exposed_seconds
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            seconds[name] = seconds.get(name, 0.0) + line.exposed_seconds
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 def _communication(step: Step) -> list[str]:
@@ -182,8 +179,8 @@ def _limits(price: Price) -> str:
 
 def shortened(bottleneck: str) -> str:
     """The limit, the rate or the largest of several terms, and who shares it; JSON has all of it."""
-    told, semicolon, sharing = bottleneck.partition("; ")
-    head, opens, detail = told.removesuffix(")").partition(" (")
+    limit, semicolon, sharing = bottleneck.partition("; ")
+    head, opens, detail = limit.removesuffix(")").partition(" (")
     way = detail.partition(" through ")[2]
     first, comma, _ = detail.partition(", ")
     inside = f" ({way or first + (', ...' if comma else '')})" if opens else ""
@@ -233,8 +230,8 @@ def _remarks(planned: Planned) -> Iterator[str]:
     lines = [line for outcome in planned.outcomes for line in outcome.step.lines]
     measured = sum(1 for line in lines if line.price.source == MEASURED)
     if measured:
-        others = "" if measured == len(lines) else "; the others are predicted"
-        yield f"measured: {measured} of {len(lines)} communications{others}"
+        rest = "" if measured == len(lines) else "; the others are predicted"
+        yield f"measured: {measured} of {len(lines)} communications{rest}"
     elif planned.with_measured:
         yield (
             f"measured: none of {len(lines)} communications: no measured point is of the same collective, "
@@ -258,22 +255,22 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
     yield ""
     open_ended = gradients.startup_seconds is None
     rows = []
-    for one in planned.textbook:
+    for case in planned.textbook:
         ends = (
             ""
             if not open_ended
             else ", all bytes"
-            if one.startup_seconds == 0
+            if case.startup_seconds == 0
             else ", all start-up"
         )
         usual = {0: "in series", 1: "overlapped, each gradient on its own"}
-        way = usual.get(one.bucket, f"overlapped, buckets of {one.bucket}{ends}")
+        way = usual.get(case.bucket, f"overlapped, buckets of {case.bucket}{ends}")
         times = (
-            seconds * 1e3 for seconds in (one.seconds, one.exposed_seconds, one.hidden_seconds)
+            seconds * 1e3 for seconds in (case.seconds, case.exposed_seconds, case.hidden_seconds)
         )
         # Whole milliseconds of long times, so that figures can be checked by hand.
         digits = ((ms, 0 if ms >= 100 or abs(ms - round(ms)) < 1e-6 else 3) for ms in times)
-        rows.append((way, str(one.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
+        rows.append((way, str(case.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
     yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
     if open_ended:
         yield ""

@@ -132,7 +132,7 @@ def first(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[st
 
 def page_table(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]:
     """Columns of texts and numbers for the page's script; equal texts are stored once."""
-    found = []
+    entries = []
     for column in columns:
         entry = {"header": column.title, "right": column.right, "csv": column.name or column.title}
         entry |= stored([column.text(row) for row in rows])
@@ -142,9 +142,9 @@ def page_table(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]
                 float(f"{value:.7g}") if isinstance(value, float) else value
                 for value in map(column.at, rows)
             ]
-        found.append(entry)
+        entries.append(entry)
     status = stored(["ok"] * len(rows))
-    return {"columns": found, "rows": len(rows), "status": status, "baseline": []}
+    return {"columns": entries, "rows": len(rows), "status": status, "baseline": []}
 
 
 def stored(texts: Sequence[str]) -> dict[str, Any]:

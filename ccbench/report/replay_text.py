@@ -50,25 +50,28 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     yield ""
     if replay.cases:
         yield from fitted_lines(case_table(replay), width)
-    told = [WITH_WAITING] * (
-        step is not None and any(one.transfer_seconds is None for one in replay.cases)
+    notes = [WITH_WAITING] * (
+        step is not None and any(warning.transfer_seconds is None for warning in replay.cases)
     )
-    told += answers(replay)
-    told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
-    told += [
+    notes += answers(replay)
+    notes += [
+        f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()
+    ]
+    notes += [
         f"at the same time, {len(overlap.instances)} x: {_short(overlap.case)} and "
         + ("another" if overlap.case == overlap.other else _short(overlap.other))
         + ("" if overlap.concurrent else "; a suite cannot ask for both")
         for overlap in replay.fold.overlaps
     ]
-    told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
+    notes += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
     # What contradicts itself makes figures wrong; the rest only says what is missing.
     ordered = sorted(
-        (*replay.fold.warnings, *trace.warnings), key=lambda one: one.kind != "contradiction"
+        (*replay.fold.warnings, *trace.warnings),
+        key=lambda warning: warning.kind != "contradiction",
     )
-    warnings = [one.text for one in ordered]
-    told += [f"warning: {text}" for text in first(warnings, MOST_WARNINGS, "{} more")]
-    for line in told:
+    warnings = [warning.text for warning in ordered]
+    notes += [f"warning: {text}" for text in first(warnings, MOST_WARNINGS, "{} more")]
+    for line in notes:
         yield from wrapped(line, width)
 
 
@@ -81,9 +84,9 @@ def answers(replay: Replay) -> list[str]:
     return lines + [f"alone: {replay.compared}"] * bool(replay.compared)
 
 
-def remarks_of(one: CaseTime) -> tuple[str, ...]:
+def remarks_of(case: CaseTime) -> tuple[str, ...]:
     """Return in what the case differs from what the job did, and why it has no time."""
-    return tuple(filter(None, (*one.job.remarks, one.alone.remark)))
+    return tuple(filter(None, (*case.job.remarks, case.alone.remark)))
 
 
 def _sentences(remarks: Sequence[str]) -> str:
@@ -212,7 +215,7 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "not_folded": dict(replay.fold.not_folded),
         "facts": {plain(name): plain(value) for name, value in trace.facts.items()},
         "warnings": [
-            {"kind": one.kind, "text": plain(one.text, SENTENCES), "line": one.line}
-            for one in (*trace.warnings, *replay.fold.warnings)
+            {"kind": warning.kind, "text": plain(warning.text, SENTENCES), "line": warning.line}
+            for warning in (*trace.warnings, *replay.fold.warnings)
         ],
     }

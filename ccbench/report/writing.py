@@ -229,12 +229,12 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
             markdown_table(table),
             listed([*class_lines(matrix), *notes(matrix)]),
         ]
-    sharing = sharing_table(points)
-    parts += ["## Sharing", sharing.text, markdown_table(sharing)] if sharing.rows else []
     pairs = pairs_table(beside(points, drawn.behind))
-    parts += (
-        ["## Compared with the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
-    )
+    for heading, table in (
+        ("Sharing", sharing_table(points)),
+        ("Compared with the baseline", pairs),
+    ):
+        parts += [f"## {heading}", table.text, markdown_table(table)] if table.rows else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -224,20 +224,16 @@ _LEFT_OUT = {
 """Values whose label is left out: to Prometheus a missing label and an empty one are the same."""
 
 METRICS = {
-    "median_seconds": ("Median time of one launch of the case.", "median_seconds", 1.0),
-    "low_seconds": ("Lower end of the median's interval.", "low_seconds", 1.0),
-    "high_seconds": ("Upper end of the median's interval.", "high_seconds", 1.0),
-    "algbw_bytes_per_second": ("Size over median time.", "algbw", BYTES_PER_GIGABYTE),
-    "busbw_bytes_per_second": (
-        "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
-        "busbw",
-        BYTES_PER_GIGABYTE,
-    ),
-    "bound_seconds": ("Time that no schedule can beat here.", "bound_seconds", 1.0),
-    "predicted_seconds": ("Time that the model expects.", "predicted_seconds", 1.0),
-    "wrong_elements": ("Elements of the timed result that were wrong.", "wrong_elements", 1.0),
+    "median_seconds": "Median time of one launch of the case.",
+    "low_seconds": "Lower end of the median's interval.",
+    "high_seconds": "Upper end of the median's interval.",
+    "algbw_bytes_per_second": "Size over median time.",
+    "busbw_bytes_per_second": "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
+    "bound_seconds": "Time that no schedule can beat here.",
+    "predicted_seconds": "Time that the model expects.",
+    "wrong_elements": "Elements of the timed result that were wrong.",
 }
-"""Name -> help, field of a point, and the factor from its unit to the metric's."""
+"""Name -> help."""
 
 Samples = Iterable[tuple[Mapping[str, Any], float]]
 
@@ -292,26 +288,26 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
         bad = [({**common, "node": name}, node in verdict.excluded) for node, name in nodes]
         yield "node_bad", "1 for a node that the fleet check blames.", bad
         links = [tuple(verdict.names[node] for node in link) for link in verdict.links]
-        slow = [({**common, "node": one, "other": other}, 1.0) for one, other in links]
+        slow = [({**common, "node": near, "other": far}, 1.0) for near, far in links]
         yield "link_bad", "1 for a link between nodes that the fleet check blames.", slow
     labels = []
     for point in run.points:
-        values = {name: getattr(point, name) for name in POINT_LABELS}
-        own = {name: value for name, value in values.items() if value != _LEFT_OUT.get(name)}
+        own = values_of(point, *POINT_LABELS)
         labels.append(
             common
             | {
-                name: str(one).lower() if isinstance(one, bool) else str(one)
-                for name, one in own.items()
+                name: str(value).lower() if isinstance(value, bool) else str(value)
+                for name, value in own.items()
+                if value != _LEFT_OUT.get(name)
             }
         )
-    for name, (about, field, scale) in METRICS.items():
-        numbers = [_finite(getattr(point, field)) for point in run.points]
-        found = [
-            (own, one * scale) for own, one in zip(labels, numbers, strict=True) if one is not None
+    for name, about in METRICS.items():
+        numbers = [figure(point, name) for point in run.points]
+        samples = [
+            (own, number) for own, number in zip(labels, numbers, strict=True) if number is not None
         ]
-        if found:
-            yield name, about, found
+        if samples:
+            yield name, about, samples
     if labels:
         flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
         yield "flags", "Reasons to doubt the case's figures.", flagged
@@ -323,8 +319,13 @@ def fleet_document(run: Run) -> dict[str, object] | None:
     return verdict.document if isinstance(verdict, FleetVerdict) else None
 
 
-def _finite(number: float | None) -> float | None:
-    return None if number is None or not math.isfinite(number) else number
+def figure(point: Point, name: str) -> float | None:
+    """A figure of METRICS in base units; None where it is not known or not finite."""
+    field, rate, _ = name.partition("_bytes_per_second")
+    number = getattr(point, field)
+    if number is None or not math.isfinite(number):
+        return None
+    return number * BYTES_PER_GIGABYTE if rate else float(number)
 
 
 def json_summary(run: Run) -> dict[str, Any]:
@@ -381,10 +382,9 @@ def json_summary(run: Run) -> dict[str, Any]:
 
 
 def _figures(point: Point) -> dict[str, Any]:
-    bandwidth = _finite(point.busbw)
-    times = ("median_seconds", "low_seconds", "high_seconds", "bound_seconds", "predicted_seconds")
+    names = ("busbw_bytes_per_second", "median_seconds", "low_seconds", "high_seconds")
+    further = ("bound_seconds", "predicted_seconds")
     return {
         "size_bytes": point.size_bytes,
-        "busbw_bytes_per_second": None if bandwidth is None else bandwidth * BYTES_PER_GIGABYTE,
-        **{name: _finite(getattr(point, name)) for name in times},
+        **{name: figure(point, name) for name in (*names, *further)},
     }

@@ -252,12 +252,9 @@ def _heading(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _rate(busbw: float) -> str:
-    return f"{busbw:.4g} GB/s"
-
-
+format_busbw = "{:.4g} GB/s".format
 _SECONDS = partial(Column, form=format_seconds)
-_RATE = partial(Column, form=_rate, absent="no rate")
+_RATE = partial(Column, form=format_busbw, absent="no rate")
 FIGURES = (
     Column("size", value="point.size_bytes", form=format_size, name="size_bytes"),
     _SECONDS("time", value="point.median_seconds", name="median_seconds"),

@@ -24,12 +24,11 @@ from ccbench.report.present import (
     wrapped,
 )
 from ccbench.report.sharing import sharing_table
-from ccbench.report.wording import doubts, imported_from, meaning_of, points_of
+from ccbench.report.wording import DOUBTFUL, doubts, imported_from, meaning_of, points_of, unusual
 from ccbench.results import Point, Run
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
 NARROWEST = 40
-DOUBTFUL = "~"
 FLAGS = "flags"
 
 
@@ -40,11 +39,8 @@ def _algorithm(point: Point) -> str:
     chosen = point.channels_used and point.channels_used != point.channels
     used += [f"{point.channels_used} ch"] * bool(chosen)
     words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
-    words += [point.protocol] * (point.protocol != "default") + [point.mode] * (
-        point.mode != "streaming"
-    )
-    words += [f"root {point.root}"] * (point.root > 0) + ["in place"] * point.in_place
-    return " ".join(words)
+    words += [*unusual(point), *[f"root {point.root}"] * (point.root > 0)]
+    return " ".join(words + ["in place"] * point.in_place)
 
 
 def _time(point: Point) -> str:

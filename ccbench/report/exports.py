@@ -25,7 +25,7 @@ from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases.axes import AXES, OVERLAP, SETTINGS
 from ccbench.cases.measurement import Status
 from ccbench.report.present import values_of
-from ccbench.report.wording import imported_from, meaning_of, points_by
+from ccbench.report.wording import imported_from, meaning_of, points_by, unusual
 from ccbench.results import Point, Run
 from ccbench.results.points import ORDER
 from ccbench.results.schema import BYTES_PER_GIGABYTE
@@ -104,11 +104,8 @@ def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
 def _table(points: Sequence[Point]) -> Table:
     first = points[0]
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
-    words += [first.protocol] * (first.protocol != "default") + [first.mode] * (
-        first.mode != "streaming"
-    )
-    words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
-    words += [first.setting] * bool(first.setting)
+    words += [*unusual(first), *[f"{first.nodes}nodes"] * (first.nodes > 1)]
+    words += filter(None, (first.run, first.setting))
     lines = [*_preamble(points), *_HEADER]
     rows: dict[tuple[str, str, int, int, int], dict[bool, Point]] = defaultdict(dict)
     for point in points:

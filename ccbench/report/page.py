@@ -29,12 +29,12 @@ from ccbench.errors import MissingDependency
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report import topology_figure
-from ccbench.report.baselines import baseline_lines, beside, pairs_table
+from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs_table
 from ccbench.report.case_table import case_page_table
 from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
 from ccbench.report.figures import every_figure
-from ccbench.report.present import Table, columns, values_of
+from ccbench.report.present import Column, Table, columns, table_of, values_of
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
@@ -260,6 +260,16 @@ def topology_of(manifest: Manifest) -> Topology | None:
     return load_catalog(name) if name in catalog_names() else manifest.topology
 
 
+RATES = (
+    Column("case", right=False, value="label"),
+    Column("time", value="median_seconds", form=format_seconds),
+    Column("busbw", value="busbw", form=format_busbw),
+    Column("of bound", value="bound_share", form=percent, absent=""),
+    Column("normal", value="usual_bound_shares", form=span, absent=""),
+)
+"""Of the case with the highest bus bandwidth."""
+
+
 def rates_table(points: Sequence[Point]) -> Table:
     """The case with the highest bus bandwidth of every collective, backend and number of ranks."""
     best: dict[tuple[str, str, int, int], Point] = {}
@@ -269,17 +279,7 @@ def rates_table(points: Sequence[Point]) -> Table:
         key = (point.collective, point.backend, point.ranks, point.nodes)
         if key not in best or (best[key].busbw or 0.0) < point.busbw:
             best[key] = point
-    rows = [
-        (
-            one.label,
-            format_seconds(one.median_seconds or 0.0),
-            f"{one.busbw:.4g} GB/s",
-            "" if one.bound_share is None else percent(one.bound_share),
-            "" if one.usual_bound_shares is None else span(one.usual_bound_shares),
-        )
-        for _, one in sorted(best.items())
-    ]
-    return Table(columns("<case", "time", "busbw", "of bound", "normal"), rows)
+    return table_of(RATES, [best[key] for key in sorted(best)])
 
 
 def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:

@@ -12,11 +12,10 @@ from statistics import median
 
 from ccbench.cases.axes import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.report.present import Column, Table
-from ccbench.report.wording import points_by
+from ccbench.report.wording import DOUBTFUL, points_by
 from ccbench.results import Point
 from ccbench.units import format_seconds, format_size, plain, plural
 
-DOUBTFUL = "~"
 LONGEST_CASE = 130
 
 TEXT = (

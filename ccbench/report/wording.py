@@ -41,6 +41,9 @@ _SETTINGS = tuple(axis.name for axis in SETTINGS)
 SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *_SETTINGS)
 """What may tell one line of a figure from another; the name shows those that differ."""
 
+DOUBTFUL = "~"
+"""Before a figure whose case was flagged."""
+
 SeriesKey = tuple[object, ...]
 
 MOST_GROUPS = 6
@@ -136,6 +139,12 @@ def imported_from(points: Iterable[Point]) -> str:
 def settings_of(point: Point) -> tuple[object, ...]:
     """The settings of a case, in the order of SETTINGS."""
     return tuple(getattr(point, name) for name in _SETTINGS)
+
+
+def unusual(point: Point) -> list[str]:
+    """Protocol and mode of a case, where they are not the usual ones."""
+    words = ((point.protocol, "default"), (point.mode, "streaming"))
+    return [word for word, usual in words if word != usual]
 
 
 def points_by(points: Iterable[Point], fields: Iterable[str]) -> dict[tuple[Any, ...], list[Point]]:

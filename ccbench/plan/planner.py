@@ -382,11 +382,6 @@ class Planned:
             )
         return shape, self.cluster, self.device
 
-    @property
-    def best(self) -> Outcome:
-        """The fastest layout of those that fit into memory, if any does, else of all."""
-        return min(self.outcomes, key=lambda outcome: (not outcome.fits, -outcome.tflops))
-
 
 @dataclass(frozen=True)
 class Asked:

@@ -49,12 +49,6 @@ LONGEST_TEXT = 2000
 _SIGNS = {FINE: "✅", REGRESSION: "❌"}
 
 
-def _interval(comparison: Comparison) -> str:
-    if comparison.low is None or comparison.high is None:
-        return ""
-    return f"[{format_change(comparison.low - 1)}, {format_change(comparison.high - 1)}]"
-
-
 def _verdict(comparison: Comparison) -> str:
     verdict = "wrong results" if comparison.wrong else comparison.verdict.value
     return f"{verdict}: {comparison.reason}" if comparison.reason else verdict
@@ -67,7 +61,14 @@ COLUMNS = (
     Column("base", value="base_seconds", form=format_seconds),
     Column("new", value="new_seconds", form=format_seconds),
     Column("time", keep=9, value="change", form=format_change, absent=""),
-    Column("interval", show=_interval),
+    Column(
+        "interval",
+        show=lambda row: (
+            ""
+            if row.low is None or row.high is None
+            else f"[{format_change(row.low - 1)}, {format_change(row.high - 1)}]"
+        ),
+    ),
 )
 
 

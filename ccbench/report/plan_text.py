@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.plan.communication import Communication
 from ccbench.plan.planner import Outcome, Planned, Scaled
-from ccbench.plan.step import MEASURED, Price, Step
+from ccbench.plan.step import MEASURED, Step
 from ccbench.report.present import (
     Column,
     Table,
@@ -92,9 +91,10 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         yield from aligned(table_of(LAYOUTS, planned.outcomes))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
+    best = best_of(planned)
     for part in (
-        _in_detail(planned.best),
-        _communication(planned.best.step),
+        _in_detail(best),
+        _communication(best.step),
         _scaling(planned.scaled),
         _remarks(planned),
     ):
@@ -102,6 +102,11 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         if lines:
             yield ""
             yield from lines
+
+
+def best_of(planned: Planned) -> Outcome:
+    """The fastest layout of those that fit into memory, if any does, else of all."""
+    return min(planned.outcomes, key=lambda outcome: (not outcome.fits, -outcome.tflops))
 
 
 def _in_detail(outcome: Outcome) -> Iterator[str]:
@@ -168,15 +173,6 @@ def _size(size_bytes: int) -> str:
     return size
 
 
-def _purpose(communication: Communication) -> str:
-    stage = communication.stage
-    return communication.purpose + ("" if stage == "only" else f" ({stage} stage)")
-
-
-def _limits(price: Price) -> str:
-    return "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
-
-
 def shortened(bottleneck: str) -> str:
     """The limit, the rate or the largest of several terms, and who shares it; JSON has all of it."""
     limit, semicolon, sharing = bottleneck.partition("; ")
@@ -199,8 +195,18 @@ LINES = (
     Column("times", value="communication.times"),
     Column("each", value="price.seconds", form=_time),
     *(Column(name, value=f"{name}_seconds", form=_time) for name in ("total", "hidden", "exposed")),
-    Column("of", right=False, value="communication", form=_purpose),
-    Column("bottleneck", right=False, value="price", form=_limits),
+    Column(
+        "of",
+        right=False,
+        value="communication",
+        form=lambda sent: sent.purpose + f" ({sent.stage} stage)" * (sent.stage != "only"),
+    ),
+    Column(
+        "bottleneck",
+        right=False,
+        value="price",
+        form=lambda price: "measured; " * (price.source == MEASURED) + shortened(price.bottleneck),
+    ),
 )
 """Of a communication of a step."""
 

@@ -14,7 +14,7 @@ from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_a
 from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
-from ccbench.report.replay_text import SENTENCES, answers, cases_of_page
+from ccbench.report.replay_text import SENTENCES, answers, cases_of_page, ordered_cases
 from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16
@@ -122,7 +122,7 @@ def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
 
 def _bars(replay: Replay) -> PlanFigure | None:
     """Return bars of the costliest cases: in the job, alone, predicted, at the bound."""
-    cases = sorted(replay.cases, key=lambda case: -(case.share or 0.0))
+    cases = ordered_cases(replay)
     # (name, layer -> seconds) of each bar
     bars: list[tuple[str, dict[str, float]]] = []
     for case in takewhile(lambda _: len(bars) < MOST_BARS, cases):

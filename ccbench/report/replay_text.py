@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -89,17 +89,9 @@ def remarks_of(case: CaseTime) -> tuple[str, ...]:
     return tuple(filter(None, (*case.job.remarks, case.alone.remark)))
 
 
-def _sentences(remarks: Sequence[str]) -> str:
-    return plain("; ".join(remarks), SENTENCES)
-
-
-def _ordered(replay: Replay) -> list[CaseTime]:
+def ordered_cases(replay: Replay) -> list[CaseTime]:
     """Cases, that which takes most of the job's time first."""
     return sorted(replay.cases, key=lambda case: -(case.share or 0.0))
-
-
-def _last(case: CaseTime) -> str:
-    return f"rank {case.last[0]} ({case.last[1]} of {case.decided})" if case.last else ""
 
 
 _VALUE = partial(Column, absent="")
@@ -124,7 +116,12 @@ COLUMNS = (
     _SECONDS("transfer", value="transfer_seconds", name="transfer_seconds"),
     _SHARE("waiting", value="waiting_share", name="waiting_share"),
     Column(
-        "last", value=lambda case: case.last[0] if case.last else None, name="last_rank", show=_last
+        "last",
+        value=lambda case: case.last[0] if case.last else None,
+        name="last_rank",
+        show=lambda case: (
+            f"rank {case.last[0]} ({case.last[1]} of {case.decided})" if case.last else ""
+        ),
     ),
     Column(name="last_count", value=lambda case: case.last[1] if case.last else 0),
     *named("decided"),
@@ -138,7 +135,7 @@ COLUMNS = (
         right=False,
         keep=9,
         value=lambda case: list(remarks_of(case)),
-        form=_sentences,
+        form=lambda remarks: plain("; ".join(remarks), SENTENCES),
         name="remarks",
     ),
 )
@@ -159,12 +156,14 @@ def case_table(replay: Replay) -> Table:
         return ", ".join(str(numbers[text]) for text in remarks_of(case))
 
     # Traces differ in what they know: a column in which no case has anything is no use to anybody.
-    return filled(table_of((*COLUMNS[:-1], replace(COLUMNS[-1], show=marks)), _ordered(replay)))
+    return filled(
+        table_of((*COLUMNS[:-1], replace(COLUMNS[-1], show=marks)), ordered_cases(replay))
+    )
 
 
 def cases_of_page(replay: Replay) -> dict[str, Any]:
     """Every case as the page takes it, remarks in full."""
-    cases = _ordered(replay)
+    cases = ordered_cases(replay)
     return page_table(filled(table_of(COLUMNS, cases)).columns, cases)
 
 

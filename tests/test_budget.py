@@ -26,18 +26,18 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 581_953
+WHOLE = 580_704
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
     "analysis": 48_627,
     "backends": 91_088,
     "cases": 4_681,
-    "cli": 16_986,
+    "cli": 16_911,
     "machine": 25_491,
     "model": 61_582,
     "plan": 29_862,
-    "report": 65_192,
+    "report": 64_018,
     "results": 79_978,
     "runner": 41_032,
     "schedules": 14_074,

@@ -12,7 +12,7 @@ import click
 
 from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import Table, aligned, columns
 from ccbench.units import format_size, plural
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -412,40 +413,41 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
 
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:
-    from ccbench.report.tables import Table, aligned, columns
+    from ccbench.report.present import Column, aligned, filled, table_of
     from ccbench.units import format_seconds, format_size, plural
 
     ranks = "".join(f", {plural(point['ranks'], 'rank')}" for point in points[:1])
     click.echo(f"{what}{ranks}, as {by} would run it (times of one launch; 1 GB/s is 1e9 B/s)")
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("label" in point for point in points)
-    likely = any("predicted_origin" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
-    adjective = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
-    rows = []
-    for point in points:
-        row = (
-            [point["algorithm"]]
-            + [point["protocol"]] * protocols
-            + [format_size(point["size_bytes"])]
-        )
-        # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
-        row += [format_seconds(point["bound_seconds"]) if point["bound_seconds"] > 0 else "-"]
-        row += [format_seconds(point["predicted_seconds"])]
-        if calibrated:
-            mark = "~" if point["label"] == "extrapolated" else ""
-            row += [mark + format_seconds(point["calibrated_seconds"])]
-        # Of the time that is the best known: calibrated where the machine was.
-        best = "calibrated_" * calibrated
-        if likely:
-            row += [format_seconds(point[f"{of}_{edge}_80_seconds"]) for edge in ("low", "high")]
-        rates: list[float] = [point[best + name] for name in ("algbw_GB_s", "busbw_GB_s")]
-        row += [f"{rate:.3f}" if rate > 0 else "-" for rate in rates]
-        rows.append([*row, point["bottleneck"]])
-    titles = ["<algorithm"] + ["<protocol"] * protocols + ["size", "bound", "predicted"]
-    titles += [adjective] * calibrated + ["80 % from", "to"] * likely
-    titles += ["algbw GB/s", "busbw GB/s", "<bottleneck"]
-    click.echo("\n".join(aligned(Table(columns(*titles), rows))))
+    fitted = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
+    # Rates are of the time that is the best known: calibrated where the machine was.
+    best = "calibrated_" * calibrated
+
+    def marked(point: Point) -> str:
+        mark = "~" if point["label"] == "extrapolated" else ""
+        return mark + format_seconds(point["calibrated_seconds"])
+
+    word = partial(Column, right=False, absent="")
+    seconds = partial(Column, form=format_seconds, absent="")
+    # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
+    bound = Column("bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds)
+    rate = partial(Column, form=lambda rate: f"{rate:.3f}" if rate > 0 else "-")
+    shown = (
+        word("algorithm", value="algorithm"),
+        *[word("protocol", value="protocol")] * protocols,
+        Column("size", value="size_bytes", form=format_size),
+        bound,
+        seconds("predicted", value="predicted_seconds"),
+        *[Column(fitted, show=marked)] * calibrated,
+        seconds("80 % from", value=f"{of}_low_80_seconds"),
+        seconds("to", value=f"{of}_high_80_seconds"),
+        rate("algbw GB/s", value=f"{best}algbw_GB_s"),
+        rate("busbw GB/s", value=f"{best}busbw_GB_s"),
+        word("bottleneck", value="bottleneck"),
+    )
+    click.echo("\n".join(aligned(filled(table_of(shown, points)))))
     for origin in dict.fromkeys(point.get(f"{of}_origin", "") for point in points):
         if origin:
             click.echo(f"80 % of measured times lie between: errors of predictions on {origin}")
@@ -454,7 +456,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
             click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
         click.echo(
-            f"~ {adjective} on other sizes, collectives or algorithms, and extrapolated from them"
+            f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
         )
 
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases.axes import NO_OP
 from ccbench.model.library.clusters import generations_in
-from ccbench.report.tables import Table, aligned, columns, csv_file
-from ccbench.report.wording import points_of, settings_of
+from ccbench.report.present import Column, Table, aligned, beyond, csv_of, named, table_of
+from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
+from ccbench.results.keys import SETTING
 from ccbench.results.systems import is_other_model
 from ccbench.units import format_seconds, format_size, plural
 
@@ -71,28 +73,32 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
         0
     ]  # of published results the machine is in the small print
     # Emulated times and failures have no like.
-    theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
-    found: list[Point] = []
+    theirs = [
+        candidate
+        for candidate in points_of(baseline, name=name, baseline=True)
+        if _has_speed(candidate)
+    ]
+    comparable: list[Point] = []
     # One point stands for every kind of work.
     for kind in {_work(point): point for point in points if not point.emulated}.values():
         alike = [their for their in theirs if _same_work(their, kind)]
-        of_type = {one.size_bytes for one in alike if _same_type(one, kind)}
-        for one in alike:
-            same_type = _same_type(one, kind)
+        of_type = {candidate.size_bytes for candidate in alike if _same_type(candidate, kind)}
+        for candidate in alike:
+            same_type = _same_type(candidate, kind)
             # Another element type stands in only where none of the same is there.
-            if not same_type and one.size_bytes in of_type:
+            if not same_type and candidate.size_bytes in of_type:
                 continue
-            detail, run = [], one.run
-            if not one.nodes:
+            detail, run = [], candidate.run
+            if not candidate.nodes:
                 detail.append("nodes not stated")
             elif not kind.nodes:
-                detail.append(f"of {plural(one.nodes, 'node')}, this run's are not stated")
+                detail.append(f"of {plural(candidate.nodes, 'node')}, this run's are not stated")
             if not same_type:
-                detail.append(f"measured with {one.dtype}")
-                run = f"{run} with {one.dtype}"
-            found.append(
+                detail.append(f"measured with {candidate.dtype}")
+                run = f"{run} with {candidate.dtype}"
+            comparable.append(
                 replace(
-                    one,
+                    candidate,
                     run=run,
                     nodes=kind.nodes,
                     dtype=kind.dtype,
@@ -100,7 +106,7 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
                     detail="; ".join(detail),
                 )
             )
-    return tuple(found)
+    return tuple(comparable)
 
 
 def _has_speed(point: Point) -> bool:
@@ -109,14 +115,14 @@ def _has_speed(point: Point) -> bool:
 
 
 def _work(point: Point) -> tuple[object, ...]:
-    asked = (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
-    return (*asked, *settings_of(point))
+    words = (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
+    return (*words, *SETTING(point))
 
 
 def _same_work(baseline: Point, point: Point) -> bool:
     """True if sizes apart the two did the same; what a source does not say does not tell them apart."""
     alike = baseline.ranks == point.ranks and baseline.in_place == point.in_place
-    return alike and settings_of(baseline) == settings_of(point) and may_be_alike(baseline, point)
+    return alike and SETTING(baseline) == SETTING(point) and may_be_alike(baseline, point)
 
 
 def _same_type(baseline: Point, point: Point) -> bool:
@@ -126,15 +132,19 @@ def _same_type(baseline: Point, point: Point) -> bool:
 def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]:
     """Every point that has a speed with its like in the baseline, in the order of ``points``."""
     by_size: dict[int, list[Point]] = defaultdict(list)
-    for one in behind:
-        by_size[one.size_bytes].append(one)
+    for candidate in behind:
+        by_size[candidate.size_bytes].append(candidate)
     pairs = []
     for point in points:
         alike = by_size[point.size_bytes] if _has_speed(point) else []
-        alike = [one for one in alike if _has_speed(one) and one.dtype == point.dtype]
-        found = [one for one in alike if _same_work(one, point)]
-        if found:
-            pairs.append(Pair(point, *middle_of(found, point)))
+        alike = [
+            candidate
+            for candidate in alike
+            if _has_speed(candidate) and candidate.dtype == point.dtype
+        ]
+        likes = [candidate for candidate in alike if _same_work(candidate, point)]
+        if likes:
+            pairs.append(Pair(point, *middle_of(likes, point)))
     return tuple(pairs)
 
 
@@ -147,11 +157,15 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     if timed and all(point.emulated for point in timed):
         return [f"{name}: nothing of this run is compared with it; its times are {LEFT_OUT}"]
     if not pairs:
-        theirs = [one for one in points_of(baseline) if _has_speed(one)]
+        theirs = [candidate for candidate in points_of(baseline) if _has_speed(candidate)]
         names, ranks = {point.collective for point in points}, {point.ranks for point in points}
         # Those of the run's collectives and ranks first.
         theirs.sort(
-            key=lambda one: (one.collective not in names, one.ranks not in ranks, _offer(one))
+            key=lambda candidate: (
+                candidate.collective not in names,
+                candidate.ranks not in ranks,
+                _offer(candidate),
+            )
         )
         offered = list(dict.fromkeys(map(_offer, theirs)))
         near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
@@ -163,14 +177,11 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
-    cells = [
-        (
-            *_cells(pair),
-            f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others),
-        )
-        for pair in pairs
-    ]
-    rows = aligned(Table(columns(*_TITLES), cells))
+
+    def mark(pair: Pair) -> str:
+        return f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others)
+
+    rows = aligned(table_of((*FIGURES, Column("baseline", right=False, show=mark)), pairs))
     lines.append(f"  {rows[0]}")
     heading = ""
     for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
@@ -178,8 +189,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
             heading = _heading(pair.point)
             lines.append(f"  {heading}")
         lines.append(f"  {row}")
-    if len(pairs) > MOST_LINES:
-        lines.append(f"  and {len(pairs) - MOST_LINES} more, in the report's files")
+    lines += beyond(pairs, MOST_LINES, "  and {} more, in the report's files")
     return lines + [f"  [{place}] {text}" for text, place in marks.items()]
 
 
@@ -193,7 +203,11 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
     own_gpus = {_gpu(point.machine) for point in points} - {""}
     gpus = {_gpu(model) for model in baseline.devices} - {""}
     # Only where they surely differ: names of one GPU are many.
-    if own_gpus and gpus and all(is_other_model(one, other) for one in own_gpus for other in gpus):
+    if (
+        own_gpus
+        and gpus
+        and all(is_other_model(gpu, theirs) for gpu in own_gpus for theirs in gpus)
+    ):
         lines.append(
             f"this run is of {', '.join(sorted(own_gpus))}, the baseline of {', '.join(sorted(gpus))}"
         )
@@ -203,10 +217,9 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
         if point.median_seconds
     }
     sources: dict[str, list[bool]] = defaultdict(list)
-    for one in behind:
-        sources[one.source or one.run].append(
-            (_work(one), one.size_bytes, one.median_seconds) in own
-        )
+    for theirs in behind:
+        figures = (_work(theirs), theirs.size_bytes, theirs.median_seconds)
+        sources[theirs.source or theirs.run].append(figures in own)
     lines += [
         f"{source} has this run's very figures: the run is compared with itself"
         for source, alike in sources.items()
@@ -240,58 +253,32 @@ def _heading(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-_TITLES = ("size", "time", "busbw", "its time", "its busbw", "ratio", "<baseline")
-
-
-def _cells(pair: Pair) -> tuple[str, ...]:
-    """A pair under _TITLES, without what its baseline is."""
-    cells = [format_size(pair.point.size_bytes)]
-    for one in (pair.point, pair.baseline):
-        rate = "no rate" if one.busbw is None else f"{one.busbw:.4g} GB/s"
-        cells += [format_seconds(one.median_seconds or 0.0), rate]
-    return (*cells, f"x{pair.speed_ratio:.3g}")
-
-
-_COLUMNS = (
-    "run",
-    "collective",
-    "backend",
-    "algorithm",
-    "dtype",
-    "op",
-    "ranks",
-    "nodes",
-    "in_place",
-    "setting",
-    "size_bytes",
-    "median_seconds",
-    "busbw_GB_s",
-    "baseline",
-    "baseline_median_seconds",
-    "baseline_busbw_GB_s",
-    "others",
-    "speed_ratio",
+format_busbw = "{:.4g} GB/s".format
+_SECONDS = partial(Column, form=format_seconds)
+_RATE = partial(Column, form=format_busbw, absent="no rate")
+FIGURES = (
+    Column("size", value="point.size_bytes", form=format_size, name="size_bytes"),
+    _SECONDS("time", value="point.median_seconds", name="median_seconds"),
+    _RATE("busbw", value="point.busbw", name="busbw_GB_s"),
+    Column(name="baseline", value="legend"),
+    _SECONDS("its time", value="baseline.median_seconds", name="baseline_median_seconds"),
+    _RATE("its busbw", value="baseline.busbw", name="baseline_busbw_GB_s"),
+    *named("others"),
+    Column("ratio", value="speed_ratio", form="x{:.3g}".format, name="speed_ratio"),
 )
+"""Figures of a pair, of its point and of its baseline."""
+
+_WORDS = ("run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place")
 
 
 def pairs_csv(pairs: Sequence[Pair]) -> str:
     """Every pair as CSV; units are in the names."""
-    rows = []
-    for pair in pairs:
-        one, other = pair.point, pair.baseline
-        further = (one.median_seconds, one.busbw, pair.legend, other.median_seconds, other.busbw)
-        cells = (
-            *(getattr(one, name) for name in _COLUMNS[:11]),
-            *further,
-            pair.others,
-            pair.speed_ratio,
-        )
-        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
-    return csv_file(_COLUMNS, rows)
+    return csv_of((*named(*(f"point.{name}" for name in (*_WORDS, "setting"))), *FIGURES), pairs)
 
 
 def pairs_table(pairs: Sequence[Pair]) -> Table:
     """Every pair for people."""
-    rows = [(pair.point.label, *_cells(pair), pair.legend) for pair in pairs]
     text = "Of several comparable points of the baseline the median is shown; ratio: its time over this run's."
-    return Table(columns("<case", *_TITLES), rows, text=text)
+    case = Column("case", right=False, value="point.label")
+    legend = Column("baseline", right=False, value="legend")
+    return table_of((case, *FIGURES, legend), pairs, text=text)

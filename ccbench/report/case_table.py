@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from dataclasses import replace
 from typing import Any
 
 from ccbench.analysis.findings import provenance
@@ -12,29 +11,25 @@ from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases.axes import AXES
 from ccbench.cases.measurement import Status
 from ccbench.report.maps import pair_lines
+from ccbench.report.present import (
+    Column,
+    Table,
+    csv_of,
+    fitted,
+    fitted_lines,
+    folded,
+    page_table,
+    stored,
+    table_of,
+    wrapped,
+)
 from ccbench.report.sharing import sharing_table
-from ccbench.report.tables import Column, Table, csv_file, fitted, fitted_lines, folded, wrapped
-from ccbench.report.wording import doubts, imported_from, meaning_of, points_of
+from ccbench.report.wording import DOUBTFUL, doubts, imported_from, meaning_of, points_of, unusual
 from ccbench.results import Point, Run
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
 NARROWEST = 40
-DOUBTFUL = "~"
 FLAGS = "flags"
-
-
-@dataclass(frozen=True)
-class CaseColumn(Column):
-    """One column of cases.
-
-    text: for people. name, number: what the page sorts the column by and copies; the name says the unit.
-    usual: shown even where all rows say the same and there is room.
-    """
-
-    text: Callable[[Point], str] = str
-    name: str = ""
-    number: Callable[[Point], float | None] | None = None
-    usual: bool = False
 
 
 def _algorithm(point: Point) -> str:
@@ -44,11 +39,8 @@ def _algorithm(point: Point) -> str:
     chosen = point.channels_used and point.channels_used != point.channels
     used += [f"{point.channels_used} ch"] * bool(chosen)
     words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
-    words += [point.protocol] * (point.protocol != "default") + [point.mode] * (
-        point.mode != "streaming"
-    )
-    words += [f"root {point.root}"] * (point.root > 0) + ["in place"] * point.in_place
-    return " ".join(words)
+    words += [*unusual(point), *[f"root {point.root}"] * (point.root > 0)]
+    return " ".join(words + ["in place"] * point.in_place)
 
 
 def _time(point: Point) -> str:
@@ -68,54 +60,33 @@ def _rate(rate: float) -> str:
     return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
-def _telling(title: str, text: Callable[[Point], str], usual: bool = False) -> CaseColumn:
-    return CaseColumn(title, right=False, keep=9, tells=True, text=text, usual=usual)
-
-
-def _count(name: str, usual: bool) -> CaseColumn:
-    number = attrgetter(name)
-    return CaseColumn(name, True, 9, True, lambda point: str(number(point)), name, number, usual)
+def _telling(title: str, value: str | Callable[[Point], str]) -> Column:
+    return Column(title, right=False, keep=9, tells=True, value=value)
 
 
 def _number(
     title: str,
     keep: int,
     name: str,
-    text: Callable[[Any], str],
-    number: Callable[[Point], Any] | None = None,
-) -> CaseColumn:
-    """A column of the field ``name``, or of ``number`` where that is another; a dash where there is none."""
-    value = number or attrgetter(name)
-
-    def cell(point: Point) -> str:
-        found = value(point)
-        return "-" if found is None else text(found)
-
-    return CaseColumn(title, True, keep, False, cell, name, value, usual=True)
+    form: Callable[[Any], str],
+    value: str | Callable[[Point], Any] = "",
+) -> Column:
+    """A column of the field ``name``, or of ``value`` where that is another."""
+    return Column(title, keep=keep, value=value or name, form=form, name=name)
 
 
-COLUMNS: tuple[CaseColumn, ...] = (
+COLUMNS = (
     _telling("run", lambda point: point.run or "this run"),
-    _telling("backend", attrgetter("backend")),
-    _telling("collective", attrgetter("collective"), usual=True),
-    _telling("algorithm", _algorithm, usual=True),
-    _telling("setting", attrgetter("setting")),
-    _count("ranks", usual=True),
-    _count("nodes", usual=False),
-    _telling("dtype", attrgetter("dtype"), usual=True),
-    _telling("op", attrgetter("op")),
+    _telling("backend", "backend"),
+    _telling("collective", "collective"),
+    _telling("algorithm", _algorithm),
+    _telling("setting", "setting"),
+    *(Column(name, keep=9, tells=True, value=name, name=name) for name in ("ranks", "nodes")),
+    _telling("dtype", "dtype"),
+    _telling("op", "op"),
     _number("size", 10, "size_bytes", format_size),
-    CaseColumn(
-        "time [interval]",
-        True,
-        10,
-        False,
-        _time,
-        "median_seconds",
-        attrgetter("median_seconds"),
-        usual=True,
-    ),
-    _number("algbw", 4, "algbw_GB_s", _rate, attrgetter("algbw")),
+    replace(_number("time [interval]", 10, "median_seconds", str), show=_time),
+    _number("algbw", 4, "algbw_GB_s", _rate, "algbw"),
     _number(
         "busbw",
         9,
@@ -124,18 +95,17 @@ COLUMNS: tuple[CaseColumn, ...] = (
         lambda point: point.busbw if point.group_ranks > 1 else None,
     ),
     _number("predicted", 5, "predicted_seconds", format_seconds),
-    replace(_number("by other sizes", 4, "by_other_sizes_seconds", format_seconds), usual=False),
-    replace(_number("library says", 4, "library_estimate_seconds", format_seconds), usual=False),
+    _number("by other sizes", 4, "by_other_sizes_seconds", format_seconds),
+    _number("library says", 4, "library_estimate_seconds", format_seconds),
     _number("of bound", 6, "bound_share", percent),
-    CaseColumn("slowest part", right=False, keep=6, text=attrgetter("slowest_group")),
+    Column("slowest part", right=False, keep=6, value="slowest_group"),
     _number("wrong", 7, "wrong_elements", str),
-    CaseColumn(
+    Column(
         FLAGS,
         right=False,
         keep=3,
-        usual=True,
         # Doubts, or the reason why there is no result.
-        text=lambda point: (
+        value=lambda point: (
             "; ".join(point.flags)
             if point.status == Status.OK
             else point.detail or point.status.value
@@ -147,19 +117,20 @@ the time that the run's other sizes imply, "library says" the library's own esti
 what ran at the same time, over the fastest."""
 
 SHOWN_WHERE_SET = ("setting", "slowest part", "by other sizes", "library says")
+SHOWN_WHERE_DIFFERENT = ("run", "backend", "nodes", "op", *SHOWN_WHERE_SET)
 
 
 def case_table(points: Sequence[Point]) -> Table:
     """The usual columns, and the others where rows differ or, of settings, where one is set."""
-    texts = {column: [column.text(point) for point in points] for column in COLUMNS}
+    texts = {column: {column.text(point) for point in points} for column in COLUMNS}
     shown = [
         column
         for column, cells in texts.items()
-        if column.usual
-        or len({*cells}) > 1
-        or (column.title in SHOWN_WHERE_SET and {*cells} - {"", "-"})
+        if column.title not in SHOWN_WHERE_DIFFERENT
+        or len(cells) > 1
+        or (column.title in SHOWN_WHERE_SET and cells - {"", "-"})
     ]
-    return Table(tuple(shown), list(zip(*(texts[column] for column in shown), strict=True)))
+    return table_of(shown, points)
 
 
 def screen_table(run: Run, width: int) -> str:
@@ -196,8 +167,8 @@ def screen_table(run: Run, width: int) -> str:
         notes.append(
             "by other sizes: as the run's other sizes imply, with this machine's own levels"
         )
-    others = ", ".join(name for name in dropped if name != FLAGS)
-    notes += [f"not shown for want of width: {others}"] * bool(others)
+    unshown = ", ".join(name for name in dropped if name != FLAGS)
+    notes += [f"not shown for want of width: {unshown}"] * bool(unshown)
     notes += [f"{label}: {meaning_of(label)}"] * bool(label)
     notes += [imported_from(points)] * any(point.imported for point in points)
     return "\n".join(
@@ -208,38 +179,16 @@ def screen_table(run: Run, width: int) -> str:
 HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
 
 
-def page_table(points: Sequence[Point]) -> dict[str, Any]:
-    """Columns of texts and numbers for the page's script; equal texts are stored once."""
-    found = []
-    for column in COLUMNS:
-        texts = [column.text(point) for point in points]
-        if column.title in HIDDEN_WHERE_ALIKE and len({*texts}) < 2:
-            continue
-        entry = {"header": column.title, "right": column.right, **stored(texts)}
-        entry["csv"] = column.name or column.title
-        if column.number is not None:
-            # Nobody copies more than seven digits of a time; counts stay as they are.
-            numbers = [column.number(point) for point in points]
-            entry["numbers"] = [
-                float(f"{number:.7g}") if isinstance(number, float) else number
-                for number in numbers
-            ]
-        found.append(entry)
-    # The script marks failed rows red and a baseline's grey.
+def case_page_table(points: Sequence[Point]) -> dict[str, Any]:
+    """Cases as the page's script takes them; it marks failed rows red and a baseline's grey."""
+    shown = [
+        column
+        for column in COLUMNS
+        if column.title not in HIDDEN_WHERE_ALIKE or len({*map(column.text, points)}) > 1
+    ]
     statuses = stored([point.status.value for point in points])
     baselines = [place for place, point in enumerate(points) if point.baseline]
-    return {"columns": found, "rows": len(points), "status": statuses, "baseline": baselines}
-
-
-def stored(texts: Sequence[str]) -> dict[str, Any]:
-    """Texts of a column of the page's table, each that occurs often once."""
-    places: dict[str, int] = {}
-    index = [places.setdefault(text, len(places)) for text in texts]
-    return (
-        {"texts": list(texts)}
-        if 2 * len(places) > len(texts)
-        else {"words": list(places), "index": index}
-    )
+    return page_table(shown, points) | {"status": statuses, "baseline": baselines}
 
 
 CSV_NAMES = (
@@ -281,21 +230,20 @@ CSV_NAMES = (
     "source",
     "tool",
 )
-_CSV_VALUES: Mapping[str, Callable[[Point], object]] = {
+_CSV_VALUES: Mapping[str, str | Callable[[Point], object]] = {
     "channels_used": lambda point: point.channels_used or None,
-    "status": lambda point: point.status.value,
+    "status": "status.value",
     "samples": lambda point: len(point.samples_seconds),
-    "algbw_GB_s": attrgetter("algbw"),
-    "busbw_GB_s": attrgetter("busbw"),
+    "algbw_GB_s": "algbw",
+    "busbw_GB_s": "busbw",
     "flags": lambda point: "; ".join(point.flags),
-    "tool": attrgetter("tool_and_version"),
+    "tool": "tool_and_version",
 }
 """Of columns that are no field of a point."""
 
 
 def csv_table(points: Sequence[Point]) -> str:
     """All cases as CSV, for spreadsheets and scripts; units are in the names."""
-    values = {name: _CSV_VALUES.get(name, attrgetter(name)) for name in CSV_NAMES}
-    return csv_file(
-        CSV_NAMES, ({name: value(point) for name, value in values.items()} for point in points)
+    return csv_of(
+        [Column(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES], points
     )

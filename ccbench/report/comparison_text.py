@@ -22,8 +22,16 @@ from ccbench.analysis.verdicts import (
     Verdict,
 )
 from ccbench.report.junit import JUnitCase, junit_text
-from ccbench.report.tables import Column, Table, columns, fitted_lines, markdown_table
-from ccbench.report.tables import markdown as markdown_text
+from ccbench.report.present import (
+    Column,
+    beyond,
+    first,
+    fitted_lines,
+    markdown_table,
+    table_of,
+    values_of,
+)
+from ccbench.report.present import markdown as markdown_text
 from ccbench.results.points import ORDER
 from ccbench.units import format_change, format_seconds, plain
 
@@ -39,63 +47,63 @@ LONGEST_CELL = 160
 LONGEST_TEXT = 2000
 
 _SIGNS = {FINE: "✅", REGRESSION: "❌"}
+
+
+def _verdict(comparison: Comparison) -> str:
+    verdict = "wrong results" if comparison.wrong else comparison.verdict.value
+    return f"{verdict}: {comparison.reason}" if comparison.reason else verdict
+
+
 # A point without its size, or its change, says nothing.
-_COLUMNS = (
-    Column("point", right=False, tells=True),
-    Column("size", keep=9),
-    *columns("base", "new"),
-    Column("time", keep=9),
-    *columns("interval"),
+COLUMNS = (
+    Column("point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)),
+    Column("size", keep=9, value="point.size"),
+    Column("base", value="base_seconds", form=format_seconds),
+    Column("new", value="new_seconds", form=format_seconds),
+    Column("time", keep=9, value="change", form=format_change, absent=""),
+    Column(
+        "interval",
+        show=lambda row: (
+            ""
+            if row.low is None or row.high is None
+            else f"[{format_change(row.low - 1)}, {format_change(row.high - 1)}]"
+        ),
+    ),
 )
-
-
-def _cells(one: Comparison) -> tuple[str, ...]:
-    seconds = (one.base_seconds, one.new_seconds)
-    times = ["-" if each is None else format_seconds(each) for each in seconds]
-    change = "" if one.change is None else format_change(one.change)
-    known = one.low is not None and one.high is not None
-    interval = f"[{format_change(one.low - 1)}, {format_change(one.high - 1)}]" if known else ""  # type: ignore[operator]  # known
-    return (plain(one.point.name, LONGEST_TEXT), one.point.size, *times, change, interval)
 
 
 def screen(compared: Compared, width: int = 80) -> str:
     """Changes, points without a verdict and why, and the verdict as the last line; ``width`` columns."""
-    undecided = [one for one in compared.of(Verdict.NONE) if not one.wrong]
+    undecided = [point for point in compared.of(Verdict.NONE) if not point.wrong]
     blocks = {"Wrong results": [point for point in compared.points if point.wrong]}
     for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
         blocks[verdict.value.capitalize()] = list(compared.of(verdict))
-    blocks["No verdict, interval too wide"] = [
-        one for one in undecided if one.cause is NoVerdict.TOO_WIDE
-    ]
+    by_cause: dict[NoVerdict | None, list[Comparison]] = {NoVerdict.TOO_WIDE: []}
+    for point in undecided:
+        by_cause.setdefault(point.cause, []).append(point)
+    blocks["No verdict, interval too wide"] = by_cause.pop(NoVerdict.TOO_WIDE)
     lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
     for title, points in blocks.items():
         if points:
-            rows = fitted_lines(
-                Table(_COLUMNS, [_cells(point) for point in points[:MOST_ROWS]]), width
-            )
-            more = len(points) - MOST_ROWS
-            lines += [f"{title}: {len(points)}", *rows, *[f"and {more} more"] * (more > 0)]
+            rows = fitted_lines(table_of(COLUMNS, points[:MOST_ROWS]), width)
+            lines += [f"{title}: {len(points)}", *rows, *beyond(points, MOST_ROWS)]
     # Points without a verdict by cause, with the first reason of each.
-    told = []
-    open_points = [one for one in undecided if one.cause is not NoVerdict.TOO_WIDE]
-    for cause in dict.fromkeys(point.cause for point in open_points):
-        alike = [point for point in open_points if point.cause is cause]
-        name = cause.value if cause else ""
-        told.append(
-            f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}"
-        )
+    notes = [
+        f"No verdict, {cause.value if cause else ''}: {len(alike)}, first {alike[0].point.label}: "
+        f"{alike[0].reason}"
+        for cause, alike in by_cause.items()
+    ]
     # What verdicts rest on where that is unusual, each once with the number of its points.
     reasons = Counter(
         point.reason
         for point in compared.points
         if point.verdict is not Verdict.NONE and point.reason
     )
-    told += [f"{count} x {reason}" for reason, count in reasons.most_common(MOST_NOTES)]
-    told += [f"and {len(reasons) - MOST_NOTES} more reasons"] * (len(reasons) > MOST_NOTES)
-    told += [f"note: {note}" for note in (*compared.notes[:MOST_NOTES], *compared.left_out)]
-    more = len(compared.notes) - MOST_NOTES
-    told += [f"note: and {more} more, all in --format json"] * (more > 0)
-    lines += [line for text in (*told, compared.sentence) for line in _wrapped(text, width)]
+    counted = [f"{count} x {reason}" for reason, count in reasons.most_common()]
+    notes += first(counted, MOST_NOTES, "and {} more reasons")
+    remarks = first(compared.notes, MOST_NOTES, "and {} more, all in --format json")
+    notes += [f"note: {remark}" for remark in (*remarks, *compared.left_out)]
+    lines += [line for text in (*notes, compared.sentence) for line in _wrapped(text, width)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -124,13 +132,13 @@ def self_check_screen(check: SelfCheck, width: int = 80) -> str:
         if not check.exit_code
         else f"NO VERDICT: {check.doubt}"
     )
-    return "".join(f"{one}\n" for line in lines for one in _wrapped(line, width))
+    return "".join(f"{part}\n" for line in lines for part in _wrapped(line, width))
 
 
 def markdown(compared: Compared) -> str:
     """Verdict line, table of changed points, details folded (GitHub and GitLab read ``<details>``)."""
     changed = [point for point in compared.points if _has_changed(point)]
-    changed.sort(key=lambda one: (not one.wrong, -(one.ratio or 0.0)))
+    changed.sort(key=lambda point: (not point.wrong, -(point.ratio or 0.0)))
     rest = [point for point in compared.points if not _has_changed(point)]
     base, new = (
         plain(side, LONGEST_TEXT).replace("`", "'") for side in (compared.base, compared.new)
@@ -142,8 +150,8 @@ def markdown(compared: Compared) -> str:
     lines += [f"`{base}` → `{new}`", "", *(_rows(changed, MOST_CHANGED) if changed else [])]
     lines += _folded("other points", len(rest), _rows(rest, MOST_FOLDED)) if rest else []
     notes = [*compared.notes, *compared.left_out]
-    told = [f"- {_escaped(note)}" for note in notes[:MOST_FOLDED]]
-    lines += _folded("notes", len(notes), [*told, ""]) if notes else []
+    listed = [f"- {_escaped(note)}" for note in notes[:MOST_FOLDED]]
+    lines += _folded("notes", len(notes), [*listed, ""]) if notes else []
     lines.append(
         "Time of new over base, median of the rounds' medians, minus one; intervals at "
         f"{compared.settings.confidence:.4g}; threshold {compared.settings.thresholds.default:.3g}"
@@ -156,18 +164,15 @@ def _folded(what: str, count: int, lines: Sequence[str]) -> list[str]:
     return ["<details>", f"<summary>{count} {what}</summary>", "", *lines, "</details>", ""]
 
 
-def _has_changed(one: Comparison) -> bool:
-    return one.wrong or one.verdict in (Verdict.SLOWER, Verdict.FASTER)
+def _has_changed(comparison: Comparison) -> bool:
+    return comparison.wrong or comparison.verdict in (Verdict.SLOWER, Verdict.FASTER)
 
 
 def _rows(points: Sequence[Comparison], most: int) -> list[str]:
-    rows = []
-    for point in points[:most]:
-        verdict = "wrong results" if point.wrong else point.verdict.value
-        rows.append((*_cells(point), f"{verdict}: {point.reason}" if point.reason else verdict))
-    table = Table((*_COLUMNS, *columns("<verdict")), rows)
-    more = len(points) - most
-    return [markdown_table(table, LONGEST_CELL), "", *[f"and {more} more", ""] * (more > 0)]
+    verdict = Column("verdict", right=False, show=_verdict)
+    table = markdown_table(table_of((*COLUMNS, verdict), points[:most]), LONGEST_CELL)
+    more = beyond(points, most)
+    return [table, "", *more, *[""] * len(more)]
 
 
 def _escaped(text: str) -> str:
@@ -189,36 +194,21 @@ def document(compared: Compared) -> dict[str, Any]:
                 for name, value in values.items()
             }
         )
+    names = ("exit_code", "base", "new", "counts", "causes", "notes", "unused_rules", "left_out")
     return {
         "verdict": compared.sentence,
-        "exit_code": compared.exit_code,
-        "base": compared.base,
-        "new": compared.new,
+        **values_of(compared, *names, "unread"),
         "settings": _settings(compared.settings),
-        "counts": compared.counts,
-        "causes": compared.causes,
-        "notes": list(compared.notes),
-        "unused_rules": list(compared.unused_rules),
-        "left_out": list(compared.left_out),
-        "unread": compared.unread,
         "points": points,
     }
 
 
 def self_check_document(check: SelfCheck) -> dict[str, Any]:
     """The findings of A=A as JSON values; shares are fractions."""
+    names = ("exit_code", "doubt", "runs", "unused_rules", "points", "left_out", "splits")
     return {
-        "exit_code": check.exit_code,
-        "doubt": check.doubt,
-        "runs": list(check.runs),
+        **values_of(check, *names, "false_alarms", "alarmed", "found"),
         "settings": _settings(check.settings),
-        "unused_rules": list(check.unused_rules),
-        "points": check.points,
-        "left_out": check.left_out,
-        "splits": check.splits,
-        "false_alarms": check.false_alarms,
-        "alarmed": check.alarmed,
-        "found": check.found,
         "direct": None if check.direct is None else document(check.direct),
     }
 
@@ -227,12 +217,8 @@ def _settings(settings: Settings) -> dict[str, Any]:
     return {
         "threshold": settings.thresholds.default,
         "threshold_rules": len(settings.thresholds.rules),
-        "confidence": settings.confidence,
-        "undecided": settings.undecided,
         "accepted_flags": sorted(settings.accepted_flags),
-        "across_machines": settings.across_machines,
-        "draws": settings.draws,
-        "seed": settings.seed,
+        **values_of(settings, "confidence", "undecided", "across_machines", "draws", "seed"),
     }
 
 
@@ -253,12 +239,11 @@ def junit(compared: Compared) -> str:
             # wide are skipped, and only where the settings let them pass.
             kind = "skipped" if tolerant and point.cause is NoVerdict.TOO_WIDE else "error"
         what = "wrong results" if point.wrong else (point.cause or point.verdict).value
-        _, _, base, new, change, interval = _cells(point)
+        name, size, base, new, change, interval = (column.text(point) for column in COLUMNS)
         parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
         parts += [f"threshold {point.threshold:.3g}", point.reason]
         message = plain(", ".join(filter(None, parts)), LONGEST_TEXT)
-        name = plain(point.point.name, LONGEST_TEXT)
-        cases.append(JUnitCase(name, point.point.size, kind, what, message))
+        cases.append(JUnitCase(name, size, kind, what, message))
     absent = [("any point", "nothing")] * (not compared.points)
     absent += [("files", "unread")] * bool(compared.unread)
     sentence = plain(compared.sentence, LONGEST_TEXT)

@@ -16,14 +16,15 @@ from ccbench.cases.axes import NO_OP, WORK
 from ccbench.cases.measurement import Status
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
 from ccbench.report.wording import (
+    SERIES,
     SeriesKey,
     footnote,
     imported_from,
     labelled,
-    series_key,
     series_names,
 )
 from ccbench.results import Point
+from ccbench.results.keys import Key, grouped
 from ccbench.stats import Interval, intervals_overlap
 from ccbench.units import format_size, plural
 
@@ -79,11 +80,11 @@ def group_key(point: Point) -> str:
 def size_figures(group: Sequence[Point]) -> list[Figure]:
     """Bandwidth and time against size of one kind of case, in parts of at most MOST_SERIES series."""
     parts = []
-    keys = sorted({series_key(point) for point in group if not point.baseline}, key=str)
+    keys = sorted({SERIES(point) for point in group if not point.baseline}, key=str)
     for start in range(0, max(len(keys), 1), MOST_SERIES):
         chosen = set(keys[start : start + MOST_SERIES])
-        part = [one for one in group if one.baseline or series_key(one) in chosen]
-        parts += [part] if any(has_size(one) for one in part) else []
+        part = [member for member in group if member.baseline or SERIES(member) in chosen]
+        parts += [part] if any(has_size(member) for member in part) else []
     figures = []
     for number, part in enumerate(parts, start=1):
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
@@ -101,18 +102,17 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
     bandwidth = topic == "bandwidth"
     value: Value = Point.busbw_at if bandwidth else positive_seconds
     names = series_names(points)
-    keys = sorted({series_key(point) for point in points if not point.baseline}, key=str)
+    own = grouped((point for point in points if not point.baseline), SERIES)
     series: list[Series] = []
-    for style, one in enumerate(keys):
-        own = [point for point in points if not point.baseline and series_key(point) == one]
-        series += lines(own, names[one], style, value)
+    for style, line in enumerate(sorted(own, key=str)):
+        series += lines(own[line], names[line], style, value)
     # Of a baseline the lines with the most points, as many as can be read.
-    counts = Counter(series_key(point) for point in points if point.baseline and has_size(point))
-    ranked = sorted(counts, key=lambda key: (-counts[key], str(key)))
-    for style, one in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
-        behind = [point for point in points if point.baseline and series_key(point) == one]
-        label = names[one] if names[one].startswith("published") else f"baseline {names[one]}"
-        curve = _measured(behind, label, style, value)
+    drawn = [point for point in points if point.baseline and has_size(point)]
+    behind = grouped(drawn, SERIES)
+    ranked = sorted(behind, key=lambda line: (-len(behind[line]), str(line)))
+    for style, line in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
+        label = names[line] if names[line].startswith("published") else f"baseline {names[line]}"
+        curve = _measured(behind[line], label, style, value)
         series.append(replace(curve, kind=Kind.BASELINE, low=(), high=()))
     notes = list(footnote(points))
     left_out = len(ranked[MOST_BASELINES:])
@@ -219,11 +219,8 @@ def race_figures(group: Sequence[Point]) -> list[Figure]:
     Emulated ones race against nobody, not even each other; other groups do other work, and pairs have a
     figure of their own.
     """
-    races: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in group:
-        if not (point.baseline or point.emulated or point.pair):
-            kind = (point.simulated, *(getattr(point, axis.name) for axis in WORK))
-            races[kind].append(point)
+    racing = [point for point in group if not (point.baseline or point.emulated or point.pair)]
+    races = grouped(racing, Key(("simulated", *(axis.name for axis in WORK))))
     several = len({key[0] for key in races}) > 1
     figures = []
     for key, members in sorted(races.items(), key=str):
@@ -267,7 +264,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
     style = {names[key]: place for place, key in enumerate(drawn)}
     series = [
         _measured(
-            [p for p in points if series_key(p) == key],
+            [p for p in points if SERIES(p) == key],
             names[key],
             style[names[key]],
             lambda p, seconds: (
@@ -305,13 +302,11 @@ def _race(points: Sequence[Point]) -> Figure | None:
 def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
     """Times of each series at each size, in the order of the series' keys; without those that have none."""
     curves: dict[SeriesKey, dict[int, Interval]] = defaultdict(dict)
-    for point in sorted(points, key=lambda point: str(series_key(point))):
+    for point in sorted(points, key=lambda point: str(SERIES(point))):
         low, high = point.low_seconds, point.high_seconds
         # Imported points have no interval, so that nobody knows who leads.
         if has_size(point) and point.median_seconds and low is not None and high is not None:
-            curves[series_key(point)][point.size_bytes] = Interval(
-                low, point.median_seconds, high, 0.0
-            )
+            curves[SERIES(point)][point.size_bytes] = Interval(low, point.median_seconds, high, 0.0)
     return curves
 
 

@@ -24,9 +24,10 @@ from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases.axes import AXES, OVERLAP, SETTINGS
 from ccbench.cases.measurement import Status
-from ccbench.report.wording import imported_from, meaning_of
+from ccbench.report.present import values_of
+from ccbench.report.wording import imported_from, meaning_of, unusual
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE
+from ccbench.results.keys import CURVE, Key, grouped
 from ccbench.results.points import ORDER
 from ccbench.results.schema import BYTES_PER_GIGABYTE
 from ccbench.units import plain, plural
@@ -97,22 +98,15 @@ class Table:
 
 def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
     """One table for every (backend, collective, algorithm, ranks) and whatever else tells runs apart."""
-    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in points:
-        groups[tuple(getattr(point, name) for name in TABLE_FIELDS)].append(point)
-    return tuple(
-        _table(group) for _, group in sorted(groups.items(), key=lambda item: str(item[0]))
-    )
+    groups = grouped(points, Key(TABLE_FIELDS))
+    return tuple(_table(groups[key]) for key in sorted(groups, key=str))
 
 
 def _table(points: Sequence[Point]) -> Table:
     first = points[0]
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
-    words += [first.protocol] * (first.protocol != "default") + [first.mode] * (
-        first.mode != "streaming"
-    )
-    words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
-    words += [first.setting] * bool(first.setting)
+    words += [*unusual(first), *[f"{first.nodes}nodes"] * (first.nodes > 1)]
+    words += filter(None, (first.run, first.setting))
     lines = [*_preamble(points), *_HEADER]
     rows: dict[tuple[str, str, int, int, int], dict[bool, Point]] = defaultdict(dict)
     for point in points:
@@ -228,20 +222,16 @@ _LEFT_OUT = {
 """Values whose label is left out: to Prometheus a missing label and an empty one are the same."""
 
 METRICS = {
-    "median_seconds": ("Median time of one launch of the case.", "median_seconds", 1.0),
-    "low_seconds": ("Lower end of the median's interval.", "low_seconds", 1.0),
-    "high_seconds": ("Upper end of the median's interval.", "high_seconds", 1.0),
-    "algbw_bytes_per_second": ("Size over median time.", "algbw", BYTES_PER_GIGABYTE),
-    "busbw_bytes_per_second": (
-        "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
-        "busbw",
-        BYTES_PER_GIGABYTE,
-    ),
-    "bound_seconds": ("Time that no schedule can beat here.", "bound_seconds", 1.0),
-    "predicted_seconds": ("Time that the model expects.", "predicted_seconds", 1.0),
-    "wrong_elements": ("Elements of the timed result that were wrong.", "wrong_elements", 1.0),
+    "median_seconds": "Median time of one launch of the case.",
+    "low_seconds": "Lower end of the median's interval.",
+    "high_seconds": "Upper end of the median's interval.",
+    "algbw_bytes_per_second": "Size over median time.",
+    "busbw_bytes_per_second": "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
+    "bound_seconds": "Time that no schedule can beat here.",
+    "predicted_seconds": "Time that the model expects.",
+    "wrong_elements": "Elements of the timed result that were wrong.",
 }
-"""Name -> help, field of a point, and the factor from its unit to the metric's."""
+"""Name -> help."""
 
 Samples = Iterable[tuple[Mapping[str, Any], float]]
 
@@ -296,26 +286,26 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
         bad = [({**common, "node": name}, node in verdict.excluded) for node, name in nodes]
         yield "node_bad", "1 for a node that the fleet check blames.", bad
         links = [tuple(verdict.names[node] for node in link) for link in verdict.links]
-        slow = [({**common, "node": one, "other": other}, 1.0) for one, other in links]
+        slow = [({**common, "node": near, "other": far}, 1.0) for near, far in links]
         yield "link_bad", "1 for a link between nodes that the fleet check blames.", slow
     labels = []
     for point in run.points:
-        values = {name: getattr(point, name) for name in POINT_LABELS}
-        own = {name: value for name, value in values.items() if value != _LEFT_OUT.get(name)}
+        own = values_of(point, *POINT_LABELS)
         labels.append(
             common
             | {
-                name: str(one).lower() if isinstance(one, bool) else str(one)
-                for name, one in own.items()
+                name: str(value).lower() if isinstance(value, bool) else str(value)
+                for name, value in own.items()
+                if value != _LEFT_OUT.get(name)
             }
         )
-    for name, (about, field, scale) in METRICS.items():
-        numbers = [_finite(getattr(point, field)) for point in run.points]
-        found = [
-            (own, one * scale) for own, one in zip(labels, numbers, strict=True) if one is not None
+    for name, about in METRICS.items():
+        numbers = [figure(point, name) for point in run.points]
+        samples = [
+            (own, number) for own, number in zip(labels, numbers, strict=True) if number is not None
         ]
-        if found:
-            yield name, about, found
+        if samples:
+            yield name, about, samples
     if labels:
         flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
         yield "flags", "Reasons to doubt the case's figures.", flagged
@@ -327,8 +317,13 @@ def fleet_document(run: Run) -> dict[str, object] | None:
     return verdict.document if isinstance(verdict, FleetVerdict) else None
 
 
-def _finite(number: float | None) -> float | None:
-    return None if number is None or not math.isfinite(number) else number
+def figure(point: Point, name: str) -> float | None:
+    """A figure of METRICS in base units; None where it is not known or not finite."""
+    field, rate, _ = name.partition("_bytes_per_second")
+    number = getattr(point, field)
+    if number is None or not math.isfinite(number):
+        return None
+    return number * BYTES_PER_GIGABYTE if rate else float(number)
 
 
 def json_summary(run: Run) -> dict[str, Any]:
@@ -337,24 +332,19 @@ def json_summary(run: Run) -> dict[str, Any]:
     Times in seconds, sizes in bytes, rates in bytes per second; what is not known is null. docs/feeds.md
     lists the keys.
     """
-    lines: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
-    for point in run.points:
-        # A simulated curve and a measured one are two, even of one case.
-        if point.is_timed:
-            key = (*CURVE(point), point.simulated)
-            lines[key].append(point)
+    # A simulated curve and a measured one are two, even of one case.
+    timed = [point for point in run.points if point.is_timed]
+    lines = grouped(timed, lambda point: (*CURVE(point), point.simulated))
     curves = []
     for _, members in sorted(lines.items()):
         ordered = sorted(members, key=lambda point: point.size_bytes)
-        rated = [one for one in ordered if one.busbw is not None]
-        peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
+        rated = [point for point in ordered if point.busbw is not None]
+        peak = max(rated, key=lambda point: point.busbw or 0.0, default=None)
         curves.append(
             {
-                **{
-                    name: getattr(ordered[0], name)
-                    for name in (*ORDER, "simulated")
-                    if name != "size_bytes"
-                },
+                **values_of(
+                    ordered[0], *(name for name in ORDER if name != "size_bytes"), "simulated"
+                ),
                 "points": len(ordered),
                 "smallest": _figures(ordered[0]),
                 "largest": _figures(ordered[-1]),
@@ -370,9 +360,8 @@ def json_summary(run: Run) -> dict[str, Any]:
         "run": {
             "path": plain(run.path, LONGEST_TEXT),
             "suite": run.suite,
-            **{name: getattr(manifest, name) for name in ("host", "machine")},
             "created_at": manifest.created_at or None,
-            "ccbench_version": manifest.ccbench_version,
+            **values_of(manifest, "host", "machine", "ccbench_version"),
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
         "fleet": fleet_document(run),
@@ -382,7 +371,7 @@ def json_summary(run: Run) -> dict[str, Any]:
             sorted(Counter(flag for point in run.points for flag in point.flags).items())
         ),
         "failures": [
-            {"status": point.status.value, **{name: getattr(point, name) for name in names}}
+            {"status": point.status.value, **values_of(point, *names)}
             for point in run.points
             if point.status not in (Status.OK, Status.UNSUPPORTED)
         ],
@@ -391,10 +380,9 @@ def json_summary(run: Run) -> dict[str, Any]:
 
 
 def _figures(point: Point) -> dict[str, Any]:
-    bandwidth = _finite(point.busbw)
-    times = ("median_seconds", "low_seconds", "high_seconds", "bound_seconds", "predicted_seconds")
+    names = ("busbw_bytes_per_second", "median_seconds", "low_seconds", "high_seconds")
+    further = ("bound_seconds", "predicted_seconds")
     return {
         "size_bytes": point.size_bytes,
-        "busbw_bytes_per_second": None if bandwidth is None else bandwidth * BYTES_PER_GIGABYTE,
-        **{name: _finite(getattr(point, name)) for name in times},
+        **{name: figure(point, name) for name in (*names, *further)},
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,14 +27,15 @@ from ccbench.report.curves import (
 from ccbench.report.figure import Axis, Figure, Kind, Row, Series, measured_series
 from ccbench.report.maps import pair_figures, sample_figures
 from ccbench.report.wording import (
+    SERIES,
     bias_text,
     error_and_bias,
     footnote,
     labelled,
-    series_key,
     series_names,
 )
 from ccbench.results import Point, Run
+from ccbench.results.keys import Key, grouped
 from ccbench.results.schema import WAITING_SHARE
 from ccbench.units import percent, plain, plural
 
@@ -84,10 +84,8 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
     problems: takes one line for every kind of figure that could not be made, so that the rest is not lost;
         without it the first failure is raised.
     """
-    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in points:
-        if not point.pair:  # pairs have figures of their own
-            groups[tuple(getattr(point, name) for name in GROUP_FIELDS)].append(point)
+    # Pairs have figures of their own.
+    groups = grouped((point for point in points if not point.pair), Key(GROUP_FIELDS))
     # Each is made apart, so that one that fails takes no other with it.
     makers: list[tuple[str, Maker]] = []
     for _, group in sorted(groups.items(), key=str):
@@ -144,7 +142,7 @@ def barrier_figures(points: Sequence[Point]) -> list[Figure]:
             replace(line, joined=len(line.x) >= FEWEST_JOINED)
             for style, key in enumerate(sorted(names, key=str)[:MOST_SERIES])
             for line in lines(
-                [p for p in shifted if series_key(p) == key], names[key], style, positive_seconds
+                [p for p in shifted if SERIES(p) == key], names[key], style, positive_seconds
             )
         ]
         figures.append(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases.axes import WORK
 from ccbench.report.figure import Axis, Figure, Grid
-from ccbench.report.tables import Table, aligned, columns, csv_file
+from ccbench.report.present import Table, aligned, beyond, columns, csv_of, named
 from ccbench.report.wording import labelled
 from ccbench.results import Point
 from ccbench.units import format_ratio, format_size, percent, plural
@@ -149,9 +149,9 @@ def notes(matrix: PairMatrix) -> list[str]:
             + (f" ({miss.link_class})" if miss.link_class else "")
             for miss in misses[:MOST_NAMED]
         ]
-        more = f"; and {len(misses) - MOST_NAMED} more" if len(misses) > MOST_NAMED else ""
+        worst += beyond(misses, MOST_NAMED)
         lines.append(
-            f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}{more}"
+            f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}"
         )
     elif judged and not (matrix.simulated or matrix.emulated):
         lines.append(f"No pair is more than {percent(MISS)} worse than the median of its class")
@@ -204,52 +204,30 @@ def pair_lines(matrices: Sequence[PairMatrix], width: int) -> list[str]:
     return lines
 
 
-_COLUMNS = (
-    "backend",
-    "setting",
-    "dtype",
-    "ranks",
-    "nodes",
-    "size_bytes",
-    "both_ways",
-    "source",
-    "target",
-    "median_seconds",
-    "GB_s_each_way",
-    "link_class",
-    "link_GB_s",
-    "class_median_seconds",
-    "finding",
-)
-
-
 def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
     """A row for every pair; units are in the names."""
-    rows = []
+    rows: list[dict[str, object]] = []
+    fields = ("backend", "setting", "dtype", "ranks", "nodes", "size_bytes")
     for matrix in matrices:
         missed = {(miss.source, miss.target) for miss in pair_misses(matrix)}
         for source, target in matrix.pairs():
             link_class, link = matrix.classes[source][target], matrix.link_rates[source][target]
             rate = matrix.rate(source, target)
-            cells = (
-                matrix.backend,
-                matrix.setting,
-                matrix.dtype,
-                matrix.ranks,
-                matrix.nodes,
-                matrix.size_bytes,
-                matrix.both,
-                source,
-                target,
-                matrix.time(source, target),
-                rate and rate / 1e9,
-                link_class,
-                link and link / 1e9,
-                matrix.usual_seconds[link_class],
-                "slow" if (source, target) in missed else "",
+            rows.append(
+                {
+                    **{name: getattr(matrix, name) for name in fields},
+                    "both_ways": matrix.both,
+                    "source": source,
+                    "target": target,
+                    "median_seconds": matrix.time(source, target),
+                    "GB_s_each_way": rate and rate / 1e9,
+                    "link_class": link_class,
+                    "link_GB_s": link and link / 1e9,
+                    "class_median_seconds": matrix.usual_seconds[link_class],
+                    "finding": "slow" if (source, target) in missed else "",
+                }
             )
-            rows.append(dict(zip(_COLUMNS, cells, strict=True)))
-    return csv_file(_COLUMNS, rows)
+    return csv_of(named(*rows[0]), rows)
 
 
 MOST_MAPS = 6
@@ -279,7 +257,7 @@ def sample_figures(points: Sequence[Point]) -> list[Figure]:
             kind = tuple(getattr(point, name) for name in fields)
             if spread > widest.get(kind, (0.0, 0))[0]:
                 widest[kind] = (spread, place)
-    chosen = sorted(widest.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]
+    chosen = sorted((-spread, place) for spread, place in widest.values())[:MOST_MAPS]
     return [_sample_map(points[place]) for _, place in chosen]
 
 
@@ -299,12 +277,12 @@ def _sample_map(point: Point) -> Figure:
         notes.append(
             f"Cells of {DARKEST:g} times the median and more are alike, up to {format_ratio(ratios.max())}"
         )
-    if cells.shape[1] < samples:
-        notes.append(
-            f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown"
-        )
-    if cells.shape[0] < ranks:
-        notes.append(f"A row is {-(-ranks // cells.shape[0])} ranks or fewer, their slowest shown")
+    for line, what, count, shown in (
+        ("column", "samples", samples, cells.shape[1]),
+        ("row", "ranks", ranks, cells.shape[0]),
+    ):
+        if shown < count:
+            notes.append(f"A {line} is {-(-count // shown)} {what} or fewer, their slowest shown")
     return Figure(
         key=f"samples-{point.backend}-{point.collective}-{point.algorithm}-{point.ranks}ranks-"
         f"{point.size_bytes}B{'-' + point.setting if point.setting else ''}",

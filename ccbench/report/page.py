@@ -29,13 +29,13 @@ from ccbench.errors import MissingDependency
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report import topology_figure
-from ccbench.report.baselines import baseline_lines, beside, pairs_table
-from ccbench.report.case_table import page_table
+from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs_table
+from ccbench.report.case_table import case_page_table
 from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
 from ccbench.report.figures import every_figure
+from ccbench.report.present import Column, Table, columns, table_of, values_of
 from ccbench.report.sharing import sharing_table
-from ccbench.report.tables import Table, columns
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
 from ccbench.topology.graph import DeviceKind, Topology
@@ -172,7 +172,7 @@ def page_content(
         sections += [Section(topic, heading, text, own)] if own else []
     label = provenance(every)
     pairs = beside(every, behind)
-    seen = {flag for point in every for flag in point.flags}
+    flags = {flag for point in every for flag in point.flags}
     return PageContent(
         title=", ".join(dict.fromkeys(run.suite or plain(run.path.name) for run in runs)),
         label=label,
@@ -181,11 +181,13 @@ def page_content(
             _part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)
         ),
         sections=tuple(sections),
-        table=page_table([*every, *behind]),
+        table=case_page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
         sharing=sharing_table(every),
-        terms=tuple((flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in seen),
+        terms=tuple(
+            (flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in flags
+        ),
         formulas=formula_table(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
     )
@@ -258,6 +260,16 @@ def topology_of(manifest: Manifest) -> Topology | None:
     return load_catalog(name) if name in catalog_names() else manifest.topology
 
 
+RATES = (
+    Column("case", right=False, value="label"),
+    Column("time", value="median_seconds", form=format_seconds),
+    Column("busbw", value="busbw", form=format_busbw),
+    Column("of bound", value="bound_share", form=percent, absent=""),
+    Column("normal", value="usual_bound_shares", form=span, absent=""),
+)
+"""Of the case with the highest bus bandwidth."""
+
+
 def rates_table(points: Sequence[Point]) -> Table:
     """The case with the highest bus bandwidth of every collective, backend and number of ranks."""
     best: dict[tuple[str, str, int, int], Point] = {}
@@ -267,17 +279,7 @@ def rates_table(points: Sequence[Point]) -> Table:
         key = (point.collective, point.backend, point.ranks, point.nodes)
         if key not in best or (best[key].busbw or 0.0) < point.busbw:
             best[key] = point
-    rows = [
-        (
-            one.label,
-            format_seconds(one.median_seconds or 0.0),
-            f"{one.busbw:.4g} GB/s",
-            "" if one.bound_share is None else percent(one.bound_share),
-            "" if one.usual_bound_shares is None else span(one.usual_bound_shares),
-        )
-        for _, one in sorted(best.items())
-    ]
-    return Table(columns("<case", "time", "busbw", "of bound", "normal"), rows)
+    return table_of(RATES, [best[key] for key in sorted(best)])
 
 
 def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:
@@ -410,35 +412,30 @@ def plots_of(content: PageContent) -> dict[str, Any]:
 
 def plot(figure: Figure) -> dict[str, Any]:
     """Plain values from which the script draws ``figure``."""
-    drawn: dict[str, Any] = {"key": figure.key, "topic": figure.topic, "message": figure.message}
+    drawn = values_of(figure, "key", "topic", "message")
     if figure.topic == "nothing":
         return drawn
     if figure.grid is not None:
         grid = figure.grid
         cells = {
-            "values": [
-                [None if value is None else _short(value) for value in row] for row in grid.values
-            ],
-            "texts": [list(row) for row in grid.texts],
-            "marked": [list(cell) for cell in grid.marked],
-            "unit": grid.unit,
+            "values": [_shorts(row) for row in grid.values],
+            **values_of(grid, "texts", "marked", "unit", "legend"),
             "good": grid.large_is_good,
-            "range": [_short(end) for end in grid.limits],
-            "legend": list(grid.legend),
+            "range": _shorts(grid.limits),
         }
         return {**drawn, "x": _axis(figure.x), "y": _axis(figure.y), "grid": cells}
     if not any(series.x for series in figure.series):
         return {**drawn, "topic": "nothing", "message": "No case has a speed."}
     x, y = frames(figure)
     spans = [
-        [_short(one.low), _short(one.high), one.label, COLOURS[one.style % len(COLOURS)]]
-        for one in figure.spans
+        [_short(part.low), _short(part.high), part.label, COLOURS[part.style % len(COLOURS)]]
+        for part in figure.spans
     ]
     return {
         **drawn,
         "x": _axis(figure.x, x),
         "y": _axis(figure.y, y),
-        "series": [_series(one) for one in figure.series],
+        "series": [_series(part) for part in figure.series],
         "spans": spans,
         "marks": [[_short(mark.x), mark.label] for mark in figure.marks],
         "note": far_note(figure),
@@ -446,37 +443,42 @@ def plot(figure: Figure) -> dict[str, Any]:
 
 
 def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
+    drawn: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
     if frame is not None:
-        found |= {"label": frame.label, "range": [_short(frame.low), _short(frame.high)]}
+        drawn |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
         if frame.ticks is not None:
-            found["ticks"] = [[_short(place), text] for place, text in frame.ticks]
-    return found
+            drawn["ticks"] = [[_short(place), text] for place, text in frame.ticks]
+    return drawn
 
 
-def _series(one: Series) -> dict[str, Any]:
-    colour = "ink" if one.style < 0 else COLOURS[one.style % len(COLOURS)]
-    found: dict[str, Any] = {
-        "label": one.label,
-        "kind": one.kind.value,
-        "colour": "grey" if one.kind == Kind.BASELINE else colour,
-        "symbol": LONE_SYMBOLS.get(one.kind, SYMBOLS[one.style % len(SYMBOLS)]),
-        "dash": BASELINE_DASHES[one.style % 4] if one.kind == Kind.BASELINE else DASHES[one.kind],
-        "x": [_short(value) for value in one.x],
-        "y": [_short(value) for value in one.y],
-        "joined": one.joined,
+def _series(line: Series) -> dict[str, Any]:
+    colour = "ink" if line.style < 0 else COLOURS[line.style % len(COLOURS)]
+    drawn: dict[str, Any] = {
+        **values_of(line, "label", "joined"),
+        "kind": line.kind.value,
+        "colour": "grey" if line.kind == Kind.BASELINE else colour,
+        "symbol": LONE_SYMBOLS.get(line.kind, SYMBOLS[line.style % len(SYMBOLS)]),
+        "dash": BASELINE_DASHES[line.style % 4]
+        if line.kind == Kind.BASELINE
+        else DASHES[line.kind],
+        "x": _shorts(line.x),
+        "y": _shorts(line.y),
     }
     # Most series have none of these: the page of a large run is smaller without.
-    if one.low:
-        found |= {
-            "low": [_short(value) for value in one.low],
-            "high": [_short(value) for value in one.high],
+    if line.low:
+        drawn |= {
+            "low": _shorts(line.low),
+            "high": _shorts(line.high),
         }
-    if not all(one.trusted):
-        found["doubtful"] = [place for place, trusted in enumerate(one.trusted) if not trusted]
-    if one.missing:
-        found["missing"] = [_short(value) for value in one.missing]
-    return found
+    if not all(line.trusted):
+        drawn["doubtful"] = [place for place, trusted in enumerate(line.trusted) if not trusted]
+    if line.missing:
+        drawn["missing"] = _shorts(line.missing)
+    return drawn
+
+
+def _shorts(values: Iterable[float | None]) -> list[float | int | None]:
+    return [None if value is None else _short(value) for value in values]
 
 
 def _short(value: float) -> float | int | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ccbench.analysis.history import CaseHistory, History, change_text, when
 from ccbench.findings import Finding
 from ccbench.report import figure as drawing
-from ccbench.report.case_table import stored
 from ccbench.report.figure import Axis, Figure, Kind, Mark, measured_series
 from ccbench.report.page import PageContent, RunPart, Section, render_page
+from ccbench.report.present import Column, page_table
 from ccbench.units import format_change, format_seconds, plain, plural
 
 MOST_PICTURES = 400
@@ -132,25 +133,19 @@ def _figure(one: CaseHistory) -> Figure:
 
 
 def _rows(series: Sequence[CaseHistory]) -> Mapping[str, Any]:
-    """Every median as the page's table takes it."""
-    seen = [(one, each) for one in series for each in one.seen]
-    seconds = [each.median_seconds for _, each in seen]
-    texts = {
-        "series": [plain(one.label, LONGEST) for one, _ in seen],
-        "machine": [plain(one.machine) for one, _ in seen],
-        "run": [plain(each.run) for _, each in seen],
-        "began": [when(each.created_at) for _, each in seen],
-        "median": [format_seconds(one) for one in seconds],
-        "flags": ["; ".join(each.doubts) for _, each in seen],
-    }
-    columns: list[dict[str, Any]] = [
-        {"header": name, "csv": name, "right": name == "median", **stored(cells)}
-        for name, cells in texts.items()
-    ]
-    columns[4] |= {"csv": "median_seconds", "numbers": seconds}
-    return {
-        "columns": columns,
-        "rows": len(seen),
-        "status": stored(["ok"] * len(seen)),
-        "baseline": [],
-    }
+    """Every median as the page's table takes it; its rows are pairs of a series and a run's median."""
+    word = partial(Column, right=False)
+    shown = (
+        word("series", value=lambda row: plain(row[0].label, LONGEST)),
+        word("machine", value=lambda row: plain(row[0].machine)),
+        word("run", value=lambda row: plain(row[1].run)),
+        word("began", value=lambda row: when(row[1].created_at)),
+        Column(
+            "median",
+            value=lambda row: row[1].median_seconds,
+            form=format_seconds,
+            name="median_seconds",
+        ),
+        word("flags", value=lambda row: "; ".join(row[1].doubts)),
+    )
+    return page_table(shown, [(member, median) for member in series for median in member.seen])

@@ -31,7 +31,7 @@ from ccbench.report.drawing import (
     picture_bytes,
 )
 from ccbench.report.figure import Axis, Figure
-from ccbench.report.plan_text import plan_document, plan_lines
+from ccbench.report.plan_text import best_of, plan_document, plan_lines
 from ccbench.report.writing import write_file
 from ccbench.units import format_seconds
 
@@ -169,7 +169,7 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
         found.append(
             _bars_figure("scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled)
         )
-    best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
+    best = best_of(planned)
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
     drawn = timeline(best.step)
     notes = [

@@ -8,7 +8,16 @@ from typing import Any
 
 from ccbench.plan.planner import Planned, Scaled, StrategyOutcome
 from ccbench.plan.step import MEASURED, TrainingStep
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import (
+    Column,
+    Table,
+    aligned,
+    columns,
+    documents,
+    named,
+    table_of,
+    values_of,
+)
 from ccbench.units import format_seconds, format_size
 
 NOT_MODELLED = (
@@ -31,11 +40,28 @@ _SETTINGS = (
     "micro_batches",
     "pipeline",
     "virtual_stages",
-    "zero",
     "sequence_parallel",
     "recompute",
 )
 """Of a strategy, as JSON has them."""
+
+_TENTH, _SHARE = "{:.1f}".format, "{:.1%}".format
+LAYOUTS = (
+    Column("layout", right=False, value="name", name="name"),
+    *(
+        Column(name, value=f"step.{field}", form=format_seconds, name=f"{name}_seconds")
+        for name, field in _SECONDS_OF.items()
+    ),
+    Column("memory", value=lambda outcome: f"{outcome.memory.total_bytes / 1e9:.1f} GB"),
+    Column("TFLOP/s", value="tflops", form=_TENTH, name="tflops"),
+    Column("MFU", value="utilization", form=_SHARE, name="model_flops_utilization"),
+    Column(" ", right=False, value=lambda outcome: "" if outcome.fits else "does not fit"),
+    *named(*(f"strategy.{name}" for name in _SETTINGS)),
+    *named(*(f"strategy.layout.{name}" for name in ("tp", "cp", "ep", "dp", "pp"))),
+    Column(name="zero", value="strategy.zero_stage"),
+    *named("masked_tflops", "hardware_tflops", "tokens_per_second", "fits"),
+)
+"""Of an outcome: a layout and its step."""
 
 MASKED_TOLD = 1.05
 """Factor that attention in full must add before figures without what is masked are told too."""
@@ -47,7 +73,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         yield from textbook_lines(planned)
         return
     shape, cluster, device = planned.where
-    plan, found = planned.plan, planned.searched
+    plan, searched = planned.plan, planned.searched
     billions = shape.parameters / 1e9
     yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
     share = plan.efficiency.matrix * device.achieved
@@ -55,34 +81,19 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which large "
         f"matrix products reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"
     )
-    if found is not None:
+    if searched is not None:
         yield (
-            f"searched {found.candidates} combinations, of which {found.fitting} fit into memory; the "
-            f"{len(found.best)} fastest of them:"
+            f"searched {searched.candidates} combinations, of which {searched.fitting} fit into memory; the "
+            f"{len(searched.best)} fastest of them:"
         )
     if len(planned.outcomes) > 1:
         yield ""
-        times = ("step", "computing", "bubble", "exposed", "hidden")
-        rows = [
-            (
-                outcome.name,
-                *(format_seconds(getattr(outcome.step, _SECONDS_OF[name])) for name in times),
-                f"{outcome.memory.total_bytes / 1e9:.1f} GB",
-                f"{outcome.tflops:.1f}",
-                f"{outcome.utilization:.1%}",
-                "" if outcome.fits else "does not fit",
-            )
-            for outcome in planned.outcomes
-        ]
-        yield from aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
+        yield from aligned(table_of(LAYOUTS, planned.outcomes))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
-    # The fastest of those that fit, if any does, in detail.
-    best = planned.outcomes[0]
-    if found is None:
-        best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
+    best = best_of(planned)
     for part in (
-        _one(best),
+        _in_detail(best),
         _communication(best.step),
         _scaling(planned.scaled),
         _remarks(planned),
@@ -93,22 +104,28 @@ def plan_lines(planned: Planned) -> Iterator[str]:
             yield from lines
 
 
-def _one(one: StrategyOutcome) -> Iterator[str]:
-    step, strategy = one.step, one.strategy
-    fit = "" if one.fits else ", which does NOT fit"
-    yield f"{one.name}: {strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.micro_batch}"
+def best_of(planned: Planned) -> StrategyOutcome:
+    """The fastest layout of those that fit into memory, if any does, else of all."""
+    return min(planned.outcomes, key=lambda outcome: (not outcome.fits, -outcome.tflops))
+
+
+def _in_detail(outcome: StrategyOutcome) -> Iterator[str]:
+    step, strategy = outcome.step, outcome.strategy
+    fit = "" if outcome.fits else ", which does NOT fit"
+    yield f"{outcome.name}: {strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.micro_batch}"
     yield (
         f"  step {format_seconds(step.seconds)}, computing alone {format_seconds(step.computing_seconds)}: "
-        f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
+        f"{outcome.tflops:.1f} TFLOP/s a device, MFU {outcome.utilization:.1%}, "
+        f"{outcome.tokens_per_second:,.0f} tokens/s"
     )
-    if one.tflops > MASKED_TOLD * one.masked_tflops:
-        share = one.utilization * one.masked_tflops / one.tflops
+    if outcome.tflops > MASKED_TOLD * outcome.masked_tflops:
+        share = outcome.utilization * outcome.masked_tflops / outcome.tflops
         yield (
-            f"  attention counted without what a causal mask leaves out {one.masked_tflops:.1f} TFLOP/s a "
+            f"  attention counted without what a causal mask leaves out {outcome.masked_tflops:.1f} TFLOP/s a "
             f"device, MFU {share:.1%}"
         )
-    if one.hardware_tflops > one.tflops:
-        yield f"  with what is computed again {one.hardware_tflops:.1f} TFLOP/s a device"
+    if outcome.hardware_tflops > outcome.tflops:
+        yield f"  with what is computed again {outcome.hardware_tflops:.1f} TFLOP/s a device"
     whole = step.seconds
     yield (
         f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, "
@@ -117,9 +134,9 @@ def _one(one: StrategyOutcome) -> Iterator[str]:
     )
     waits = by_bottleneck(step)
     if waits:
-        told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
-        yield f"  exposed communication by what limits it: {told}"
-    memory = one.memory
+        listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
+        yield f"  exposed communication by what limits it: {listed}"
+    memory = outcome.memory
     yield (
         f"  memory of the fullest stage ({memory.stage}) {memory.total_bytes / 1e9:.1f} GB{fit}: parameters "
         f"{memory.parameter_bytes / 1e9:.1f}, gradients {memory.gradient_bytes / 1e9:.1f}, optimizer "
@@ -130,12 +147,12 @@ def _one(one: StrategyOutcome) -> Iterator[str]:
 
 def by_bottleneck(step: TrainingStep) -> dict[str, float]:
     """Seconds of exposed communication by the link or term that costs most of each, the largest first."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for line in step.lines:
         if line.exposed_seconds > 0:
             name = line.price.bottleneck.split(":")[0]
-            found[name] = found.get(name, 0.0) + line.exposed_seconds
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            seconds[name] = seconds.get(name, 0.0) + line.exposed_seconds
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 def _communication(step: TrainingStep) -> list[str]:
@@ -143,67 +160,84 @@ def _communication(step: TrainingStep) -> list[str]:
     lines = sorted(step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds))
     if not lines:
         return ["no communication"]
-    rows = []
-    for line in lines:
-        one, price = line.communication, line.price
-        times = (price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
-        cells = [format_seconds(seconds) if seconds else "-" for seconds in times]
-        purpose = one.purpose + ("" if one.stage == "only" else f" ({one.stage} stage)")
-        # Sizes of models are rarely round: two digits are enough.
-        size = format_size(one.size_bytes)
-        if len(size) > 10:
-            units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-            name, bytes_each = next(unit for unit in units if one.size_bytes >= unit[1])
-            size = f"{one.size_bytes / bytes_each:.2f} {name}"
-        limits = "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
-        asked = (one.axis, str(one.ranks), one.collective, size, str(one.times))
-        rows.append((*asked, *cells, purpose, limits))
-    titles = (
-        "<axis",
-        "ranks",
-        "<collective",
-        "size",
-        "times",
-        "each",
-        "total",
-        "hidden",
-        "exposed",
-    )
-    return aligned(Table(columns(*titles, "<of", "<bottleneck"), rows))
+    return aligned(table_of(LINES, lines))
+
+
+def _size(size_bytes: int) -> str:
+    # Sizes of models are rarely round: two digits are enough.
+    size = format_size(size_bytes)
+    if len(size) > 10:
+        units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+        name, bytes_each = next(unit for unit in units if size_bytes >= unit[1])
+        size = f"{size_bytes / bytes_each:.2f} {name}"
+    return size
 
 
 def shortened(bottleneck: str) -> str:
     """The limit, the rate or the largest of several terms, and who shares it; JSON has all of it."""
-    told, semicolon, sharing = bottleneck.partition("; ")
-    head, opens, detail = told.removesuffix(")").partition(" (")
+    limit, semicolon, sharing = bottleneck.partition("; ")
+    head, opens, detail = limit.removesuffix(")").partition(" (")
     way = detail.partition(" through ")[2]
     first, comma, _ = detail.partition(", ")
     inside = f" ({way or first + (', ...' if comma else '')})" if opens else ""
     return f"{head}{inside}{semicolon}{sharing}"
 
 
+def _time(seconds: float) -> str:
+    return format_seconds(seconds) if seconds else "-"
+
+
+LINES = (
+    Column("axis", right=False, value="communication.axis"),
+    Column("ranks", value="communication.ranks"),
+    Column("collective", right=False, value="communication.collective"),
+    Column("size", value="communication.size_bytes", form=_size),
+    Column("times", value="communication.times"),
+    Column("each", value="price.seconds", form=_time),
+    *(Column(name, value=f"{name}_seconds", form=_time) for name in ("total", "hidden", "exposed")),
+    Column(
+        "of",
+        right=False,
+        value="communication",
+        form=lambda sent: sent.purpose + f" ({sent.stage} stage)" * (sent.stage != "only"),
+    ),
+    Column(
+        "bottleneck",
+        right=False,
+        value="price",
+        form=lambda price: "measured; " * (price.source == MEASURED) + shortened(price.bottleneck),
+    ),
+)
+"""Of a communication of a step."""
+
+
+def _idle(scaled: Scaled) -> float | None:
+    step = scaled.outcome and scaled.outcome.step
+    return (step.seconds - step.computing_seconds) / step.seconds if step else None
+
+
+SCALES = (
+    Column("devices", value="ranks", name="devices"),
+    Column("batch", value="outcome.strategy.global_batch"),
+    Column("step", value="outcome.step.seconds", form=format_seconds),
+    Column("not computing", value=_idle, form=_SHARE),
+    Column("TFLOP/s", value="outcome.tflops", form=_TENTH),
+    Column("layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name),
+    *named("reason"),
+)
+"""Of a number of devices; a reason says why it has no layout."""
+
+
 def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
-    if not scaled:
-        return []
-    rows = []
-    for one in scaled:
-        if (found := one.outcome) is None:
-            rows.append((str(one.ranks), "-", "-", "-", "-", one.reason))
-            continue
-        seconds = found.step.seconds
-        idle = f"{(seconds - found.step.computing_seconds) / seconds:.1%}"
-        figures = (format_seconds(seconds), idle, f"{found.tflops:.1f}")
-        rows.append((str(one.ranks), str(found.strategy.global_batch), *figures, found.name))
-    titles = ("devices", "batch", "step", "not computing", "TFLOP/s", "<layout")
-    return aligned(Table(columns(*titles), rows))
+    return aligned(table_of(SCALES, scaled)) if scaled else []
 
 
 def _remarks(planned: Planned) -> Iterator[str]:
     lines = [line for outcome in planned.outcomes for line in outcome.step.lines]
     measured = sum(1 for line in lines if line.price.source == MEASURED)
     if measured:
-        others = "" if measured == len(lines) else "; the others are predicted"
-        yield f"measured: {measured} of {len(lines)} communications{others}"
+        rest = "" if measured == len(lines) else "; the others are predicted"
+        yield f"measured: {measured} of {len(lines)} communications{rest}"
     elif planned.with_measured:
         yield (
             f"measured: none of {len(lines)} communications: no measured point is of the same collective, "
@@ -227,22 +261,22 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
     yield ""
     open_ended = gradients.startup_seconds is None
     rows = []
-    for one in planned.textbook:
+    for case in planned.textbook:
         ends = (
             ""
             if not open_ended
             else ", all bytes"
-            if one.startup_seconds == 0
+            if case.startup_seconds == 0
             else ", all start-up"
         )
         usual = {0: "in series", 1: "overlapped, each gradient on its own"}
-        way = usual.get(one.bucket, f"overlapped, buckets of {one.bucket}{ends}")
+        way = usual.get(case.bucket, f"overlapped, buckets of {case.bucket}{ends}")
         times = (
-            seconds * 1e3 for seconds in (one.seconds, one.exposed_seconds, one.hidden_seconds)
+            seconds * 1e3 for seconds in (case.seconds, case.exposed_seconds, case.hidden_seconds)
         )
         # Whole milliseconds of long times, so that figures can be checked by hand.
         digits = ((ms, 0 if ms >= 100 or abs(ms - round(ms)) < 1e-6 else 3) for ms in times)
-        rows.append((way, str(one.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
+        rows.append((way, str(case.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
     yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
     if open_ended:
         yield ""
@@ -257,10 +291,9 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     """Everything; times in seconds, sizes in bytes."""
     document: dict[str, Any] = {"plan": planned.plan.name}
     if planned.textbook:
-        shares = ("exposed_seconds", "hidden_seconds")
         document["gradients"] = [
-            {**asdict(one), **{name: getattr(one, name) for name in shares}}
-            for one in planned.textbook
+            {**asdict(case), **values_of(case, "exposed_seconds", "hidden_seconds")}
+            for case in planned.textbook
         ]
         return document
     shape, cluster, device = planned.where
@@ -277,42 +310,26 @@ def plan_document(planned: Planned) -> dict[str, Any]:
         "not_modelled": list(NOT_MODELLED),
     }
     if planned.searched is not None:
-        names = ("candidates", "fitting", "priced")
-        document["search"] = {name: getattr(planned.searched, name) for name in names}
+        document["search"] = values_of(planned.searched, "candidates", "fitting", "priced")
     if planned.scaled:
         document["scale"] = [
-            {
-                "devices": one.ranks,
-                "reason": one.reason,
-                "layout": None if one.outcome is None else outcome_document(one.outcome),
-            }
-            for one in planned.scaled
+            {**scale, "layout": scaled.outcome and outcome_document(scaled.outcome)}
+            for scale, scaled in zip(documents(SCALES, planned.scaled), planned.scaled, strict=True)
         ]
     return document
 
 
-def outcome_document(one: StrategyOutcome) -> dict[str, Any]:
+def outcome_document(outcome: StrategyOutcome) -> dict[str, Any]:
     """One layout's step."""
-    step, strategy, layout = one.step, one.strategy, one.strategy.layout
-    lines = []
-    for line in step.lines:
-        price = asdict(line.price)
-        limit = {key: price.pop(key) for key in ("bottleneck", "source", "extrapolated")}
-        launches = {"nodes": price["nodes"], "groups_on_node": price["groups_on_node"]}
-        times = ("total_seconds", "hidden_seconds", "exposed_seconds")
-        seconds = {"seconds": price["seconds"], **{name: getattr(line, name) for name in times}}
-        lines.append({**asdict(line.communication), **launches, **seconds, **limit})
+    prices = ("nodes", "groups_on_node", "seconds", "bottleneck", "source", "extrapolated")
+    shown = ("total_seconds", "hidden_seconds", "exposed_seconds")
+    names = (*(f"price.{name}" for name in prices), *shown)
     return {
-        "name": one.name,
-        "layout": str(layout),
-        **{axis: getattr(layout, axis) for axis in ("tp", "cp", "ep", "dp", "pp")},
-        **{key: getattr(strategy, "zero_stage" if key == "zero" else key) for key in _SETTINGS},
-        **{f"{name}_seconds": getattr(step, attribute) for name, attribute in _SECONDS_OF.items()},
-        "exposed_by_bottleneck_seconds": by_bottleneck(step),
-        **{name: getattr(one, name) for name in ("tflops", "masked_tflops", "hardware_tflops")},
-        "model_flops_utilization": one.utilization,
-        "tokens_per_second": one.tokens_per_second,
-        "fits": one.fits,
-        "memory": asdict(one.memory),
-        "communication": lines,
+        **documents(LAYOUTS, [outcome])[0],
+        "layout": str(outcome.strategy.layout),
+        "exposed_by_bottleneck_seconds": by_bottleneck(outcome.step),
+        "memory": asdict(outcome.memory),
+        "communication": [
+            {**asdict(line.communication), **values_of(line, *names)} for line in outcome.step.lines
+        ],
     }

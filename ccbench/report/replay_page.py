@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile, zip_longest
-from typing import Any
 
 import numpy as np
 
 from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
 from ccbench.plan.timeline import LanePiece, Timeline
-from ccbench.report.case_table import stored
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
 from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
-from ccbench.report.replay_text import REMARK, SENTENCES, case_table, remarks_of
+from ccbench.report.replay_text import SENTENCES, answers, cases_of_page, ordered_cases
 from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16
@@ -29,31 +27,33 @@ def replay_page(replay: Replay, name: str) -> str:
     """Return the whole file as text. Raises MissingDependency without jinja2 or plotly."""
     findings = list(replay.findings)
     findings += [
-        Finding("doubt", one.kind, (), plain(one.text, SENTENCES), "", one.kind.replace("_", " "))
-        for one in (*replay.trace.warnings, *replay.fold.warnings)
+        Finding(
+            "doubt",
+            picture.kind,
+            (),
+            plain(picture.text, SENTENCES),
+            "",
+            picture.kind.replace("_", " "),
+        )
+        for picture in (*replay.trace.warnings, *replay.fold.warnings)
     ]
     for reason, count in replay.fold.not_folded.items():
         findings.append(
             Finding("note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case")
         )
-    sentences = [f"{replay.verdict[:1].upper()}{replay.verdict[1:]}."]
-    sentences += [
-        f"What if {what}: {format_seconds(each)} of transfer a step"
-        for what, each in replay.what_if
-    ]
-    sentences += [f"Alone: {replay.compared}."] * bool(replay.compared)
+    sentences = [f"{text[:1].upper()}{text[1:]}." for text in (replay.verdict, *answers(replay))]
     facts = f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
-    drawn = (one for one in (_timeline(replay), _bars(replay)) if one is not None)
+    drawn = (picture for picture in (_timeline(replay), _bars(replay)) if picture is not None)
     return render_page(
         PageContent(
             title=plain(f"replay of {name}"),
             runs=(RunPart(plain(name), facts, tuple(sentences), tuple(findings)),),
             sections=(),
-            table=_rows(replay),
+            table=cases_of_page(replay),
             table_text="Times of one launch; shares are of the job's communication time.",
             pictures=tuple(
-                (one.figure.title, one.figure.subtitle, picture_address(one.canvas))
-                for one in drawn
+                (picture.figure.title, picture.figure.subtitle, picture_address(picture.canvas))
+                for picture in drawn
             ),
         )
     )
@@ -73,16 +73,19 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         place = int(np.argsort(lengths)[len(lengths) // 2])
     pieces: list[LanePiece] = []
     for lane, rank in enumerate(ranks):
-        found = [
+        pieces_of_rank = [
             (float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())
         ]
-        found += _sent(replay, rank)
+        pieces_of_rank += _sent(replay, rank)
         own = trace.steps.get(rank)
         if own is not None and len(own) > place:
             begin, end = own[place]
         else:
-            begin, end = min(one[0] for one in found), max(one[1] for one in found)
-        inside = [one for one in found if one[1] > begin and one[0] < end]
+            begins, ends, _ = zip(*pieces_of_rank, strict=True)
+            begin, end = min(begins), max(ends)
+        inside = [
+            interval for interval in pieces_of_rank if interval[1] > begin and interval[0] < end
+        ]
         # Cut at the borders of the step: what hangs over belongs to its neighbours' pictures.
         pieces += [
             LanePiece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
@@ -107,8 +110,8 @@ def _timeline(replay: Replay) -> PlanFigure | None:
 
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
     """Give (begin, end, kind) of what a rank sent, its waiting first, as far as that can be told."""
-    for one in (instance for case in replay.cases for instance in case.job.instances):
-        for record, own in zip_longest(one.timed, one.waits(replay.one_clock)):
+    for call in (instance for case in replay.cases for instance in case.job.instances):
+        for record, own in zip_longest(call.timed, call.waits(replay.one_clock)):
             waited = own or 0.0
             begin, seconds = record.start_seconds, record.duration_seconds
             if record.rank == rank and begin is not None and seconds is not None:
@@ -119,21 +122,21 @@ def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
 
 def _bars(replay: Replay) -> PlanFigure | None:
     """Return bars of the costliest cases: in the job, alone, predicted, at the bound."""
-    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
+    cases = ordered_cases(replay)
     # (name, layer -> seconds) of each bar
     bars: list[tuple[str, dict[str, float]]] = []
-    for one in takewhile(lambda _: len(bars) < MOST_BARS, cases):
-        name = f"{one.job.case.collective} {format_size(one.job.case.size_bytes)}"
-        if one.seconds is not None:
+    for case in takewhile(lambda _: len(bars) < MOST_BARS, cases):
+        name = f"{case.job.case.collective} {format_size(case.job.case.size_bytes)}"
+        if case.seconds is not None:
             # Medians of different launches: the one without waiting may be the longer of the two.
             sent = (
-                one.seconds
-                if one.transfer_seconds is None
-                else min(one.transfer_seconds, one.seconds)
+                case.seconds
+                if case.transfer_seconds is None
+                else min(case.transfer_seconds, case.seconds)
             )
-            bars.append((f"{name}\nin the job", {"transfer": sent, "waiting": one.seconds - sent}))
+            bars.append((f"{name}\nin the job", {"transfer": sent, "waiting": case.seconds - sent}))
         for key, word in (("measured", "alone"), ("predicted", "predicted"), ("bound", "bound")):
-            seconds = getattr(one.alone, f"{key}_seconds")
+            seconds = getattr(case.alone, f"{key}_seconds")
             if seconds is not None:
                 bars.append((f"{name}\n{word}", {word: seconds}))
     if not bars:
@@ -160,29 +163,3 @@ def _bars(replay: Replay) -> PlanFigure | None:
     tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
     used = tuple(layer for layer in layers if any(layer.values))
     return PlanFigure(figure, Bars(tuple(name for name, _ in bars), used, tops=tops))
-
-
-def _rows(replay: Replay) -> dict[str, Any]:
-    """Every case as the page's table takes it."""
-    table = case_table(replay)
-    cells = list(zip(*table.rows, strict=True))
-    columns = [
-        {
-            "header": plain(one.title),
-            "csv": plain(one.title),
-            "right": one.right,
-            **stored(list(texts)),
-        }
-        for one, texts in zip(table.columns, cells, strict=False)
-        if one.title != REMARK
-    ]
-    ordered = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
-    told = [plain("; ".join(remarks_of(one)), SENTENCES) for one in ordered]
-    if any(told):
-        columns.append({"header": REMARK, "csv": REMARK, "right": False, **stored(told)})
-    return {
-        "columns": columns,
-        "rows": len(ordered),
-        "status": stored(["ok"] * len(ordered)),
-        "baseline": [],
-    }

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ccbench.cases.axes import Case
 from ccbench.plan.replay import CaseTime, Replay
-from ccbench.report.tables import Column, Table, fitted_lines, wrapped
+from ccbench.report.present import (
+    Column,
+    Table,
+    documents,
+    filled,
+    first,
+    fitted_lines,
+    named,
+    page_table,
+    table_of,
+    values_of,
+    wrapped,
+)
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
 
 MOST_WARNINGS = 8
@@ -17,8 +31,6 @@ REMARK = "remark"
 
 SENTENCES = 1000
 """Characters of the longest sentence of a trace that is shown."""
-
-_OF_A_FINDING = ("severity", "kind", "devices", "subject", "evidence", "advice")
 
 WITH_WAITING = "where one rank alone was recorded, its time in the job is with waiting for others"
 
@@ -34,88 +46,125 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     yield f"job: {' '.join(filter(None, job))}"
     yield from wrapped(replay.verdict, width)
     for finding in replay.findings:
-        yield from wrapped(plain(str(finding), SENTENCES), width)
+        yield from wrapped(finding, width)
     yield ""
     if replay.cases:
         yield from fitted_lines(case_table(replay), width)
-    told = [WITH_WAITING] * (
-        step is not None and any(one.transfer_seconds is None for one in replay.cases)
+    notes = [WITH_WAITING] * (
+        step is not None and any(warning.transfer_seconds is None for warning in replay.cases)
     )
-    told += [
-        f"what if: {name}: {format_seconds(seconds)} of transfer a step"
-        for name, seconds in replay.what_if
+    notes += answers(replay)
+    notes += [
+        f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()
     ]
-    told += [f"alone: {replay.compared}"] * bool(replay.compared)
-    told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
-    told += [
+    notes += [
         f"at the same time, {len(overlap.instances)} x: {_short(overlap.case)} and "
         + ("another" if overlap.case == overlap.other else _short(overlap.other))
         + ("" if overlap.concurrent else "; a suite cannot ask for both")
         for overlap in replay.fold.overlaps
     ]
-    told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
+    notes += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
     # What contradicts itself makes figures wrong; the rest only says what is missing.
     ordered = sorted(
-        (*replay.fold.warnings, *trace.warnings), key=lambda one: one.kind != "contradiction"
+        (*replay.fold.warnings, *trace.warnings),
+        key=lambda warning: warning.kind != "contradiction",
     )
-    warnings = [one.text for one in ordered]
-    told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
-    told += [f"warning: {len(warnings) - MOST_WARNINGS} more"] * (len(warnings) > MOST_WARNINGS)
-    for line in told:
+    warnings = [warning.text for warning in ordered]
+    notes += [f"warning: {text}" for text in first(warnings, MOST_WARNINGS, "{} more")]
+    for line in notes:
         yield from wrapped(line, width)
 
 
-def remarks_of(one: CaseTime) -> tuple[str, ...]:
+def answers(replay: Replay) -> list[str]:
+    """What a step would take if, and what the times alone are from."""
+    lines = [
+        f"what if: {name}: {format_seconds(seconds)} of transfer a step"
+        for name, seconds in replay.what_if
+    ]
+    return lines + [f"alone: {replay.compared}"] * bool(replay.compared)
+
+
+def remarks_of(case: CaseTime) -> tuple[str, ...]:
     """Return in what the case differs from what the job did, and why it has no time."""
-    return tuple(filter(None, (*one.job.remarks, one.alone.remark)))
+    return tuple(filter(None, (*case.job.remarks, case.alone.remark)))
+
+
+def ordered_cases(replay: Replay) -> list[CaseTime]:
+    """Cases, that which takes most of the job's time first."""
+    return sorted(replay.cases, key=lambda case: -(case.share or 0.0))
+
+
+_VALUE = partial(Column, absent="")
+_SECONDS = partial(_VALUE, form=format_seconds)
+_SHARE = partial(_VALUE, form=percent)
+COLUMNS = (
+    Column("case", right=False, keep=9, tells=True, value=lambda case: _name(case.job.case)),
+    *named(*(f"job.case.{name}" for name in ("case_id", "label", "collective", "dtype"))),
+    Column("size", keep=9, value="job.case.size_bytes", form=format_size, name="size_bytes"),
+    Column(
+        "ranks",
+        right=False,
+        keep=8,
+        value="job.case.ranks",
+        name="ranks",
+        show=lambda case: _ranks(case.job.case),
+    ),
+    *named("job.case.group_ranks", "job.case.groups"),
+    Column("count", value="job.count", name="count"),
+    _SHARE("share", value="share", name="share"),
+    _SECONDS("in the job", value="seconds", name="job_seconds"),
+    _SECONDS("transfer", value="transfer_seconds", name="transfer_seconds"),
+    _SHARE("waiting", value="waiting_share", name="waiting_share"),
+    Column(
+        "last",
+        value=lambda case: case.last[0] if case.last else None,
+        name="last_rank",
+        show=lambda case: (
+            f"rank {case.last[0]} ({case.last[1]} of {case.decided})" if case.last else ""
+        ),
+    ),
+    Column(name="last_count", value=lambda case: case.last[1] if case.last else 0),
+    *named("decided"),
+    _SECONDS("alone", value="alone.measured_seconds", name="measured_seconds"),
+    _SECONDS("predicted", keep=6, value="alone.predicted_seconds", name="predicted_seconds"),
+    _SECONDS("bound", keep=5, value="alone.bound_seconds", name="bound_seconds"),
+    *named("alone.low_seconds", "alone.high_seconds", "alone.best_seconds"),
+    _VALUE("job/alone", value="ratio", form=format_ratio, name="ratio"),
+    Column(
+        REMARK,
+        right=False,
+        keep=9,
+        value=lambda case: list(remarks_of(case)),
+        form=lambda remarks: plain("; ".join(remarks), SENTENCES),
+        name="remarks",
+    ),
+)
+"""Of a case; times of one launch."""
 
 
 def _numbered(replay: Replay) -> dict[str, int]:
     """Remark -> its number, from 1 on."""
-    texts = dict.fromkeys(text for one in replay.cases for text in remarks_of(one))
+    texts = dict.fromkeys(text for case in replay.cases for text in remarks_of(case))
     return {text: number for number, text in enumerate(texts, 1)}
 
 
 def case_table(replay: Replay) -> Table:
-    """Every case of the job, that which takes most of its time first; columns without any value left out."""
-    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
+    """Every case of the job, remarks by number; columns without any value left out."""
     numbers = _numbered(replay)
-    cells = [_cells(one, numbers) for one in cases]
+
+    def marks(case: CaseTime) -> str:
+        return ", ".join(str(numbers[text]) for text in remarks_of(case))
+
     # Traces differ in what they know: a column in which no case has anything is no use to anybody.
-    shown = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
-    told = {
-        "case": Column("case", right=False, keep=9, tells=True),
-        "size": Column("size", keep=9),
-        "ranks": Column("ranks", right=False, keep=8),
-        "bound": Column("bound", keep=5),
-        "predicted": Column("predicted", keep=6),
-        REMARK: Column(REMARK, right=False, keep=9),
-    }
-    return Table(
-        tuple(told.get(title, Column(title)) for title in shown),
-        [tuple(row[title] for title in shown) for row in cells],
+    return filled(
+        table_of((*COLUMNS[:-1], replace(COLUMNS[-1], show=marks)), ordered_cases(replay))
     )
 
 
-def _cells(one: CaseTime, numbers: Mapping[str, int]) -> dict[str, str]:
-    """Cells of one case by the title of their column; '' for what is not known."""
-    case, alone = one.job.case, one.alone
-    return {
-        "case": _name(case),
-        "size": format_size(case.size_bytes),
-        "ranks": _ranks(case),
-        "count": str(one.job.count),
-        "share": "" if one.share is None else percent(one.share),
-        "in the job": _seconds(one.seconds),
-        "transfer": _seconds(one.transfer_seconds),
-        "waiting": "" if one.waiting_share is None else percent(one.waiting_share),
-        "last": f"rank {one.last[0]} ({one.last[1]} of {one.decided})" if one.last else "",
-        "alone": _seconds(alone.measured_seconds),
-        "predicted": _seconds(alone.predicted_seconds),
-        "bound": _seconds(alone.bound_seconds),
-        "job/alone": format_ratio(one.ratio) if one.ratio is not None else "",
-        REMARK: ", ".join(str(numbers[text]) for text in remarks_of(one)),
-    }
+def cases_of_page(replay: Replay) -> dict[str, Any]:
+    """Every case as the page takes it, remarks in full."""
+    cases = ordered_cases(replay)
+    return page_table(filled(table_of(COLUMNS, cases)).columns, cases)
 
 
 def _name(case: Case) -> str:
@@ -138,29 +187,21 @@ def _short(case: Case) -> str:
     return f"{_name(case)} {format_size(case.size_bytes)} on {_ranks(case)}"
 
 
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
-
-
 def replay_document(replay: Replay) -> dict[str, Any]:
     """Plain values for JSON; docs/replay.md names the keys."""
     trace, step = replay.trace, replay.step
     return {
-        "verdict": replay.verdict,
-        "kinds": list(trace.kinds),
+        **values_of(replay, "verdict", "compared", "one_clock"),
+        **values_of(trace, "kinds", "world_size", "ranks"),
         "backend": plain(trace.backend),
-        "world_size": trace.world_size,
-        "ranks": list(trace.ranks),
         "step": None if step is None else vars(step) | {"waiting_for": dict(step.waiting_for)},
-        "cases": [_case_document(one) for one in replay.cases],
+        "cases": documents(COLUMNS, replay.cases),
         "what_if": [
             {"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if
         ],
-        "compared": replay.compared,
-        "one_clock": replay.one_clock,
-        "findings": [
-            {name: getattr(finding, name) for name in _OF_A_FINDING} for finding in replay.findings
-        ],
+        "findings": documents(
+            named("severity", "kind", "devices", "subject", "evidence", "advice"), replay.findings
+        ),
         "at_the_same_time": [
             {
                 "case_id": overlap.case.case_id,
@@ -173,33 +214,7 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "not_folded": dict(replay.fold.not_folded),
         "facts": {plain(name): plain(value) for name, value in trace.facts.items()},
         "warnings": [
-            {"kind": one.kind, "text": plain(one.text, SENTENCES), "line": one.line}
-            for one in (*trace.warnings, *replay.fold.warnings)
+            {"kind": warning.kind, "text": plain(warning.text, SENTENCES), "line": warning.line}
+            for warning in (*trace.warnings, *replay.fold.warnings)
         ],
-    }
-
-
-def _case_document(one: CaseTime) -> dict[str, Any]:
-    case = one.job.case
-    times = {name: value for name, value in vars(one.alone).items() if name != "remark"}
-    return {
-        "case_id": case.case_id,
-        "label": case.label,
-        "collective": case.collective,
-        "dtype": case.dtype,
-        "size_bytes": case.size_bytes,
-        "ranks": case.ranks,
-        "group_ranks": case.group_ranks,
-        "groups": case.groups,
-        "count": one.job.count,
-        "share": one.share,
-        "job_seconds": one.seconds,
-        "transfer_seconds": one.transfer_seconds,
-        "waiting_share": one.waiting_share,
-        "last_rank": one.last[0] if one.last else None,
-        "last_count": one.last[1] if one.last else 0,
-        "decided": one.decided,
-        "ratio": one.ratio,
-        "remarks": list(remarks_of(one)),
-        **times,
     }

@@ -7,16 +7,16 @@ mode overlap the parts of a sample follow each other closely, so their ratios ar
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from ccbench.cases.axes import ALL_GROUPS, IDENTITY, OVERLAP
-from ccbench.report.tables import Column, Table
+from ccbench.cases.axes import ALL_GROUPS, OVERLAP
+from ccbench.report.present import Column, Table
+from ccbench.report.wording import DOUBTFUL
 from ccbench.results import Point
+from ccbench.results.keys import POINT, grouped
 from ccbench.units import format_seconds, format_size, plain, plural
 
-DOUBTFUL = "~"
 LONGEST_CASE = 130
 
 TEXT = (
@@ -49,35 +49,32 @@ def sharing_table(points: Sequence[Point]) -> Table:
         without = [member for member in members if not member.concurrent]
         company = [member for member in members if member.concurrent and without]
         rows += [
-            _row(one, "both, the first alone", one, without[0], one.slowest_group)
-            for one in company
+            _row(case, "both, the first alone", case, without[0], case.slowest_group)
+            for case in company
         ]
     # Cases of mode overlap measured their parts alone themselves.
-    for one in timed:
-        if one.mode == OVERLAP and one.overlap_efficiency is not None:
-            hidden = _interval(one.overlap_efficiency, one.overlap_low, one.overlap_high)
-            parts = one.group_samples_seconds
+    for case in timed:
+        if case.mode == OVERLAP and case.overlap_efficiency is not None:
+            hidden = _interval(case.overlap_efficiency, case.overlap_low, case.overlap_high)
+            parts = case.group_samples_seconds
             apart = (
                 len(parts) == 4 and len({len(each) for each in parts}) == 1 and len(parts[0]) > 0
             )
             slowed = []
             # Times of each part alone, then of each with the other, sample by sample.
             for place, part in enumerate(("computing", "collective")):
-                told = "-"
+                slowdown = "-"
                 if apart and all(parts[place] > 0):
-                    told = f"{median((parts[place + 2] / parts[place]).tolist()):.3g}"
-                slowed.append(f"{part} {told}")
-            rows.append(_cells(one, "hidden", one, None, hidden, ", ".join(slowed)))
+                    slowdown = f"{median((parts[place + 2] / parts[place]).tolist()):.3g}"
+                slowed.append(f"{part} {slowdown}")
+            rows.append(_cells(case, "hidden", case, None, hidden, ", ".join(slowed)))
     return Table(COLUMNS, rows, "Sharing", TEXT)
 
 
 def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
     """Points that share everything asked of them but the field ``name``, where there are several."""
-    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    fields = ["run", "source", "simulated", *(axis.name for axis in IDENTITY if axis.name != name)]
-    for point in points:
-        found[tuple(getattr(point, field) for field in fields)].append(point)
-    return [members for members in found.values() if len(members) > 1]
+    alike = grouped(points, POINT.without(name).beside("run", "source", "simulated"))
+    return [members for members in alike.values() if len(members) > 1]
 
 
 def _row(named: Point, what: str, shared: Point, alone: Point, parts: str) -> tuple[str, ...]:
@@ -97,7 +94,7 @@ def _cells(
 ) -> tuple[str, ...]:
     """named: the one of the two that a reader recognises."""
     both = [shared] if alone is None else [shared, alone]
-    times = [_mark(one) + format_seconds(one.median_seconds or 0.0) for one in both]
+    times = [_mark(point) + format_seconds(point.median_seconds or 0.0) for point in both]
     cells = (*times, *["-"] * (alone is None), max(map(_mark, both)) + ratio, parts)
     return case_name(named), what, format_size(shared.size_bytes), *cells
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ccbench.findings import Finding
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import Table, aligned, beyond, columns
 from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
 from ccbench.topology.summary import (
@@ -66,10 +66,7 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
         line = f"line {warning.line}: " if warning.line else ""
         kind = warning.kind.replace("_", " ")
         warnings += _hanging(f"source   {kind}: {line}{plain(warning.text, 400)}", 9)
-    if len(topology.warnings) > MOST_WARNINGS:
-        warnings.append(
-            f"         and {len(topology.warnings) - MOST_WARNINGS} more; --json lists them"
-        )
+    warnings += beyond(topology.warnings, MOST_WARNINGS, "         and {} more; --json lists them")
     parts = [
         _head(topology),
         _matrix(topology),
@@ -195,8 +192,7 @@ def _links(topology: Topology) -> Iterator[str]:
     if rows:
         table = Table(columns("<link", "<kind", "<rate", "<pairs", "<origin"), rows[:MOST_ROWS])
         yield from (f"  {line}" for line in aligned(table))
-    if len(rows) > MOST_ROWS:
-        yield f"  and {len(rows) - MOST_ROWS} more kinds of links"
+    yield from beyond(rows, MOST_ROWS, "  and {} more kinds of links")
 
 
 def _hanging(text: str, indent: int) -> list[str]:
@@ -257,5 +253,4 @@ def _orders(
     for order, times in list(alike.items())[:MOST_LINES]:
         shown = " ".join(order[:MOST_RANKS]) + (" ..." if len(order) > MOST_RANKS else "")
         yield f"{word}: {shown}{ending}" + (f"  (x{times})" if times > 1 else "")
-    if len(alike) > MOST_LINES:
-        yield f"and {len(alike) - MOST_LINES} more {noun}; --json lists them"
+    yield from beyond(alike, MOST_LINES, f"and {{}} more {noun}; --json lists them")

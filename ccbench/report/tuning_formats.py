@@ -39,7 +39,7 @@ from ccbench.analysis.tuning import (
     everywhere,
 )
 from ccbench.cases.capabilities import capabilities_of
-from ccbench.report.tables import Table, aligned, columns
+from ccbench.report.present import Table, aligned, columns, values_of
 from ccbench.units import format_change, format_size, plain, plural
 
 COLLECTIVE_NAMES = {
@@ -314,55 +314,43 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
     A size is null where a source does not state it.
     """
     rules = rules or Rules()
-    situations = []
-    for one in advice:
-        where = asdict(one.situation)
-        where |= {
-            "nodes": where["nodes"] or None,
-            "machine": where.pop("place"),
-            "work": where.pop("work"),
-        }
-        bands = []
-        for band in one.bands:
-            low, high, *sizes = (
-                None if size == SIZE_NOT_STATED else size
-                for size in (band.low_bytes, band.high_bytes, *band.sizes_bytes)
-            )
-            bands.append(
-                {
-                    "low_bytes": low,
-                    "high_bytes": high,
-                    "sizes_bytes": sizes,
-                    "choice": _choice_document(band.choice),
-                    "instead_of": _choice_document(
-                        band.rivals[0] if len(band.rivals) == 1 else None
-                    ),
-                    "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
-                    "largest_gain": band.largest_gain and asdict(band.largest_gain),
-                    "bridged_bytes": list(band.bridged_bytes),
-                    "without_interval": band.without_interval,
-                    "reason": band.why,
-                }
-            )
-        situations.append(
-            {**where, "simulated": one.simulated, "flags": list(one.flags), "bands": bands}
-        )
     return {
         "version": DOCUMENT_VERSION,
-        "minimum_gain": rules.minimum_gain,
-        "minimum_printed_gain": rules.minimum_printed_gain,
-        "confidence": rules.confidence,
-        "situations": situations,
+        **values_of(rules, "minimum_gain", "minimum_printed_gain", "confidence"),
+        "situations": [
+            {
+                **{name: value for name, value in vars(part.situation).items() if name != "place"},
+                "nodes": part.situation.nodes or None,
+                "machine": part.situation.place,
+                "bands": [_band_document(band) for band in part.bands],
+                **values_of(part, "simulated", "flags"),
+            }
+            for part in advice
+        ],
+    }
+
+
+def _band_document(band: Band) -> dict[str, Any]:
+    low, high, *sizes = (
+        None if size == SIZE_NOT_STATED else size
+        for size in (band.low_bytes, band.high_bytes, *band.sizes_bytes)
+    )
+    return {
+        "low_bytes": low,
+        "high_bytes": high,
+        "sizes_bytes": sizes,
+        "choice": _choice_document(band.choice),
+        "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
+        "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
+        "largest_gain": band.largest_gain and asdict(band.largest_gain),
+        "reason": band.why,
+        **values_of(band, "bridged_bytes", "without_interval"),
     }
 
 
 def _choice_document(choice: Choice | None) -> dict[str, Any] | None:
     if choice is None:
         return None
-    settings = {
-        axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)
-    }
-    values = asdict(choice)
-    del values["settings"]
-    variant = values.pop("variant")
-    return {**values, **settings, "variant": variant, "label": choice.label}
+    names = ("backend", "algorithm", "protocol", "channels", "variant", "label")
+    settings = (axis.name for axis in SETTINGS_OF_LIBRARIES)
+    return values_of(choice, *names) | dict(zip(settings, choice.settings, strict=True))

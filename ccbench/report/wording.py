@@ -27,18 +27,21 @@ from ccbench.analysis.speed_verdict import (
     expected_from,
     speed_verdicts,
 )
-from ccbench.cases.axes import NO_ROOT, SETTINGS, setting_labels
+from ccbench.cases.axes import NO_ROOT, setting_labels
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
+from ccbench.report.present import first
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE
+from ccbench.results.keys import CURVE, Key
 from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
 
-_SETTINGS = tuple(axis.name for axis in SETTINGS)
-SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *_SETTINGS)
+SERIES = Key(("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING.columns))
 """What may tell one line of a figure from another; the name shows those that differ."""
+
+DOUBTFUL = "~"
+"""Before a figure whose case was flagged."""
 
 SeriesKey = tuple[object, ...]
 
@@ -132,25 +135,21 @@ def imported_from(points: Iterable[Point]) -> str:
     return f"imported from {where}" + (f" ({', '.join(tools)})" if tools else "")
 
 
-def settings_of(point: Point) -> tuple[object, ...]:
-    """The settings of a case, in the order of SETTINGS."""
-    return tuple(getattr(point, name) for name in _SETTINGS)
-
-
-def series_key(point: Point) -> SeriesKey:
-    """Return the key that all points of one line have in common."""
-    return tuple(getattr(point, name) for name in SERIES_FIELDS)
+def unusual(point: Point) -> list[str]:
+    """Protocol and mode of a case, where they are not the usual ones."""
+    words = ((point.protocol, "default"), (point.mode, "streaming"))
+    return [word for word, usual in words if word != usual]
 
 
 def series_names(points: Sequence[Point]) -> dict[SeriesKey, str]:
     """Series key -> the shortest words that tell it from the others among ``points``."""
-    keys = sorted({series_key(point) for point in points}, key=str)
+    keys = sorted({SERIES(point) for point in points}, key=str)
     varying = {
-        name for index, name in enumerate(SERIES_FIELDS) if len({key[index] for key in keys}) > 1
+        name for index, name in enumerate(SERIES.columns) if len({key[index] for key in keys}) > 1
     }
     names = {}
     for key in keys:
-        fields: Mapping[str, Any] = dict(zip(SERIES_FIELDS, key, strict=True))
+        fields: Mapping[str, Any] = dict(zip(SERIES.columns, key, strict=True))
         words = [fields["run"]] if "run" in varying and fields["run"] else []
         words += [fields["backend"]] if "backend" in varying else []
         words.append(fields["algorithm"])
@@ -205,9 +204,8 @@ def doubts(points: Sequence[Point]) -> list[str]:
         ("Devices", devices if named else []),
         ("No result", missing_groups(points)),
     ):
-        more = len(texts) - MOST_GROUPS
-        rest = f"; and {more} more, listed in the table" if more > 0 else ""
-        lines += [f"{title}: {'; '.join(texts[:MOST_GROUPS])}{rest}"] if texts else []
+        shown = first(texts, MOST_GROUPS, "and {} more, listed in the table")
+        lines += [f"{title}: {'; '.join(shown)}"] * bool(texts)
     return lines
 
 
@@ -259,7 +257,7 @@ def missing_groups(points: Sequence[Point]) -> list[str]:
         if point.status != Status.OK:
             key = (
                 order.index(point.status),
-                names[series_key(point)],
+                names[SERIES(point)],
                 point.status.value,
                 point.detail,
             )

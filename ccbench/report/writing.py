@@ -18,8 +18,8 @@ from ccbench.report.figure import Figure
 from ccbench.report.figures import every_figure
 from ccbench.report.maps import MATRIX_FILE, class_lines, matrices_csv, matrix_table, notes
 from ccbench.report.page import page_content, render_page
+from ccbench.report.present import markdown, markdown_table
 from ccbench.report.sharing import sharing_table
-from ccbench.report.tables import markdown, markdown_table
 from ccbench.report.wording import footnote, points_of, summary_lines
 from ccbench.results import Point, Run
 from ccbench.results.files import write_atomically
@@ -229,12 +229,12 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
             markdown_table(table),
             listed([*class_lines(matrix), *notes(matrix)]),
         ]
-    sharing = sharing_table(points)
-    parts += ["## Sharing", sharing.text, markdown_table(sharing)] if sharing.rows else []
     pairs = pairs_table(beside(points, drawn.behind))
-    parts += (
-        ["## Compared with the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
-    )
+    for heading, table in (
+        ("Sharing", sharing_table(points)),
+        ("Compared with the baseline", pairs),
+    ):
+        parts += [f"## {heading}", table.text, markdown_table(table)] if table.rows else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -150,7 +150,7 @@ def test_a_size_that_is_faster_than_a_cause_allows_rules_it_out() -> None:
     assert rule("one NIC").name in names(causes_of(healthy, LARGE, slow, small_are_slow=False))
     fast = seconds(healthy)
     for times, other_sizes in (([*slow[:-1], fast[-1]], ()), (slow, [(2**25, fast[0] / 2)])):
-        causes = causes_of(healthy, LARGE, times, small_are_slow=False, others=other_sizes)
+        causes = causes_of(healthy, LARGE, times, small_are_slow=False, smaller=other_sizes)
         assert rule("one NIC").name not in names(causes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,22 @@ def test_a_page_has_the_verdict_the_step_and_the_cases(ccbench: Command, traces:
     assert "wait for rank 2" in page
     assert 'alt="A step over time: each rank by its own clock"' in page
     assert 'alt="What the costliest cases take: one launch, in the job and alone"' in page
+
+
+def test_the_page_sorts_and_copies_the_numbers_that_json_has(
+    ccbench: Command, traces: list[str]
+) -> None:
+    (case,) = ccbench("replay", *traces, "-o", "job.html", "--json").done.json["cases"]
+    (rows,) = re.findall(r'id="rows">(.*?)</script>', Path("job.html").read_text())
+    numbers = {
+        column["csv"]: column["numbers"]
+        for column in json.loads(rows)["columns"]
+        if "numbers" in column
+    }
+    assert {"size_bytes", "job_seconds", "transfer_seconds", "waiting_share"} <= {*numbers}
+    assert {name: case[name] for name in numbers} == pytest.approx(
+        {name: cells[0] for name, cells in numbers.items()}, rel=1e-6
+    )
 
 
 def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:

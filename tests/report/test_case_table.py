@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases.measurement import Status
 from ccbench.report.case_table import CSV_NAMES, case_table, csv_table, screen_table
-from ccbench.report.tables import markdown_table
+from ccbench.report.present import markdown_table
 from ccbench.report.wording import points_of
 from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run

@@ -28,7 +28,7 @@ from ccbench.report.maps import (
     short,
     spike_text,
 )
-from ccbench.report.tables import markdown_table
+from ccbench.report.present import markdown_table
 from ccbench.report.writing import write_report
 from ccbench.results import Run, RunFolder, load_run
 from tests.analysis.health import machines

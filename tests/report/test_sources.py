@@ -9,9 +9,9 @@ import pytest
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.figures import GROUP_FIELDS, figures_of
 from ccbench.report.wording import (
+    SERIES,
     imported_from,
     points_of,
-    series_key,
     short_source,
     table_labels,
     verdict_lines,
@@ -89,7 +89,7 @@ def test_no_line_of_a_published_machine_mixes_two_tables(name: str) -> None:
     tables: dict[tuple[object, ...], set[tuple[str, int]]] = defaultdict(set)
     rows = zip(points_of(run), run.table["source_table"].to_pylist(), strict=True)
     for point, table in rows:
-        line = (*series_key(point), *(getattr(point, field) for field in GROUP_FIELDS))
+        line = (*SERIES(point), *(getattr(point, field) for field in GROUP_FIELDS))
         tables[line].add((point.source, int(table)))
     assert [table for table in tables.values() if len(table) > 1] == []
 

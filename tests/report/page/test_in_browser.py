@@ -14,7 +14,7 @@ import pytest
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.model import Prediction, PredictionInterval
-from ccbench.report.case_table import page_table
+from ccbench.report.case_table import case_page_table
 from ccbench.report.page import page_content, render_page
 from ccbench.report.wording import points_of
 from ccbench.results import Run
@@ -408,7 +408,7 @@ def test_the_filter_of_ten_thousand_rows_answers_in_less_than_a_fifth_of_a_secon
     content = page_content([run], [own])
 
     page = tmp_path / "many.html"
-    page.write_text(render_page(replace(content, table=page_table(many))), encoding="utf-8")
+    page.write_text(render_page(replace(content, table=case_page_table(many))), encoding="utf-8")
     browser.open(page)
     took = browser.value(
         "(() => { const f = document.getElementById('filter'); const took = [];"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report.baselines import comparable_points
-from ccbench.report.case_table import page_table
+from ccbench.report.case_table import case_page_table
 from ccbench.report.figures import figures_of
 from ccbench.report.page import (
     differences,
@@ -90,7 +90,7 @@ def test_a_bound_of_a_few_bytes_does_not_flatten_the_figure_of_time(run: Run) ->
 
 def test_the_table_has_every_case_and_its_numbers(run: Run) -> None:
     points = points_of(run)
-    table = page_table(points)
+    table = case_page_table(points)
     columns = {one["header"]: one for one in table["columns"]}
     assert table["rows"] == len(points)
     assert columns["size"]["numbers"] == [point.size_bytes for point in points]

@@ -1,7 +1,8 @@
-"""A table as one value, and its text: for a screen, for Markdown and for CSV; the page's template makes HTML.
+"""Results as rows and columns, and their forms: text of a width, Markdown, CSV, JSON and rows of the page.
 
-Text that comes from files and machines is made safe here: one line of printable characters everywhere, no
-markup in Markdown, no formula in CSV.
+A column says once what a row has there, how people read it, and how programs call it. Text that comes from
+files and machines is made safe here: one line of printable characters everywhere, no markup in Markdown, no
+formula in CSV.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any
 
 from ccbench.units import plain
 
@@ -31,17 +34,41 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "$": "&#36;"
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """One column, of people's forms where it has a title, of programs' where it has a name.
 
     keep: the larger, the longer the column stays on a narrow screen; from IN_EVERY_ROW on it stays in the
     rows even where all say the same. tells: it tells rows apart and is neither cut nor dropped; without room
-    it becomes a line above its rows.
+    it becomes a line above its rows. value: attribute of a row (dots for inner ones), key of a mapping, or a
+    function of it; None where there is none, which ``absent`` says to people. form: text of a value. show:
+    text of a row whose cell says more than its value. name: key in JSON and heading in CSV; says the unit.
     """
 
-    title: str
+    title: str = ""
     right: bool = True
     keep: int = 7
     tells: bool = False
+    value: str | Callable[[Any], Any] = ""
+    form: Callable[[Any], str] = str
+    name: str = ""
+    absent: str = "-"
+    show: Callable[[Any], str] | None = None
+
+    def at(self, row: Any) -> Any:
+        """Value of ``row``; None where there is none."""
+        if not isinstance(self.value, str):
+            return self.value(row)
+        for name in self.value.split("."):
+            row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+            if row is None:
+                break
+        return row
+
+    def text(self, row: Any) -> str:
+        """Cell of ``row`` for people."""
+        if self.show is not None:
+            return self.show(row)
+        value = self.at(row)
+        return self.absent if value is None else self.form(value)
 
 
 @dataclass(frozen=True)
@@ -58,6 +85,76 @@ def columns(*titles: str) -> tuple[Column, ...]:
     """Columns of ``titles``, aligned right but for those that begin with ``<``."""
     return tuple(
         Column(title.removeprefix("<"), right=not title.startswith("<")) for title in titles
+    )
+
+
+def named(*names: str) -> tuple[Column, ...]:
+    """Columns for programs alone, of attributes; the name is the last part of a path."""
+    return tuple(Column(name=name.rpartition(".")[2], value=name) for name in names)
+
+
+def table_of(
+    columns: Iterable[Column], rows: Iterable[Any], title: str = "", text: str = ""
+) -> Table:
+    """Texts of ``rows`` in the columns that people see."""
+    shown = tuple(column for column in columns if column.title)
+    return Table(shown, [[column.text(row) for column in shown] for row in rows], title, text)
+
+
+def filled(table: Table) -> Table:
+    """``table`` without the columns in which no row has a text."""
+    kept = [any(cells) for cells in zip(*table.rows, strict=True)]
+    rows = [tuple(compress(row, kept)) for row in table.rows]
+    return replace(table, columns=tuple(compress(table.columns, kept)), rows=rows)
+
+
+def documents(columns: Iterable[Column], rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Values of each row by the columns' names, for JSON and CSV."""
+    keys = [column for column in columns if column.name]
+    return [{column.name: column.at(row) for column in keys} for row in rows]
+
+
+def values_of(row: Any, *names: str) -> dict[str, Any]:
+    """Attributes of ``row`` by their names; of a path, by its last part."""
+    return documents(named(*names), [row])[0]
+
+
+def beyond(rows: Sized, most: int, rest: str = "and {} more") -> list[str]:
+    """A line that counts the rows beyond the first ``most``, where there are any."""
+    more = len(rows) - most
+    return [rest.format(more)] * (more > 0)
+
+
+def first(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[str]:
+    """The first ``most`` of ``lines``, and a line that counts the others where there are any."""
+    return [*lines[:most], *beyond(lines, most, rest)]
+
+
+def page_table(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]:
+    """Columns of texts and numbers for the page's script; equal texts are stored once."""
+    entries = []
+    for column in columns:
+        entry = {"header": column.title, "right": column.right, "csv": column.name or column.title}
+        entry |= stored([column.text(row) for row in rows])
+        if column.name and column.right:
+            # Nobody copies more than seven digits of a time; counts stay as they are.
+            entry["numbers"] = [
+                float(f"{value:.7g}") if isinstance(value, float) else value
+                for value in map(column.at, rows)
+            ]
+        entries.append(entry)
+    status = stored(["ok"] * len(rows))
+    return {"columns": entries, "rows": len(rows), "status": status, "baseline": []}
+
+
+def stored(texts: Sequence[str]) -> dict[str, Any]:
+    """Texts of a column of the page's table, each that occurs often once."""
+    places: dict[str, int] = {}
+    index = [places.setdefault(text, len(places)) for text in texts]
+    return (
+        {"texts": list(texts)}
+        if 2 * len(places) > len(texts)
+        else {"words": list(places), "index": index}
     )
 
 
@@ -97,7 +194,8 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
     if is_too_wide() and len(rows) > 1:
         # Of the whole texts: reasons that begin alike may differ where a cell ends.
         whole = dict(zip(table.columns, zip(*table.rows, strict=True), strict=True))
-        for column in [one for one in left if one.keep < IN_EVERY_ROW and len({*whole[one]}) == 1]:
+        alike = [column for column in left if len({*whole[column]}) == 1]
+        for column in [column for column in alike if column.keep < IN_EVERY_ROW]:
             left.remove(column)
             text = whole[column][0]
             shared += [f"{column.title} {text}"] * (text not in ("", "-"))
@@ -174,7 +272,7 @@ def markdown_table(table: Table, longest: int = 200) -> str:
     return "\n".join(lines)
 
 
-def csv_file(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+def csv_of(columns: Sequence[Column], rows: Iterable[Any]) -> str:
     """Rows as CSV (RFC 4180): numbers in full precision, empty where there is no value."""
 
     def cell(value: object) -> str:
@@ -186,9 +284,10 @@ def csv_file(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
         return str(value).lower() if isinstance(value, bool) else repr(value)
 
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, names, restval="", lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    keys = [column for column in columns if column.name]
+    writer = csv.writer(sink, lineterminator="\r\n")
+    writer.writerow([column.name for column in keys])
+    writer.writerows([cell(column.at(row)) for column in keys] for row in rows)
     return sink.getvalue()
 
 

@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.report.tables import Column, Table, columns, csv_text, fitted_lines, markdown
+from ccbench.report.present import (
+    Column,
+    Table,
+    columns,
+    csv_of,
+    csv_text,
+    documents,
+    filled,
+    fitted_lines,
+    markdown,
+    named,
+    page_table,
+    table_of,
+)
 from ccbench.report.writing import file_name
 from ccbench.units import plain
 
@@ -79,3 +92,33 @@ def test_what_a_narrow_screen_leaves_out_is_named() -> None:
     assert " ".join(lines).endswith("not shown for want of width: base")
     assert [line.split()[0] for line in lines if " B " in line] == ["8", "16"]
     assert "want of width" not in " ".join(fitted_lines(Table(asked, rows), 80))
+
+
+ROWS = ({"case": "=ring", "seconds": 1.23456789e-3}, {"case": "tree", "seconds": None})
+COLUMNS = (
+    Column("case", right=False, value="case", name="case"),
+    Column("time", value="seconds", form="{:.3g} s".format, name="median_seconds"),
+    Column("remark", value=lambda row: ""),
+    *named("seconds"),
+)
+
+
+def test_one_column_gives_every_form_of_its_value() -> None:
+    table = table_of(COLUMNS, ROWS)
+    assert table.rows == [["=ring", "0.00123 s", ""], ["tree", "-", ""]]
+    assert [column.title for column in filled(table).columns] == ["case", "time"]
+    first, last = documents(COLUMNS, ROWS)
+    assert first == {"case": "=ring", "median_seconds": 1.23456789e-3, "seconds": 1.23456789e-3}
+    assert last == {"case": "tree", "median_seconds": None, "seconds": None}
+    assert csv_of(COLUMNS, ROWS).splitlines() == [
+        "case,median_seconds,seconds",
+        "'=ring,0.00123456789,0.00123456789",
+        "tree,,",
+    ]
+
+
+def test_columns_of_the_page_sort_by_values_and_copy_under_the_names_of_programs() -> None:
+    case, time, _ = page_table(COLUMNS[:3], ROWS)["columns"]
+    assert "numbers" not in case
+    assert (time["csv"], time["numbers"]) == ("median_seconds", [1.234568e-3, None])
+    assert time["texts"] == ["0.00123 s", "-"]

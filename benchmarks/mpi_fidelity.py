@@ -23,7 +23,7 @@ from statistics import median
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Team, TeamRequest
-from ccbench.backends.mpi.library import Library, installed, local_launch
+from ccbench.backends.mpi.library import MpiLibrary, installed, local_launch
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
@@ -119,7 +119,7 @@ def shown(lines: Sequence[Line], title: str) -> str:
     return "\n".join([title, "", *head, *rows])
 
 
-def compiled(folder: Path, library: Library) -> Path:
+def compiled(folder: Path, library: MpiLibrary) -> Path:
     """The C program, built by the mpicc beside the launcher; BackendUnavailable where that fails."""
     beside = Path(library.launcher).with_name("mpicc")
     mpicc = str(beside) if beside.exists() else shutil.which("mpicc")
@@ -134,7 +134,7 @@ def compiled(folder: Path, library: Library) -> Path:
     return program
 
 
-def seconds_of_c(program: Path, library: Library, ranks: int, size_bytes: int) -> float:
+def seconds_of_c(program: Path, library: MpiLibrary, ranks: int, size_bytes: int) -> float:
     """One run of the C program: its median, in seconds per launch."""
     launch = local_launch(library, ranks)
     cpus = spread_over_cores(allowed_cpus())
@@ -182,7 +182,7 @@ def seconds_of_ccbench(team: Team, ranks: int, size_bytes: int) -> float:
     return median(measurement.samples_seconds)
 
 
-def measured(library: Library, ranks: int, rounds: int) -> list[Round]:
+def measured(library: MpiLibrary, ranks: int, rounds: int) -> list[Round]:
     """All rounds; which of the two goes first changes from round to round."""
     found = []
     with tempfile.TemporaryDirectory(prefix="ccbench-fidelity-") as folder:

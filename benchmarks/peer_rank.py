@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.points import GLOO, INTELMPI, MEMCPY, MPICH, OPENMPI, SHARED
 from ccbench.backends.control_block import LINE_WORDS, Control
 from ccbench.backends.cpu.endpoint import CpuEndpoint
-from ccbench.backends.mpi.calls import Call, c_loop, steps_of
+from ccbench.backends.mpi.calls import MpiCall, c_loop, steps_of
 from ccbench.cases.axes import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -113,7 +113,7 @@ class MpiLibrary:
         """The collective on these buffers, so many times, in the loop in C of the backend mpi."""
         # A call through mpi4py takes half a microsecond of Python, more than the library takes for 8 bytes.
         launch = self._loop.launch(
-            steps_of(Call(self._mpi, self._world, case, (source, target), BLOCKING))
+            steps_of(MpiCall(self._mpi, self._world, case, (source, target), BLOCKING))
         )
         if launch is None:
             raise ValueError(f"{case.label}: this call does not go into a loop in C")

@@ -27,7 +27,7 @@ import numpy as np
 from ccbench.analysis.comparison import compare_by
 from ccbench.analysis.significance import as_pairs, tested
 from ccbench.analysis.verdicts import Compared, Settings, Thresholds, Verdict
-from ccbench.backends.mpi.library import Library, installed, loading
+from ccbench.backends.mpi.library import MpiLibrary, installed, loading
 from ccbench.cases.axes import AXIS
 from ccbench.machine.flags import Flag
 from ccbench.suite.readers import parse_sizes
@@ -99,7 +99,7 @@ def missed(tallies: Mapping[str, Tally]) -> list[str]:
     ]
 
 
-def compiled(folder: Path, library: Library, name: str, seconds: float, share: float) -> Path:
+def compiled(folder: Path, library: MpiLibrary, name: str, seconds: float, share: float) -> Path:
     """The preloaded library of one variant."""
     target = folder / f"{name}.so"
     defined = {

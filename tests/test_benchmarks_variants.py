@@ -30,7 +30,7 @@ from benchmarks.variants import (
 from ccbench.analysis.comparison import compare_by
 from ccbench.analysis.verdicts import Settings, Thresholds
 from ccbench.backends.mpi import BACKEND
-from ccbench.backends.mpi.library import Library
+from ccbench.backends.mpi.library import MpiLibrary
 from ccbench.cases.axes import AXIS
 from ccbench.suite.model import read_suite
 from tests.analysis.comparison.synthetic import case, measured, run_of
@@ -57,7 +57,9 @@ def test_the_preloaded_function_calls_the_library_and_takes_longer(tmp_path: Pat
     (tmp_path / "fake.c").write_text(FAKE)
     library = tmp_path / "libmpi.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "fake.c"], check=True)
-    late = compiled(tmp_path, Library("Open MPI 5", "4.1", str(library), "mpiexec"), LATE, 0.01, 0)
+    late = compiled(
+        tmp_path, MpiLibrary("Open MPI 5", "4.1", str(library), "mpiexec"), LATE, 0.01, 0
+    )
     said = subprocess.run(
         [sys.executable, "-c", CALLS, library],
         env={"LD_PRELOAD": str(late)},

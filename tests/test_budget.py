@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 580_704
+WHOLE = 580_669
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -37,9 +37,9 @@ CEILINGS = {
     "machine": 25_491,
     "model": 61_582,
     "plan": 29_862,
-    "report": 64_018,
+    "report": 63_999,
     "results": 79_978,
-    "runner": 41_032,
+    "runner": 41_016,
     "schedules": 14_074,
     "suite": 13_121,
     "topology": 73_586,
@@ -67,10 +67,10 @@ EMPTY_NAMES = frozenset(
         "given",
     ]
 )
-EMPTY_NAMES_PERCENT = 6.2
+EMPTY_NAMES_PERCENT = 0.5
 
 # Class names that stand for two things or more; to reach: 15.
-CLASSES_NAMED_TWICE = 60
+CLASSES_NAMED_TWICE = 1
 
 # Functions.
 HELPERS_USED_ONCE_PERCENT = 12.0

@@ -16,7 +16,7 @@ from benchmarks.mpi_fidelity import (
     seconds_of_c,
     shown,
 )
-from ccbench.backends.mpi.library import Library, installed
+from ccbench.backends.mpi.library import MpiLibrary, installed
 from ccbench.errors import BackendUnavailable
 
 
@@ -52,20 +52,20 @@ def test_the_table_says_what_a_call_costs_more() -> None:
 
 
 @pytest.fixture(scope="module")
-def library() -> Library:
+def library() -> MpiLibrary:
     found = installed()
     if isinstance(found, str):
         pytest.skip(found)
     return found
 
 
-def test_the_c_program_checks_its_sums_and_times_them(library: Library, tmp_path: Path) -> None:
+def test_the_c_program_checks_its_sums_and_times_them(library: MpiLibrary, tmp_path: Path) -> None:
     program = compiled(tmp_path, library)
     assert 0 < seconds_of_c(program, library, 2, 1 << 10) < 60
 
 
 def test_the_c_program_refuses_arguments_that_make_no_sense(
-    library: Library, tmp_path: Path
+    library: MpiLibrary, tmp_path: Path
 ) -> None:
     program = compiled(tmp_path, library)
     done = subprocess.run([program, "8"], capture_output=True, text=True)
@@ -74,7 +74,7 @@ def test_the_c_program_refuses_arguments_that_make_no_sense(
 
 
 def test_a_compiler_that_fails_is_named(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    library: MpiLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.mpi_fidelity.SOURCE", tmp_path / "absent.c")
     with pytest.raises(BackendUnavailable, match="mpicc"):

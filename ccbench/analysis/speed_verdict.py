@@ -35,7 +35,7 @@ from ccbench.model.library.intervals import (
     typicality,
 )
 from ccbench.results import Manifest, Point, Run
-from ccbench.results.importers.log import Outcome
+from ccbench.results.importers.log import LogOutcome
 from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM, Imported
 from ccbench.results.keys import grouped
 from ccbench.results.observed import request_of, sized
@@ -309,7 +309,7 @@ def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:
         if counted:
             reason = f"the closing lines count {plural(counted, 'wrong value')}, of rows that are left out"
             verdicts.insert(0, SpeedVerdict(file.log.source, reason=reason, wrong=True))
-        elif file.log.outcome in (Outcome.CRASHED, Outcome.HUNG):
+        elif file.log.outcome in (LogOutcome.CRASHED, LogOutcome.HUNG):
             verdicts.append(
                 SpeedVerdict(file.log.source, reason=f"{ended}{detail}; no case could be imported")
             )

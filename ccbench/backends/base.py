@@ -29,7 +29,7 @@ class OutOfMemory(Exception):
 
 
 @dataclass(frozen=True)
-class Launch:
+class TeamLaunch:
     """The start of a team's ranks as processes of their own.
 
     command: what stands before the ranks' own command, such as ``mpiexec -n 4``; empty: the leader starts
@@ -70,7 +70,7 @@ class TeamRequest:
     machine: Machine | Cluster
     seed: int = 0
     environment: tuple[tuple[str, str], ...] = ()
-    launch: Launch | None = None
+    launch: TeamLaunch | None = None
     processes: str = ONE_PROCESS
     start_seconds: float = math.inf
 
@@ -173,7 +173,7 @@ class Backend(ABC):
         """Return variables that ``case`` needs besides those of its variant."""
         return ()
 
-    def launch(self, request: TeamRequest) -> Launch | None:
+    def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the start of ranks as processes of their own, None where the leader forks them.
 
         Raises BackendUnavailable where they cannot be started.

@@ -21,7 +21,7 @@ from ccbench.backends.kernels.host_engine import (
     HostWorld,
     communicator_bytes,
 )
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, KernelBuffers, WorkAreas, all_buffers
 from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, unsupported
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases.axes import NO_OP, NO_ROOT, Case
@@ -105,7 +105,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         case: Case,
         world: HostWorld,
         communicator: HostCommunicator | None,
-        layout: tuple[RankBuffers, ...],
+        layout: tuple[KernelBuffers, ...],
     ) -> HostCall:
         """One group's launch, with its members' buffers. case: as the group sees it."""
         offsets = [world.allocate(max(buffers.total_bytes, ALIGNMENT_BYTES)) for buffers in layout]

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import Backend, ControlChannel, Launch, TeamRequest
+from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Word
 from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint, Setup, nothing
 from ccbench.cases.axes import OVERLAP, UNEVEN, Case
@@ -200,7 +200,7 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class GlooPlace:
     """One rank's side of one case in one group, whose members are numbered from 0.
 
     group: a ``ProcessGroupGloo``. input, output: one-dimensional tensors, which may share memory; scratch: as
@@ -220,13 +220,13 @@ def options_of(name: str) -> Any:
     return getattr(import_module("torch._C._distributed_c10d"), OPTIONS[name])()
 
 
-class Call:
+class GlooCall:
     """One launch of ``case`` on this rank. Implements ``ccbench.backends.overlap.Background``.
 
     case: as the group sees it (``ccbench.verification.Part``), for a pair as the suite asked.
     """
 
-    def __init__(self, case: Case, place: Place) -> None:
+    def __init__(self, case: Case, place: GlooPlace) -> None:
         self.tells = case.collective not in SILENT
         self.works: Sequence[Work] = ()
         self._copies: Sequence[Callable[[], object]] = ()
@@ -263,7 +263,7 @@ class Call:
         if target.data_ptr() != source.data_ptr():
             self._copies = [partial(target.copy_, source)]
 
-    def _method(self, case: Case, place: Place) -> Callable[[], Work]:
+    def _method(self, case: Case, place: GlooPlace) -> Callable[[], Work]:
         """Return the group's method with its arguments."""
         group, source, target = place.group, place.input, place.output
         row, options = collective(case.collective), options_of(case.collective)
@@ -306,7 +306,7 @@ class Call:
             received, sent = elements[:, place.rank].tolist(), elements[place.rank].tolist()
         return partial(group.alltoall_base, target, source, received, sent, options)
 
-    def _messages(self, case: Case, place: Place) -> list[Callable[[], Work]]:
+    def _messages(self, case: Case, place: GlooPlace) -> list[Callable[[], Work]]:
         """Return the messages of a ring shift of all ranks, or of a pair; they are waited for in order."""
         to, origin = (place.rank + 1) % place.ranks, (place.rank - 1) % place.ranks
         sends = receives = True
@@ -325,7 +325,7 @@ class Call:
         return [*[receive] * receives, *[send] * sends]
 
 
-class ConcurrentCalls:
+class ConcurrentGlooCalls:
     """Two concurrent collectives on process groups of their own, the case's own begun first.
 
     seconds: each launch adds how long either took from the launch's begin; None where they cannot be told
@@ -333,7 +333,7 @@ class ConcurrentCalls:
     its wait is its end.
     """
 
-    def __init__(self, calls: Sequence[Call | None], seconds: list[float] | None) -> None:
+    def __init__(self, calls: Sequence[GlooCall | None], seconds: list[float] | None) -> None:
         """calls: None where this rank has no part in a collective."""
         self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
         self._silent_first = sorted(self._calls, key=lambda pair: pair[1].tells)
@@ -399,7 +399,7 @@ class GlooEndpoint(RankEndpoint):
             return self.set_up(self._setup_of(self.own))
         calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
         if self.concurrent:
-            return ConcurrentCalls(calls, self.times.running if self.times else None)
+            return ConcurrentGlooCalls(calls, self.times.running if self.times else None)
         assert calls[0] is not None, "a rank that belongs to no group binds nothing"
         if self.case.mode == OVERLAP:
             self.background = calls[0]
@@ -428,13 +428,13 @@ class GlooEndpoint(RankEndpoint):
 
         return make
 
-    def _call_of(self, lane: RankBuffers) -> Call:
+    def _call_of(self, lane: RankBuffers) -> GlooCall:
         scratch = np.empty(0, lane.source.dtype)
         if lane.case.collective == "reduce" and not lane.case.in_place:
             scratch = np.empty_like(lane.input)
         tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
         if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
-            return Call(lane.case, Place(self._everyone, self.rank, self.ranks, *tensors))
+            return GlooCall(lane.case, GlooPlace(self._everyone, self.rank, self.ranks, *tensors))
         assert lane.part is not None, "a rank that belongs to no group binds nothing"
         members, rank = lane.part.members, lane.part.group_rank
         group = self._everyone
@@ -446,7 +446,7 @@ class GlooEndpoint(RankEndpoint):
                 name = f"{lane.number} of {members}"
                 self._groups[key] = open_group(self._route, name, rank, len(members))
             group = self._groups[key]
-        return Call(lane.part.case, Place(group, rank, len(members), *tensors))
+        return GlooCall(lane.part.case, GlooPlace(group, rank, len(members), *tensors))
 
     def tells_apart(self, concurrent: Case) -> bool:
         """Return whether at least one of the two tells when it is over."""
@@ -533,9 +533,9 @@ class GlooBackend(Backend):
             return f"Gloo has no avg of {case.dtype}: torch divides the sum as a float"
         return None
 
-    def launch(self, request: TeamRequest) -> Launch | None:
+    def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the user's own launcher; without one the leader starts the ranks on its host."""
-        return request.launch or Launch()
+        return request.launch or TeamLaunch()
 
 
 BACKEND = GlooBackend()

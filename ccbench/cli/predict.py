@@ -413,7 +413,7 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
 
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:
-    from ccbench.report.present import Column, aligned, filled, table_of
+    from ccbench.report.present import ShownColumn, aligned, filled, table_of
     from ccbench.units import format_seconds, format_size, plural
 
     ranks = "".join(f", {plural(point['ranks'], 'rank')}" for point in points[:1])
@@ -429,18 +429,20 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         mark = "~" if point["label"] == "extrapolated" else ""
         return mark + format_seconds(point["calibrated_seconds"])
 
-    word = partial(Column, right=False, absent="")
-    seconds = partial(Column, form=format_seconds, absent="")
+    word = partial(ShownColumn, right=False, absent="")
+    seconds = partial(ShownColumn, form=format_seconds, absent="")
     # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
-    bound = Column("bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds)
-    rate = partial(Column, form=lambda rate: f"{rate:.3f}" if rate > 0 else "-")
+    bound = ShownColumn(
+        "bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds
+    )
+    rate = partial(ShownColumn, form=lambda rate: f"{rate:.3f}" if rate > 0 else "-")
     shown = (
         word("algorithm", value="algorithm"),
         *[word("protocol", value="protocol")] * protocols,
-        Column("size", value="size_bytes", form=format_size),
+        ShownColumn("size", value="size_bytes", form=format_size),
         bound,
         seconds("predicted", value="predicted_seconds"),
-        *[Column(fitted, show=marked)] * calibrated,
+        *[ShownColumn(fitted, show=marked)] * calibrated,
         seconds("80 % from", value=f"{of}_low_80_seconds"),
         seconds("to", value=f"{of}_high_80_seconds"),
         rate("algbw GB/s", value=f"{best}algbw_GB_s"),

@@ -19,7 +19,7 @@ from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases.axes import NO_OP
 from ccbench.model.library.clusters import generations_in
-from ccbench.report.present import Column, Table, aligned, beyond, csv_of, named, table_of
+from ccbench.report.present import ShownColumn, Table, aligned, beyond, csv_of, named, table_of
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
 from ccbench.results.keys import SETTING
@@ -36,7 +36,7 @@ MOST_LINES = 60
 
 
 @dataclass(frozen=True)
-class Pair:
+class BaselinePair:
     """One point of a run and the baseline's for the same work.
 
     baseline: the middle one by time where there are several, ``others`` how many more there are.
@@ -129,7 +129,7 @@ def _same_type(baseline: Point, point: Point) -> bool:
     return baseline.dtype == point.dtype or not baseline.dtype or not point.dtype
 
 
-def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]:
+def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[BaselinePair, ...]:
     """Every point that has a speed with its like in the baseline, in the order of ``points``."""
     by_size: dict[int, list[Point]] = defaultdict(list)
     for candidate in behind:
@@ -144,7 +144,7 @@ def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]
         ]
         likes = [candidate for candidate in alike if _same_work(candidate, point)]
         if likes:
-            pairs.append(Pair(point, *middle_of(likes, point)))
+            pairs.append(BaselinePair(point, *middle_of(likes, point)))
     return tuple(pairs)
 
 
@@ -178,10 +178,10 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
 
-    def mark(pair: Pair) -> str:
+    def mark(pair: BaselinePair) -> str:
         return f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others)
 
-    rows = aligned(table_of((*FIGURES, Column("baseline", right=False, show=mark)), pairs))
+    rows = aligned(table_of((*FIGURES, ShownColumn("baseline", right=False, show=mark)), pairs))
     lines.append(f"  {rows[0]}")
     heading = ""
     for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
@@ -254,31 +254,31 @@ def _heading(point: Point) -> str:
 
 
 format_busbw = "{:.4g} GB/s".format
-_SECONDS = partial(Column, form=format_seconds)
-_RATE = partial(Column, form=format_busbw, absent="no rate")
+_SECONDS = partial(ShownColumn, form=format_seconds)
+_RATE = partial(ShownColumn, form=format_busbw, absent="no rate")
 FIGURES = (
-    Column("size", value="point.size_bytes", form=format_size, name="size_bytes"),
+    ShownColumn("size", value="point.size_bytes", form=format_size, name="size_bytes"),
     _SECONDS("time", value="point.median_seconds", name="median_seconds"),
     _RATE("busbw", value="point.busbw", name="busbw_GB_s"),
-    Column(name="baseline", value="legend"),
+    ShownColumn(name="baseline", value="legend"),
     _SECONDS("its time", value="baseline.median_seconds", name="baseline_median_seconds"),
     _RATE("its busbw", value="baseline.busbw", name="baseline_busbw_GB_s"),
     *named("others"),
-    Column("ratio", value="speed_ratio", form="x{:.3g}".format, name="speed_ratio"),
+    ShownColumn("ratio", value="speed_ratio", form="x{:.3g}".format, name="speed_ratio"),
 )
 """Figures of a pair, of its point and of its baseline."""
 
 _WORDS = ("run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place")
 
 
-def pairs_csv(pairs: Sequence[Pair]) -> str:
+def pairs_csv(pairs: Sequence[BaselinePair]) -> str:
     """Every pair as CSV; units are in the names."""
     return csv_of((*named(*(f"point.{name}" for name in (*_WORDS, "setting"))), *FIGURES), pairs)
 
 
-def pairs_table(pairs: Sequence[Pair]) -> Table:
+def pairs_table(pairs: Sequence[BaselinePair]) -> Table:
     """Every pair for people."""
     text = "Of several comparable points of the baseline the median is shown; ratio: its time over this run's."
-    case = Column("case", right=False, value="point.label")
-    legend = Column("baseline", right=False, value="legend")
+    case = ShownColumn("case", right=False, value="point.label")
+    legend = ShownColumn("baseline", right=False, value="legend")
     return table_of((case, *FIGURES, legend), pairs, text=text)

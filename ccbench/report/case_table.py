@@ -12,7 +12,7 @@ from ccbench.cases.axes import AXES
 from ccbench.cases.measurement import Status
 from ccbench.report.maps import pair_lines
 from ccbench.report.present import (
-    Column,
+    ShownColumn,
     Table,
     csv_of,
     fitted,
@@ -60,8 +60,8 @@ def _rate(rate: float) -> str:
     return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
-def _telling(title: str, value: str | Callable[[Point], str]) -> Column:
-    return Column(title, right=False, keep=9, tells=True, value=value)
+def _telling(title: str, value: str | Callable[[Point], str]) -> ShownColumn:
+    return ShownColumn(title, right=False, keep=9, tells=True, value=value)
 
 
 def _number(
@@ -70,9 +70,9 @@ def _number(
     name: str,
     form: Callable[[Any], str],
     value: str | Callable[[Point], Any] = "",
-) -> Column:
+) -> ShownColumn:
     """A column of the field ``name``, or of ``value`` where that is another."""
-    return Column(title, keep=keep, value=value or name, form=form, name=name)
+    return ShownColumn(title, keep=keep, value=value or name, form=form, name=name)
 
 
 COLUMNS = (
@@ -81,7 +81,7 @@ COLUMNS = (
     _telling("collective", "collective"),
     _telling("algorithm", _algorithm),
     _telling("setting", "setting"),
-    *(Column(name, keep=9, tells=True, value=name, name=name) for name in ("ranks", "nodes")),
+    *(ShownColumn(name, keep=9, tells=True, value=name, name=name) for name in ("ranks", "nodes")),
     _telling("dtype", "dtype"),
     _telling("op", "op"),
     _number("size", 10, "size_bytes", format_size),
@@ -98,9 +98,9 @@ COLUMNS = (
     _number("by other sizes", 4, "by_other_sizes_seconds", format_seconds),
     _number("library says", 4, "library_estimate_seconds", format_seconds),
     _number("of bound", 6, "bound_share", percent),
-    Column("slowest part", right=False, keep=6, value="slowest_group"),
+    ShownColumn("slowest part", right=False, keep=6, value="slowest_group"),
     _number("wrong", 7, "wrong_elements", str),
-    Column(
+    ShownColumn(
         FLAGS,
         right=False,
         keep=3,
@@ -245,5 +245,5 @@ _CSV_VALUES: Mapping[str, str | Callable[[Point], object]] = {
 def csv_table(points: Sequence[Point]) -> str:
     """All cases as CSV, for spreadsheets and scripts; units are in the names."""
     return csv_of(
-        [Column(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES], points
+        [ShownColumn(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES], points
     )

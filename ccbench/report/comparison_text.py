@@ -23,7 +23,7 @@ from ccbench.analysis.verdicts import (
 )
 from ccbench.report.junit import JUnitCase, junit_text
 from ccbench.report.present import (
-    Column,
+    ShownColumn,
     beyond,
     first,
     fitted_lines,
@@ -56,12 +56,14 @@ def _verdict(comparison: Comparison) -> str:
 
 # A point without its size, or its change, says nothing.
 COLUMNS = (
-    Column("point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)),
-    Column("size", keep=9, value="point.size"),
-    Column("base", value="base_seconds", form=format_seconds),
-    Column("new", value="new_seconds", form=format_seconds),
-    Column("time", keep=9, value="change", form=format_change, absent=""),
-    Column(
+    ShownColumn(
+        "point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)
+    ),
+    ShownColumn("size", keep=9, value="point.size"),
+    ShownColumn("base", value="base_seconds", form=format_seconds),
+    ShownColumn("new", value="new_seconds", form=format_seconds),
+    ShownColumn("time", keep=9, value="change", form=format_change, absent=""),
+    ShownColumn(
         "interval",
         show=lambda row: (
             ""
@@ -169,7 +171,7 @@ def _has_changed(comparison: Comparison) -> bool:
 
 
 def _rows(points: Sequence[Comparison], most: int) -> list[str]:
-    verdict = Column("verdict", right=False, show=_verdict)
+    verdict = ShownColumn("verdict", right=False, show=_verdict)
     table = markdown_table(table_of((*COLUMNS, verdict), points[:most]), LONGEST_CELL)
     more = beyond(points, most)
     return [table, "", *more, *[""] * len(more)]

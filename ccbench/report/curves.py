@@ -14,7 +14,16 @@ from itertools import pairwise
 
 from ccbench.cases.axes import NO_OP, WORK
 from ccbench.cases.measurement import Status
-from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
+from ccbench.report.figure import (
+    Figure,
+    FigureAxis,
+    FigureSeries,
+    Mark,
+    Row,
+    SeriesKind,
+    Span,
+    measured_series,
+)
 from ccbench.report.wording import (
     SERIES,
     SeriesKey,
@@ -38,10 +47,10 @@ FEWEST_JOINED = 4
 WIDEST_GAP = 16
 """Points are joined by lines only where there are enough of them and neighbours are close in size."""
 
-SIZE = Axis("size", "bytes", "log2")
-TIME = Axis("time per launch", "seconds", "log10")
-BANDWIDTH = Axis("bus bandwidth", "GB/s", "linear")
-SLOWDOWN = Axis("time relative to the fastest", "ratio", "log10")
+SIZE = FigureAxis("size", "bytes", "log2")
+TIME = FigureAxis("time per launch", "seconds", "log10")
+BANDWIDTH = FigureAxis("bus bandwidth", "GB/s", "linear")
+SLOWDOWN = FigureAxis("time relative to the fastest", "ratio", "log10")
 
 Value = Callable[[Point, float | None], float | None]
 """From a case and a time in seconds to the value that is drawn; None where there is none."""
@@ -103,7 +112,7 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
     value: Value = Point.busbw_at if bandwidth else positive_seconds
     names = series_names(points)
     own = grouped((point for point in points if not point.baseline), SERIES)
-    series: list[Series] = []
+    series: list[FigureSeries] = []
     for style, line in enumerate(sorted(own, key=str)):
         series += lines(own[line], names[line], style, value)
     # Of a baseline the lines with the most points, as many as can be read.
@@ -113,7 +122,7 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
     for style, line in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
         label = names[line] if names[line].startswith("published") else f"baseline {names[line]}"
         curve = _measured(behind[line], label, style, value)
-        series.append(replace(curve, kind=Kind.BASELINE, low=(), high=()))
+        series.append(replace(curve, kind=SeriesKind.BASELINE, low=(), high=()))
     notes = list(footnote(points))
     left_out = len(ranked[MOST_BASELINES:])
     if left_out:
@@ -139,10 +148,13 @@ def positive_seconds(point: Point, seconds: float | None) -> float | None:
     return seconds if seconds and seconds > 0 else None
 
 
-def lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[Series]:
+def lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[FigureSeries]:
     """Measured, predicted and bound lines of one series, those that have points."""
     found = [_measured(points, name, style, value)]
-    for kind, seconds in ((Kind.PREDICTED, "predicted_seconds"), (Kind.BOUND, "bound_seconds")):
+    for kind, seconds in (
+        (SeriesKind.PREDICTED, "predicted_seconds"),
+        (SeriesKind.BOUND, "bound_seconds"),
+    ):
         drawn: list[tuple[float, float]] = []
         ends: list[tuple[float, float]] = []
         for point in sorted(points, key=lambda one: one.size_bytes):
@@ -152,17 +164,17 @@ def lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[
             drawn.append((float(point.size_bytes), middle))
             edges = (point.predicted_low_80_seconds, point.predicted_high_80_seconds)
             known = [end for edge in edges if (end := value(point, edge)) is not None]
-            if kind == Kind.PREDICTED and known:
+            if kind == SeriesKind.PREDICTED and known:
                 ends.append((min(known), max(known)))
         # A band has no gaps: it is drawn where every prediction has an interval.
         low, high = zip(*ends, strict=True) if ends and len(ends) == len(drawn) else ((), ())
         x, y = zip(*drawn, strict=True) if drawn else ((), ())
         label = f"{name}: {kind.value}"
-        found.append(Series(label, kind, style, x, y, low, high, joined=joinable(x)))
+        found.append(FigureSeries(label, kind, style, x, y, low, high, joined=joinable(x)))
     return [line for line in found if line.x or line.missing]
 
 
-def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> Series:
+def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> FigureSeries:
     """Return the measured line of one series, by size; low and high are ends of y, whichever way y runs."""
     rows: list[Row] = []
     missing = set()
@@ -187,11 +199,11 @@ def joinable(sizes: Sequence[float]) -> bool:
     return len(sizes) >= FEWEST_JOINED and max(gaps) <= WIDEST_GAP
 
 
-def shared_bounds(series: Sequence[Series]) -> list[Series]:
+def shared_bounds(series: Sequence[FigureSeries]) -> list[FigureSeries]:
     """Join the bounds of all series whose bounds are equal: a bound depends on groups, not on algorithms."""
-    alike: list[tuple[dict[float, float], list[Series]]] = []
+    alike: list[tuple[dict[float, float], list[FigureSeries]]] = []
     for bound in sorted(
-        (one for one in series if one.kind == Kind.BOUND), key=lambda one: -len(one.x)
+        (one for one in series if one.kind == SeriesKind.BOUND), key=lambda one: -len(one.x)
     ):
         own = dict(zip(bound.x, bound.y, strict=True))
         for known, members in alike:
@@ -202,15 +214,17 @@ def shared_bounds(series: Sequence[Series]) -> list[Series]:
                 break
         else:
             alike.append((own, [bound]))
-    ending = f": {Kind.BOUND.value}"
+    ending = f": {SeriesKind.BOUND.value}"
     shared = []
     for values, members in alike:
         sizes = tuple(sorted(values))
         names = ", ".join(member.label.removesuffix(ending) for member in members)
         label, style = (f"{names}{ending}", members[0].style) if len(alike) > 1 else ("bound", -1)
         heights = tuple(values[size] for size in sizes)
-        shared.append(Series(label, Kind.BOUND, style, sizes, heights, joined=joinable(sizes)))
-    return [*(one for one in series if one.kind != Kind.BOUND), *shared]
+        shared.append(
+            FigureSeries(label, SeriesKind.BOUND, style, sizes, heights, joined=joinable(sizes))
+        )
+    return [*(one for one in series if one.kind != SeriesKind.BOUND), *shared]
 
 
 def race_figures(group: Sequence[Point]) -> list[Figure]:

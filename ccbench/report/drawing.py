@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import UsageError
-from ccbench.report.figure import Figure, Grid, Kind, Series, far_note, frames
+from ccbench.report.figure import Figure, FigureSeries, Grid, SeriesKind, far_note, frames
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -239,9 +239,9 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
         0.99, 0.99, note, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY
     )
     # Measured lines lie over all others.
-    order = {Kind.PREDICTED: 3, Kind.BOUND: 2, Kind.BASELINE: 2}
+    order = {SeriesKind.PREDICTED: 3, SeriesKind.BOUND: 2, SeriesKind.BASELINE: 2}
     for series in figure.series:
-        if series.kind == Kind.MEASURED:
+        if series.kind == SeriesKind.MEASURED:
             _draw_measured(series, axes)
         else:
             zorder = order.get(series.kind, 1 if series.joined else 6)
@@ -262,7 +262,7 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
     draw_legend([handle for handle, _ in rows], [legend_text(label) for _, label in rows], axes)
 
 
-def _look(series: Series) -> dict[str, Any]:
+def _look(series: FigureSeries) -> dict[str, Any]:
     """Return how the points of a series are drawn; its row of the legend looks the same.
 
     Predictions and bounds are lines of dashes, or markers where neighbours are too far apart for a line.
@@ -270,18 +270,18 @@ def _look(series: Series) -> dict[str, Any]:
     colour = INK if series.style < 0 else COLOURS[series.style % len(COLOURS)]
     marker, line = MARKERS[series.style % len(MARKERS)], "-" if series.joined else "none"
     match series.kind:
-        case Kind.MEASURED:
+        case SeriesKind.MEASURED:
             look = {"linewidth": 1.6, "linestyle": line, "marker": marker, "markersize": 5}
             return {**look, "color": colour, "markeredgewidth": 1.1}
-        case Kind.BASELINE:
+        case SeriesKind.BASELINE:
             look = {"linewidth": 1.1, "linestyle": line, "marker": marker, "markersize": 3.4}
             return {**look, "color": PALE, "markerfacecolor": "white"}
-        case Kind.REFERENCE if series.joined:
+        case SeriesKind.REFERENCE if series.joined:
             return {"color": GREY, "linewidth": 1.0}
-        case Kind.REFERENCE:
+        case SeriesKind.REFERENCE:
             look = {"linestyle": "none", "marker": PREDICTED_MARKER, "markersize": 16}
             return {**look, "color": VERMILION, "markeredgewidth": 2.4}
-    is_bound = series.kind == Kind.BOUND
+    is_bound = series.kind == SeriesKind.BOUND
     if series.joined:
         dashes = DOTS if is_bound else DASHES[series.style % len(DASHES)]
         return {"color": colour, "linewidth": 1.3, "linestyle": (0, dashes)}
@@ -290,7 +290,7 @@ def _look(series: Series) -> dict[str, Any]:
     return {**look, "markersize": size, "markeredgewidth": 1.4}
 
 
-def _draw_measured(series: Series, axes: Axes) -> None:
+def _draw_measured(series: FigureSeries, axes: Axes) -> None:
     """Draw a line broken at missing cases, its interval as a band, and crosses where a result is missing."""
     colour, marker = COLOURS[series.style % len(COLOURS)], MARKERS[series.style % len(MARKERS)]
     if series.joined:
@@ -424,17 +424,17 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
     rows: list[tuple[Any, str]] = [
         (Line2D([], [], **_look(series)), series.label)
         for series in figure.series
-        if series.kind not in (Kind.PREDICTED, Kind.BOUND)
+        if series.kind not in (SeriesKind.PREDICTED, SeriesKind.BOUND)
     ]
     shaded = {series.kind for series in figure.series if series.low and series.joined}
-    if Kind.MEASURED in shaded:
+    if SeriesKind.MEASURED in shaded:
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
-    if Kind.PREDICTED in shaded:
+    if SeriesKind.PREDICTED in shaded:
         rows.append(
             (Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0), "predicted, 80 % interval")
         )
-    measured = {series.label for series in figure.series if series.kind == Kind.MEASURED}
-    for kind in (Kind.PREDICTED, Kind.BOUND):
+    measured = {series.label for series in figure.series if series.kind == SeriesKind.MEASURED}
+    for kind in (SeriesKind.PREDICTED, SeriesKind.BOUND):
         drawn = [series for series in figure.series if series.kind == kind and series.x]
         own = any(series.style >= 0 for series in drawn)
         # Where a bound is that of several series, each bound has a row that names them; otherwise predictions

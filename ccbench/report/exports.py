@@ -89,20 +89,20 @@ _HEADER = (
 
 
 @dataclass(frozen=True)
-class Table:
+class NcclTestsTable:
     """One table: what one run of an nccl-tests binary would have printed."""
 
     name: str
     text: str
 
 
-def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
+def nccl_tests_tables(points: Sequence[Point]) -> tuple[NcclTestsTable, ...]:
     """One table for every (backend, collective, algorithm, ranks) and whatever else tells runs apart."""
     groups = grouped(points, Key(TABLE_FIELDS))
     return tuple(_table(groups[key]) for key in sorted(groups, key=str))
 
 
-def _table(points: Sequence[Point]) -> Table:
+def _table(points: Sequence[Point]) -> NcclTestsTable:
     first = points[0]
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
     words += [*unusual(first), *[f"{first.nodes}nodes"] * (first.nodes > 1)]
@@ -150,7 +150,7 @@ def _table(points: Sequence[Point]) -> Table:
         f"# Avg bus bandwidth    : {average} ",
         "#",
     ]
-    return Table("-".join(words), "\n".join(lines) + "\n")
+    return NcclTestsTable("-".join(words), "\n".join(lines) + "\n")
 
 
 def _where(point: Point) -> str:

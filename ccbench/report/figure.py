@@ -21,7 +21,7 @@ Topic = Literal[
 Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]
 
 
-class Kind(str, Enum):
+class SeriesKind(str, Enum):
     """Meaning of a series; the renderer has one look for each."""
 
     MEASURED = "measured"
@@ -32,7 +32,7 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Axis:
+class FigureAxis:
     """One axis; values are in ``unit``, ticks are written in words people use."""
 
     label: str
@@ -41,7 +41,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Series:
+class FigureSeries:
     """Points of one line.
 
     low, high: ends of the interval of y, empty where there is none.
@@ -52,7 +52,7 @@ class Series:
     """
 
     label: str
-    kind: Kind
+    kind: SeriesKind
     style: int
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -74,13 +74,13 @@ def measured_series(
     *,
     joined: bool = True,
     missing: tuple[float, ...] = (),
-) -> Series:
+) -> FigureSeries:
     """Return the measured line through ``rows``; intervals are drawn where every point has one."""
     known = [(low, high) for _, _, low, high, _ in rows if low is not None and high is not None]
     ends = known if len(known) == len(rows) else []
-    return Series(
+    return FigureSeries(
         label,
-        Kind.MEASURED,
+        SeriesKind.MEASURED,
         style,
         tuple(row[0] for row in rows),
         tuple(row[1] for row in rows),
@@ -156,9 +156,9 @@ class Figure:
     topic: Topic
     title: str
     subtitle: str
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...] = ()
+    x: FigureAxis
+    y: FigureAxis
+    series: tuple[FigureSeries, ...] = ()
     footnote: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -189,9 +189,12 @@ def frames(figure: Figure) -> tuple[Frame, Frame]:
     """Return the frames of x and y; ``figure`` has a series with points."""
     xs = [x for series in figure.series for x in series.x]
     ys = [
-        y for one in figure.series if one.kind != Kind.BOUND for y in (*one.y, *one.low, *one.high)
+        y
+        for one in figure.series
+        if one.kind != SeriesKind.BOUND
+        for y in (*one.y, *one.low, *one.high)
     ]
-    bounds = [y for one in figure.series if one.kind == Kind.BOUND for y in one.y]
+    bounds = [y for one in figure.series if one.kind == SeriesKind.BOUND for y in one.y]
     # A far bound would flatten all else.
     if ys and figure.y.scale == "linear":
         ys += [] if far_note(figure) else bounds
@@ -202,7 +205,7 @@ def frames(figure: Figure) -> tuple[Frame, Frame]:
     return _frame(figure.x, xs), _frame(figure.y, ys)
 
 
-def _frame(axis: Axis, values: Sequence[float]) -> Frame:
+def _frame(axis: FigureAxis, values: Sequence[float]) -> Frame:
     low, high = limits(axis, values)
     places = tick_values(axis, low, high, values)
     ticks = None if places is None else tuple((place, tick_text(axis, place)) for place in places)
@@ -211,16 +214,16 @@ def _frame(axis: Axis, values: Sequence[float]) -> Frame:
 
 def far_note(figure: Figure) -> str:
     """Words for a bound that lies above a linear axis, which it would squeeze all else to the foot of."""
-    near = [y for one in figure.series if one.kind != Kind.BOUND for y in one.y]
+    near = [y for one in figure.series if one.kind != SeriesKind.BOUND for y in one.y]
     highest = max(
-        (y for one in figure.series if one.kind == Kind.BOUND for y in one.y), default=0.0
+        (y for one in figure.series if one.kind == SeriesKind.BOUND for y in one.y), default=0.0
     )
     if figure.y.scale != "linear" or not near or highest <= FAR_BOUND * max(near):
         return ""
     return f"bound rises to {highest:.3g} GB/s, above this axis"
 
 
-def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
+def limits(axis: FigureAxis, values: Sequence[float]) -> tuple[float, float]:
     """Ends of an axis with a little room around ``values``; never empty, even for one value."""
     if axis.unit == "rank":
         return -0.6, max(values) + 0.6
@@ -247,7 +250,7 @@ def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
 
 
 def tick_values(
-    axis: Axis, low: float, high: float, values: Sequence[float] = ()
+    axis: FigureAxis, low: float, high: float, values: Sequence[float] = ()
 ) -> list[float] | None:
     """Places of ticks between ``low`` and ``high``; None leaves them to matplotlib.
 
@@ -286,7 +289,7 @@ def tick_values(
     return inside[:: math.ceil(len(inside) / MOST_TICKS)]
 
 
-def tick_text(axis: Axis, value: float) -> str:
+def tick_text(axis: FigureAxis, value: float) -> str:
     """Text at a tick; a size below one byte has none."""
     if axis.unit == "bytes":
         return format_size(round(value)) if value >= 1 else ""

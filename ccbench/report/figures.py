@@ -24,7 +24,7 @@ from ccbench.report.curves import (
     size_figures,
     title,
 )
-from ccbench.report.figure import Axis, Figure, Kind, Row, Series, measured_series
+from ccbench.report.figure import Figure, FigureAxis, FigureSeries, Row, SeriesKind, measured_series
 from ccbench.report.maps import pair_figures, sample_figures
 from ccbench.report.wording import (
     SERIES,
@@ -151,7 +151,7 @@ def barrier_figures(points: Sequence[Point]) -> list[Figure]:
                 topic="time",
                 title=title(members, "time against ranks"),
                 subtitle=", ".join(sorted({point.backend for point in members})),
-                x=Axis("ranks", "ranks", "log2"),
+                x=FigureAxis("ranks", "ranks", "log2"),
                 y=TIME,
                 series=tuple(shared_bounds(series)),
                 footnote=footnote(members),
@@ -185,7 +185,7 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
             series += [measured_series(collective, style, rows, joined=False)] if rows else []
         every = [value for one in series for value in (*one.x, *one.y)]
         ends = (min(every), max(every)) if every else (1e-6, 1.0)
-        series.append(Series("measured = predicted", Kind.REFERENCE, -1, ends, ends))
+        series.append(FigureSeries("measured = predicted", SeriesKind.REFERENCE, -1, ends, ends))
         error, bias = error_and_bias(priced)
         figures.append(
             Figure(
@@ -194,8 +194,8 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
                 title=f"{labelled(members)}{backend}: measured against predicted time",
                 subtitle=f"{plural(len(priced), 'point')} · median error {percent(error)} of the measured "
                 f"time · {bias_text(bias)}",
-                x=Axis("predicted time", "seconds", "log10"),
-                y=Axis("measured time", "seconds", "log10"),
+                x=FigureAxis("predicted time", "seconds", "log10"),
+                y=FigureAxis("measured time", "seconds", "log10"),
                 series=tuple(series),
                 footnote=footnote(members),
             )
@@ -220,13 +220,13 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
             rows = [
                 [share - min(point.rank_waiting) for share in point.rank_waiting] for point in shown
             ]
-            y = Axis("waits beyond the least, over the median", "share", "linear")
+            y = FigureAxis("waits beyond the least, over the median", "share", "linear")
         else:
             rows = [
                 [second / (point.median_seconds or 1.0) for second in point.rank_median_seconds]
                 for point in shown
             ]
-            y = Axis("rank's median over the case's median", "ratio", "linear")
+            y = FigureAxis("rank's median over the case's median", "ratio", "linear")
         dots: list[Row] = [
             (float(rank), value, None, None, point.trusted)
             for point, row in zip(shown, rows, strict=True)
@@ -242,11 +242,13 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
                 topic="ranks",
                 title=f"{labelled(shown)}{first.backend}: {what}",
                 subtitle=f"{plural(first.ranks, 'rank')} · {plural(len(shown), 'case')} · {slowest}",
-                x=Axis("rank", "rank", "linear"),
+                x=FigureAxis("rank", "rank", "linear"),
                 y=y,
                 series=(
                     measured_series("one case", 0, dots, joined=False),
-                    Series("median over cases", Kind.REFERENCE, 1, ranks, middle, joined=False),
+                    FigureSeries(
+                        "median over cases", SeriesKind.REFERENCE, 1, ranks, middle, joined=False
+                    ),
                 ),
                 footnote=(WAITING_NOTE if waited else MEDIANS_NOTE, *footnote(shown)),
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases.axes import WORK
-from ccbench.report.figure import Axis, Figure, Grid
+from ccbench.report.figure import Figure, FigureAxis, Grid
 from ccbench.report.present import Table, aligned, beyond, columns, csv_of, named
 from ccbench.report.wording import labelled
 from ccbench.results import Point
@@ -74,8 +74,8 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
                 topic="pairs",
                 title=f"{label}{matrix.backend} send_recv: {_what(matrix)} of every pair, {size}",
                 subtitle=" · ".join(part for part in parts if part),
-                x=Axis("to rank", "rank", "linear"),
-                y=Axis("from rank", "rank", "linear"),
+                x=FigureAxis("to rank", "rank", "linear"),
+                y=FigureAxis("from rank", "rank", "linear"),
                 footnote=tuple(note for note in (where, *notes(matrix)) if note),
                 grid=Grid(
                     values=values,
@@ -290,8 +290,8 @@ def _sample_map(point: Point) -> Figure:
         title=f"{labelled([point])}{point.backend} {point.collective} {point.algorithm} "
         f"{format_size(point.size_bytes)}: every sample of every rank",
         subtitle=f"{plural(ranks, 'rank')} · {plural(samples, 'sample')} · {spike_text(ratios)}",
-        x=Axis("sample, in the order they were taken", "rank", "linear"),
-        y=Axis("rank", "rank", "linear"),
+        x=FigureAxis("sample, in the order they were taken", "rank", "linear"),
+        y=FigureAxis("rank", "rank", "linear"),
         footnote=(
             point.label,
             "A stripe from top to bottom is the whole system's; one row alone is that rank's",

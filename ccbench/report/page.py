@@ -32,9 +32,17 @@ from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs_table
 from ccbench.report.case_table import case_page_table
 from ccbench.report.drawing import COLOURS, picture_address
-from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
+from ccbench.report.figure import (
+    Figure,
+    FigureAxis,
+    FigureSeries,
+    Frame,
+    SeriesKind,
+    far_note,
+    frames,
+)
 from ccbench.report.figures import every_figure
-from ccbench.report.present import Column, Table, columns, table_of, values_of
+from ccbench.report.present import ShownColumn, Table, columns, table_of, values_of
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
@@ -261,11 +269,11 @@ def topology_of(manifest: Manifest) -> Topology | None:
 
 
 RATES = (
-    Column("case", right=False, value="label"),
-    Column("time", value="median_seconds", form=format_seconds),
-    Column("busbw", value="busbw", form=format_busbw),
-    Column("of bound", value="bound_share", form=percent, absent=""),
-    Column("normal", value="usual_bound_shares", form=span, absent=""),
+    ShownColumn("case", right=False, value="label"),
+    ShownColumn("time", value="median_seconds", form=format_seconds),
+    ShownColumn("busbw", value="busbw", form=format_busbw),
+    ShownColumn("of bound", value="bound_share", form=percent, absent=""),
+    ShownColumn("normal", value="usual_bound_shares", form=span, absent=""),
 )
 """Of the case with the highest bus bandwidth."""
 
@@ -391,14 +399,14 @@ SYMBOLS = (
     "triangle-left",
 )
 DASHES = {
-    Kind.MEASURED: "solid",
-    Kind.PREDICTED: "dash",
-    Kind.BOUND: "dot",
-    Kind.BASELINE: "solid",
-    Kind.REFERENCE: "dash",
+    SeriesKind.MEASURED: "solid",
+    SeriesKind.PREDICTED: "dash",
+    SeriesKind.BOUND: "dot",
+    SeriesKind.BASELINE: "solid",
+    SeriesKind.REFERENCE: "dash",
 }
 BASELINE_DASHES = ("solid", "dashdot", "longdash", "dash")
-LONE_SYMBOLS = {Kind.PREDICTED: "line-ew", Kind.BOUND: "cross-thin"}
+LONE_SYMBOLS = {SeriesKind.PREDICTED: "line-ew", SeriesKind.BOUND: "cross-thin"}
 """Of predictions and bounds that no line joins: strokes, which no measured series has."""
 
 SIGNIFICANT_DIGITS = 6
@@ -442,7 +450,7 @@ def plot(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
+def _axis(axis: FigureAxis, frame: Frame | None = None) -> dict[str, Any]:
     drawn: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
     if frame is not None:
         drawn |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
@@ -451,15 +459,15 @@ def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
     return drawn
 
 
-def _series(line: Series) -> dict[str, Any]:
+def _series(line: FigureSeries) -> dict[str, Any]:
     colour = "ink" if line.style < 0 else COLOURS[line.style % len(COLOURS)]
     drawn: dict[str, Any] = {
         **values_of(line, "label", "joined"),
         "kind": line.kind.value,
-        "colour": "grey" if line.kind == Kind.BASELINE else colour,
+        "colour": "grey" if line.kind == SeriesKind.BASELINE else colour,
         "symbol": LONE_SYMBOLS.get(line.kind, SYMBOLS[line.style % len(SYMBOLS)]),
         "dash": BASELINE_DASHES[line.style % 4]
-        if line.kind == Kind.BASELINE
+        if line.kind == SeriesKind.BASELINE
         else DASHES[line.kind],
         "x": _shorts(line.x),
         "y": _shorts(line.y),

@@ -9,9 +9,9 @@ from typing import Any
 from ccbench.analysis.history import CaseHistory, History, change_text, when
 from ccbench.findings import Finding
 from ccbench.report import figure as drawing
-from ccbench.report.figure import Axis, Figure, Kind, Mark, measured_series
+from ccbench.report.figure import Figure, FigureAxis, Mark, SeriesKind, measured_series
 from ccbench.report.page import PageContent, RunPart, Section, render_page
-from ccbench.report.present import Column, page_table
+from ccbench.report.present import ShownColumn, page_table
 from ccbench.units import format_change, format_seconds, plain, plural
 
 MOST_PICTURES = 400
@@ -99,9 +99,9 @@ def _figure(one: CaseHistory) -> Figure:
         ],
     )
     levels = [
-        drawing.Series(
+        drawing.FigureSeries(
             f"level {format_seconds(level.median)}",
-            Kind.REFERENCE,
+            SeriesKind.REFERENCE,
             -1,
             (float(level.start + 1), float(level.end)),
             (level.median, level.median),
@@ -124,8 +124,8 @@ def _figure(one: CaseHistory) -> Figure:
         subtitle=plain(
             f"{one.machine} · {plural(len(seconds), 'run')} · {first} to {last}", LONGEST
         ),
-        x=Axis("run, the oldest first", "run", "linear"),
-        y=Axis("median time", "seconds", "linear"),
+        x=FigureAxis("run, the oldest first", "run", "linear"),
+        y=FigureAxis("median time", "seconds", "linear"),
         series=(medians, *levels),
         footnote=tuple(plain(note, 2 * LONGEST) for note in notes) or ("Nothing recorded changed",),
         marks=tuple(Mark(place + 0.5, steps.get(place, "changed")) for place in marked),
@@ -134,13 +134,13 @@ def _figure(one: CaseHistory) -> Figure:
 
 def _rows(series: Sequence[CaseHistory]) -> Mapping[str, Any]:
     """Every median as the page's table takes it; its rows are pairs of a series and a run's median."""
-    word = partial(Column, right=False)
+    word = partial(ShownColumn, right=False)
     shown = (
         word("series", value=lambda row: plain(row[0].label, LONGEST)),
         word("machine", value=lambda row: plain(row[0].machine)),
         word("run", value=lambda row: plain(row[1].run)),
         word("began", value=lambda row: when(row[1].created_at)),
-        Column(
+        ShownColumn(
             "median",
             value=lambda row: row[1].median_seconds,
             form=format_seconds,

@@ -30,7 +30,7 @@ from ccbench.report.drawing import (
     draw_legend,
     picture_bytes,
 )
-from ccbench.report.figure import Axis, Figure
+from ccbench.report.figure import Figure, FigureAxis
 from ccbench.report.plan_text import best_of, plan_document, plan_lines
 from ccbench.report.writing import write_file
 from ccbench.units import format_seconds
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-TIME = Axis("time of a step", "seconds", "linear")
+TIME = FigureAxis("time of a step", "seconds", "linear")
 
 AXIS_WORDS = {
     "tp": "tensor parallel",
@@ -178,7 +178,10 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     if best.step.strategy.zero_stage >= 2:
         notes.append("Gradients and weights that a pass sends stand at its start")
     notes += [drawn.left_out] * bool(drawn.left_out)
-    x, y = Axis("time from the step's start", "seconds", "linear"), Axis("", "rank", "linear")
+    x, y = (
+        FigureAxis("time from the step's start", "seconds", "linear"),
+        FigureAxis("", "rank", "linear"),
+    )
     title = f"{shape.name}: one step over time"
     figure = Figure("timeline", "plan", title, subtitle, x, y, footnote=tuple(notes))
     return (*found, PlanFigure(figure, drawn))
@@ -204,7 +207,13 @@ def _bars_figure(
     notes = [HIDDEN_NOTE] * bool(beside)
     notes += [f"The first {most} of {len(stacks)} are drawn"] * (len(stacks) > most)
     figure = Figure(
-        key, "plan", title, subtitle, Axis(below, "ranks", "linear"), TIME, footnote=tuple(notes)
+        key,
+        "plan",
+        title,
+        subtitle,
+        FigureAxis(below, "ranks", "linear"),
+        TIME,
+        footnote=tuple(notes),
     )
     return PlanFigure(figure, Bars(names, tuple(layers), tuple(beside), tops))
 

@@ -9,7 +9,7 @@ from typing import Any
 from ccbench.plan.planner import Planned, Scaled, StrategyOutcome
 from ccbench.plan.step import MEASURED, TrainingStep
 from ccbench.report.present import (
-    Column,
+    ShownColumn,
     Table,
     aligned,
     columns,
@@ -47,18 +47,18 @@ _SETTINGS = (
 
 _TENTH, _SHARE = "{:.1f}".format, "{:.1%}".format
 LAYOUTS = (
-    Column("layout", right=False, value="name", name="name"),
+    ShownColumn("layout", right=False, value="name", name="name"),
     *(
-        Column(name, value=f"step.{field}", form=format_seconds, name=f"{name}_seconds")
+        ShownColumn(name, value=f"step.{field}", form=format_seconds, name=f"{name}_seconds")
         for name, field in _SECONDS_OF.items()
     ),
-    Column("memory", value=lambda outcome: f"{outcome.memory.total_bytes / 1e9:.1f} GB"),
-    Column("TFLOP/s", value="tflops", form=_TENTH, name="tflops"),
-    Column("MFU", value="utilization", form=_SHARE, name="model_flops_utilization"),
-    Column(" ", right=False, value=lambda outcome: "" if outcome.fits else "does not fit"),
+    ShownColumn("memory", value=lambda outcome: f"{outcome.memory.total_bytes / 1e9:.1f} GB"),
+    ShownColumn("TFLOP/s", value="tflops", form=_TENTH, name="tflops"),
+    ShownColumn("MFU", value="utilization", form=_SHARE, name="model_flops_utilization"),
+    ShownColumn(" ", right=False, value=lambda outcome: "" if outcome.fits else "does not fit"),
     *named(*(f"strategy.{name}" for name in _SETTINGS)),
     *named(*(f"strategy.layout.{name}" for name in ("tp", "cp", "ep", "dp", "pp"))),
-    Column(name="zero", value="strategy.zero_stage"),
+    ShownColumn(name="zero", value="strategy.zero_stage"),
     *named("masked_tflops", "hardware_tflops", "tokens_per_second", "fits"),
 )
 """Of an outcome: a layout and its step."""
@@ -95,7 +95,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     for part in (
         _in_detail(best),
         _communication(best.step),
-        _scaling(planned.scaled),
+        (aligned(table_of(SCALES, planned.scaled)) if planned.scaled else ()),
         _remarks(planned),
     ):
         lines = list(part)
@@ -188,20 +188,23 @@ def _time(seconds: float) -> str:
 
 
 LINES = (
-    Column("axis", right=False, value="communication.axis"),
-    Column("ranks", value="communication.ranks"),
-    Column("collective", right=False, value="communication.collective"),
-    Column("size", value="communication.size_bytes", form=_size),
-    Column("times", value="communication.times"),
-    Column("each", value="price.seconds", form=_time),
-    *(Column(name, value=f"{name}_seconds", form=_time) for name in ("total", "hidden", "exposed")),
-    Column(
+    ShownColumn("axis", right=False, value="communication.axis"),
+    ShownColumn("ranks", value="communication.ranks"),
+    ShownColumn("collective", right=False, value="communication.collective"),
+    ShownColumn("size", value="communication.size_bytes", form=_size),
+    ShownColumn("times", value="communication.times"),
+    ShownColumn("each", value="price.seconds", form=_time),
+    *(
+        ShownColumn(name, value=f"{name}_seconds", form=_time)
+        for name in ("total", "hidden", "exposed")
+    ),
+    ShownColumn(
         "of",
         right=False,
         value="communication",
         form=lambda sent: sent.purpose + f" ({sent.stage} stage)" * (sent.stage != "only"),
     ),
-    Column(
+    ShownColumn(
         "bottleneck",
         right=False,
         value="price",
@@ -217,19 +220,15 @@ def _idle(scaled: Scaled) -> float | None:
 
 
 SCALES = (
-    Column("devices", value="ranks", name="devices"),
-    Column("batch", value="outcome.strategy.global_batch"),
-    Column("step", value="outcome.step.seconds", form=format_seconds),
-    Column("not computing", value=_idle, form=_SHARE),
-    Column("TFLOP/s", value="outcome.tflops", form=_TENTH),
-    Column("layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name),
+    ShownColumn("devices", value="ranks", name="devices"),
+    ShownColumn("batch", value="outcome.strategy.global_batch"),
+    ShownColumn("step", value="outcome.step.seconds", form=format_seconds),
+    ShownColumn("not computing", value=_idle, form=_SHARE),
+    ShownColumn("TFLOP/s", value="outcome.tflops", form=_TENTH),
+    ShownColumn("layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name),
     *named("reason"),
 )
 """Of a number of devices; a reason says why it has no layout."""
-
-
-def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
-    return aligned(table_of(SCALES, scaled)) if scaled else []
 
 
 def _remarks(planned: Planned) -> Iterator[str]:

@@ -33,7 +33,7 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "$": "&#36;"
 
 
 @dataclass(frozen=True)
-class Column:
+class ShownColumn:
     """One column, of people's forms where it has a title, of programs' where it has a name.
 
     keep: the larger, the longer the column stays on a narrow screen; from IN_EVERY_ROW on it stays in the
@@ -75,26 +75,26 @@ class Column:
 class Table:
     """Rows of as many texts as there are columns. text: one or two sentences that explain it."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ShownColumn, ...]
     rows: Sequence[Sequence[str]]
     title: str = ""
     text: str = ""
 
 
-def columns(*titles: str) -> tuple[Column, ...]:
+def columns(*titles: str) -> tuple[ShownColumn, ...]:
     """Columns of ``titles``, aligned right but for those that begin with ``<``."""
     return tuple(
-        Column(title.removeprefix("<"), right=not title.startswith("<")) for title in titles
+        ShownColumn(title.removeprefix("<"), right=not title.startswith("<")) for title in titles
     )
 
 
-def named(*names: str) -> tuple[Column, ...]:
+def named(*names: str) -> tuple[ShownColumn, ...]:
     """Columns for programs alone, of attributes; the name is the last part of a path."""
-    return tuple(Column(name=name.rpartition(".")[2], value=name) for name in names)
+    return tuple(ShownColumn(name=name.rpartition(".")[2], value=name) for name in names)
 
 
 def table_of(
-    columns: Iterable[Column], rows: Iterable[Any], title: str = "", text: str = ""
+    columns: Iterable[ShownColumn], rows: Iterable[Any], title: str = "", text: str = ""
 ) -> Table:
     """Texts of ``rows`` in the columns that people see."""
     shown = tuple(column for column in columns if column.title)
@@ -108,7 +108,7 @@ def filled(table: Table) -> Table:
     return replace(table, columns=tuple(compress(table.columns, kept)), rows=rows)
 
 
-def documents(columns: Iterable[Column], rows: Iterable[Any]) -> list[dict[str, Any]]:
+def documents(columns: Iterable[ShownColumn], rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Values of each row by the columns' names, for JSON and CSV."""
     keys = [column for column in columns if column.name]
     return [{column.name: column.at(row) for column in keys} for row in rows]
@@ -130,7 +130,7 @@ def first(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[st
     return [*lines[:most], *beyond(lines, most, rest)]
 
 
-def page_table(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]:
+def page_table(columns: Iterable[ShownColumn], rows: Sequence[Any]) -> dict[str, Any]:
     """Columns of texts and numbers for the page's script; equal texts are stored once."""
     entries = []
     for column in columns:
@@ -272,7 +272,7 @@ def markdown_table(table: Table, longest: int = 200) -> str:
     return "\n".join(lines)
 
 
-def csv_of(columns: Sequence[Column], rows: Iterable[Any]) -> str:
+def csv_of(columns: Sequence[ShownColumn], rows: Iterable[Any]) -> str:
     """Rows as CSV (RFC 4180): numbers in full precision, empty where there is no value."""
 
     def cell(value: object) -> str:

@@ -11,7 +11,7 @@ from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
 from ccbench.plan.timeline import LanePiece, Timeline
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
-from ccbench.report.figure import Axis, Figure
+from ccbench.report.figure import Figure, FigureAxis
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
 from ccbench.report.replay_text import SENTENCES, answers, cases_of_page, ordered_cases
@@ -102,8 +102,8 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         "plan",
         f"{step.capitalize()} over time",
         f"each rank by its own clock{more}",
-        Axis("time from its begin", "seconds", "linear"),
-        Axis("", "rank", "linear"),
+        FigureAxis("time from its begin", "seconds", "linear"),
+        FigureAxis("", "rank", "linear"),
     )
     return PlanFigure(figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), ""))
 
@@ -157,8 +157,8 @@ def _bars(replay: Replay) -> PlanFigure | None:
         "plan",
         "What the costliest cases take",
         "one launch, in the job and alone",
-        Axis("", "ranks", "linear"),
-        Axis("time of a launch", "seconds", "linear"),
+        FigureAxis("", "ranks", "linear"),
+        FigureAxis("time of a launch", "seconds", "linear"),
     )
     tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
     used = tuple(layer for layer in layers if any(layer.values))

@@ -10,7 +10,7 @@ from typing import Any
 from ccbench.cases.axes import Case
 from ccbench.plan.replay import CaseTime, Replay
 from ccbench.report.present import (
-    Column,
+    ShownColumn,
     Table,
     documents,
     filled,
@@ -94,14 +94,14 @@ def ordered_cases(replay: Replay) -> list[CaseTime]:
     return sorted(replay.cases, key=lambda case: -(case.share or 0.0))
 
 
-_VALUE = partial(Column, absent="")
+_VALUE = partial(ShownColumn, absent="")
 _SECONDS = partial(_VALUE, form=format_seconds)
 _SHARE = partial(_VALUE, form=percent)
 COLUMNS = (
-    Column("case", right=False, keep=9, tells=True, value=lambda case: _name(case.job.case)),
+    ShownColumn("case", right=False, keep=9, tells=True, value=lambda case: _name(case.job.case)),
     *named(*(f"job.case.{name}" for name in ("case_id", "label", "collective", "dtype"))),
-    Column("size", keep=9, value="job.case.size_bytes", form=format_size, name="size_bytes"),
-    Column(
+    ShownColumn("size", keep=9, value="job.case.size_bytes", form=format_size, name="size_bytes"),
+    ShownColumn(
         "ranks",
         right=False,
         keep=8,
@@ -110,12 +110,12 @@ COLUMNS = (
         show=lambda case: _ranks(case.job.case),
     ),
     *named("job.case.group_ranks", "job.case.groups"),
-    Column("count", value="job.count", name="count"),
+    ShownColumn("count", value="job.count", name="count"),
     _SHARE("share", value="share", name="share"),
     _SECONDS("in the job", value="seconds", name="job_seconds"),
     _SECONDS("transfer", value="transfer_seconds", name="transfer_seconds"),
     _SHARE("waiting", value="waiting_share", name="waiting_share"),
-    Column(
+    ShownColumn(
         "last",
         value=lambda case: case.last[0] if case.last else None,
         name="last_rank",
@@ -123,14 +123,14 @@ COLUMNS = (
             f"rank {case.last[0]} ({case.last[1]} of {case.decided})" if case.last else ""
         ),
     ),
-    Column(name="last_count", value=lambda case: case.last[1] if case.last else 0),
+    ShownColumn(name="last_count", value=lambda case: case.last[1] if case.last else 0),
     *named("decided"),
     _SECONDS("alone", value="alone.measured_seconds", name="measured_seconds"),
     _SECONDS("predicted", keep=6, value="alone.predicted_seconds", name="predicted_seconds"),
     _SECONDS("bound", keep=5, value="alone.bound_seconds", name="bound_seconds"),
     *named("alone.low_seconds", "alone.high_seconds", "alone.best_seconds"),
     _VALUE("job/alone", value="ratio", form=format_ratio, name="ratio"),
-    Column(
+    ShownColumn(
         REMARK,
         right=False,
         keep=9,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from ccbench.cases.axes import ALL_GROUPS, OVERLAP
-from ccbench.report.present import Column, Table
+from ccbench.report.present import ShownColumn, Table
 from ccbench.report.wording import DOUBTFUL
 from ccbench.results import Point
 from ccbench.results.keys import POINT, grouped
@@ -24,13 +24,13 @@ TEXT = (
     "and collective that ran during the longer; its parts: how many times longer each took than alone."
 )
 COLUMNS = (
-    Column("case", right=False, tells=True),
-    Column("compared", right=False, keep=11),
-    Column("size", keep=12),
-    Column("shared", keep=10),
-    Column("alone", keep=10),
-    Column("ratio [interval]", keep=12),
-    Column("parts", right=False, keep=10),
+    ShownColumn("case", right=False, tells=True),
+    ShownColumn("compared", right=False, keep=11),
+    ShownColumn("size", keep=12),
+    ShownColumn("shared", keep=10),
+    ShownColumn("alone", keep=10),
+    ShownColumn("ratio [interval]", keep=12),
+    ShownColumn("parts", right=False, keep=10),
 )
 
 

@@ -22,8 +22,8 @@ from ccbench.report.drawing import (
     VERMILION,
     save_picture,
 )
-from ccbench.report.topology_layout import HEIGHT, LABEL_POINTS, Layout, laid_out, way_words
-from ccbench.report.topology_merged import Line
+from ccbench.report.topology_layout import HEIGHT, LABEL_POINTS, PictureLayout, laid_out, way_words
+from ccbench.report.topology_merged import MergedLink
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import device_count, node_count
 from ccbench.units import plain, plural
@@ -148,7 +148,7 @@ def picture(topology: Topology) -> Figure:
     return figure
 
 
-def _draw(layout: Layout, axes: Axes) -> None:
+def _draw(layout: PictureLayout, axes: Axes) -> None:
     """Draw the first machine's frame where there are more, then lines, then boxes over them."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyBboxPatch
@@ -236,7 +236,7 @@ def _style(kind: LinkKind, state: LinkState, points: float) -> dict[str, Any]:
     return {"color": colour, "linewidth": points, "linestyle": style}
 
 
-def _legend(lines: Sequence[Line]) -> tuple[list[Any], list[str]]:
+def _legend(lines: Sequence[MergedLink]) -> tuple[list[Any], list[str]]:
     """A row for each kind, number and rate, the fastest first; of a kind with many the most frequent."""
     from matplotlib.lines import Line2D
 

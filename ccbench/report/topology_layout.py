@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ccbench.report.topology_merged import WORDS, Box, Line, Point, condensed, neighbours
+from ccbench.report.topology_merged import WORDS, Box, MergedLink, Point, condensed, neighbours
 from ccbench.topology.graph import DeviceKind, LinkState, Topology
 from ccbench.units import format_rate, plural
 
@@ -47,7 +47,7 @@ Row = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Layout:
+class PictureLayout:
     """The finished plan; ``frame`` is left, bottom, width and height of the first machine, if there are more.
 
     left_out: how many boxes of a kind found no room, in words; empty where all did.
@@ -56,12 +56,12 @@ class Layout:
     width: float = 0.0
     height: float = 0.0
     boxes: Mapping[str, Box] = field(default_factory=dict)
-    lines: Sequence[Line] = ()
+    lines: Sequence[MergedLink] = ()
     frame: Frame | None = None
     left_out: str = ""
 
 
-def laid_out(topology: Topology) -> Layout:
+def laid_out(topology: Topology) -> PictureLayout:
     """Place the boxes of ``topology`` and draw the lines between them."""
     boxes, lines = condensed(topology)
     near = neighbours(boxes, ((line.source, line.target) for line in lines))
@@ -98,7 +98,7 @@ def laid_out(topology: Topology) -> Layout:
     hidden: Counter[str] = Counter()
     for name in boxes.keys() - placed.keys():
         hidden["machine" if boxes[name].whole else WORDS[boxes[name].kind][0]] += boxes[name].count
-    return Layout(
+    return PictureLayout(
         _reach(placed)[1] + FRAME_PAD,
         max(edge, ROW),
         placed,
@@ -249,7 +249,7 @@ def fitting(text: str, points: float, width: float) -> str:
     return text[:kept] + "…" * (kept < len(text))
 
 
-def drawn_lines(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
+def drawn_lines(lines: Sequence[MergedLink], boxes: Mapping[str, Box]) -> list[MergedLink]:
     """Those of ``lines`` between placed boxes, with their ways and labels; the widest is drawn last."""
     lines = [line for line in lines if {line.source, line.target} <= boxes.keys()]
     ports = _ports(lines, boxes)
@@ -290,7 +290,7 @@ def _side(box: Box, other: Box) -> int:
     return 1 if other.y > box.y else -1
 
 
-def _ports(lines: Sequence[Line], boxes: Mapping[str, Box]) -> dict[tuple[int, str], Point]:
+def _ports(lines: Sequence[MergedLink], boxes: Mapping[str, Box]) -> dict[tuple[int, str], Point]:
     """Points where lines meet their boxes: side by side on an edge, in the order of where they lead."""
     edges: dict[tuple[str, int], list[tuple[float, int, str]]] = {}
     for index, line in enumerate(lines):
@@ -343,7 +343,7 @@ def _between(
     return corners
 
 
-def _labelled(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
+def _labelled(lines: Sequence[MergedLink], boxes: Mapping[str, Box]) -> list[MergedLink]:
     """Words on lines where they cover neither a box nor another label; without such a place they stay out.
 
     One line between rows of each number and rate has words, and all that are not as lines are meant to be.
@@ -374,7 +374,7 @@ def _labelled(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
     return found
 
 
-def _is_odd(line: Line) -> bool:
+def _is_odd(line: MergedLink) -> bool:
     """Tell whether a line has words although others like it have: it is not as lines are meant to be."""
     return line.state is not LinkState.UP or line.back is not None
 
@@ -385,7 +385,7 @@ def way_words(count: int, rate: float | None, is_counted: bool = True, *, one: s
     return ", ".join(word for word in (number, format_rate(rate) if rate else "") if word)
 
 
-def _words(line: Line, one: Box, other: Box) -> str:
+def _words(line: MergedLink, one: Box, other: Box) -> str:
     """Number and rate of the links of a line, of both directions where they differ, and what they are of."""
     is_up = line.state is LinkState.UP
     # A link that carries nothing has no rate.

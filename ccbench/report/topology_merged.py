@@ -68,7 +68,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Line:
+class MergedLink:
     """All links of a kind and state between two boxes, as each device of the lower one has them.
 
     bytes_per_second: of one direction; None where it is not known of all links.
@@ -88,7 +88,7 @@ class Line:
     points: tuple[Point, ...] = ()
 
 
-def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
+def condensed(topology: Topology) -> tuple[dict[str, Box], list[MergedLink]]:
     """The boxes, not yet placed, by the first device each stands for, and the lines between them."""
     homes, looks = _machines(topology)
     first = next(iter(homes.values()), 0)
@@ -268,7 +268,7 @@ def _classes(
 
 def _lines(
     links: Sequence[_Joined], groups: Sequence[Sequence[Device]], depths: Mapping[str, int]
-) -> list[Line]:
+) -> list[MergedLink]:
     """A line for all links of a kind and state of two groups: those of the first device of the lower one.
 
     Links among the devices of one group are a line from it to itself.
@@ -292,7 +292,9 @@ def _lines(
             source, target, forth, back = upper, lower, back, forth
         counted = all(is_counted(link) for link in ways[True] + ways[False])
         different = None if forth == back else back
-        lines.append(Line(source, target, kind, state, *forth, back=different, is_counted=counted))
+        lines.append(
+            MergedLink(source, target, kind, state, *forth, back=different, is_counted=counted)
+        )
     return lines
 
 
@@ -306,7 +308,7 @@ def _way(links: Sequence[Link]) -> Way:
 
 
 def _words(
-    members: Sequence[Device], level: int, more: bool, lines: Sequence[Line]
+    members: Sequence[Device], level: int, more: bool, lines: Sequence[MergedLink]
 ) -> tuple[str, str]:
     """The two lines of a box; ``level`` is that of a switch in a network of several.
 

@@ -34,10 +34,12 @@ from ccbench.findings import Finding
 from ccbench.machine.flags import Flag
 from ccbench.report.present import first
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE, Key
+from ccbench.results.keys import CURVE, SETTING, Key
 from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
 
-SERIES = Key(("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING.columns))
+SERIES = Key(
+    ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING.columns)
+)
 """What may tell one line of a figure from another; the name shows those that differ."""
 
 DOUBTFUL = "~"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ccbench.backends.base import Backend, Launch
+from ccbench.backends.base import Backend, TeamLaunch
 from ccbench.cases.axes import Case
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import (
@@ -58,10 +58,10 @@ def refuse_small_address_space() -> None:
         )
 
 
-def launch_of(options: RunOptions) -> Launch | None:
+def launch_of(options: RunOptions) -> TeamLaunch | None:
     """Return how ranks are launched: by agents that run already, by the user's launcher, or not at all."""
     if options.launched_by:
-        return Launch(launched_by=options.launched_by, several_hosts=True)
+        return TeamLaunch(launched_by=options.launched_by, several_hosts=True)
     return users_launch(options.launch) if options.launch else None
 
 

@@ -22,7 +22,7 @@ from functools import partial
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.backends.kernels.sources import Program, beside, choose, entries, program
+from ccbench.backends.kernels.sources import CompilerInput, beside, choose, entries, program
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency
 
@@ -31,7 +31,7 @@ from .cases import OPS, case_of, reducing_share
 RANKS = 4
 
 
-def programs() -> list[Program]:
+def programs() -> list[CompilerInput]:
     """Each once, in the order in which they are asked for."""
     wanted = [
         beside("blocking.cu"),
@@ -61,7 +61,7 @@ def compiler_for(capability: int) -> Nvrtc:
     )
 
 
-def compiled(one: Program, capability: int) -> None:
+def compiled(one: CompilerInput, capability: int) -> None:
     """Into the cache."""
     compiler = compiler_for(capability)
     compile_program(one, architecture_for(capability, compiler.architectures), compiler=compiler)

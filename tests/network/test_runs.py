@@ -13,7 +13,7 @@ import pytest
 
 from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
-from ccbench.backends.mpi.library import Library, installed
+from ccbench.backends.mpi.library import MpiLibrary, installed
 from ccbench.machine.mpi import OPEN_MPI, as_root
 from ccbench.results import load_run
 from tests.faults.conftest import rows_of
@@ -42,7 +42,7 @@ def plain(hosts_of_ranks: str) -> str:
 
 def mpirun(network: Network) -> list[str]:
     library = installed()
-    if not isinstance(library, Library) or library.vendor != OPEN_MPI:
+    if not isinstance(library, MpiLibrary) or library.vendor != OPEN_MPI:
         pytest.skip(f"hosts are given as Open MPI has it; here is {library}")
     return [
         *(library.launcher, "--mca", "plm_rsh_agent", str(network.agent), "-H", "h0:2,h1:2"),

@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench.report.baselines import (
-    Pair,
+    BaselinePair,
     baseline_lines,
     beside,
     comparable_points,
@@ -16,7 +16,7 @@ from ccbench.report.baselines import (
     pairs_table,
 )
 from ccbench.report.curves import MOST_BASELINES
-from ccbench.report.figure import Kind
+from ccbench.report.figure import SeriesKind
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", sweep())
 
 
-def pairs_of(points: Sequence[Point], baseline: Run) -> tuple[Pair, ...]:
+def pairs_of(points: Sequence[Point], baseline: Run) -> tuple[BaselinePair, ...]:
     return beside(points, comparable_points(points, baseline))
 
 
@@ -108,7 +108,7 @@ def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Pa
     points = points_of(run)
     behind = comparable_points(points, write_run(tmp_path / "many", many))
     figure = figures_of([*points, *behind])[0]
-    assert sum(series.kind == Kind.BASELINE for series in figure.series) == MOST_BASELINES
+    assert sum(series.kind == SeriesKind.BASELINE for series in figure.series) == MOST_BASELINES
     assert any("3 lines of the baseline" in note for note in figure.footnote)
 
 

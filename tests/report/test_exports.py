@@ -17,7 +17,7 @@ from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.report.exports import (
     SUMMARY_VERSION,
-    Table,
+    NcclTestsTable,
     json_summary,
     nccl_tests_tables,
     prometheus_text,
@@ -31,11 +31,11 @@ from ccbench.results.importers.runs import import_logs, write_import
 from .synthetic import MANIFEST, Edit, case, emulated, failed, flagged, sweep, write_run
 
 
-def _tables(path: Path, *args: object, **kwargs: object) -> tuple[Table, ...]:
+def _tables(path: Path, *args: object, **kwargs: object) -> tuple[NcclTestsTable, ...]:
     return nccl_tests_tables(points_of(write_run(path / "run", *args, **kwargs)))  # type: ignore[arg-type]  # passed on as given
 
 
-def _rows(table: Table) -> list[list[str]]:
+def _rows(table: NcclTestsTable) -> list[list[str]]:
     return [line.split() for line in table.text.splitlines() if not line.startswith("#")]
 
 
@@ -149,7 +149,7 @@ def test_odd_names_cannot_add_lines(tmp_path: Path) -> None:
     assert len(_rows(table)) == 1
 
 
-def _imported(path: Path, tables: tuple[Table, ...]) -> Run:
+def _imported(path: Path, tables: tuple[NcclTestsTable, ...]) -> Run:
     """The run that importing the text of ``tables`` gives."""
     path.mkdir()
     files = [path / f"{number}.txt" for number, _ in enumerate(tables)]

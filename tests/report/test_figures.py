@@ -13,10 +13,10 @@ from ccbench.cases.measurement import Measurement, Status
 from ccbench.report.curves import MOST_SERIES, joinable, leads
 from ccbench.report.figure import (
     MOST_TICKS,
-    Axis,
     Figure,
-    Kind,
-    Series,
+    FigureAxis,
+    FigureSeries,
+    SeriesKind,
     limits,
     tick_text,
     tick_values,
@@ -52,7 +52,9 @@ def test_every_kind_of_figure_is_made_from_one_run(tmp_path: Path) -> None:
 def test_bandwidth_shows_what_was_measured_predicted_and_possible(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep())[f"bandwidth-{ALL_REDUCE}"]
     by_kind = {series.kind: series for series in figure.series}
-    measured, predicted, bound = (by_kind[k] for k in (Kind.MEASURED, Kind.PREDICTED, Kind.BOUND))
+    measured, predicted, bound = (
+        by_kind[k] for k in (SeriesKind.MEASURED, SeriesKind.PREDICTED, SeriesKind.BOUND)
+    )
     assert measured.x == predicted.x == bound.x
     for low, middle, high in zip(measured.low, measured.y, measured.high, strict=True):
         assert low <= middle <= high
@@ -77,9 +79,9 @@ def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(
         for one in plain
     ]
 
-    def predicted(points: Sequence[Point]) -> Series:
+    def predicted(points: Sequence[Point]) -> FigureSeries:
         (figure,) = (one for one in figures_of(points) if one.topic == topic)
-        return next(series for series in figure.series if series.kind == Kind.PREDICTED)
+        return next(series for series in figure.series if series.kind == SeriesKind.PREDICTED)
 
     series = predicted(known)
     assert all(
@@ -92,8 +94,8 @@ def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(
 
 def test_equal_bounds_of_several_algorithms_are_one_line(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep(algorithms=("ring", "tree")))[f"time-{ALL_REDUCE}"]
-    assert sum(series.kind == Kind.BOUND for series in figure.series) == 1
-    assert sum(series.kind == Kind.PREDICTED for series in figure.series) == 2
+    assert sum(series.kind == SeriesKind.BOUND for series in figure.series) == 1
+    assert sum(series.kind == SeriesKind.PREDICTED for series in figure.series) == 2
 
 
 def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path
     points = points_of(write_run(tmp_path / "run", cases))
     points = tuple(replace(point, bound_seconds=1e-3 if point.groups else 1e-6) for point in points)
     figure = next(figure for figure in figures_of(points) if figure.topic == "time")
-    assert [series.label for series in figure.series if series.kind == Kind.BOUND] == [
+    assert [series.label for series in figure.series if series.kind == SeriesKind.BOUND] == [
         "ring all ranks together, tree all ranks together: bound",
         "ring groups rank // 2, tree groups rank // 2: bound",
     ]
@@ -112,7 +114,7 @@ def test_flagged_points_are_not_trusted_and_the_flag_is_in_the_footnote(tmp_path
     figure = _figures(tmp_path, sweep(), {2: lambda one: flagged(one, "clock fell")})[
         f"time-{ALL_REDUCE}"
     ]
-    (measured,) = [series for series in figure.series if series.kind == Kind.MEASURED]
+    (measured,) = [series for series in figure.series if series.kind == SeriesKind.MEASURED]
     assert measured.trusted.index(False) == 2
     assert any("clock fell (1 point)" in line for line in figure.footnote)
 
@@ -122,7 +124,7 @@ def test_cases_without_a_result_break_the_line_and_are_listed(tmp_path: Path) ->
         return failed(one, Status.TIMED_OUT, "rank 2 hung")
 
     figure = _figures(tmp_path, sweep(), {3: hang})[f"bandwidth-{ALL_REDUCE}"]
-    (measured,) = [series for series in figure.series if series.kind == Kind.MEASURED]
+    (measured,) = [series for series in figure.series if series.kind == SeriesKind.MEASURED]
     assert measured.missing == (65536.0,)
     assert 65536.0 not in measured.x
     assert any("ring 64 KiB timed_out (rank 2 hung)" in line for line in figure.footnote)
@@ -155,7 +157,7 @@ def test_a_run_that_is_simulated_in_part_says_which_part(tmp_path: Path) -> None
     figure = _figures(tmp_path, cases, edits)[f"time-{ALL_REDUCE}"]
     assert figure.title.startswith("PARTLY SIMULATED")
     assert any("times of simulated come from a model" in line for line in figure.footnote)
-    assert {series.label for series in figure.series if series.kind == Kind.MEASURED} == {
+    assert {series.label for series in figure.series if series.kind == SeriesKind.MEASURED} == {
         "cpu ring",
         "simulated ring",
     }
@@ -246,7 +248,7 @@ def test_many_series_are_spread_over_figures_and_none_is_lost(tmp_path: Path) ->
         f"{figure.subtitle} {series.label}"
         for figure in parts
         for series in figure.series
-        if series.kind == Kind.MEASURED
+        if series.kind == SeriesKind.MEASURED
     ]
     assert len(parts) == 2
     assert len(set(labels)) == 12
@@ -389,16 +391,16 @@ def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:
     old = write_run(tmp_path / "old", sweep(), slowdown=1.3)
     points = [*points_of(run), *points_of(old, name="old", baseline=True)]
     figures = {figure.key: figure for figure in figures_of(points)}
-    (baseline,) = [s for s in figures[f"time-{ALL_REDUCE}"].series if s.kind == Kind.BASELINE]
+    (baseline,) = [s for s in figures[f"time-{ALL_REDUCE}"].series if s.kind == SeriesKind.BASELINE]
     assert baseline.label == "baseline old ring"
     assert len(figures[f"algorithms-{ALL_REDUCE}"].series) == 2
 
 
-SIZE = Axis("size", "bytes", "log2")
-TIME = Axis("time", "seconds", "log10")
+SIZE = FigureAxis("size", "bytes", "log2")
+TIME = FigureAxis("time", "seconds", "log10")
 
 
-def _texts(axis: Axis, values: list[float]) -> list[str]:
+def _texts(axis: FigureAxis, values: list[float]) -> list[str]:
     low, high = limits(axis, values)
     return [tick_text(axis, value) for value in tick_values(axis, low, high) or []]
 
@@ -456,7 +458,7 @@ def test_a_size_axis_never_lacks_ticks_and_never_crowds(power: int, span: int) -
 
 
 def test_ranks_are_whole_numbers_thinned_when_many() -> None:
-    rank = Axis("rank", "rank", "linear")
+    rank = FigureAxis("rank", "rank", "linear")
     assert tick_values(rank, *limits(rank, [0.0, 3.0])) == [0.0, 1.0, 2.0, 3.0]
     many = tick_values(rank, *limits(rank, [0.0, 511.0]))
     assert many is not None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.report.present import (
-    Column,
+    ShownColumn,
     Table,
     columns,
     csv_of,
@@ -80,8 +80,8 @@ def test_file_names_are_plain(text: str) -> None:
 
 def test_what_a_narrow_screen_leaves_out_is_named() -> None:
     asked = (
-        Column("case", right=False, tells=True),
-        Column("size", keep=9),
+        ShownColumn("case", right=False, tells=True),
+        ShownColumn("size", keep=9),
         *columns("base", "new"),
     )
     rows = [
@@ -96,9 +96,9 @@ def test_what_a_narrow_screen_leaves_out_is_named() -> None:
 
 ROWS = ({"case": "=ring", "seconds": 1.23456789e-3}, {"case": "tree", "seconds": None})
 COLUMNS = (
-    Column("case", right=False, value="case", name="case"),
-    Column("time", value="seconds", form="{:.3g} s".format, name="median_seconds"),
-    Column("remark", value=lambda row: ""),
+    ShownColumn("case", right=False, value="case", name="case"),
+    ShownColumn("time", value="seconds", form="{:.3g} s".format, name="median_seconds"),
+    ShownColumn("remark", value=lambda row: ""),
     *named("seconds"),
 )
 

@@ -19,7 +19,7 @@ from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.report.drawing import drawing_settings
 from ccbench.report.topology_figure import LOOKS, draw_topology, picture
-from ccbench.report.topology_layout import HEIGHT, Layout, laid_out, line_point
+from ccbench.report.topology_layout import HEIGHT, PictureLayout, laid_out, line_point
 from ccbench.report.topology_merged import condensed
 from ccbench.topology.composition import compose
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
@@ -166,7 +166,7 @@ def leaves_and_spines() -> Topology:
     return Topology("leaves and spines", tuple(devices), tuple(links))
 
 
-def behind(layout: Layout) -> list[tuple[str, str, str]]:
+def behind(layout: PictureLayout) -> list[tuple[str, str, str]]:
     """Lines with a box, not one of their ends, that they pass behind."""
     return [
         (line.source, line.target, name)
@@ -178,7 +178,7 @@ def behind(layout: Layout) -> list[tuple[str, str, str]]:
     ]
 
 
-def check_lines(layout: Layout) -> None:
+def check_lines(layout: PictureLayout) -> None:
     """No line passes behind a box or leaves one sideways."""
     assert not behind(layout)
     for line in layout.lines:
@@ -286,7 +286,7 @@ def machines(count: int) -> Topology:
     return Topology("a cluster", tuple(devices), tuple(links))
 
 
-def apart(layout: Layout) -> bool:
+def apart(layout: PictureLayout) -> bool:
     boxes = list(layout.boxes.values())
     return all(
         abs(one.x - box.x) >= (one.width + box.width) / 2 - 1e-9 or abs(one.y - box.y) >= HEIGHT

@@ -15,8 +15,8 @@ from ccbench.backends.cpu.execution import (
     Buffers,
     ConcurrentLauncher,
     InactiveLauncher,
-    Launcher,
     Program,
+    ProgramLauncher,
     Waiter,
     while_computing,
 )
@@ -62,7 +62,7 @@ def amounts_of(case: Case) -> Amounts:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ArenaPlan:
     """Places of one rank's buffers in its arena: elements and byte offsets by space, and their end."""
 
     elements: tuple[int, ...]
@@ -79,7 +79,7 @@ class CpuLane(Lane):
         default = default_algorithm(case.collective, case.size_bytes)
         schedule = schedule_of(case, default if case.algorithm == DEFAULT else case.algorithm)
         self.layout = SlotLayout(schedule, case.count, case.in_place, amounts_of(case))
-        self.launcher: Launcher | InactiveLauncher | None = None
+        self.launcher: ProgramLauncher | InactiveLauncher | None = None
         self._whole_output = self.output
 
     @property
@@ -92,7 +92,7 @@ class CpuLane(Lane):
             else schedule.algorithm
         )
 
-    def plans(self, compiled: CompiledCase, begin_bytes: int) -> list[Plan]:
+    def plans(self, compiled: CompiledCase, begin_bytes: int) -> list[ArenaPlan]:
         """Return the buffers of every rank of a group, from ``begin_bytes`` of their ranks' arenas on."""
         size = item_bytes(self.case.dtype)
         plans = []
@@ -106,13 +106,13 @@ class CpuLane(Lane):
             for number, count in enumerate((*own, work)):
                 offsets.append(-(-end // PAGE_BYTES) * PAGE_BYTES + number * STAGGER_BYTES)
                 end = offsets[-1] + count * size
-            plans.append(Plan((*own, work), tuple(offsets), end))
+            plans.append(ArenaPlan((*own, work), tuple(offsets), end))
         return plans
 
     def bind(
         self,
         compiled: CompiledCase,
-        plans: list[Plan],
+        plans: list[ArenaPlan],
         arenas: list[Arena],
         control: Control,
         waiter: Waiter,
@@ -132,7 +132,7 @@ class CpuLane(Lane):
         self.input = _span(buffers, self.layout.input_places(group_rank))
         self.output = _span(buffers, self.layout.output_places(group_rank))
         waits = self.fault is None or self.fault.kind != "unsynchronised"
-        self.launcher = Launcher(
+        self.launcher = ProgramLauncher(
             compiled,
             group_rank,
             buffers,
@@ -238,7 +238,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
 
     def _map(self, compiled: list[CompiledCase]) -> None:
         """Reserve this rank's buffers and map those of its groups; a concurrent collective's lie behind."""
-        plans: list[list[Plan]] = []
+        plans: list[list[ArenaPlan]] = []
         needed = begin = 0
         for lane, program in zip(self._lanes, compiled, strict=True):
             plans.append(lane.plans(program, begin))

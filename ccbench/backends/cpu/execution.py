@@ -95,7 +95,7 @@ class Waiter:
             fence()
 
 
-class Launcher:
+class ProgramLauncher:
     """Runs one rank's program again and again."""
 
     def __init__(
@@ -198,7 +198,7 @@ class InactiveLauncher:
         yield from ()
 
 
-Program = Launcher | InactiveLauncher
+Program = ProgramLauncher | InactiveLauncher
 
 _ENDED = None
 """What stands for a program's next step after its last one."""

@@ -42,13 +42,19 @@ from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import (
     ALIGNMENT_BYTES,
     ZEROED,
-    RankBuffers,
+    KernelBuffers,
     WorkAreas,
     most_channels,
     rounded_up,
     tuning,
 )
-from ccbench.backends.kernels.sources import KernelEntry, LaunchPlan, Program, entries, program
+from ccbench.backends.kernels.sources import (
+    CompilerInput,
+    KernelEntry,
+    LaunchPlan,
+    entries,
+    program,
+)
 from ccbench.cases.axes import Case
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
@@ -234,7 +240,7 @@ class DeviceContext:
         """The kernel for these, compiled and loaded the first time."""
         return self._modules.kernel(program(entry, dtype, op), lanes)
 
-    def extra_kernel(self, text: Program, lanes: int) -> Kernel:
+    def extra_kernel(self, text: CompilerInput, lanes: int) -> Kernel:
         """A kernel that is no collective."""
         return self._modules.kernel(text, lanes)
 
@@ -536,7 +542,7 @@ class RankPlaces:
 
 def views_of(
     access: PeerAccess,
-    layout: Sequence[RankBuffers],
+    layout: Sequence[KernelBuffers],
     places: Mapping[int, RankPlaces],
     here: range,
     written_by_peers: Sequence[str] | None,
@@ -601,7 +607,7 @@ def host_areas(areas: WorkAreas) -> WorkAreas:
 
 
 @dataclass
-class Communicator:
+class WorkMemory:
     """The work memory of all ranks that this process drives; OutOfMemory leaves nothing behind."""
 
     contexts: Sequence[DeviceContext]

@@ -27,11 +27,11 @@ from ccbench.backends.cuda.context import (
     NOTHING,
     WRITTEN_BY_PEERS,
     Area,
-    Communicator,
     DeviceContext,
     DeviceOutput,
     RankPlaces,
     Transfer,
+    WorkMemory,
     host_areas,
     input_period,
     peer_access_of,
@@ -40,7 +40,7 @@ from ccbench.backends.cuda.context import (
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
 from ccbench.backends.kernels import abi
-from ccbench.backends.kernels.layout import RankBuffers, all_buffers, work_areas
+from ccbench.backends.kernels.layout import KernelBuffers, all_buffers, work_areas
 from ccbench.backends.kernels.sources import (
     KernelChoice,
     choose,
@@ -105,10 +105,10 @@ class CudaRanks(SingleProcessEndpoint):
         most = max(map(len, shares))
         self.flags = (Flag.LOOPBACK,) if most > 1 else ()
         self.areas = work_areas(sum(map(len, shares)), most, processors)
-        self._communicators: dict[str, Communicator] = {}
+        self._communicators: dict[str, WorkMemory] = {}
         self._peer_access = NOTHING
         self._transport = ""
-        self._layout: tuple[RankBuffers, ...] = ()
+        self._layout: tuple[KernelBuffers, ...] = ()
         self._blocking: BlockingKernel | None = None
         self._shared_words: tuple[SharedWords, int] | None = None
         self._not_blocked = ""
@@ -176,7 +176,7 @@ class CudaRanks(SingleProcessEndpoint):
         return self.contexts
 
     @property
-    def communicator(self) -> Communicator:
+    def communicator(self) -> WorkMemory:
         """The work memory of the case's transport."""
         return self._communicators[self._transport]
 
@@ -187,7 +187,7 @@ class CudaRanks(SingleProcessEndpoint):
         def open_communicator() -> None:
             if transport not in self._communicators:
                 areas = host_areas(self.areas) if on_host else self.areas
-                self._communicators[transport] = Communicator(self.contexts, areas, on_host)
+                self._communicators[transport] = WorkMemory(self.contexts, areas, on_host)
 
         self.together(open_communicator)
 
@@ -329,7 +329,7 @@ class CudaRanks(SingleProcessEndpoint):
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
-    def _places(self) -> Iterator[tuple[DeviceContext, int, int, RankBuffers]]:
+    def _places(self) -> Iterator[tuple[DeviceContext, int, int, KernelBuffers]]:
         """(context, rank, address of its buffers, where they are in it) of every rank."""
         for context in self.contexts:
             for rank in context.ranks:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.backends.kernels.sources import GLOBAL_NAME, Program
+from ccbench.backends.kernels.sources import GLOBAL_NAME, CompilerInput
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.machine.accelerators import cuda_install
 from ccbench.topology.classes import RESTART_FABRIC_MANAGER
@@ -183,7 +183,7 @@ class Modules:
         cupy, driver = runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000
         return nvrtc(self._facts.capability, cupy, driver)
 
-    def kernel(self, program: Program, lanes: int) -> Kernel:
+    def kernel(self, program: CompilerInput, lanes: int) -> Kernel:
         """The kernel of ``program``, compiled and loaded the first time."""
         self._cuda.use_for_launch(self._facts.number)
         digest, driver = program.digest, self._cuda.driver

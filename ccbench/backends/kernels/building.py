@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ccbench.backends.kernels.sources import Program, kernel_folder
+from ccbench.backends.kernels.sources import CompilerInput, kernel_folder
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
 from ccbench.machine.accelerators import cuda_install
 from ccbench.machine.files import cache_folder
@@ -315,14 +315,14 @@ class Nvrtc:
         """
         # Only PTX begins with that comment, and PTX is made for virtual architectures only.
         option = f"-arch=compute_{self.architectures[-1]}"
-        ptx = self._compiled(Program("", {}, ()), (option,), "PTX")
+        ptx = self._compiled(CompilerInput("", {}, ()), (option,), "PTX")
         return version_in(ptx.decode(errors="replace")) or self.version
 
-    def compile(self, program: Program, architecture: int) -> bytes:
+    def compile(self, program: CompilerInput, architecture: int) -> bytes:
         """The cubin of ``program`` for sm_``architecture``; CompilationFailed with the first error."""
         return self._compiled(program, (*program.options, f"-arch=sm_{architecture}"), "CUBIN")
 
-    def _compiled(self, program: Program, options: tuple[str, ...], what: str) -> bytes:
+    def _compiled(self, program: CompilerInput, options: tuple[str, ...], what: str) -> bytes:
         """Compile, and return the CUBIN or PTX as ``what`` asks."""
         texts = [text.encode() for text in program.headers.values()]
         names = [name.encode() for name in program.headers]
@@ -439,7 +439,9 @@ def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
     return max(fitting)
 
 
-def compile_program(program: Program, architecture: int, compiler: Nvrtc | None = None) -> bytes:
+def compile_program(
+    program: CompilerInput, architecture: int, compiler: Nvrtc | None = None
+) -> bytes:
     """The cubin of ``program`` for sm_``architecture``, from the cache where it was compiled before.
 
     Raises MissingDependency and CompilationFailed.

@@ -54,7 +54,7 @@ class HostCommunicator:
         return min(self.areas[0].values())
 
 
-class HostMemory:
+class EngineMemory:
     """An arena, with the communicator of all its ranks; more can be had of some of them."""
 
     def __init__(
@@ -212,7 +212,7 @@ class HostCall:
     communicator: HostCommunicator | None = None
 
 
-class HostWorld(HostMemory):
+class HostWorld(EngineMemory):
     """Some ranks' memory, zeroed once, and the launches on it."""
 
     def run(

@@ -202,7 +202,7 @@ def _slot_bytes(ranks: int, most_ranks_of_a_device: int, slots: int) -> int:
 
 
 @dataclass(frozen=True)
-class RankBuffers:
+class KernelBuffers:
     """One rank's input and output in its allocation; in place they overlap, as in nccl-tests."""
 
     input_offset: int
@@ -212,7 +212,7 @@ class RankBuffers:
     total_bytes: int
 
 
-def rank_buffers(case: Case, rank: int) -> RankBuffers:
+def rank_buffers(case: Case, rank: int) -> KernelBuffers:
     """Places of the input and output of ``rank`` in ``case``.
 
     In place there is one buffer as long as the longer of the two; the shorter one is its own block of it.
@@ -223,7 +223,7 @@ def rank_buffers(case: Case, rank: int) -> RankBuffers:
     bytes_in, bytes_out = case.input_count(rank) * size, case.output_count(rank) * size
     if not case.in_place:
         begin = rounded_up(bytes_in, ALIGNMENT_BYTES)
-        return RankBuffers(
+        return KernelBuffers(
             0, bytes_in, begin, bytes_out, rounded_up(begin + bytes_out, ALIGNMENT_BYTES)
         )
     # In place the collective's own slots say where in the longer buffer the shorter one lies.
@@ -234,10 +234,10 @@ def rank_buffers(case: Case, rank: int) -> RankBuffers:
     at_input = (inputs.start - first) * block if len(inputs) else 0
     at_output = (outputs.start - first) * block if len(outputs) else 0
     end = max(at_input + bytes_in, at_output + bytes_out)
-    return RankBuffers(at_input, bytes_in, at_output, bytes_out, rounded_up(end, ALIGNMENT_BYTES))
+    return KernelBuffers(at_input, bytes_in, at_output, bytes_out, rounded_up(end, ALIGNMENT_BYTES))
 
 
-def all_buffers(case: Case) -> tuple[RankBuffers, ...]:
+def all_buffers(case: Case) -> tuple[KernelBuffers, ...]:
     """``rank_buffers`` of every rank."""
     return tuple(rank_buffers(case, rank) for rank in range(case.ranks))
 

@@ -74,7 +74,7 @@ class Message:
 
 
 @dataclass
-class Traffic:
+class PassTraffic:
     """All messages of one pass.
 
     entries: the values that a message carries, in order. place_of: (value, the value computed from it) ->
@@ -95,9 +95,9 @@ class Traffic:
         return max((len(numbers) for numbers in self.entries.values()), default=1)
 
 
-def traffic_of(versions: Versions) -> Traffic:
+def traffic_of(versions: Versions) -> PassTraffic:
     """The messages of a schedule that was followed into ``versions``."""
-    traffic = Traffic()
+    traffic = PassTraffic()
     # By (step, target, group): values received there, and pieces that each source sends.
     taken: Counter[tuple[int, int, int]] = Counter()
     pieces: Counter[tuple[tuple[int, int, int], int]] = Counter()
@@ -132,7 +132,7 @@ def traffic_of(versions: Versions) -> Traffic:
     return traffic
 
 
-class Kind(IntEnum):
+class Pointee(IntEnum):
     """Memory that a reference points into; the first three as Space."""
 
     INPUT = 0
@@ -145,7 +145,7 @@ class Kind(IntEnum):
 class Reference:
     """A place of one piece. index: piece of a buffer, number of a work place, or piece inside ``message``."""
 
-    kind: Kind
+    kind: Pointee
     index: int
     message: Message | None = None
 
@@ -210,7 +210,9 @@ Key = tuple[int, int]
 class _RankCompiler:
     """Turns the values of one rank into units."""
 
-    def __init__(self, rank: int, versions: Versions, traffic: Traffic, layout: SlotLayout) -> None:
+    def __init__(
+        self, rank: int, versions: Versions, traffic: PassTraffic, layout: SlotLayout
+    ) -> None:
         self._rank = rank
         self._values = versions.values
         self._traffic = traffic
@@ -259,8 +261,8 @@ class _RankCompiler:
         place = value.place
         assert place is not None, "placement ran before"
         if place.space is Space.WORK:
-            return Reference(Kind.WORK, self._work.setdefault(place.offset, len(self._work)))
-        return Reference(Kind(int(place.space)), place.offset)
+            return Reference(Pointee.WORK, self._work.setdefault(place.offset, len(self._work)))
+        return Reference(Pointee(int(place.space)), place.offset)
 
     def _move(self, value: Value, messages: Sequence[Message]) -> Move:
         """The move that makes ``value``, sending it at once with ``messages``."""
@@ -268,10 +270,10 @@ class _RankCompiler:
         sources = []
         for operand in sorted(value.operands, key=lambda number: self._values[number].key[0]):
             place = place_of.get((operand, value.number))
-            in_message = place and Reference(Kind.MESSAGE, place[1], place[0])
+            in_message = place and Reference(Pointee.MESSAGE, place[1], place[0])
             sources.append(in_message or self._place(self._values[operand]))
         targets = [
-            Reference(Kind.MESSAGE, entries[message].index(value.number), message)
+            Reference(Pointee.MESSAGE, entries[message].index(value.number), message)
             for message in messages
             if value.number in entries[message]
         ]
@@ -291,14 +293,14 @@ class _RankCompiler:
             (number,) = entries[messages[0]]
             for begin in range(0, len(messages), MOST_PLACES):
                 some = tuple(messages[begin : begin + MOST_PLACES])
-                targets = tuple(Reference(Kind.MESSAGE, 0, message) for message in some)
+                targets = tuple(Reference(Pointee.MESSAGE, 0, message) for message in some)
                 self._emit(Unit((), some, self._copies(number, targets)))
             return
         parts = []
         for message in messages:
             moves: list[Move] = []
             for index, number in enumerate(entries[message]):
-                moves += self._copies(number, (Reference(Kind.MESSAGE, index, message),))
+                moves += self._copies(number, (Reference(Pointee.MESSAGE, index, message),))
             parts.append(Unit((), (message,), tuple(moves)))
         self._emit_packed(parts)
 
@@ -360,7 +362,7 @@ class _RankCompiler:
             self._units.append(unit)
 
 
-def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram], Traffic]:
+def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram], PassTraffic]:
     """Every rank's program for a proven schedule, and the messages they exchange.
 
     The messages are the same in place and out of place, so ranks may differ in which of the two they run.
@@ -389,7 +391,7 @@ def first_piece(layout: SlotLayout, rank: int, space: Space) -> int:
     return places[0].offset if places else -1
 
 
-def _encoded(units: Sequence[Unit], traffic: Traffic) -> list[int]:
+def _encoded(units: Sequence[Unit], traffic: PassTraffic) -> list[int]:
     """All units of a rank in 32-bit words, as ``compiled_program`` has them."""
     words: list[int] = []
     for number, unit in enumerate(units):

@@ -206,7 +206,7 @@ class KernelEntry:
 
 
 @dataclass(frozen=True)
-class Program:
+class CompilerInput:
     """Input of a run-time compiler: the text, files it includes by name, options without architecture."""
 
     text: str
@@ -244,7 +244,7 @@ def instance(entry: KernelEntry, dtype: str, op: str) -> tuple[str, str]:
     return (dtype, op) if entry.reduces else (COPY_TYPES[TYPE_BYTES[dtype]], "sum")
 
 
-def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None) -> Program:
+def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None) -> CompilerInput:
     """The program of one instance. It needs no file on disk: headers are given by name.
 
     Never add -ftz=true or -use_fast_math: subnormal numbers count.
@@ -256,15 +256,15 @@ def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None)
     headers = {file.name: file.read_text(encoding="utf-8") for file in files}
     text = f'#include "{entry.file}"\nCCB_GLOBAL({entry.name})\n'
     options = ("-std=c++17", f"-DCCB_TYPE={TYPES[dtype]}", f"-DCCB_OP={OPS[op]}")
-    return Program(text, headers, options)
+    return CompilerInput(text, headers, options)
 
 
-def beside(name: str) -> Program:
+def beside(name: str) -> CompilerInput:
     """The program ``kernels/beside/<name>``, which is no collective; of the headers it may use system.cuh."""
     folder = kernel_folder()
     header = (folder / "system.cuh").read_text(encoding="utf-8")
     text = (folder / "beside" / name).read_text(encoding="utf-8")
-    return Program(text, {"system.cuh": header}, ("-std=c++17",))
+    return CompilerInput(text, {"system.cuh": header}, ("-std=c++17",))
 
 
 INTERPRETED = "schedule"

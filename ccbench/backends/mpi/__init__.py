@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ccbench.backends.base import Backend, CannotRun, Environment, Launch, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Environment, TeamLaunch, TeamRequest
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
 from ccbench.backends.mpi.library import (
     CHOOSING,
     PREFIX,
-    Library,
+    MpiLibrary,
     installed,
     loading,
     local_launch,
@@ -35,7 +35,7 @@ RANKS_LIMIT = 256
 """Ranks that share the processors of one machine."""
 
 
-def _installed_with(environment: Environment) -> Library | str:
+def _installed_with(environment: Environment) -> MpiLibrary | str:
     return installed(tuple(variable for variable in environment if variable[0] in CHOOSING))
 
 
@@ -49,7 +49,7 @@ class MpiBackend(Backend):
         library = installed()
         return library if isinstance(library, str) else None
 
-    def _library(self, environment: Environment = ()) -> Library:
+    def _library(self, environment: Environment = ()) -> MpiLibrary:
         library = _installed_with(environment)
         if isinstance(library, str):
             raise BackendUnavailable(f"backend {self.name}: {library}")
@@ -113,7 +113,7 @@ class MpiBackend(Backend):
             return missing
         return (*missing, *settings(library, case.collective, case.algorithm))
 
-    def launch(self, request: TeamRequest) -> Launch | None:
+    def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the user's own launcher, or the library's mpiexec."""
         from ccbench.backends.mpi.device import MEMORY_VARIABLE
 

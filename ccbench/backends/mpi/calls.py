@@ -1,7 +1,7 @@
 """MPI functions of a case, bound to its buffers, and launches of them from Python and from C.
 
 Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Waitall``), and persistent
-(``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``Call``
+(``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``MpiCall``
 makes them from Python, ``CLoop`` the same ones from C. ``refusal`` says what MPI asks for beyond ccbench's
 own meaning of a collective.
 
@@ -42,7 +42,7 @@ from ccbench.backends.kernels.building import (
     kept,
     private_folder,
 )
-from ccbench.backends.mpi.library import NAMES, Library
+from ccbench.backends.mpi.library import NAMES, MpiLibrary
 from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
@@ -73,7 +73,7 @@ LARGEST_COUNT = 2**31 - 1
 """What an ``int`` counts; larger counts came with MPI 4.0."""
 
 
-def refusal(case: Case, library: Library) -> str | None:
+def refusal(case: Case, library: MpiLibrary) -> str | None:
     """Return the reason why this MPI (or any) has no call for ``case``; None where it has."""
     row = collective(case.collective)
     swaps = case.collective == "send_recv"
@@ -108,7 +108,7 @@ TAG = 0
 
 
 @dataclass(frozen=True)
-class Piece:
+class MpiBuffer:
     """A buffer as MPI takes it. counts: elements of a block; of uneven blocks, their lengths and offsets."""
 
     buffer: Array
@@ -117,7 +117,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Function:
+class MpiFunction:
     """An MPI function, whatever the mode it is called in.
 
     name: MPI's, in small letters. arguments: as mpi4py orders them: pieces, IN_PLACE, None for a buffer that
@@ -130,7 +130,7 @@ class Function:
 
 def functions_of(
     mpi: Any, communicator: Any, case: Case, source: Array, target: Array, one_way: bool = False
-) -> tuple[Function, ...]:
+) -> tuple[MpiFunction, ...]:
     """Return one launch of ``case`` on ``communicator``: one function, or a receive and a send.
 
     case: as these ranks see it, which of a pair are two and no pair any more; so ``one_way`` tells that only
@@ -142,22 +142,24 @@ def functions_of(
     if case.dtype not in TYPES:
         unit = item_bytes(case.dtype)
 
-    def piece(buffer: Array, blocks: int = 1) -> Piece:
-        return Piece(buffer, len(buffer) // blocks * unit, datatype)
+    def piece(buffer: Array, blocks: int = 1) -> MpiBuffer:
+        return MpiBuffer(buffer, len(buffer) // blocks * unit, datatype)
 
-    def uneven(buffer: Array, elements: NDArray[np.int64]) -> Piece:
+    def uneven(buffer: Array, elements: NDArray[np.int64]) -> MpiBuffer:
         lengths = elements * unit
-        return Piece(buffer, (lengths.tolist(), (np.cumsum(lengths) - lengths).tolist()), datatype)
+        return MpiBuffer(
+            buffer, (lengths.tolist(), (np.cumsum(lengths) - lengths).tolist()), datatype
+        )
 
     if one_way and rank == 0:
-        return (Function("send", (piece(source), 1, TAG)),)
+        return (MpiFunction("send", (piece(source), 1, TAG)),)
     if one_way:
-        return (Function("recv", (piece(target), 0, TAG)),)
+        return (MpiFunction("recv", (piece(target), 0, TAG)),)
     if (
         case.collective == "send_recv"
     ):  # to the right neighbour from the left one, as nccl-tests' sendrecv
-        receive = Function("recv", (piece(target), (rank - 1) % ranks, TAG))
-        return receive, Function("send", (piece(source), (rank + 1) % ranks, TAG))
+        receive = MpiFunction("recv", (piece(target), (rank - 1) % ranks, TAG))
+        return receive, MpiFunction("send", (piece(source), (rank + 1) % ranks, TAG))
     row, root = collective(case.collective), max(case.root, 0)
     at_root = rank == root
     operation = (getattr(mpi, OPS[case.op]),) if row.reduces else ()
@@ -188,18 +190,18 @@ def functions_of(
             buffers = (send, receive_ if at_root else None)
         case _:
             buffers = (send, receive_)
-    return (Function(NAMES[case.collective], (*buffers, *operation, *rooted)),)
+    return (MpiFunction(NAMES[case.collective], (*buffers, *operation, *rooted)),)
 
 
-def in_one(functions: Sequence[Function]) -> Function:
+def in_one(functions: Sequence[MpiFunction]) -> MpiFunction:
     """Return the blocking function that does what ``functions`` do: MPI_Sendrecv for a receive and a send."""
     if len(functions) == 1:
         return functions[0]
     receive, send = functions
-    return Function("sendrecv", (*send.arguments, *receive.arguments))
+    return MpiFunction("sendrecv", (*send.arguments, *receive.arguments))
 
 
-class Call:
+class MpiCall:
     """One launch of a case from Python. Implements ``ccbench.backends.overlap.Background``.
 
     launch: runs it to its end, in its mode. requests: persistent ones, or those of the launch that goes on.
@@ -242,12 +244,12 @@ class Call:
             self._whole = self._bound(whole.name.capitalize(), whole)
             self.launch = self._whole_and_copy if self.copies else self._whole
 
-    def _bound(self, name: str, function: Function) -> Callable[[], Any]:
+    def _bound(self, name: str, function: MpiFunction) -> Callable[[], Any]:
         """Return the communicator's method, its arguments made once."""
         memory = getattr(self.mpi, "buffer", None) or self.mpi.memory  # its name before mpi4py 4
         arguments = [
             [memory.frombuffer(argument.buffer.view(np.uint8)), argument.counts, argument.datatype]
-            if isinstance(argument, Piece)
+            if isinstance(argument, MpiBuffer)
             else argument
             for argument in function.arguments
         ]
@@ -295,7 +297,7 @@ class Call:
 class ConcurrentCalls:
     """Two concurrent collectives, the case's own begun first. None: this rank has no part in that one."""
 
-    def __init__(self, mpi: Any, calls: Sequence[Call | None], seconds: list[float]) -> None:
+    def __init__(self, mpi: Any, calls: Sequence[MpiCall | None], seconds: list[float]) -> None:
         """seconds: each launch adds how long either took from the launch's begin."""
         self._wait_any = mpi.Request.Waitany
         self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
@@ -306,7 +308,7 @@ class ConcurrentCalls:
         clock, seconds = time.perf_counter, self._seconds
         began = clock()
         requests: list[Any] = []
-        lanes: list[tuple[int, Call]] = []
+        lanes: list[tuple[int, MpiCall]] = []
         left = [0, 0]
         for lane, call in self._calls:
             call.begin()
@@ -351,7 +353,7 @@ Launch = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class CallStep:
     """A function and its arguments as words."""
 
     name: str
@@ -361,7 +363,7 @@ class Step:
 class Steps:
     """One launch of ``call``. room: memory that the steps point into, which must live as long as they run."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: MpiCall) -> None:
         self.call, self.mpi = call, call.mpi
         self.request_bytes = int(call.mpi._sizeof(call.mpi.Request))
         # A receive and a send are the most that are under way; MPI writes their handles here.
@@ -375,16 +377,21 @@ class Steps:
         self.steps = tuple(self._in_mode())
         if call.copies:
             copy = (call.target.ctypes.data, call.source.ctypes.data, call.source.nbytes)
-            self.steps += (Step(COPY, copy),)
+            self.steps += (CallStep(COPY, copy),)
 
-    def _in_mode(self) -> list[Step]:
+    def _in_mode(self) -> list[CallStep]:
         """Return the call in its mode."""
         functions = self.call.functions
         several = len(functions) > 1
         count = (len(functions),) if several else ()
-        wait = Step("MPI_Waitall" if several else "MPI_Wait", (*count, self.requests, self.status))
+        wait = CallStep(
+            "MPI_Waitall" if several else "MPI_Wait", (*count, self.requests, self.status)
+        )
         if self.call.mode == PERSISTENT:
-            return [Step("MPI_Startall" if several else "MPI_Start", (*count, self.requests)), wait]
+            return [
+                CallStep("MPI_Startall" if several else "MPI_Start", (*count, self.requests)),
+                wait,
+            ]
         if self.call.mode == NONBLOCKING:
             places = range(
                 self.requests, self.requests + 2 * self.request_bytes, self.request_bytes
@@ -392,7 +399,7 @@ class Steps:
             begun = zip(functions, places, strict=False)
             return [
                 *(
-                    Step(f"MPI_I{function.name}", (*self._words(function), place))
+                    CallStep(f"MPI_I{function.name}", (*self._words(function), place))
                     for function, place in begun
                 ),
                 wait,
@@ -400,17 +407,17 @@ class Steps:
         whole = in_one(functions)
         # Calls for data from one rank alone end with a status; collectives have none.
         status = (self.status,) if whole.name in ("recv", "sendrecv") else ()
-        return [Step(f"MPI_{whole.name.capitalize()}", (*self._words(whole), *status))]
+        return [CallStep(f"MPI_{whole.name.capitalize()}", (*self._words(whole), *status))]
 
-    def _words(self, function: Function) -> list[int]:
+    def _words(self, function: MpiFunction) -> list[int]:
         """Return arguments up to the communicator.
 
         A buffer that is not there has the other one's count and type.
         """
-        pieces = [argument for argument in function.arguments if isinstance(argument, Piece)]
+        pieces = [argument for argument in function.arguments if isinstance(argument, MpiBuffer)]
         words: list[int] = []
         for place, argument in enumerate(function.arguments):
-            if isinstance(argument, Piece):
+            if isinstance(argument, MpiBuffer):
                 words.append(argument.buffer.ctypes.data)
             elif argument is IN_PLACE:
                 words.append(int(self.mpi.IN_PLACE))
@@ -420,10 +427,10 @@ class Steps:
                     if argument is None or isinstance(argument, int)
                     else self._handle(argument)
                 )
-            is_buffer = isinstance(argument, Piece) or argument is None or argument is IN_PLACE
+            is_buffer = isinstance(argument, MpiBuffer) or argument is None or argument is IN_PLACE
             # MPI's reductions have one count and type, behind both buffers.
             if is_buffer and not (function.name in REDUCING and place == 0):
-                shape = argument if isinstance(argument, Piece) else pieces[0]
+                shape = argument if isinstance(argument, MpiBuffer) else pieces[0]
                 if isinstance(shape.counts, int):
                     words.append(shape.counts)
                 else:  # of uneven blocks their lengths and offsets
@@ -438,7 +445,7 @@ class Steps:
         return int(self.mpi._handleof(of_mpi))
 
 
-def steps_of(call: Call) -> Steps | None:
+def steps_of(call: MpiCall) -> Steps | None:
     """Return one launch of ``call``; None where counts, which are of type int here, are too large."""
     return None if max(call.source.nbytes, call.target.nbytes) > LARGEST_COUNT else Steps(call)
 

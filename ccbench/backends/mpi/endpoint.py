@@ -26,9 +26,9 @@ from ccbench.backends.mpi.calls import (
     FROM_C,
     FROM_PYTHON,
     NONBLOCKING,
-    Call,
     ConcurrentCalls,
     Launch,
+    MpiCall,
     c_loop,
     steps_of,
 )
@@ -96,7 +96,7 @@ MOST_KEPT = 512
 """MPICH has room for about 2048 in each process; beyond this number the one not asked for longest goes."""
 
 
-class Communicators:
+class GroupCommunicators:
     """Communicators of groups: made by all ranks together at first use, kept, freed at the end.
 
     Every rank makes and frees the same ones in the same order, those it does not belong to as well.
@@ -171,10 +171,10 @@ class MpiEndpoint(RankEndpoint):
             f"mpi4py {importlib.import_module('mpi4py').__version__}, "
             f"{FROM_PYTHON if isinstance(self._c, str) else FROM_C}"
         )
-        self._bound: Call | None = None
+        self._bound: MpiCall | None = None
         self._loop: Launch | None = None
         self._in_python = ""
-        self._communicators = Communicators(self._mpi, self._world)
+        self._communicators = GroupCommunicators(self._mpi, self._world)
 
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""
@@ -200,14 +200,14 @@ class MpiEndpoint(RankEndpoint):
         self.background = calls[0]
         return calls[0].launch
 
-    def _call_of(self, lane: RankBuffers, mode: str) -> Call:
+    def _call_of(self, lane: RankBuffers, mode: str) -> MpiCall:
         pair = lane.case.one_pair
         one_way = pair is not None and not pair.both
         assert lane.part is not None, "a rank that belongs to no group binds nothing"
         communicator = self._communicators.of(lane.case.members, lane.number)
         buffers = lane.source, lane.target
         try:
-            return Call(
+            return MpiCall(
                 self._mpi, communicator, lane.part.case, buffers, mode, one_way, self.memory.copy
             )
         except NotImplementedError:  # the header is of a newer standard than the library

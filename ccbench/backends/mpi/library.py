@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ccbench.backends.base import Environment, Launch
+from ccbench.backends.base import Environment, TeamLaunch
 from ccbench.machine.files import Files
 from ccbench.machine.host import usable_cores
 from ccbench.machine.mpi import (
@@ -101,7 +101,7 @@ _LAUNCHERS = {
 
 
 @dataclass(frozen=True)
-class Library:
+class MpiLibrary:
     """An MPI that works here. name: with its version; path: of the library's file; launcher: its mpiexec.
 
     persistent, large_counts: it has these parts of MPI 4.0 (some have them and still call themselves
@@ -196,7 +196,7 @@ def loading(library: str) -> Environment:
 
 
 @lru_cache(maxsize=64)
-def installed(environment: Environment = ()) -> Library | str:
+def installed(environment: Environment = ()) -> MpiLibrary | str:
     """Return the MPI that works here, or the reason why there is none and what to do.
 
     environment: those variables of its ranks that are among CHOOSING.
@@ -224,7 +224,7 @@ def installed(environment: Environment = ()) -> Library | str:
     if requested and os.path.realpath(requested) != os.path.realpath(path):
         return f"mpi4py {mpi4py} loads {path or name}, not {requested}; install mpi4py 4.1 or newer as a wheel"
     launcher, reason = find_launcher(path, vendor(name))
-    return reason or Library(name, mpi4py, path, launcher, persistent, large)
+    return reason or MpiLibrary(name, mpi4py, path, launcher, persistent, large)
 
 
 SHARED_MEMORY = "/dev/shm"
@@ -245,17 +245,17 @@ _OPEN_MPI_FOLDERS = (
 """Session files, and the shared memory of Open MPI 4 and 5."""
 
 
-def local_launch(library: Library, ranks: int) -> Launch:
+def local_launch(library: MpiLibrary, ranks: int) -> TeamLaunch:
     """Return how all ranks start on this host, by the library's own launcher."""
     command = (library.launcher, "-n", str(ranks))
     if library.vendor == OPEN_MPI:
         # Ranks that poll must give up a processor that they share, or each waits for the scheduler's turn.
         idle = (("OMPI_MCA_mpi_yield_when_idle", "1"),) if ranks > usable_cores() else ()
         environment = (*_OPEN_MPI_HERE, *as_root(os.geteuid()), *idle)
-        return Launch(command, environment, private_folders=_OPEN_MPI_FOLDERS)
+        return TeamLaunch(command, environment, private_folders=_OPEN_MPI_FOLDERS)
     if library.vendor == INTEL_MPI:
-        return Launch(command, (("I_MPI_PIN", "0"),), private_folders=(("TMPDIR", ""),))
-    return Launch(command, private_folders=(("TMPDIR", ""),))
+        return TeamLaunch(command, (("I_MPI_PIN", "0"),), private_folders=(("TMPDIR", ""),))
+    return TeamLaunch(command, private_folders=(("TMPDIR", ""),))
 
 
 Algorithms = Mapping[str, Mapping[str, str]]
@@ -308,7 +308,7 @@ def intel_presets(text: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=4)
-def algorithms_of_library(library: Library) -> Algorithms:
+def algorithms_of_library(library: MpiLibrary) -> Algorithms:
     """Return all that the library lists; nothing where its tools are not installed or it has no choice."""
     folder = Path(library.launcher).parent
     # Its tools load the library too, and may not find it where it lies outside the system's folders.
@@ -337,7 +337,7 @@ def algorithms_of_library(library: Library) -> Algorithms:
     return {}
 
 
-def names_of(library: Library, collective: str) -> tuple[str, ...]:
+def names_of(library: MpiLibrary, collective: str) -> tuple[str, ...]:
     """Return ``mpi:ring`` and so on, of one of ccbench's collectives."""
     return tuple(
         f"{PREFIX}{name}"
@@ -345,7 +345,7 @@ def names_of(library: Library, collective: str) -> tuple[str, ...]:
     )
 
 
-def settings(library: Library, collective: str, algorithm: str) -> tuple[tuple[str, str], ...]:
+def settings(library: MpiLibrary, collective: str, algorithm: str) -> tuple[tuple[str, str], ...]:
     """Return the variables that force ``algorithm``; none for ``default`` and for one that does not exist."""
     of_mpi = NAMES.get(collective, "")
     value = algorithms_of_library(library).get(of_mpi, {}).get(algorithm.removeprefix(PREFIX))

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ccbench.backends import CUPY, CUPY_ROCM, NCCL, RCCL
-from ccbench.backends.base import Backend, CannotRun, Environment, Launch, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Environment, TeamLaunch, TeamRequest
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases.axes import OVERLAP, PER_GPU, Case
 from ccbench.cases.capabilities import capabilities_of
@@ -47,7 +47,7 @@ IN_SWITCH_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class NcclAlgorithm:
     """An algorithm of NCCL's. variable: its value of NCCL_ALGO. selection: algSelection of one call, the
     beginning of tags such as ``RING_LL128`` (ncclAlgParse, 2.31 and later). collectives: that have it.
     """
@@ -58,15 +58,15 @@ class Algorithm:
 
 
 ALGORITHMS = {
-    "ring": Algorithm("Ring", "RING", tuple(TUNED)),
-    "tree": Algorithm("Tree", "TREE", ("all_reduce",)),
-    "collnet": Algorithm("CollnetDirect,CollnetChain", "COLLNET", IN_SWITCH_COLLECTIVES),
-    "collnetdirect": Algorithm("CollnetDirect", "COLLNET_DIRECT", IN_SWITCH_COLLECTIVES),
-    "collnetchain": Algorithm("CollnetChain", "COLLNET_CHAIN", ("all_reduce",)),
+    "ring": NcclAlgorithm("Ring", "RING", tuple(TUNED)),
+    "tree": NcclAlgorithm("Tree", "TREE", ("all_reduce",)),
+    "collnet": NcclAlgorithm("CollnetDirect,CollnetChain", "COLLNET", IN_SWITCH_COLLECTIVES),
+    "collnetdirect": NcclAlgorithm("CollnetDirect", "COLLNET_DIRECT", IN_SWITCH_COLLECTIVES),
+    "collnetchain": NcclAlgorithm("CollnetChain", "COLLNET_CHAIN", ("all_reduce",)),
     # NVLS alone is the beginning of NVLSTREE_SIMPLE, too.
-    "nvls": Algorithm("NVLS", "NVLS_SIMPLE", IN_SWITCH_COLLECTIVES),
-    "nvlstree": Algorithm("NVLSTree", "NVLSTREE", ("all_reduce",)),
-    "pat": Algorithm("PAT", "PAT", ("all_gather", "reduce_scatter")),
+    "nvls": NcclAlgorithm("NVLS", "NVLS_SIMPLE", IN_SWITCH_COLLECTIVES),
+    "nvlstree": NcclAlgorithm("NVLSTree", "NVLSTREE", ("all_reduce",)),
+    "pat": NcclAlgorithm("PAT", "PAT", ("all_gather", "reduce_scatter")),
 }
 """By name in a suite; ``collnet`` leaves NCCL the choice of two forms."""
 
@@ -182,10 +182,12 @@ class NcclBackend(Backend):
         library = case.started_with.library
         return version_of(library) if library else wheel_version()
 
-    def launch(self, request: TeamRequest) -> Launch | None:
+    def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the user's own launcher where there is one, else how ranks of this host are started."""
         # Ranks wait for GPUs and need no processor of their own.
-        return request.launch or (Launch(pinned=False) if request.processes == PER_GPU else None)
+        return request.launch or (
+            TeamLaunch(pinned=False) if request.processes == PER_GPU else None
+        )
 
 
 def amd_missing(root: Path = Path("/")) -> str | None:
@@ -260,7 +262,7 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     return tuple(sorted(variables.items()))
 
 
-def algorithm_of(case: Case) -> Algorithm:
+def algorithm_of(case: Case) -> NcclAlgorithm:
     """Return what ``case`` asks for, by NCCL's names; its chain of collnet is for all_reduce alone."""
     of_both = case.algorithm == "collnet" and tuned(case.collective) != "all_reduce"
     return ALGORITHMS["collnetdirect" if of_both else case.algorithm]

@@ -20,10 +20,10 @@ from typing import Any
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, KernelBuffers, rank_buffers, rounded_up
 from ccbench.backends.nccl import CTA_POLICIES, selection_of
 from ccbench.backends.nccl.communicators import Communicators
-from ccbench.backends.nccl.device import Memory, RankContext
+from ccbench.backends.nccl.device import NcclMemory, RankContext
 from ccbench.backends.nccl.library import Communicator, Library, call_config
 from ccbench.cases.axes import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
@@ -254,7 +254,7 @@ TRANSFERS: dict[str, Callable[[int, int, Call], list[Transfer]]] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class CollectivePart:
     """One collective of some ranks.
 
     case: as its members see it, who count from 0. members: their ranks in the team. number: of the part, for
@@ -287,11 +287,11 @@ class Part:
         """Return True if ``rank`` has a result: of a pair one way only the target has."""
         return self.pair is None or self.pair.both or rank == self.pair.target
 
-    def buffers(self, rank: int) -> RankBuffers:
+    def buffers(self, rank: int) -> KernelBuffers:
         """Return where the team's ``rank`` reads and writes; a barrier has one element in and one out."""
         if collective(self.case.collective).moves_data:
             return rank_buffers(self.case, self.members.index(rank))
-        return RankBuffers(0, BARRIER_COUNT, ALIGNMENT_BYTES, BARRIER_COUNT, 2 * ALIGNMENT_BYTES)
+        return KernelBuffers(0, BARRIER_COUNT, ALIGNMENT_BYTES, BARRIER_COUNT, 2 * ALIGNMENT_BYTES)
 
     def stride(self, rank: int) -> int:
         """Return how far the rank's buffers of aggregated collectives are apart, in bytes."""
@@ -303,10 +303,10 @@ class Part:
         return rounded_up(needed, ALIGNMENT_BYTES)
 
 
-def parts_of(case: Case) -> tuple[Part, ...]:
+def parts_of(case: Case) -> tuple[CollectivePart, ...]:
     """Return every part, the case's own first, then those of the concurrent collective."""
     concurrent = case.concurrent_case
-    parts: list[Part] = []
+    parts: list[CollectivePart] = []
     for stream, whole in enumerate([case, concurrent] if concurrent else [case]):
         groups = parse_groups(whole.groups, whole.ranks) if whole.groups else ()
         group_case = replace(
@@ -321,7 +321,7 @@ def parts_of(case: Case) -> tuple[Part, ...]:
             words = [whole.collective] if concurrent else []
             words += [f"ranks {format_ranks(members)}"] if len(whole.members) > 1 else []
             parts.append(
-                Part(
+                CollectivePart(
                     " ".join(words), group_case, members, len(parts), stream, groups, whole.one_pair
                 )
             )
@@ -333,9 +333,9 @@ class Binding:
     """One rank's share of one part. calls: what enqueues it, one for each aggregated collective."""
 
     context: RankContext
-    part: Part
+    part: CollectivePart
     communicator: Communicator
-    memory: Memory
+    memory: NcclMemory
     calls: list[Callable[[], None]] = field(default_factory=list)
     premultiplied: int | None = None
     registration: ctypes.c_void_p | None = None
@@ -418,7 +418,7 @@ class PreparedCase:
     def place_memory(
         self,
         contexts: Mapping[int, RankContext],
-        parts: Sequence[Part],
+        parts: Sequence[CollectivePart],
         communicators: Communicators,
     ) -> None:
         """Take memory for every rank here in every part; OutOfMemory where a device has not so much."""

@@ -14,7 +14,7 @@ NOT_READY = 600
 
 
 @dataclass(frozen=True)
-class Memory:
+class NcclMemory:
     """An allocation. of_case: NCCL made it for one case, and ``free`` is NCCL's."""
 
     address: int
@@ -29,14 +29,14 @@ class RankContext(DeviceContext):
     def __init__(self, cuda: Cuda, device: int, rank: int) -> None:
         super().__init__(cuda, cuda.facts(device), range(rank, rank + 1))
         self.rank = rank
-        self.memory: dict[int, Memory] = {}
+        self.memory: dict[int, NcclMemory] = {}
 
     def __str__(self) -> str:
         return f"rank {self.rank} (GPU {self.facts.number}, {self.facts.bus_id})"
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def reserve(self, stream: int, size_bytes: int, nccl: Library | None) -> Memory:
+    def reserve(self, stream: int, size_bytes: int, nccl: Library | None) -> NcclMemory:
         """Take at least ``size_bytes``; from ``nccl`` where given, as memory to be registered must be."""
         held = self.memory.get(stream)
         if held and not (nccl or held.of_case) and held.size_bytes >= size_bytes:
@@ -44,7 +44,7 @@ class RankContext(DeviceContext):
         self.release(stream)
         self.cuda.use(self.facts.number)
         source = nccl or self.cuda
-        self.memory[stream] = Memory(
+        self.memory[stream] = NcclMemory(
             source.allocate(size_bytes), size_bytes, source.free, nccl is not None
         )
         return self.memory[stream]

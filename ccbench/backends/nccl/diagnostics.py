@@ -227,7 +227,7 @@ _SYMMETRIC = re.compile(
 
 
 @dataclass(frozen=True)
-class Choice:
+class LibraryChoice:
     """Algorithm, protocol and channels that ran; empty and 0 where not reported.
 
     protocol: of a symmetric kernel the kernel's name.
@@ -238,7 +238,7 @@ class Choice:
     channels: int = 0
 
 
-def other_than_asked(case: Case, ran: Choice) -> str:
+def other_than_asked(case: Case, ran: LibraryChoice) -> str:
     """Return what NCCL ran instead of what ``case`` asks for, where it told; '' where that is the same.
 
     Before 2.24 NCCL fell back to ring and Simple without a word where it had not what NCCL_ALGO named.
@@ -253,7 +253,7 @@ def other_than_asked(case: Case, ran: Choice) -> str:
     return ""
 
 
-def observed_choice(native: Any, collective: str, launch: Callable[[], None]) -> Choice:
+def observed_choice(native: Any, collective: str, launch: Callable[[], None]) -> LibraryChoice:
     """Do ``launch`` once with NCCL's tuning log on, and return what it says; then the log is off again.
 
     An empty Choice where this NCCL cannot switch its log, or the user keeps one. native: the library by
@@ -263,7 +263,7 @@ def observed_choice(native: Any, collective: str, launch: Callable[[], None]) ->
     # NCCL opens a user's own log anew after each switch, and what was in it would be gone.
     if reset is None or os.environ.get("NCCL_DEBUG_FILE"):
         launch()
-        return Choice()
+        return LibraryChoice()
     reset.restype = None
     with tempfile.TemporaryDirectory(prefix="ccbench-nccl-") as folder:
         file = Path(folder) / "tuning.log"
@@ -281,23 +281,23 @@ def observed_choice(native: Any, collective: str, launch: Callable[[], None]) ->
     return read_choice(text, collective)
 
 
-def read_choice(text: str, collective: str) -> Choice:
+def read_choice(text: str, collective: str) -> LibraryChoice:
     """Return what the log ``text`` says of ``collective``; an empty Choice where it says nothing.
 
     Of several lines (aggregation, groups) the first one's words count, with the most channels of all.
     """
-    function, choices = TUNED.get(tuned(collective)), list[Choice]()
+    function, choices = TUNED.get(tuned(collective)), list[LibraryChoice]()
     for line in text.splitlines():
         if symmetric := _SYMMETRIC.search(line):
             name = symmetric["function"]
             # ``AGxLL_R`` of ``AllReduce_AGxLL_R`` is what tells kernels of one function apart.
             kernel = (symmetric["kernel"].partition("_")[2] or symmetric["kernel"]).lower()
-            choice = Choice("symmetric", kernel, int(symmetric["channels"] or 0))
+            choice = LibraryChoice("symmetric", kernel, int(symmetric["channels"] or 0))
         elif named := _NAMED.search(line):
             name = named["function"] or ""
             channels = int(named["high"]) - int(named["low"]) + 1 if named["high"] else 0
             algorithm = _word(named["algorithm"], ALGORITHM_NUMBERS)
-            choice = Choice(algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels)
+            choice = LibraryChoice(algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels)
         else:
             continue
         if function and name in ("", function):
@@ -305,7 +305,7 @@ def read_choice(text: str, collective: str) -> Choice:
     return (
         replace(choices[0], channels=max(choice.channels for choice in choices))
         if choices
-        else Choice()
+        else LibraryChoice()
     )
 
 

@@ -36,13 +36,13 @@ from ccbench.backends.cuda.context import (
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
 from ccbench.backends.nccl import DEFAULT, algorithms_for
-from ccbench.backends.nccl.collectives import Part, PreparedCase, parts_of
+from ccbench.backends.nccl.collectives import CollectivePart, PreparedCase, parts_of
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.device import RankContext
 from ccbench.backends.nccl.diagnostics import (
     NO_FALLBACK_VERSION,
-    Choice,
     CollectiveHung,
+    LibraryChoice,
     Watchdog,
     diagnosed,
     limit_for,
@@ -127,10 +127,10 @@ class NcclRanks(SingleProcessEndpoint):
         self._setups = Setups(nccl, self._communicators)
         self._overlap = Overlap(self._contexts, self._launches)
         self._devices = DeviceWatch([context.facts.bus_id for context in contexts])
-        self._chosen: dict[Case, tuple[Choice, float | None]] = {}
+        self._chosen: dict[Case, tuple[LibraryChoice, float | None]] = {}
         self._refusals: dict[Case, str] = {}
         self._prepared: PreparedCase | None = None
-        self._parts: tuple[Part, ...] = ()
+        self._parts: tuple[CollectivePart, ...] = ()
         self._connected, self._met = True, False
         self._begin_case()
 
@@ -139,7 +139,7 @@ class NcclRanks(SingleProcessEndpoint):
         self._host_seconds: list[float] = []
         self._part_seconds: dict[int, float] = {}
         self._samples: dict[int, dict[int, float]] = {}
-        self._choice = Choice()
+        self._choice = LibraryChoice()
         self._estimate_seconds: float | None = None
 
     def connect(self) -> None:
@@ -216,9 +216,12 @@ class NcclRanks(SingleProcessEndpoint):
                 # Rank 0 of a communicator writes it down, and every process needs it.
                 words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
                 choices = [
-                    Choice(*json.loads(payload)) for payload in self.exchange.all_gather(words)
+                    LibraryChoice(*json.loads(payload))
+                    for payload in self.exchange.all_gather(words)
                 ]
-                choice = next((candidate for candidate in choices if candidate.algorithm), Choice())
+                choice = next(
+                    (candidate for candidate in choices if candidate.algorithm), LibraryChoice()
+                )
                 self._chosen[self._case] = choice, self._estimated(prepared)
         finally:
             self._connected = True
@@ -333,7 +336,7 @@ class NcclRanks(SingleProcessEndpoint):
             ]
         )
 
-    def outputs(self) -> Iterator[tuple[int, Part, DeviceOutput]]:
+    def outputs(self) -> Iterator[tuple[int, CollectivePart, DeviceOutput]]:
         """Yield (rank, part, output) of all that have a result, each with the same memory of the host."""
         assert self._prepared is not None
         bindings = [

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ccbench.backends.base import Backend, CannotRun, ControlChannel, Launch, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, ControlChannel, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Word
 from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.nccl.collectives import Call, prepared
@@ -167,6 +167,6 @@ class HostLibraryBackend(Backend):
             return f"{label} has no {case.op}; it has {', '.join(self._dialect.ops)}"
         return None
 
-    def launch(self, request: TeamRequest) -> Launch | None:
+    def launch(self, request: TeamRequest) -> TeamLaunch | None:
         """Return the user's own launcher; without one the leader starts the ranks on its host."""
-        return request.launch or Launch()
+        return request.launch or TeamLaunch()

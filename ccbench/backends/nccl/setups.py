@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.endpoint import merged_mismatch, setup_mismatch
-from ccbench.backends.nccl.collectives import Part
+from ccbench.backends.nccl.collectives import CollectivePart
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.library import Communicator, Library
 from ccbench.verification import Mismatch
@@ -26,7 +26,7 @@ class Setups:
         self._communicators = communicators
         self._made: dict[int, Communicator] = {}
 
-    def launch(self, parts: Sequence[Part], times: int) -> float:
+    def launch(self, parts: Sequence[CollectivePart], times: int) -> float:
         """Make new communicators for ``parts`` so often; return the seconds that took."""
         seconds = 0.0
         for _ in range(times):
@@ -57,7 +57,7 @@ class Setups:
             seconds += time.perf_counter() - began
         return seconds
 
-    def check(self, parts: Sequence[Part]) -> Mismatch | None:
+    def check(self, parts: Sequence[CollectivePart]) -> Mismatch | None:
         """Compare the ranks that each communicator made last has with those that asked for it."""
         places, name = places_of(parts), parts[0].case.collective
         return merged_mismatch(
@@ -71,7 +71,7 @@ class Setups:
             self._made.popitem()[1].destroy()
 
 
-def places_of(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:
+def places_of(parts: Sequence[CollectivePart]) -> dict[int, tuple[int, int]]:
     """Return the place of each rank in its part, and how many ranks that has."""
     return {
         rank: (place, len(part.members))

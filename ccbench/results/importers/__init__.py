@@ -13,7 +13,7 @@ from ccbench.errors import UsageError
 from ccbench.units import shown
 
 if TYPE_CHECKING:
-    from ccbench.results.importers.log import ImportedLog, Reader
+    from ccbench.results.importers.log import ImportedLog, LogReader
 
 LARGEST_LOG_BYTES = 64 << 20
 """More than any of these tools prints, debug lines of a few hundred ranks included; more is not read."""
@@ -26,7 +26,7 @@ FORMS = (
 
 
 @cache
-def readers() -> dict[str, Reader]:
+def readers() -> dict[str, LogReader]:
     """Readers by name, in the order they are asked: those with words of their own first, Markdown last.
 
     A page in Markdown may quote any of the others in full.
@@ -35,20 +35,20 @@ def readers() -> dict[str, Reader]:
     from ccbench.results.importers import markdown_tables, nccl_reports, nccl_tests
     from ccbench.results.importers import torch_benchmarks as torch
     from ccbench.results.importers import vendor_tests as vendor
-    from ccbench.results.importers.log import Reader
+    from ccbench.results.importers.log import LogReader
 
     listed = (
-        Reader("osu", host.is_osu, host.read_osu),
-        Reader("imb", host.is_imb, host.read_imb),
-        Reader("nccom", vendor.is_nccom, vendor.read_nccom),
-        Reader("hccl_test", vendor.is_hccl, vendor.read_hccl),
-        Reader("param", torch.is_param, torch.read_param),
-        Reader("gloo_benchmark", host.is_gloo, host.read_gloo),
-        Reader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
-        Reader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
-        Reader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
-        Reader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
-        Reader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
+        LogReader("osu", host.is_osu, host.read_osu),
+        LogReader("imb", host.is_imb, host.read_imb),
+        LogReader("nccom", vendor.is_nccom, vendor.read_nccom),
+        LogReader("hccl_test", vendor.is_hccl, vendor.read_hccl),
+        LogReader("param", torch.is_param, torch.read_param),
+        LogReader("gloo_benchmark", host.is_gloo, host.read_gloo),
+        LogReader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
+        LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
+        LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
+        LogReader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
+        LogReader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
     )
     return {reader.name: reader for reader in listed}
 

@@ -26,13 +26,13 @@ from typing import Any
 from ccbench.collectives import COLLECTIVES
 from ccbench.findings import SourceWarning
 from ccbench.results.importers.log import (
-    Column,
     Columns,
     ImportedLog,
     ImportedRow,
     ImportedTable,
+    LogOutcome,
     OpenTable,
-    Outcome,
+    PrintedColumn,
     block_row,
     log_of,
     row_of,
@@ -40,7 +40,7 @@ from ccbench.results.importers.log import (
 from ccbench.results.importers.words import (
     GIBI,
     Launch,
-    Line,
+    LogLine,
     collective_name,
     dtype_name,
     launch_of,
@@ -62,23 +62,23 @@ _OSU_TITLE = re.compile(
 _OSU_DATATYPE = re.compile(r"#[ \t]*Datatype:[ \t]*(\w{1,40})")
 _US = r"Lat(?:ency)? ?\(us\)"
 _OSU_COLUMNS = Columns(
-    Column("Size", "size_bytes"),
-    Column(
+    PrintedColumn("Size", "size_bytes"),
+    PrintedColumn(
         rf"(?:Avg )?{_US}|Pure Comm\. ?\(us\)", "seconds", 1e6
     ),  # of a non-blocking one: without overlap
-    Column(rf"Min {_US}", "minimum_seconds", 1e6),
-    Column(rf"Max {_US}", "maximum_seconds", 1e6),
-    Column(rf"P\d{{1,3}}\S{{0,5}} (?:Tail )?{_US}", "{}_seconds", 1e6),
-    Column(r"Overall ?\(us\)", "overall_seconds", 1e6),
-    Column(r"Compute ?\(us\)", "compute_seconds", 1e6),
-    Column(r"Coll\. Init ?\(us\)", "coll_init_seconds", 1e6),
-    Column(r"MPI_Test ?\(us\)", "mpi_test_seconds", 1e6),
-    Column(r"MPI_Wait ?\(us\)", "mpi_wait_seconds", 1e6),
-    Column(r"Overlap ?\(%\)", "overlap_percent"),
-    Column(r"(?:Bandwidth ?\()?MB/s\)?", "algbw", 1e3),
-    Column("Messages/s", "messages_per_second"),
-    Column("Iterations", "iterations"),
-    Column("Validation", "wrong_elements", words={"pass": 0, "fail": 1}),
+    PrintedColumn(rf"Min {_US}", "minimum_seconds", 1e6),
+    PrintedColumn(rf"Max {_US}", "maximum_seconds", 1e6),
+    PrintedColumn(rf"P\d{{1,3}}\S{{0,5}} (?:Tail )?{_US}", "{}_seconds", 1e6),
+    PrintedColumn(r"Overall ?\(us\)", "overall_seconds", 1e6),
+    PrintedColumn(r"Compute ?\(us\)", "compute_seconds", 1e6),
+    PrintedColumn(r"Coll\. Init ?\(us\)", "coll_init_seconds", 1e6),
+    PrintedColumn(r"MPI_Test ?\(us\)", "mpi_test_seconds", 1e6),
+    PrintedColumn(r"MPI_Wait ?\(us\)", "mpi_wait_seconds", 1e6),
+    PrintedColumn(r"Overlap ?\(%\)", "overlap_percent"),
+    PrintedColumn(r"(?:Bandwidth ?\()?MB/s\)?", "algbw", 1e3),
+    PrintedColumn("Messages/s", "messages_per_second"),
+    PrintedColumn("Iterations", "iterations"),
+    PrintedColumn("Validation", "wrong_elements", words={"pass": 0, "fail": 1}),
 )
 _POINT_TO_POINT = {
     "Latency": "osu_latency",
@@ -175,17 +175,17 @@ _IMB_STATED = re.compile(
 _GIVEN_UP = re.compile(r"[ \t]*(\S+) .*?(time-out|out-of-mem|int-overflow)")
 _CLOSING = "All processes entering MPI_Finalize"
 _IMB_COLUMNS = Columns(
-    Column("#bytes", "size_bytes"),
-    Column(r"t(?:_avg|_pure)?\[usec\]", "seconds", 1e6),
-    Column(r"t_min\[usec\]", "minimum_seconds", 1e6),
-    Column(r"t_max\[usec\]", "maximum_seconds", 1e6),
-    Column(r"t_ovrl\[usec\]", "overlapped_seconds", 1e6),
-    Column(r"t_CPU\[usec\]", "compute_seconds", 1e6),
-    Column("Mbytes/sec", "mbytes_per_second"),
-    Column("Msg/sec", "messages_per_second"),
-    Column(r"overlap\[%\]", "overlap_percent"),
-    Column("#repetitions", "iterations"),
-    Column("defects", "defects"),
+    PrintedColumn("#bytes", "size_bytes"),
+    PrintedColumn(r"t(?:_avg|_pure)?\[usec\]", "seconds", 1e6),
+    PrintedColumn(r"t_min\[usec\]", "minimum_seconds", 1e6),
+    PrintedColumn(r"t_max\[usec\]", "maximum_seconds", 1e6),
+    PrintedColumn(r"t_ovrl\[usec\]", "overlapped_seconds", 1e6),
+    PrintedColumn(r"t_CPU\[usec\]", "compute_seconds", 1e6),
+    PrintedColumn("Mbytes/sec", "mbytes_per_second"),
+    PrintedColumn("Msg/sec", "messages_per_second"),
+    PrintedColumn(r"overlap\[%\]", "overlap_percent"),
+    PrintedColumn("#repetitions", "iterations"),
+    PrintedColumn("defects", "defects"),
 )
 _OWN_WORDS = {"pingpong": "PingPong", "pingping": "PingPing", "exchange": "Exchange"}
 
@@ -223,21 +223,21 @@ def read_imb(text: str) -> ImportedLog:
         launch = launch_of(line.text) or launch
     torn = any(warning.kind == "truncated" for warning in warnings)
     ended = _CLOSING in text
-    cut = (Outcome.CUT, f"no '{_CLOSING}' at the end") if version is not None or torn else None
+    cut = (LogOutcome.CUT, f"no '{_CLOSING}' at the end") if version is not None or torn else None
     versions = {"imb": version, "MPI": stated.pop("MPI Version", "")}
     return log_of(
         "imb",
         lines,
         [_imb_table(table, stated) for table in tables if table.rows or table.context["name"]],
         warnings,
-        (Outcome.COMPLETE, "") if ended else cut,
+        (LogOutcome.COMPLETE, "") if ended else cut,
         library="MPI",
         versions={name: value for name, value in versions.items() if value},
         facts=stated,
     )
 
 
-def _imb_line(table: OpenTable, line: Line) -> list[SourceWarning]:
+def _imb_line(table: OpenTable, line: LogLine) -> list[SourceWarning]:
     """Take the number of processes or a row; a line that looks like a row and is none gives a remark."""
     if groups := _GROUPS.match(line.text):
         table.context |= {"groups": int(groups[1]), "processes": int(groups[2])}
@@ -253,7 +253,7 @@ def _imb_line(table: OpenTable, line: Line) -> list[SourceWarning]:
         cells = line.text.split()
         # Of several groups at once each row begins with its group, for which the header has no word.
         if table.context.get("multiple") and len(cells) == len(table.columns) + 1:
-            table.columns = (Column("group", "group"), *table.columns)
+            table.columns = (PrintedColumn("group", "group"), *table.columns)
         return table.take(line, cells)
     return []
 
@@ -305,18 +305,18 @@ _TIMES = {
     r"p\d{1,4}": "",
 }
 _GLOO_COLUMNS = Columns(
-    Column(r"size \(B\)", "printed_bytes"),
-    Column("elements", "count"),
-    *(Column(rf"{word}L? \(us\)", name, 1e6) for word, name in _TIMES.items()),
-    *(Column(rf"{word}L? \(ns\)", name, 1e9) for word, name in _TIMES.items()),
-    Column(r"p50BW \(GB/s\)", "median_rate"),
-    Column(r"avg(?:BW)? \(GB/s\)|bandwidth \(GB/s\)", "rate_gb_per_second"),
-    Column(r"(?:min|p\d{1,4}|max)(?:BW)? \(GB/s\)", ""),
-    Column("samples|iterations", "iterations"),
+    PrintedColumn(r"size \(B\)", "printed_bytes"),
+    PrintedColumn("elements", "count"),
+    *(PrintedColumn(rf"{word}L? \(us\)", name, 1e6) for word, name in _TIMES.items()),
+    *(PrintedColumn(rf"{word}L? \(ns\)", name, 1e9) for word, name in _TIMES.items()),
+    PrintedColumn(r"p50BW \(GB/s\)", "median_rate"),
+    PrintedColumn(r"avg(?:BW)? \(GB/s\)|bandwidth \(GB/s\)", "rate_gb_per_second"),
+    PrintedColumn(r"(?:min|p\d{1,4}|max)(?:BW)? \(GB/s\)", ""),
+    PrintedColumn("samples|iterations", "iterations"),
 )
 
 
-def _gloo_columns(line: Line) -> tuple[Column, ...]:
+def _gloo_columns(line: LogLine) -> tuple[PrintedColumn, ...]:
     """The columns of a header, else nothing."""
     columns = _GLOO_COLUMNS.only(line.text) if "elements" in line.text else ()
     return (
@@ -405,7 +405,12 @@ def _item_bytes(table: OpenTable) -> int:
 
 
 def _gloo_row(
-    line: Line, cells: dict[str, Any], collective: str, ranks: int | None, item: int, factor: float
+    line: LogLine,
+    cells: dict[str, Any],
+    collective: str,
+    ranks: int | None,
+    item: int,
+    factor: float,
 ) -> ImportedRow:
     elements = cells["count"]
     size_bytes, flags = whole_size(collective, elements * item, ranks)

@@ -21,7 +21,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.words import (
-    Line,
+    LogLine,
     capped,
     dtype_name,
     failures,
@@ -34,7 +34,7 @@ from ccbench.results.importers.words import (
 from ccbench.topology.text import PrintedFigure, figure
 
 
-class Outcome(str, Enum):
+class LogOutcome(str, Enum):
     """End of the tool's run, as far as its output tells."""
 
     COMPLETE = "complete"  # the closing lines are there
@@ -107,7 +107,7 @@ class ImportedTable:
     algorithm: str = "default"
     protocol: str = "default"
     mode: str = "streaming"
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: LogOutcome = LogOutcome.UNKNOWN
     line: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -132,13 +132,13 @@ class ImportedLog:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     hints: tuple[str, ...] = ()
     warnings: tuple[SourceWarning, ...] = ()
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: LogOutcome = LogOutcome.UNKNOWN
     detail: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
-class Reader:
+class LogReader:
     """Reader of one tool's outputs.
 
     recognises: returns whether a text is of this tool; never raises. read: returns what the text says; raises
@@ -160,7 +160,7 @@ _NEEDED = frozenset({"size_bytes", "count", *_FIGURES})
 
 
 @dataclass(frozen=True)
-class Column:
+class PrintedColumn:
     """One column of a table.
 
     heading: pattern of the whole heading. name: the field of ImportedRow that it holds, else its name in
@@ -190,34 +190,37 @@ class Column:
 class Columns:
     """The columns that a tool may print."""
 
-    def __init__(self, *columns: Column) -> None:
+    def __init__(self, *columns: PrintedColumn) -> None:
         self._columns = columns
         groups = (f"(?P<c{index}>{column.heading})" for index, column in enumerate(columns))
         self._pattern = re.compile("|".join(groups), re.IGNORECASE)
 
-    def of(self, text: str) -> tuple[Column, ...]:
+    def of(self, text: str) -> tuple[PrintedColumn, ...]:
         """The columns of a header line, left to right; words between them are passed over."""
         return tuple(self._named(match) for match in self._pattern.finditer(text))
 
-    def only(self, text: str) -> tuple[Column, ...]:
+    def only(self, text: str) -> tuple[PrintedColumn, ...]:
         """Return the columns as ``of`` does; none where the line has other words."""
         return () if self._pattern.sub("", text).strip() else self.of(text)
 
-    def each(self, headings: Sequence[str]) -> tuple[Column, ...]:
+    def each(self, headings: Sequence[str]) -> tuple[PrintedColumn, ...]:
         """A column for each heading; one that is not known keeps its heading as its name."""
         matches = ((heading, self._pattern.fullmatch(heading)) for heading in headings)
         return tuple(
-            self._named(match) if match else Column(heading, heading) for heading, match in matches
+            self._named(match) if match else PrintedColumn(heading, heading)
+            for heading, match in matches
         )
 
-    def _named(self, match: re.Match[str]) -> Column:
+    def _named(self, match: re.Match[str]) -> PrintedColumn:
         column = self._columns[int((match.lastgroup or "c0")[1:])]
         if "{}" not in column.name:
             return column
-        return Column(column.heading, column.name.format(match[0].split()[0].lower()), column.per)
+        return PrintedColumn(
+            column.heading, column.name.format(match[0].split()[0].lower()), column.per
+        )
 
 
-def cells_of(columns: Sequence[Column], texts: Sequence[str]) -> dict[str, Any] | None:
+def cells_of(columns: Sequence[PrintedColumn], texts: Sequence[str]) -> dict[str, Any] | None:
     """Return what a line's cells hold, by name; None where one lacks, or one that counts cannot be read."""
     if len(columns) != len(texts):
         return None
@@ -248,11 +251,11 @@ class OpenTable:
     """A table that is still being read. context: what the lines above it and around it say."""
 
     line: int
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrintedColumn, ...] = ()
     context: dict[str, Any] = field(default_factory=dict)
-    rows: list[tuple[Line, dict[str, Any]]] = field(default_factory=list)
+    rows: list[tuple[LogLine, dict[str, Any]]] = field(default_factory=list)
 
-    def take(self, line: Line, texts: Sequence[str]) -> list[SourceWarning]:
+    def take(self, line: LogLine, texts: Sequence[str]) -> list[SourceWarning]:
         """Keep the row that ``line`` is, or return the remark why it is none."""
         # Tables of these tools have columns of one width, so that a last row that nothing ends and that is
         # shorter than the one before has lost digits of its last figure.
@@ -311,20 +314,20 @@ def block_row(
 
 def log_of(
     tool: str,
-    lines: Sequence[Line],
+    lines: Sequence[LogLine],
     tables: Sequence[ImportedTable],
     warnings: Sequence[SourceWarning],
-    otherwise: tuple[Outcome, str] | None = None,
+    otherwise: tuple[LogOutcome, str] | None = None,
     **fields: Any,
 ) -> ImportedLog:
     """The log of ``lines``; a failure that they report counts before ``otherwise``, how its rows end."""
     torn = any(warning.kind == "truncated" for warning in warnings)
     hang, crash = failures(lines)
-    if otherwise is not None and otherwise[0] is Outcome.COMPLETE:
+    if otherwise is not None and otherwise[0] is LogOutcome.COMPLETE:
         hang = ""  # what was retried came to its end
     # A hang before a crash, which the launcher often reports of the processes that it ends.
-    failed = (Outcome.HUNG, hang) if hang else (Outcome.CRASHED, crash) if crash else None
-    outcome, detail = failed or otherwise or (Outcome.CUT if torn else Outcome.UNKNOWN, "")
+    failed = (LogOutcome.HUNG, hang) if hang else (LogOutcome.CRASHED, crash) if crash else None
+    outcome, detail = failed or otherwise or (LogOutcome.CUT if torn else LogOutcome.UNKNOWN, "")
     return ImportedLog(
         tool,
         tables=tuple(tables),
@@ -366,7 +369,7 @@ class StatedSystem:
 
 
 @dataclass(frozen=True)
-class Team:
+class LoggedTeam:
     """Ranks and nodes, 0 where nobody knows; where they are from, or why they are not known."""
 
     ranks: int
@@ -374,10 +377,12 @@ class Team:
     reason: str
 
 
-def team_of(table: ImportedTable, devices: Sequence[DeviceLine], system: StatedSystem) -> Team:
+def team_of(
+    table: ImportedTable, devices: Sequence[DeviceLine], system: StatedSystem
+) -> LoggedTeam:
     """Ranks and nodes of ``table``: as it says, else as the user gave, else as its rates leave possible."""
     if table.ranks is not None and table.ranks > 0:
-        return Team(table.ranks, _nodes(table, table.ranks, devices, system), "stated")
+        return LoggedTeam(table.ranks, _nodes(table, table.ranks, devices, system), "stated")
     possible = ranks_that_fit(table.rows, table.collective)
     fits = ""
     if possible is not None:
@@ -388,13 +393,15 @@ def team_of(table: ImportedTable, devices: Sequence[DeviceLine], system: StatedS
     if ranks is not None and possible is not None and ranks not in possible:
         cure = "give the ranks, or the machine and nodes, this was measured on"
         makes = "--ranks says" if system.ranks else "--machine and --nodes make"
-        return Team(0, 0, f"{makes} {ranks} ranks, but {fits}; {cure}")
+        return LoggedTeam(0, 0, f"{makes} {ranks} ranks, but {fits}; {cure}")
     if ranks is not None:
-        return Team(ranks, _nodes(table, ranks, devices, system), "given")
+        return LoggedTeam(ranks, _nodes(table, ranks, devices, system), "given")
     if possible is not None and len(possible) == 1:
-        return Team(possible[0], _nodes(table, possible[0], devices, system), "from busbw / algbw")
+        return LoggedTeam(
+            possible[0], _nodes(table, possible[0], devices, system), "from busbw / algbw"
+        )
     remark = f" ({fits})" if fits else ""
-    return Team(
+    return LoggedTeam(
         0,
         0,
         f"the output does not say how many ranks{remark}; give --ranks, or --machine and --nodes",

@@ -18,7 +18,7 @@ from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, row_of
 from ccbench.results.importers.words import (
     LARGEST_SIZE,
-    Line,
+    LogLine,
     collective_name,
     dtype_name,
     op_of,
@@ -161,7 +161,7 @@ def _pages(text: str) -> Iterator[_Page]:
         context = []
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: LogLine) -> tuple[str, ...]:
     """The cells of a line, none where it has no bar or too many."""
     if "|" not in line.text:
         return ()

@@ -21,13 +21,13 @@ from typing import Any
 from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import (
-    Column,
     Columns,
     DeviceLine,
     ImportedLog,
     ImportedRow,
     ImportedTable,
-    Outcome,
+    LogOutcome,
+    PrintedColumn,
     bus_factor,
     cells_of,
     json_record,
@@ -62,12 +62,12 @@ _STATISTICS = {f"{word}_us" for word in ("min", "max", "avg", "p50", "p95", "p99
 _STATISTICS |= {"cv_pct", "skipped_iterations"}
 
 _COLUMNS = Columns(
-    Column("size", "size_bytes"),
-    Column("time", "seconds", 1e6),
-    Column("algbw", "algbw"),
-    Column("busbw", "busbw"),
-    Column("type", "dtype"),
-    Column("[a-z#]+", ""),
+    PrintedColumn("size", "size_bytes"),
+    PrintedColumn("time", "seconds", 1e6),
+    PrintedColumn("algbw", "algbw"),
+    PrintedColumn("busbw", "busbw"),
+    PrintedColumn("type", "dtype"),
+    PrintedColumn("[a-z#]+", ""),
 )
 _NAMES = {"collective": "name", "#wrong": "wrong", "errors": "wrong"}
 _NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
@@ -163,7 +163,7 @@ def read_document(text: str) -> ImportedLog:
         environment |= variables_in(variable) if isinstance(variable, str) else {}
     errors = [error for error in _list(document.get("errors")) if isinstance(error, str) and error]
     finished = is_whole and "end_time" in document and "average_bus_bandwidth" in document
-    outcome = Outcome.COMPLETE if finished else Outcome.CRASHED if errors else Outcome.CUT
+    outcome = LogOutcome.COMPLETE if finished else LogOutcome.CRASHED if errors else LogOutcome.CUT
     code, start = _number(document.get("nccl_version")), document.get("start_time")
     cut = SourceWarning("truncated", "the JSON document ends before its end or is broken")
     return ImportedLog(
@@ -184,7 +184,7 @@ def _document_tables(
     document: Mapping[str, Any],
     config: Mapping[str, Any],
     devices: list[DeviceLine],
-    outcome: Outcome,
+    outcome: LogOutcome,
 ) -> tuple[ImportedTable, ...]:
     results = [result for result in _list(document.get("results")) if isinstance(result, dict)]
     if not results and not config:
@@ -322,7 +322,7 @@ def read_records(text: str) -> ImportedLog:
         library="RCCL",
         tables=tuple(tables),
         warnings=capped(warnings),
-        outcome=Outcome.CUT if cut else Outcome.UNKNOWN,
+        outcome=LogOutcome.CUT if cut else LogOutcome.UNKNOWN,
         detail="records are missing or broken" if cut else "",
     )
 

@@ -23,12 +23,12 @@ from ccbench.results.importers.log import (
     ImportedLog,
     ImportedRow,
     ImportedTable,
-    Outcome,
+    LogOutcome,
     row_of,
 )
 from ccbench.results.importers.nccl_tests_columns import (
     Cells,
-    Layout,
+    ColumnLayout,
     guessed_layout,
     header_layout,
     is_figure,
@@ -42,7 +42,7 @@ from ccbench.results.importers.nccl_tests_columns import (
 )
 from ccbench.results.importers.words import (
     LibraryLines,
-    Line,
+    LogLine,
     dtype_name,
     failures,
     launch_of,
@@ -120,10 +120,10 @@ _ALIGNED_BYTES = 16
 
 
 @dataclass
-class OpenTable:
+class OpenNcclTable:
     """A table while its lines are read."""
 
-    layout: Layout | None
+    layout: ColumnLayout | None
     line: int
     header: str = ""
     only_in_place: bool = False
@@ -146,7 +146,7 @@ class OpenRun:
     ranks: int | None = None
     nodes: int | None = None
     started: bool = False
-    tables: list[OpenTable] = field(default_factory=list)
+    tables: list[OpenNcclTable] = field(default_factory=list)
 
 
 class Tables:
@@ -162,12 +162,12 @@ class Tables:
         return self.runs[-1]
 
     @property
-    def _open(self) -> OpenTable | None:
+    def _open(self) -> OpenNcclTable | None:
         """The last table, while rows may follow."""
         table = self._run.tables[-1] if self._run.tables else None
         return table if table is not None and not table.closed else None
 
-    def take(self, line: Line) -> None:
+    def take(self, line: LogLine) -> None:
         """One line."""
         if line.message:
             for name, pattern in (("ranks", _OF_RANKS), ("nodes", _OF_NODES)):
@@ -204,7 +204,7 @@ class Tables:
             self.runs.append(OpenRun())
         return self._run
 
-    def _preamble(self, line: Line, text: str) -> bool:
+    def _preamble(self, line: LogLine, text: str) -> bool:
         """A line of a run's header, or of what stands around its tables."""
         if device := _DEVICE.search(text) if "Pid" in text else None:
             fields: dict[str, Any] = {
@@ -238,20 +238,20 @@ class Tables:
             return False
         return True
 
-    def _frame(self, line: Line, text: str, words: list[str]) -> bool:
+    def _frame(self, line: LogLine, text: str, words: list[str]) -> bool:
         """A table's header, or one of its closing lines."""
         tables = self._run.tables
         if layout := header_layout(words) if "bw" in text.lower() else None:
             # rccl-tests can leave a placement out (-O), and says so only above the header.
             above = self._placement_above
             only_in_place = "in-place" in above and "out-of-place" not in above
-            tables.append(OpenTable(layout, line.number, line.text, only_in_place))
+            tables.append(OpenNcclTable(layout, line.number, line.text, only_in_place))
             return True
         average, wrong = _AVERAGE.search(text), _WRONG_VALUES.search(text)
         if average is None and wrong is None:
             return False
         if not tables:
-            tables.append(OpenTable(None, line.number))
+            tables.append(OpenNcclTable(None, line.number))
         if wrong is not None:
             tables[-1].wrong_values = max(whole(wrong[1]) or 0, tables[-1].wrong_values or 0)
         if average is not None:
@@ -259,7 +259,7 @@ class Tables:
             tables[-1].average, tables[-1].closed = printed.value if printed else None, True
         return True
 
-    def _row(self, line: Line, words: list[str]) -> bool:
+    def _row(self, line: LogLine, words: list[str]) -> bool:
         words = [word for word in words if not _RANK_TAG.fullmatch(word)]
         layout = self._open.layout if self._open is not None else None
         if len(words) < (_FEWEST_WORDS if layout is None or "type" not in layout.head else 2):
@@ -270,7 +270,7 @@ class Tables:
             guessed = guessed_layout(words)
             if guessed is not None:
                 if self._open is None:
-                    self._run.tables.append(OpenTable(guessed, line.number))
+                    self._run.tables.append(OpenNcclTable(guessed, line.number))
                 elif layout is None:
                     self._open.layout = guessed
                 cells = row_cells(words, guessed)
@@ -382,7 +382,7 @@ def recognises(text: str) -> bool:
 def read(text: str) -> ImportedLog:
     """The log that ``text`` is; see the module. Sizes are today's nccl-tests sizes, figures as printed."""
     tables, library_lines = Tables(), LibraryLines()
-    around: list[Line] = []
+    around: list[LogLine] = []
     for line in source_lines(text):
         tables.take(line)
         # Rows of figures say nothing else, however far a whole text is indented.
@@ -391,7 +391,7 @@ def read(text: str) -> ImportedLog:
             around.append(line)
     for run in tables.runs:
         if not run.tables and (run.config or run.started):  # it ended before its table began
-            run.tables.append(OpenTable(None, 0))
+            run.tables.append(OpenNcclTable(None, 0))
     runs = [run for run in tables.runs if run.tables or run.devices]
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
     commands = {ranks for line in around if (ranks := ranks_of_command(line.text))}
@@ -410,9 +410,9 @@ def read(text: str) -> ImportedLog:
     ]
     kept = tuple(table for table, _ in built)
     outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
-    if outcome in (Outcome.HUNG, Outcome.CRASHED):
+    if outcome in (LogOutcome.HUNG, LogOutcome.CRASHED):
         kept = tuple(
-            t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept
+            t if t.outcome is LogOutcome.COMPLETE else replace(t, outcome=outcome) for t in kept
         )
     if not kept and not runs and not library_lines.versions:
         warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
@@ -442,7 +442,7 @@ def ranks_of_command(text: str) -> int | None:
 
 
 def _built(
-    table: OpenTable, run: OpenRun, program: str, environment: dict[str, str]
+    table: OpenNcclTable, run: OpenRun, program: str, environment: dict[str, str]
 ) -> tuple[ImportedTable, list[SourceWarning]]:
     devices, written = list(run.devices), run.written
     named = next(filter(None, map(program_collective, run.programs)), "") or program
@@ -470,7 +470,7 @@ def _built(
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
     outcome, warnings = _table_outcome(table, run)
-    if outcome is Outcome.CUT:
+    if outcome is LogOutcome.CUT:
         facts |= _sizes(rows, run.config)
     # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
     forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
@@ -517,7 +517,7 @@ def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int
     }
 
 
-def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[SourceWarning]]:
+def _table_outcome(table: OpenNcclTable, run: OpenRun) -> tuple[LogOutcome, list[SourceWarning]]:
     """The outcome of one table, and what contradicts the closing lines where it is cut.
 
     Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
@@ -525,7 +525,7 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Source
     """
     rows, config = table.rows, run.config
     if table.has_hole or not rows:
-        return Outcome.CUT, []
+        return LogOutcome.CUT, []
     rates = [row.busbw for row in rows if row.busbw is not None]
     if table.average is not None and rates:
         # nccl-tests averages all placements of all sizes before rounding, and prints six digits.
@@ -533,7 +533,7 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Source
         room = max(0.01, *(row.half_units[2] or 0.0 for row in rows))
         if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
             text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
-            return Outcome.CUT, [SourceWarning("contradiction", text, table.line)]
+            return LogOutcome.CUT, [SourceWarning("contradiction", text, table.line)]
     smallest, largest = config.get("minimum_bytes"), config.get("maximum_bytes")
     step, unit = config.get("step"), config.get("step_unit")
     if smallest is not None and largest is not None and step:
@@ -548,30 +548,30 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Source
         elif grows and following <= largest:
             text = f"the settings end at {largest} B, the rows at {last} B"
         if text:
-            return Outcome.CUT, [SourceWarning("truncated", text, table.line)]
+            return LogOutcome.CUT, [SourceWarning("truncated", text, table.line)]
     if table.average is not None or table.concluded or table.wrong_values is not None:
-        return Outcome.COMPLETE, []
+        return LogOutcome.COMPLETE, []
     # Who quotes a table alone, without the settings above it, leaves out the lines below it, too.
-    return Outcome.CUT if config else Outcome.UNKNOWN, []
+    return LogOutcome.CUT if config else LogOutcome.UNKNOWN, []
 
 
 def _log_outcome(
     tables: Sequence[ImportedTable], has_started: bool, hang: str, crash: str
-) -> tuple[Outcome, str]:
+) -> tuple[LogOutcome, str]:
     """The outcome of the file and one line of detail.
 
     A crash counts wherever it is reported; a report of a hang only where the tables did not end well, since
     connections may be retried and then succeed.
     """
-    complete = bool(tables) and all(table.outcome is Outcome.COMPLETE for table in tables)
+    complete = bool(tables) and all(table.outcome is LogOutcome.COMPLETE for table in tables)
     if crash:
-        return Outcome.CRASHED, crash
+        return LogOutcome.CRASHED, crash
     if hang and not complete:
-        return Outcome.HUNG, hang
+        return LogOutcome.HUNG, hang
     if complete:
-        return Outcome.COMPLETE, ""
+        return LogOutcome.COMPLETE, ""
     if not tables and not has_started:
-        return Outcome.UNKNOWN, ""
+        return LogOutcome.UNKNOWN, ""
     if not any(table.rows for table in tables):
-        return Outcome.CUT, "the header is there and no row follows"
-    return Outcome.CUT, "rows or closing lines are missing"
+        return LogOutcome.CUT, "the header is there and no row follows"
+    return LogOutcome.CUT, "rows or closing lines are missing"

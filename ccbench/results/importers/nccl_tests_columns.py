@@ -39,7 +39,7 @@ _FEWEST_GUESSED = 6
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """Columns of a table, left to right; two placements are out of place, then in place."""
 
     head: tuple[str, ...]
@@ -67,7 +67,7 @@ class Cells:
     surplus: tuple[str, ...] = ()
 
 
-def header_layout(words: list[str]) -> Layout | None:
+def header_layout(words: list[str]) -> ColumnLayout | None:
     """The layout that a header line gives, or None where the words are no header of this form."""
     # ``#wrong`` names the column wrong, ``algbw(GB/s)`` algbw.
     bare = (_UNIT.sub("", word.lower()).strip("#*:,") for word in words)
@@ -87,10 +87,10 @@ def header_layout(words: list[str]) -> Layout | None:
         if name == names[start]:
             placements.append([])
         placements[-1].append(name)
-    return Layout(tuple(names[:start]), tuple(map(tuple, placements)), tuple(names[end:]))
+    return ColumnLayout(tuple(names[:start]), tuple(map(tuple, placements)), tuple(names[end:]))
 
 
-def guessed_layout(words: list[str]) -> Layout | None:
+def guessed_layout(words: list[str]) -> ColumnLayout | None:
     """The layout of a row without a header: size, count, a known type, perhaps redop and root, figures.
 
     Only a layout in which every placement's time x algbw is the size, or one rank's part of it, is taken.
@@ -112,7 +112,7 @@ def guessed_layout(words: list[str]) -> Layout | None:
             last = rest[rooted + 3] if columns == 4 else ""
             checked = ("error" if "e-" in last or "e+" in last else "wrong",) * bool(last)
             head = ("size", "count", "type", *("redop",) * has_op, *("root",) * rooted)
-            return Layout(head, ((*_MEASURED, *checked),) * placements)
+            return ColumnLayout(head, ((*_MEASURED, *checked),) * placements)
     return None
 
 
@@ -128,7 +128,7 @@ def _agrees(time: str, algbw: str, moved_bytes: set[int]) -> bool:
     return any(slow * 0.999 <= size <= fast * 1.001 for size in moved_bytes)
 
 
-def row_cells(words: list[str], layout: Layout) -> Cells | None:
+def row_cells(words: list[str], layout: ColumnLayout) -> Cells | None:
     """A line's words in the columns of ``layout``; None where the line is no row of it."""
     head: dict[str, str] = {}
     position = 0

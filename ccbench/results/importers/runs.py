@@ -29,9 +29,9 @@ from ccbench.results.importers.log import (
     ImportedLog,
     ImportedRow,
     ImportedTable,
-    Outcome,
+    LoggedTeam,
+    LogOutcome,
     StatedSystem,
-    Team,
     checked,
     team_of,
     with_shared_devices,
@@ -77,7 +77,7 @@ _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
 NO_ROW_SHOWS_THEM = "no row shows them"
 """End of the detail of cases that are wrong by their table's closing line alone."""
 
-_STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
+_STATUS_OF_OUTCOME = {LogOutcome.CRASHED: Status.FAILED, LogOutcome.HUNG: Status.TIMED_OUT}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Imported:
         statuses.add(_STATUS_OF_OUTCOME.get(self.log.outcome, Status.OK))
         if any(table.facts.get("out_of_bounds") for table in self.log.tables):
             statuses.add(Status.WRONG)
-        if self.refused or self.log.outcome is Outcome.CUT:
+        if self.refused or self.log.outcome is LogOutcome.CUT:
             statuses.add(Status.FAILED)
         # A row that is skipped was there and had no time, as one of no bytes.
         codes = (EXIT_CODES.get(status, 0) for status in statuses - {Status.SKIPPED})
@@ -148,9 +148,12 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
         if team.reason not in ("stated", "given"):
             notes.append(f"{where}: {team.ranks} ranks {team.reason}")
         # The last table ends as the log does where it does not tell itself.
-        is_open = table is whole.tables[-1] and table.outcome in (Outcome.UNKNOWN, Outcome.CUT)
-        outcome = log.outcome if is_open and log.outcome != Outcome.UNKNOWN else table.outcome
-        if outcome not in (Outcome.COMPLETE, Outcome.UNKNOWN):
+        is_open = table is whole.tables[-1] and table.outcome in (
+            LogOutcome.UNKNOWN,
+            LogOutcome.CUT,
+        )
+        outcome = log.outcome if is_open and log.outcome != LogOutcome.UNKNOWN else table.outcome
+        if outcome not in (LogOutcome.COMPLETE, LogOutcome.UNKNOWN):
             notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
         # The row that was being measured when the output ended.
         begun = (
@@ -175,7 +178,7 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
                     f"{_place(log.source, row.line)}: row left out: a figure is not finite"
                 )
             else:
-                status = _status(row, outcome if row is begun else Outcome.UNKNOWN, log.detail)
+                status = _status(row, outcome if row is begun else LogOutcome.UNKNOWN, log.detail)
                 cases.append(_case(whole, table, row, team, status, number, outcome))
         if empty:
             notes.append(f"{where}: {empty} of {len(table.rows)} placements print no figure")
@@ -189,10 +192,10 @@ def _case(
     log: ImportedLog,
     table: ImportedTable,
     row: ImportedRow,
-    team: Team,
+    team: LoggedTeam,
     ended: tuple[Status, str],
     number: int,
-    outcome: Outcome,
+    outcome: LogOutcome,
 ) -> ImportedCase:
     """The case of a row; skipped where it would be ok and yet no time follows from what is printed."""
     status, detail = ended
@@ -251,7 +254,7 @@ def _case(
     return ImportedCase(measurement, origin)
 
 
-def _asked(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team) -> Case:
+def _asked(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: LoggedTeam) -> Case:
     collective, count = COLLECTIVES.get(table.collective), row.count
     if (
         count is None
@@ -279,7 +282,7 @@ def _asked(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team)
     )
 
 
-def _status(row: ImportedRow, ended: Outcome, detail: str) -> tuple[Status, str]:
+def _status(row: ImportedRow, ended: LogOutcome, detail: str) -> tuple[Status, str]:
     """Return how the row ended and why. ended: how the output did, where this row was the last begun."""
     stated = row.extra.get("status")
     if stated in {status.value for status in Status}:
@@ -317,7 +320,9 @@ def _has_no_figure(row: ImportedRow) -> bool:
     return row.seconds is None and row.algbw is None and row.busbw is None
 
 
-def _first_row(log: ImportedLog, table: ImportedTable, outcome: Outcome) -> tuple[ImportedRow, ...]:
+def _first_row(
+    log: ImportedLog, table: ImportedTable, outcome: LogOutcome
+) -> tuple[ImportedRow, ...]:
     """The row that a crash or a time-out kept from being the first, where the settings tell its size."""
     size = table.facts.get("minimum_bytes")
     if outcome not in _STATUS_OF_OUTCOME or table.rows or not isinstance(size, int):
@@ -511,7 +516,7 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(member) for name, member in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(member) for member in value]
-    if isinstance(value, Outcome):
+    if isinstance(value, LogOutcome):
         return value.value
     if isinstance(value, str):
         return line_shown(value)[:LONGEST_VALUE]

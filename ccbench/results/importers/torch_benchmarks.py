@@ -26,12 +26,12 @@ from typing import Any
 from ccbench.findings import SourceWarning
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import (
-    Column,
     Columns,
     DeviceLine,
     ImportedLog,
     ImportedRow,
     ImportedTable,
+    PrintedColumn,
     cells_of,
     log_of,
     row_of,
@@ -41,7 +41,7 @@ from ccbench.results.importers.words import (
     LARGEST_SIZE,
     Launch,
     LibraryLines,
-    Line,
+    LogLine,
     collective_name,
     dtype_name,
     launch_of,
@@ -62,23 +62,23 @@ _LINE = re.compile(
 )
 _PAIR_RATES = ("avgunibw", "avgbibw", "totalunibw", "totalbibw")
 _COLUMNS = Columns(
-    Column(r"(?:total-pair-|total-)?size \(B\)", "size_bytes"),
-    Column("num-elements-pair|nElementsPairPerRank", ""),
-    Column("num-elements|nElementsPerRank", "count"),
-    Column(r"(?:ping)?Latency\(us\):p50", "seconds", 1e6),
-    Column(r"pingPongLatency\(us\):p50", "pingponglatency_p50_seconds", 1e6),
-    Column(r"TotalLatency\(us\):p50", "totallatency_p50_seconds", 1e6),
-    Column(r"CompLatency\(us\):p50", "complatency_p50_seconds", 1e6),
-    Column("p75|p95", "{}_seconds", 1e6),
-    Column("min", "minimum_seconds", 1e6),
-    Column("max", "maximum_seconds", 1e6),
-    Column(r"algbw\(GB/s\)", "algbw"),
-    Column(r"busbw\(GB/s\)", "busbw"),
-    *(Column(rf"{rate}\(GB/s\)", f"{rate}_gb_per_second") for rate in _PAIR_RATES),
-    Column("TFlops", "tflops"),
-    Column(r"op\[0\]", "op_0"),
-    Column(r"P95 Latency\(us\): Quant", "p95_quant_seconds", 1e6),
-    Column("Comms|De-Quant|Overall", "p95_{}_seconds", 1e6),
+    PrintedColumn(r"(?:total-pair-|total-)?size \(B\)", "size_bytes"),
+    PrintedColumn("num-elements-pair|nElementsPairPerRank", ""),
+    PrintedColumn("num-elements|nElementsPerRank", "count"),
+    PrintedColumn(r"(?:ping)?Latency\(us\):p50", "seconds", 1e6),
+    PrintedColumn(r"pingPongLatency\(us\):p50", "pingponglatency_p50_seconds", 1e6),
+    PrintedColumn(r"TotalLatency\(us\):p50", "totallatency_p50_seconds", 1e6),
+    PrintedColumn(r"CompLatency\(us\):p50", "complatency_p50_seconds", 1e6),
+    PrintedColumn("p75|p95", "{}_seconds", 1e6),
+    PrintedColumn("min", "minimum_seconds", 1e6),
+    PrintedColumn("max", "maximum_seconds", 1e6),
+    PrintedColumn(r"algbw\(GB/s\)", "algbw"),
+    PrintedColumn(r"busbw\(GB/s\)", "busbw"),
+    *(PrintedColumn(rf"{rate}\(GB/s\)", f"{rate}_gb_per_second") for rate in _PAIR_RATES),
+    PrintedColumn("TFlops", "tflops"),
+    PrintedColumn(r"op\[0\]", "op_0"),
+    PrintedColumn(r"P95 Latency\(us\): Quant", "p95_quant_seconds", 1e6),
+    PrintedColumn("Comms|De-Quant|Overall", "p95_{}_seconds", 1e6),
 )
 _QUOTED = _COLUMNS.only("size (B) algbw(GB/s) busbw(GB/s)")
 _WORLD = re.compile(r"world_size:[ \t]*(\d{1,7})")
@@ -94,7 +94,7 @@ def read_param(text: str) -> ImportedLog:
     """One table for each collective and element type, in the order they first appear."""
     rows: dict[tuple[str, str, int | None, int | None], list[ImportedRow]] = {}
     warnings: list[SourceWarning] = []
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrintedColumn, ...] = ()
     launch, stated, world = Launch(), "", None
     lines = list(source_lines(text))
     for line in lines:
@@ -164,7 +164,7 @@ _CONNECTED = re.compile(
 
 
 @dataclass
-class _Block:
+class _RankFigures:
     """One rank's figures of one trial. Throughput and busbw in 1e9 bits per second."""
 
     rank: str
@@ -230,14 +230,16 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
     )
 
 
-def _blocks(lines: Sequence[Line], payload_bytes: int, ranks: int) -> tuple[list[_Block], int]:
+def _blocks(
+    lines: Sequence[LogLine], payload_bytes: int, ranks: int
+) -> tuple[list[_RankFigures], int]:
     """(blocks by line, number of those that lack lines)."""
     share = (ranks - 1) / ranks if ranks else 1.0
-    waiting: list[_Block] = []
-    closed: list[_Block] = []
+    waiting: list[_RankFigures] = []
+    closed: list[_RankFigures] = []
     for line in lines:
         if match := _RANK.match(line.text):
-            waiting = [*waiting, _Block(match[1], line.number)][-_MOST_OPEN:]
+            waiting = [*waiting, _RankFigures(match[1], line.number)][-_MOST_OPEN:]
         elif (match := _DURATION.match(line.text)) and (duration := figure(match[1])):
             youngest = next((block for block in reversed(waiting) if block.duration is None), None)
             if youngest:
@@ -271,14 +273,14 @@ def _blocks(lines: Sequence[Line], payload_bytes: int, ranks: int) -> tuple[list
 
 
 def _of_blocks(
-    lines: list[Line], size_bytes: int, warnings: list[SourceWarning]
+    lines: list[LogLine], size_bytes: int, warnings: list[SourceWarning]
 ) -> Iterator[ImportedTable]:
     """One row: the time of a trial is its slowest rank's, and the row shows the trial of median time."""
     stated = {int(match[1]) for line in lines if (match := _RANKS.search(line.text))}
     named = {match[1] for line in lines if (match := _RANK.match(line.text))}
     ranks = stated.pop() if len(stated) == 1 else len(named)
     blocks, unfinished = _blocks(lines, size_bytes, ranks)
-    by_rank: dict[str, list[_Block]] = {}
+    by_rank: dict[str, list[_RankFigures]] = {}
     for block in blocks:
         by_rank.setdefault(block.rank, []).append(block)
     longest = max(map(len, by_rank.values()), default=0)
@@ -321,7 +323,7 @@ def _of_blocks(
     )
 
 
-def _paragraphs(lines: list[Line]) -> Iterator[ImportedTable]:
+def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
     """One table for each closing paragraph; its figures are on the lines below."""
     for index, line in enumerate(lines):
         match = _PARAGRAPH.search(line.text)

@@ -25,13 +25,13 @@ from typing import Any
 from ccbench.collectives import COLLECTIVES
 from ccbench.findings import SourceWarning
 from ccbench.results.importers.log import (
-    Column,
     Columns,
     ImportedLog,
     ImportedRow,
     ImportedTable,
+    LogOutcome,
     OpenTable,
-    Outcome,
+    PrintedColumn,
     cells_of,
     json_record,
     log_of,
@@ -40,7 +40,7 @@ from ccbench.results.importers.log import (
 from ccbench.results.importers.words import (
     GIBI,
     Launch,
-    Line,
+    LogLine,
     collective_name,
     dtype_name,
     launch_of,
@@ -58,17 +58,17 @@ from ccbench.topology.text import figure
 
 _AVERAGE = re.compile(r"Avg bus bandwidth:[ \t]*(\d[\d.]{0,20})[ \t]*GB/s")
 _NCCOM_COLUMNS = Columns(
-    Column(r"size\(B\)", "size_bytes"),
-    Column(r"count\(elems\)", "count"),
-    Column("type", "dtype"),
-    Column(r"time(?::avg)?\(us\)", "seconds", 1e6),
-    Column(r"algbw\(GB/s\)", "algbw"),
-    Column(r"busbw\(GB/s\)", "busbw"),
-    Column("algorithm", "algorithm"),
+    PrintedColumn(r"size\(B\)", "size_bytes"),
+    PrintedColumn(r"count\(elems\)", "count"),
+    PrintedColumn("type", "dtype"),
+    PrintedColumn(r"time(?::avg)?\(us\)", "seconds", 1e6),
+    PrintedColumn(r"algbw\(GB/s\)", "algbw"),
+    PrintedColumn(r"busbw\(GB/s\)", "busbw"),
+    PrintedColumn("algorithm", "algorithm"),
 )
 
 
-def _nccom_columns(line: Line) -> tuple[Column, ...]:
+def _nccom_columns(line: LogLine) -> tuple[PrintedColumn, ...]:
     """The columns of a header, else nothing; nccl-tests' own header begins with # and has an operation."""
     words = line.text.split()
     times = [index for index, word in enumerate(words) if word.startswith("time")]
@@ -83,7 +83,7 @@ def _nccom_columns(line: Line) -> tuple[Column, ...]:
     if all(
         column.name != "seconds" for column in columns
     ):  # percentiles only: the first one asked for
-        columns[times[0]] = Column(words[times[0]], "seconds", 1e6)
+        columns[times[0]] = PrintedColumn(words[times[0]], "seconds", 1e6)
     return tuple(columns)
 
 
@@ -121,8 +121,8 @@ def read_nccom(text: str) -> ImportedLog:
         elif tables and line.text.lstrip()[:1].isdigit():
             warnings += tables[-1].take(line, line.text.split())
     complete = bool(tables) and all(table.context.get("average") for table in tables)
-    cut = (Outcome.CUT, "no 'Avg bus bandwidth' at the end")
-    otherwise = (Outcome.COMPLETE, "") if complete else cut
+    cut = (LogOutcome.CUT, "no 'Avg bus bandwidth' at the end")
+    otherwise = (LogOutcome.COMPLETE, "") if complete else cut
     return log_of(
         "nccom-test", lines, [_nccom_table(table) for table in tables], warnings, otherwise
     )
@@ -150,7 +150,7 @@ def _nccom_table(table: OpenTable) -> ImportedTable:
         rows=tuple(rows),
         ranks=table.context["ranks"],
         nodes=table.context["nodes"],
-        outcome=Outcome.COMPLETE if average else Outcome.CUT,
+        outcome=LogOutcome.COMPLETE if average else LogOutcome.CUT,
         line=table.line,
         facts={
             "printed_rate_unit_bytes": 2**30 if factor == GIBI else 10**9,
@@ -165,10 +165,10 @@ _HCCL_HEADER = re.compile(r"[ \t]*data_size\(Bytes\)")
 _STATED = re.compile(r"the minbytes is (\d{1,19}),? maxbytes is (\d{1,19})(.{0,200})")
 _BINARY = re.compile(r"(?:^|[ \t/])(\w{4,40})_test(?=[ \t]|$)")
 _HCCL_COLUMNS = Columns(
-    Column(r"data_size\(Bytes\)", "size_bytes"),
-    Column(r"ave?g_time\(us\)", "seconds", 1e6),  # the program's own spelling is aveg_time
-    Column(r"alg_bandwidth\(GB/s\)", "algbw"),
-    Column("check_result", "check_result"),
+    PrintedColumn(r"data_size\(Bytes\)", "size_bytes"),
+    PrintedColumn(r"ave?g_time\(us\)", "seconds", 1e6),  # the program's own spelling is aveg_time
+    PrintedColumn(r"alg_bandwidth\(GB/s\)", "algbw"),
+    PrintedColumn("check_result", "check_result"),
 )
 
 
@@ -239,12 +239,12 @@ def _hccl_table(table: OpenTable) -> ImportedTable:
 _NEEDED = frozenset({"name", "ranks", "size", "time"})
 _RATES = frozenset({"algBw", "busBw"})
 _MSCCLPP_COLUMNS = Columns(
-    Column("size", "size_bytes"),
-    Column("time", "seconds", 1e6),
-    Column("algBw", "algbw"),
-    Column("busBw", "busbw"),
-    Column("target", "target"),
-    Column("name|kernel|ranks|ranksPerNode", ""),
+    PrintedColumn("size", "size_bytes"),
+    PrintedColumn("time", "seconds", 1e6),
+    PrintedColumn("algBw", "algbw"),
+    PrintedColumn("busBw", "busbw"),
+    PrintedColumn("target", "target"),
+    PrintedColumn("name|kernel|ranks|ranksPerNode", ""),
 )
 
 

@@ -32,7 +32,7 @@ _MESSAGE = re.compile(
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One line. number: 1-based, of the source. text: without tags, colours and the end of the line.
 
     unfinished: it is the last line and has no end. message: it is one of a library's debug output.
@@ -44,7 +44,7 @@ class Line:
     message: bool = False
 
 
-def source_lines(text: str) -> Iterator[Line]:
+def source_lines(text: str) -> Iterator[LogLine]:
     """Every line that is not blank; longer ones than LONGEST_LINE are cut there.
 
     A message of a library is a line of its own, also where another thread wrote it behind something else.
@@ -58,12 +58,12 @@ def source_lines(text: str) -> Iterator[Line]:
         message = _MESSAGE.search(bare) if "CCL " in bare else None
         before = bare[: message.start()] if message else bare
         if before and not (message and before.isspace()):
-            yield Line(number, before, unfinished)
+            yield LogLine(number, before, unfinished)
         if message:
-            yield Line(number, bare[message.start() :], unfinished, message=True)
+            yield LogLine(number, bare[message.start() :], unfinished, message=True)
 
 
-def no_row(line: Line) -> SourceWarning:
+def no_row(line: LogLine) -> SourceWarning:
     """The warning that ``line`` stands where a row should and is none."""
     return SourceWarning(
         "damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number
@@ -105,7 +105,7 @@ _KILLED = re.compile(
 """Whoever stops a hanging job kills its processes, so that these are crashes only where nothing hung."""
 
 
-def failures(lines: Iterable[Line]) -> tuple[str, str]:
+def failures(lines: Iterable[LogLine]) -> tuple[str, str]:
     """(hang, crash): the first line that reports each, quoted with its number; "" where none does."""
     patterns = {"hang": _HUNG, "crash": _CRASHED, "kill": _KILLED}
     ends: dict[str, str] = {}
@@ -335,7 +335,7 @@ class LibraryLines:
         self.network: dict[str, Any] = {}
         self._hints: dict[str, None] = {}
 
-    def take(self, line: Line) -> None:
+    def take(self, line: LogLine) -> None:
         """One line, in order."""
         self.versions = versions_in(line.text) | self.versions
         self.environment |= variables_in(line.text)

@@ -94,7 +94,7 @@ def _node(item: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _ChakraCall:
     """A call in the words of a record; the ranks of its group may not be known yet. caller: its operator."""
 
     line: int
@@ -118,8 +118,8 @@ class _Job:
         self.backend = ""
         self.not_taken: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
-        self._records: list[_Call] = []
-        self._operators: dict[int, _Call] = {}
+        self._records: list[_ChakraCall] = []
+        self._operators: dict[int, _ChakraCall] = {}
 
     def take(self, node: Mapping[str, Any]) -> None:
         """Keep what ``node`` says about communication."""
@@ -182,7 +182,7 @@ class _Job:
         )
 
 
-def _record(node: Mapping[str, Any], groups: Groups) -> _Call | str:
+def _record(node: Mapping[str, Any], groups: Groups) -> _ChakraCall | str:
     """Return the call in a ``record_param_comms``, or why it is not taken.
 
     Its values: tensors where there are some, sequence number, group, rank, name, splits in and out, then, in
@@ -205,10 +205,10 @@ def _record(node: Mapping[str, Any], groups: Groups) -> _Call | str:
     )
     ranks = count(size) or calls.group_size(words)
     group = groups.of(names[0], ranks, "", first, apart, "".join(names[1:2]))
-    return _Call(node["id"], node["caller"], group, words)
+    return _ChakraCall(node["id"], node["caller"], group, words)
 
 
-def _operator(node: Mapping[str, Any]) -> _Call | None:
+def _operator(node: Mapping[str, Any]) -> _ChakraCall | None:
     """Return the call of an operator of c10d by the names of its arguments; None where these are not told."""
     signature = text(node.get("op_schema")).partition("(")[2].partition(") ->")[0]
     names = [_ARGUMENT.fullmatch(argument.rpartition(" ")[2]) for argument in signature.split(", ")]
@@ -224,7 +224,7 @@ def _operator(node: Mapping[str, Any]) -> _Call | None:
         (values[name] for name in ("root_rank", "dst", "src") if name in values), None
     )
     words[calls.ASYNCHRONOUS] = values.get("async_op", values.get("asyncOp"))
-    return _Call(node["id"], node["caller"], ProcessGroup("", calls.group_size(words)), words)
+    return _ChakraCall(node["id"], node["caller"], ProcessGroup("", calls.group_size(words)), words)
 
 
 def _words(

@@ -78,7 +78,7 @@ class Communication:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgress:
     """Progress of one rank in one group, in a trace of a job that hangs or runs.
 
     rank: global where the group lists its ranks, else the place in the group. collective: "" where the group
@@ -118,7 +118,7 @@ class Trace:
     computing: Mapping[int, Intervals] = field(default_factory=dict, hash=False, compare=False)
     steps: Mapping[int, Intervals] = field(default_factory=dict, hash=False, compare=False)
     not_taken: Mapping[str, int] = field(default_factory=dict, hash=False)
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[GroupProgress, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     facts: Mapping[str, str] = field(default_factory=dict, hash=False)
     warnings: tuple[SourceWarning, ...] = ()

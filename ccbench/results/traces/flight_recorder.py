@@ -15,7 +15,14 @@ from typing import Any
 
 from ccbench.findings import SourceWarning
 from ccbench.results.traces import torch_calls
-from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
+from ccbench.results.traces.events import (
+    RECV,
+    SEND,
+    Communication,
+    GroupProgress,
+    ProcessGroup,
+    Trace,
+)
 from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
@@ -51,7 +58,7 @@ def recognises(head: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _RecordedCall:
     """A call in the words of a record. group: its name and description; facts: figures in no record."""
 
     words: dict[str, Any]
@@ -62,7 +69,7 @@ class _Call:
 def read(file: TraceFile) -> Trace:
     """Return the calls that one rank's dump holds."""
     document = JsonDocument(file.stream, "entries")
-    calls: list[_Call] = []
+    calls: list[_RecordedCall] = []
     name_of: dict[str, str] = {}
     not_taken: Counter[str] = Counter()
     for line, entry in document:
@@ -117,7 +124,7 @@ def read(file: TraceFile) -> Trace:
     )
 
 
-def _call(entry: Mapping[str, Any], line: int) -> _Call:
+def _call(entry: Mapping[str, Any], line: int) -> _RecordedCall:
     group = entry.get("process_group")
     names = [plain(part) for part in (listed(group) or [group]) if isinstance(part, str)]
     name = plain(text(entry.get("profiling_name")))
@@ -142,7 +149,7 @@ def _call(entry: Mapping[str, Any], line: int) -> _Call:
         "state": state if state in STATES else "",
         "line": line,
     }
-    return _Call(words, ("".join(names[:1]), "".join(names[1:2])), facts)
+    return _RecordedCall(words, ("".join(names[:1]), "".join(names[1:2])), facts)
 
 
 def _buffers(entry: Mapping[str, Any], way: str) -> tuple[str, list[int | None]]:
@@ -161,7 +168,7 @@ def _sum(sizes: Sequence[int | None]) -> int | None:
 
 
 def _groups(
-    config: dict[str, Any], calls: Sequence[_Call], warnings: list[SourceWarning]
+    config: dict[str, Any], calls: Sequence[_RecordedCall], warnings: list[SourceWarning]
 ) -> dict[str, ProcessGroup]:
     """Name -> group: with the ranks that the dump lists, else of the size that gathering calls tell."""
     if "" in config:
@@ -181,14 +188,16 @@ def _groups(
 
 def _progress(
     rank: int, place: str, calls: Sequence[Communication], status: Mapping[str, Any]
-) -> tuple[Progress, ...]:
+) -> tuple[GroupProgress, ...]:
     """Progress of ``rank`` in each group: by its calls, and by the status of groups whose calls are gone."""
-    by_group: dict[str, Progress] = {}
+    by_group: dict[str, GroupProgress] = {}
     for call in calls:
         if call.sequence is None or call.collective in (SEND, RECV):
             continue
         name, group_status = call.group.name, members(status.get(call.group.name))
-        before = by_group.get(name) or Progress(rank, call.group, "", 0, call.sequence - 1, place)
+        before = by_group.get(name) or GroupProgress(
+            rank, call.group, "", 0, call.sequence - 1, place
+        )
         done = call.sequence if call.state == "completed" else 0
         enqueued, completed = (
             count(group_status.get(f"last_{what}_collective")) or 0

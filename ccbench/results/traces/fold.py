@@ -20,7 +20,7 @@ from ccbench.findings import SourceWarning
 from ccbench.groups import LONGEST_LIST, parse_groups, parse_pair
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
 from ccbench.results.traces.join import Instance, instances
-from ccbench.results.traces.together import Overlap, overlaps_of
+from ccbench.results.traces.together import OverlappingCases, overlaps_of
 from ccbench.units import plain, plural
 
 JOB = "job"
@@ -58,7 +58,7 @@ class Fold:
 
     cases: tuple[JobCase, ...]
     not_folded: Mapping[str, int]
-    overlaps: tuple[Overlap, ...] = ()
+    overlaps: tuple[OverlappingCases, ...] = ()
     warnings: tuple[SourceWarning, ...] = ()
 
 

@@ -25,7 +25,7 @@ from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.intervals import merged, without
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.torch_calls import LIBRARY_EVENT, NAME, OPERATOR, Call
+from ccbench.results.traces.torch_calls import LIBRARY_EVENT, NAME, OPERATOR, TorchCall
 from ccbench.results.traces.words import count, figures, listed, members, number, rank_of_file, text
 from ccbench.units import plain, plural
 
@@ -110,8 +110,8 @@ class _Events:
     """Events of a file, as far as they are kept. Times are in microseconds."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.kernels: list[Call] = []
+        self.calls: list[TorchCall] = []
+        self.kernels: list[TorchCall] = []
         self.launches: dict[object, tuple[float, tuple[object, object]]] = {}
         self.steps: list[tuple[float, float]] = []
         self.computing = array("d")
@@ -137,7 +137,7 @@ class _Events:
                 stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
                 correlation = _id(args.get(CORRELATION))
                 self.kernels.append(
-                    Call(
+                    TorchCall(
                         place,
                         start,
                         end,
@@ -152,7 +152,7 @@ class _Events:
         elif name.startswith("ProfilerStep#"):
             self.steps.append((start, end))
         elif _asks(kind, name):
-            self.calls.append(Call(place, start, end, intern(name), thread, _words(args)))
+            self.calls.append(TorchCall(place, start, end, intern(name), thread, _words(args)))
         elif kind == "cpu_op":
             # Under Gloo operators are the computing; a job on GPUs is judged by its kernels.
             self.worked[thread].extend((start, end))
@@ -185,7 +185,7 @@ class _Rank:
         """Number of an event -> when it was asked for, and what it is."""
 
     def _communication(
-        self, words: Mapping[str, Any], event: Call, timed: bool = True, size: int = 0
+        self, words: Mapping[str, Any], event: TorchCall, timed: bool = True, size: int = 0
     ) -> Communication:
         """The communication of a record, or of what stands for one. size: of its group, 0 if not known."""
         self.cut_splits += any(
@@ -219,7 +219,7 @@ class _Rank:
         """Take each kernel with the record, or the operators, around its launch."""
         # Launches without a correlation would all be taken for the last of them.
         self.events.launches.pop(None, None)
-        places: list[tuple[float, object, list[Call], Call]] = []
+        places: list[tuple[float, object, list[TorchCall], TorchCall]] = []
         for kernel in self.events.kernels:
             launch = self.events.launches.get(kernel.args[CORRELATION])
             if launch is None:
@@ -246,7 +246,7 @@ class _Rank:
                 continue
             # What the kernel says of itself counts more than what the calls around its launch say.
             own = kernel.args if NAME in kernel.args else {}
-            grouped: list[Call] = []
+            grouped: list[TorchCall] = []
             if (
                 not own
                 and not any(candidate.recorded for candidate in chain)
@@ -279,7 +279,7 @@ class _Rank:
         """Take events of Gloo, which runs on the host; of others what was asked for, without kernels."""
         on_device = bool(self.events.kernels or self.events.computing)
         around = {id(call.outer) for call in self.events.calls}
-        waiting: dict[object, deque[Call]] = defaultdict(deque)
+        waiting: dict[object, deque[TorchCall]] = defaultdict(deque)
         sizes: dict[object, int] = {}
         described = []
         for call in sorted(self.events.calls, key=lambda call: call.start):

@@ -6,7 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
 from ccbench.findings import Finding
-from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
+from ccbench.results.traces.events import (
+    RECV,
+    SEND,
+    Communication,
+    GroupProgress,
+    ProcessGroup,
+    Trace,
+)
 from ccbench.results.traces.groups import rank_list
 from ccbench.units import format_size, plain, shown
 
@@ -21,7 +28,7 @@ Calls = dict[tuple[ProcessGroup, int], list[Communication]]
 
 def lag(trace: Trace) -> tuple[Finding, ...]:
     """Return what keeps the job of ``trace`` from going on; nothing where the trace has no progress."""
-    rows: dict[tuple[ProcessGroup, str], list[Progress]] = defaultdict(list)
+    rows: dict[tuple[ProcessGroup, str], list[GroupProgress]] = defaultdict(list)
     for progress in trace.progress:
         rows[progress.group, progress.collective].append(progress)
     calls: Calls = defaultdict(list)
@@ -60,7 +67,7 @@ def lag(trace: Trace) -> tuple[Finding, ...]:
 def _behind(
     group: ProcessGroup,
     collective: str,
-    rows: Sequence[Progress],
+    rows: Sequence[GroupProgress],
     dumped: Collection[int],
     calls: Calls,
 ) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ccbench.results.traces.events import ProcessGroup, Progress, Trace
+from ccbench.results.traces.events import GroupProgress, ProcessGroup, Trace
 from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.json_stream import JsonDocument
 from ccbench.results.traces.words import count, listed, members
@@ -45,7 +45,7 @@ def read(file: TraceFile) -> Trace:
     )
 
 
-def _progress(communicator: Mapping[str, Any]) -> Iterator[Progress]:
+def _progress(communicator: Mapping[str, Any]) -> Iterator[GroupProgress]:
     group = ProcessGroup(plain(communicator.get("hash", "")), count(communicator.get("size")) or 0)
     for there in ("ranks", "missing_ranks"):
         for row in map(members, listed(communicator.get(there))):
@@ -65,6 +65,6 @@ def _progress(communicator: Mapping[str, Any]) -> Iterator[Progress]:
                 "no member of it any more, or not yet": there == "missing_ranks",
             }
             if trouble := next((text for text, here in troubles.items() if here), ""):
-                yield Progress(rank, group, place=place, trouble=trouble)
+                yield GroupProgress(rank, group, place=place, trouble=trouble)
             for name, number in members(row.get("collective_counts")).items():
-                yield Progress(rank, group, plain(name), count(number), place=place)
+                yield GroupProgress(rank, group, plain(name), count(number), place=place)

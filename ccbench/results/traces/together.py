@@ -19,7 +19,7 @@ ALIKE = 2
 
 
 @dataclass(frozen=True)
-class Overlap:
+class OverlappingCases:
     """Instances of ``case`` during which one of ``other`` runs on another stream of the same rank."""
 
     case: Case
@@ -46,7 +46,7 @@ class Overlap:
         return replace(case, concurrent=f"{second.collective}{where}")
 
 
-def overlaps_of(cases: dict[Case, list[Instance]]) -> tuple[Overlap, ...]:
+def overlaps_of(cases: dict[Case, list[Instance]]) -> tuple[OverlappingCases, ...]:
     """Return which of ``cases`` a job has at the same time, the larger first, those of most often first."""
     by_rank: dict[int | None, list[tuple[Communication, Case, Instance]]] = defaultdict(list)
     for case, instances in cases.items():
@@ -63,7 +63,7 @@ def overlaps_of(cases: dict[Case, list[Instance]]) -> tuple[Overlap, ...]:
             )
             meetings[case, second][id(instance)] = instance
     overlaps = (
-        Overlap(case, second, tuple(by_identity.values()))
+        OverlappingCases(case, second, tuple(by_identity.values()))
         for (case, second), by_identity in meetings.items()
     )
     return tuple(sorted(overlaps, key=lambda overlap: -len(overlap.instances)))

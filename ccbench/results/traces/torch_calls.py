@@ -75,7 +75,7 @@ _MOST_DIMENSIONS = _DEEPEST = 64
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class TorchCall:
     """An operator, record or event of a library on a thread of the host, or a kernel; times in microseconds.
 
     number: of the event. stream: of a kernel. outer: the call around it. answered: what ran for it was found.
@@ -88,7 +88,7 @@ class Call:
     thread: tuple[object, object]
     args: Mapping[str, Any]
     stream: str = ""
-    outer: Call | None = None
+    outer: TorchCall | None = None
     answered: bool = False
 
     @property
@@ -96,10 +96,10 @@ class Call:
         """True of the record of a communication; others are of wait and init, or old and say nothing."""
         return self.name == RECORD and collective_of(text(self.args.get(NAME))) != ""
 
-    def chain(self, at: float) -> list[Call]:
+    def chain(self, at: float) -> list[TorchCall]:
         """The call and those around it that last until ``at``, from the innermost."""
-        calls: list[Call] = []
-        call: Call | None = self
+        calls: list[TorchCall] = []
+        call: TorchCall | None = self
         while call is not None and len(calls) < _DEEPEST:
             if call.end >= at:
                 calls.append(call)
@@ -107,9 +107,9 @@ class Call:
         return calls
 
 
-def by_thread(calls: Sequence[Call]) -> dict[object, list[Call]]:
+def by_thread(calls: Sequence[TorchCall]) -> dict[object, list[TorchCall]]:
     """Return the calls of each thread by their start, and tell each of them the one around it."""
-    threads: dict[object, list[Call]] = {}
+    threads: dict[object, list[TorchCall]] = {}
     # Of calls that begin together the longest comes first, as the one around the others.
     for call in sorted(calls, key=lambda call: (call.start, -call.end)):
         own = threads.setdefault(call.thread, [])
@@ -121,7 +121,7 @@ def by_thread(calls: Sequence[Call]) -> dict[object, list[Call]]:
     return threads
 
 
-def fit(call: Call) -> tuple[str, int | None]:
+def fit(call: TorchCall) -> tuple[str, int | None]:
     """(collective, elements of input): equal for an operator and the event of Gloo that it caused."""
     collective = collective_of(call.name)
     tensors = [] if collective == BARRIER else _tensors(call)
@@ -131,7 +131,7 @@ def fit(call: Call) -> tuple[str, int | None]:
     return name, next((elements for at, elements, _ in tensors if at == place), None)
 
 
-def record_words(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
+def record_words(chain: Sequence[TorchCall], kernel: str = "") -> Mapping[str, Any]:
     """Return the record among the calls around a launch, innermost first, or what it would say.
 
     kernel: name of what was launched, for where calls do not tell the collective.
@@ -163,7 +163,7 @@ def record_words(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
     return words
 
 
-def _arguments(operator: Call) -> dict[str, Any]:
+def _arguments(operator: TorchCall) -> dict[str, Any]:
     """Root or peer, splits, and whether it is asynchronous, as a record has them."""
     values = listed(operator.args.get("Concrete Inputs"))
     words: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def _arguments(operator: Call) -> dict[str, Any]:
     return words
 
 
-def _tensors(call: Call) -> list[tuple[int, int, str]]:
+def _tensors(call: TorchCall) -> list[tuple[int, int, str]]:
     """(place, elements, element type) of the arguments that are tensors or lists of tensors."""
     pairs = zip(
         listed(call.args.get("Input Dims")), listed(call.args.get("Input type")), strict=False

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from ccbench.backends.base import Launch
+from ccbench.backends.base import TeamLaunch
 from ccbench.errors import UsageError
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.facts import HostFacts
@@ -57,7 +57,7 @@ class LaunchedRanks:
 
 
 def discover_ranks(
-    launch: Launch,
+    launch: TeamLaunch,
     ranks: int | None = None,
     hub: AgentHub | None = None,
     limit_seconds: float = math.inf,

@@ -25,7 +25,7 @@ from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import Launch
+from ccbench.backends.base import TeamLaunch
 from ccbench.backends.endpoint import WorkerGroup
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import Files, without_values
@@ -91,7 +91,7 @@ def describe_exit(code: int) -> str:
 class Launcher(ABC):
     """The launcher's process or processes, as far as the leader sees them. lines: its last output."""
 
-    def __init__(self, name: str, launch: Launch) -> None:
+    def __init__(self, name: str, launch: TeamLaunch) -> None:
         self.name = name
         self._launch = launch
         self._began = self._look_at = time.monotonic()
@@ -209,7 +209,11 @@ class CommandLauncher(Launcher):
     """
 
     def __init__(
-        self, launch: Launch, ranks: int, rank_command: Sequence[str], variables: Mapping[str, str]
+        self,
+        launch: TeamLaunch,
+        ranks: int,
+        rank_command: Sequence[str],
+        variables: Mapping[str, str],
     ) -> None:
         """Raises BackendUnavailable when the launcher cannot be started."""
         command = launch.command
@@ -308,7 +312,7 @@ class ForkedRanks(Launcher):
     """Ranks that are forked, each pinned to a processor of its own as far as there are enough."""
 
     def __init__(self, group: WorkerGroup, bound: Sequence[int], runner: Connection) -> None:
-        super().__init__("the leader", Launch())
+        super().__init__("the leader", TeamLaunch())
         self.members: list[Peer] = []
         self._codes: dict[int, int] = {}
         leader, here = os.getpid(), this_place()
@@ -371,7 +375,7 @@ class AgentLauncher(Launcher):
 
     def __init__(
         self,
-        launch: Launch,
+        launch: TeamLaunch,
         ranks: int,
         variables: Mapping[str, str],
         hub: Connection,
@@ -399,7 +403,7 @@ class AgentLauncher(Launcher):
         self._hub.close()
 
 
-def users_launch(text: str) -> Launch:
+def users_launch(text: str) -> TeamLaunch:
     """Return the user's own command; ranks may be on other hosts, so only names of variables are added."""
     try:
         command = tuple(shlex.split(text))
@@ -411,11 +415,11 @@ def users_launch(text: str) -> Launch:
         )
     mpirun = os.path.basename(command[0]).startswith(("mpirun", "mpiexec"))
     passed_by = "-x" if mpirun and launcher_vendor(command[0]) == OPEN_MPI else ""
-    return Launch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)
+    return TeamLaunch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)
 
 
 def started(
-    launch: Launch,
+    launch: TeamLaunch,
     ranks: int,
     address: str,
     folders: Mapping[str, str],

@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
-from ccbench.backends.base import CannotRun, Launch, Position
+from ccbench.backends.base import CannotRun, Position, TeamLaunch
 from ccbench.backends.control_block import Activity, Control, Word
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
@@ -154,7 +154,7 @@ class Leader:
             self._until_ready(runner, deadline)
         self._failed = False
 
-    def _launch(self, launch: Launch, runner: Connection) -> None:
+    def _launch(self, launch: TeamLaunch, runner: Connection) -> None:
         """Have a launcher start the ranks, wait until all have connected, and number them."""
         enter = self._open.enter_context
         listener = enter(Listener(several_hosts=launch.several_hosts and not launch.one_host))
@@ -279,7 +279,8 @@ class Leader:
                 except (EOFError, OSError):
                     during = self._activity(rank) if kind is RankReport else "its library started"
                     self._remember_files()  # while others still share them
-                    ended = self._ended(rank)
+                    assert self._launcher is not None, "there are no ranks before it"
+                    ended = self._launcher.rank_ended(rank)
                     reason = (
                         f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
                     )
@@ -375,10 +376,6 @@ class Leader:
         who = "the process of all ranks" if self.single_process else f"rank {rank}"
         where = f" on {place.host}" if len(set(self.hosts)) > 1 else ""
         return f"{who} (process {place.pid}{where})"
-
-    def _ended(self, rank: int) -> str:
-        assert self._launcher is not None, "there are no ranks before it"
-        return self._launcher.rank_ended(rank)
 
     def _no_room(self, rank: int, ended: str) -> str:
         """Return what shared memory lacks where that has ended a rank, with the cure; '' otherwise.

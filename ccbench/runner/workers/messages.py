@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from ccbench.backends.base import Launch
+from ccbench.backends.base import TeamLaunch
 from ccbench.cases.axes import ONE_PROCESS
 from ccbench.cases.measurement import CaseFacts, Conditions, Status
 from ccbench.errors import CcbenchError
@@ -48,7 +48,7 @@ class GroupRequest:
 
     backend: str
     ranks: int
-    launch: Launch | None
+    launch: TeamLaunch | None
     processes: str = ONE_PROCESS
     start_seconds: float = math.inf
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from ccbench.backends.base import Backend, CannotRun, Launch, Team, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Team, TeamLaunch, TeamRequest
 from ccbench.cases.axes import ONE_PROCESS, Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
@@ -68,7 +68,7 @@ class WorkerTeam:
         self,
         backend: str,
         ranks: int,
-        launch: Launch | None = None,
+        launch: TeamLaunch | None = None,
         environment: Sequence[tuple[str, str]] = (),
         processes: str = ONE_PROCESS,
         hub: AgentHub | None = None,

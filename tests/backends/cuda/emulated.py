@@ -28,7 +28,7 @@ from ccbench.backends.cuda import blocking_kernel
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
-from ccbench.backends.kernels.sources import Program, beside, entries
+from ccbench.backends.kernels.sources import CompilerInput, beside, entries
 
 LANES = 4
 STREAM_STRIDE = 1_000_000
@@ -541,6 +541,6 @@ class FakeNvrtc:
     architectures: Sequence[int] = (80, 90)
 
 
-def compiled_to_text(program: Program, architecture: int, compiler: FakeNvrtc) -> bytes:
+def compiled_to_text(program: CompilerInput, architecture: int, compiler: FakeNvrtc) -> bytes:
     """Stands in for ``compile_program``."""
     return program.text.encode()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda.context import Communicator, NotCoResident
+from ccbench.backends.cuda.context import NotCoResident, WorkMemory
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed
@@ -261,7 +261,7 @@ def test_too_large_a_case_is_out_of_memory(opened: Opened) -> None:
 
 def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) -> None:
     endpoint, _ = opened(2)
-    communicator = Communicator(endpoint.contexts, endpoint.areas)
+    communicator = WorkMemory(endpoint.contexts, endpoint.areas)
     zeroed = np.ones(communicator.own.zeroed_bytes, np.uint8)
     endpoint.contexts[0].read(communicator.device[1], zeroed)
     assert not zeroed.any()

@@ -9,15 +9,15 @@ import pytest
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import capture_graphs
 from ccbench.backends.cuda.runtime import Cuda, Modules, do_all
-from ccbench.backends.kernels.sources import Program
+from ccbench.backends.kernels.sources import CompilerInput
 from tests.backends.measuring import launched
 
 from .cases import Opened, case_of
 from .emulated import BLOCKING, CudaError, EmulatedRuntime
 
 
-def text(name: str) -> Program:
-    return Program(f"CCB_GLOBAL({name})", {}, ())
+def text(name: str) -> CompilerInput:
+    return CompilerInput(f"CCB_GLOBAL({name})", {}, ())
 
 
 @pytest.fixture

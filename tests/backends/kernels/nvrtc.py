@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ccbench.backends.kernels.building import Nvrtc, nvrtc
-from ccbench.backends.kernels.sources import Program
+from ccbench.backends.kernels.sources import CompilerInput
 from ccbench.errors import MissingDependency
 
 ABSENT = "no NVRTC here: pip install nvidia-cuda-nvrtc-cu12"
@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-def compiled(program: Program, architecture: int) -> Compiled:
+def compiled(program: CompilerInput, architecture: int) -> Compiled:
     """``program`` for sm_<architecture>; CompilationFailed with the compiler's first error where it fails."""
     compiler = library()
     assert compiler is not None, ABSENT

@@ -20,7 +20,7 @@ import pytest
 
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
-from ccbench.backends.kernels.sources import GLOBAL_NAME, Program, entries, program
+from ccbench.backends.kernels.sources import GLOBAL_NAME, CompilerInput, entries, program
 from tests.backends.kernels import nvrtc
 
 pytestmark = [
@@ -139,7 +139,7 @@ def facts_of(instance: Instance) -> Facts:
     )
 
 
-def facts(source: Program, architecture: int) -> Facts:
+def facts(source: CompilerInput, architecture: int) -> Facts:
     made = nvrtc.compiled(source, architecture)
     code = re.sub(r"//[^\n]*", "", made.ptx)
     return Facts(
@@ -219,7 +219,7 @@ def ptx_of(entry: str) -> str:
     return nvrtc.compiled(program(entries()[entry], "float32", "sum"), MAIN_ARCHITECTURE).ptx
 
 
-def exposed(source: Program) -> set[str]:
+def exposed(source: CompilerInput) -> set[str]:
     """Accesses that may be served from a cache or be reordered, of what is not the own block's alone.
 
     source: for NARROW elements.

@@ -18,7 +18,7 @@ from ccbench.backends.kernels.building import (
     first_error,
     version_in,
 )
-from ccbench.backends.kernels.sources import Program, entries, program
+from ccbench.backends.kernels.sources import CompilerInput, entries, program
 from ccbench.errors import MissingDependency
 from tests.backends.kernels.nvrtc import ABSENT as NO_NVRTC
 from tests.backends.kernels.nvrtc import library as nvrtc_library
@@ -32,12 +32,12 @@ class Counting(building.Nvrtc):
         self.full_version = "1.2.3 CL-4"
         self.compiled: list[int] = []
 
-    def compile(self, program: Program, architecture: int) -> bytes:
+    def compile(self, program: CompilerInput, architecture: int) -> bytes:
         self.compiled.append(architecture)
         return f"{program.text} {architecture}".encode()
 
 
-PROGRAM = Program("kernel", {"a.cuh": "a"}, ("-std=c++17",))
+PROGRAM = CompilerInput("kernel", {"a.cuh": "a"}, ("-std=c++17",))
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +61,9 @@ def test_what_was_compiled_once_comes_from_the_cache_unless_that_is_damaged(cach
 def test_another_source_header_option_architecture_or_version_is_compiled_anew() -> None:
     counting = Counting()
     changed = (
-        Program("other", PROGRAM.headers, PROGRAM.options),
-        Program("kernel", {"a.cuh": "b"}, PROGRAM.options),
-        Program("kernel", PROGRAM.headers, ("-DX",)),
+        CompilerInput("other", PROGRAM.headers, PROGRAM.options),
+        CompilerInput("kernel", {"a.cuh": "b"}, PROGRAM.options),
+        CompilerInput("kernel", PROGRAM.headers, ("-DX",)),
     )
     for made, architecture in (
         (PROGRAM, 90),
@@ -217,4 +217,4 @@ def test_a_real_kernel_compiles() -> None:
 @pytest.mark.exhaustive
 def test_a_real_mistake_is_told_with_its_place() -> None:
     with pytest.raises(CompilationFailed, match=r"sm_90: ccbench\.cu\(1\): error: "):
-        compile_program(Program("nonsense;", {}, ("-std=c++17",)), 90)
+        compile_program(CompilerInput("nonsense;", {}, ("-std=c++17",)), 90)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import (
+    EngineMemory,
     HostCall,
     HostCommunicator,
-    HostMemory,
     HostOptions,
     KernelDeadlock,
     KernelFailed,
@@ -140,10 +140,10 @@ def test_two_groups_have_no_race_on_real_threads() -> None:
 
 def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """The mistake that groups guard against: these areas of every group are the first one's."""
-    separate = HostMemory.communicator
+    separate = EngineMemory.communicator
     first: list[HostCommunicator] = []
 
-    def shared(world: HostMemory, members: Any) -> HostCommunicator:
+    def shared(world: EngineMemory, members: Any) -> HostCommunicator:
         made = separate(world, members)
         first.append(made)
         areas = tuple(
@@ -152,7 +152,7 @@ def _mixed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         )
         return replace(made, areas=areas)
 
-    monkeypatch.setattr(HostMemory, "communicator", shared)
+    monkeypatch.setattr(EngineMemory, "communicator", shared)
 
 
 @pytest.mark.parametrize("entry", OF_EACH_FILE)
@@ -209,7 +209,7 @@ def test_errors_of_a_group_name_ranks_of_the_world() -> None:
 
 
 def test_communicators_have_areas_of_their_own_that_begin_at_zero_and_go_with_the_memory() -> None:
-    world = HostMemory(4, 2, packets_bytes=256, staging_bytes=512)
+    world = EngineMemory(4, 2, packets_bytes=256, staging_bytes=512)
     mark = world.used
     first = world.communicator((0, 2))
     for rank in range(2):
@@ -236,7 +236,7 @@ def test_room_for_a_communicator_is_enough(
     ranks: int, channels: int, packets: int, staging: int
 ) -> None:
     work = WorkAreas(ranks, channels, 2, 64, packets, staging)
-    world = HostMemory(
+    world = EngineMemory(
         ranks, channels, slots=2, slot_bytes=64, packets_bytes=packets, staging_bytes=staging
     )
     before = world.used

@@ -12,10 +12,10 @@ from ccbench.backends.kernels.programs import (
     MESSAGE_PIECES,
     ROW_WORDS,
     UNIT_WORDS,
-    Kind,
     Message,
+    PassTraffic,
+    Pointee,
     RankProgram,
-    Traffic,
     compiled_program,
     rank_programs,
 )
@@ -33,7 +33,7 @@ def made(collective: str, name: str, ranks: int) -> Schedule:
 
 
 @cache
-def programs_of(collective: str, name: str, ranks: int) -> tuple[list[RankProgram], Traffic]:
+def programs_of(collective: str, name: str, ranks: int) -> tuple[list[RankProgram], PassTraffic]:
     return rank_programs(made(collective, name, ranks), in_place=False)
 
 
@@ -62,7 +62,7 @@ def test_units_fit_write_no_input_and_receive_what_is_sent_in_the_same_order_in_
     for unit in (unit for program in programs for unit in program.units):
         assert unit.fits
         assert unit.words <= UNIT_WORDS
-        assert all(target.kind is not Kind.INPUT for target in unit.targets)
+        assert all(target.kind is not Pointee.INPUT for target in unit.targets)
     assert traffic.longest <= MESSAGE_PIECES
 
 
@@ -101,7 +101,9 @@ def test_the_ring_costs_one_synchronisation_a_step_and_stores_nothing_on_the_way
         handed_on = [unit for unit in program.units if unit.receives and unit.sends]
         assert len(handed_on) == 13
         stored = [
-            unit for unit in handed_on if any(target.kind is Kind.OUTPUT for target in unit.targets)
+            unit
+            for unit in handed_on
+            if any(target.kind is Pointee.OUTPUT for target in unit.targets)
         ]
         assert len(stored) == 7
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.mpi.endpoint import Communicators
+from ccbench.backends.mpi.endpoint import GroupCommunicators
 
 MPI = SimpleNamespace(UNDEFINED=-1, COMM_NULL=None)
 EVERYONE = ((0, 1, 2, 3),)
@@ -51,7 +51,7 @@ def test_every_rank_splits_as_often_and_each_group_has_its_own(
     splits = set()
     for rank in range(4):
         world = World(rank)
-        kept = Communicators(MPI, world)
+        kept = GroupCommunicators(MPI, world)
         for groups, lane in requests:
             kept.make(groups, lane)
             mine = kept.of(groups, lane)
@@ -75,7 +75,7 @@ def test_the_one_not_asked_for_longest_goes_when_there_are_too_many(
 ) -> None:
     monkeypatch.setattr("ccbench.backends.mpi.endpoint.MOST_KEPT", 2)
     world = World(0)
-    kept = Communicators(MPI, world)
+    kept = GroupCommunicators(MPI, world)
     kept.make(KINDS[1])
     kept.make(KINDS[2])
     kept.make(KINDS[1])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.base import CannotRun, Launch, TeamRequest
+from ccbench.backends.base import CannotRun, TeamLaunch, TeamRequest
 from ccbench.backends.device_memory import named
 from ccbench.backends.mpi import BACKEND, device
 from ccbench.backends.mpi.device import (
@@ -22,7 +22,7 @@ from ccbench.backends.mpi.device import (
     gpu_support,
     why_not_cuda_aware,
 )
-from ccbench.backends.mpi.library import Library, installed, local_launch
+from ccbench.backends.mpi.library import MpiLibrary, installed, local_launch
 from ccbench.backends.prerequisites import driver_missing
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Status
@@ -44,7 +44,7 @@ PROGRAM = Path(__file__).with_name("on_host_memory.py")
 
 def team(*options: str, ranks: int = 2, pinned: bool = True) -> WorkerTeam:
     library = installed()
-    assert isinstance(library, Library)
+    assert isinstance(library, MpiLibrary)
     local = local_launch(library, ranks)
     command = (*local.command, sys.executable, str(PROGRAM), *options)
     return WorkerTeam("mpi", ranks, replace(local, command=command, pinned=pinned), ON_DEVICES)
@@ -147,7 +147,7 @@ serve_one_team()
 def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
     """The library that is installed is asked; one that is CUDA-aware would start."""
     library = installed()
-    assert isinstance(library, Library)
+    assert isinstance(library, MpiLibrary)
     if library.vendor != "Open MPI" or "4.1" not in library.name:
         pytest.skip(f"of {library.name} it is not known here what it says")
     local = local_launch(library, 2)
@@ -161,7 +161,7 @@ def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
     if driver_missing() is None:
         pytest.skip("here CUDA may start")
     with pytest.raises(CannotRun, match=r"CuPy|CUDA does not start"):
-        WorkerTeam("mpi", 2, Launch(), ON_DEVICES)
+        WorkerTeam("mpi", 2, TeamLaunch(), ON_DEVICES)
 
 
 def support_functions(general: int | None, of_cuda: int | None) -> SimpleNamespace:
@@ -230,7 +230,7 @@ def test_settings_that_a_library_needs_come_before_those_of_an_algorithm(
     assert device_settings("Intel MPI 2021.18") == (("I_MPI_OFFLOAD", "1"),)
     assert device_settings("Cray MPICH 8.1") == (("MPICH_GPU_SUPPORT_ENABLED", "1"),)
     assert device_settings("Open MPI 5.0.1") == ()
-    intel = Library("Intel MPI 2021.18", "4.1", "/opt/libmpi.so", "/opt/mpiexec")
+    intel = MpiLibrary("Intel MPI 2021.18", "4.1", "/opt/libmpi.so", "/opt/mpiexec")
     monkeypatch.setattr("ccbench.backends.mpi.installed", lambda _: intel)
     monkeypatch.setenv("I_MPI_OFFLOAD", "0")
     assert BACKEND.team_settings(device_case("all_reduce")) == (*ON_DEVICES, ("I_MPI_OFFLOAD", "1"))

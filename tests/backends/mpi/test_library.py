@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.mpi import library
 from ccbench.backends.mpi.library import (
-    Library,
+    MpiLibrary,
     find_launcher,
     intel_presets,
     library_name,
@@ -30,8 +30,8 @@ from ccbench.machine.mpi import INTEL_MPI, MPICH, OPEN_MPI, as_root, launcher_ve
 from ccbench.runner.workers.launcher import users_launch
 
 
-def installed(name: str) -> Library:
-    return Library(name, "4.1.2", f"/opt/{name}/lib/libmpi.so", f"/opt/{name}/bin/mpiexec")
+def installed(name: str) -> MpiLibrary:
+    return MpiLibrary(name, "4.1.2", f"/opt/{name}/lib/libmpi.so", f"/opt/{name}/bin/mpiexec")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ccbench.backends.mpi.calls import (
     MACHINES,
     MOST_ARGUMENTS,
-    Call,
-    Step,
+    CallStep,
+    MpiCall,
     _Step,
     built_loop,
     c_loop,
@@ -138,11 +138,13 @@ class _Mpi:
         return handle if isinstance(handle, int) else 99
 
 
-def pair_steps(rank: int, one_way: bool, mode: str = "streaming") -> tuple[Step, ...]:
+def pair_steps(rank: int, one_way: bool, mode: str = "streaming") -> tuple[CallStep, ...]:
     """Of two ranks, which the library sees as a communicator of their own."""
     case = Case("t", "mpi", "send_recv", "default", "uint8", "none", 64, 64, 2, mode=mode)
     source, target = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
-    pair_of_steps = steps_of(Call(_Mpi, _Communicator(rank), case, (source, target), mode, one_way))
+    pair_of_steps = steps_of(
+        MpiCall(_Mpi, _Communicator(rank), case, (source, target), mode, one_way)
+    )
     assert pair_of_steps is not None
     return pair_of_steps.steps
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.base import CannotRun, Launch, TeamRequest
+from ccbench.backends.base import CannotRun, TeamLaunch, TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
 from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
@@ -328,9 +328,9 @@ def test_the_key_is_in_no_command_line(pair: WorkerTeam) -> None:
 def test_a_launcher_that_starts_single_worlds_is_refused_with_the_cure() -> None:
     """As mpiexec of another MPI does: every process has a number, and every library sees itself alone."""
     with pytest.raises(CannotRun, match=r"sees a world of 1: the launcher belongs to another MPI"):
-        WorkerTeam("mpi", 2, Launch())
+        WorkerTeam("mpi", 2, TeamLaunch())
 
 
 def test_a_launcher_that_fails_is_quoted() -> None:
     with pytest.raises(BackendUnavailable, match=r"exited with \d+: no process had come"):
-        WorkerTeam("mpi", 2, Launch(("false",)))
+        WorkerTeam("mpi", 2, TeamLaunch(("false",)))

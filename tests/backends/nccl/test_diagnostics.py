@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.nccl.diagnostics import (
     SUMMARY_LIMIT_CHARACTERS,
-    Choice,
+    LibraryChoice,
     limit_for,
     ras_address,
     ras_report,
@@ -139,41 +139,45 @@ NAMED = "node-0:42:99 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo {} proto {} ch
 @pytest.mark.parametrize(
     ("line", "collective", "choice"),
     [
-        (NAMED.format("RING", "LL", 0, 1), "all_reduce", Choice("ring", "ll", 2)),
-        (NAMED.format("Tree", "Simple", 2, 2), "barrier", Choice("tree", "simple", 1)),
+        (NAMED.format("RING", "LL", 0, 1), "all_reduce", LibraryChoice("ring", "ll", 2)),
+        (NAMED.format("Tree", "Simple", 2, 2), "barrier", LibraryChoice("tree", "simple", 1)),
         (
             NAMED.format("NVLS_TREE", "SIMPLE", 0, 15),
             "all_reduce",
-            Choice("nvlstree", "simple", 16),
+            LibraryChoice("nvlstree", "simple", 16),
         ),
         (
             NAMED.format("COLLNET_DIRECT", "SIMPLE", 0, 3),
             "all_reduce",
-            Choice("collnetdirect", "simple", 4),
+            LibraryChoice("collnetdirect", "simple", 4),
         ),
         (
             "NCCL INFO AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008",
             "all_gather",
-            Choice("ring", "simple", 0),
+            LibraryChoice("ring", "simple", 0),
         ),
-        ("NCCL INFO 8 Bytes -> Algo 0 proto 0 time 4.4", "all_reduce", Choice("tree", "ll", 0)),
+        (
+            "NCCL INFO 8 Bytes -> Algo 0 proto 0 time 4.4",
+            "all_reduce",
+            LibraryChoice("tree", "ll", 0),
+        ),
         (
             "NCCL INFO ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 4.4",
             "reduce_scatter",
-            Choice("pat", "simple"),
+            LibraryChoice("pat", "simple"),
         ),
         (
             "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 8 nthreads 512 nWorks 1",
             "all_reduce",
-            Choice("symmetric", "agxll_r", 8),
+            LibraryChoice("symmetric", "agxll_r", 8),
         ),
-        (NAMED.format("RING", "LL", 0, 1), "all_gather", Choice()),
-        (NAMED.format("RING", "LL", 0, 1), "send_recv", Choice()),
-        ("AllReduce: 4096 Bytes -> Algo 99 proto 99 time 1", "all_reduce", Choice()),
-        ("", "all_reduce", Choice()),
+        (NAMED.format("RING", "LL", 0, 1), "all_gather", LibraryChoice()),
+        (NAMED.format("RING", "LL", 0, 1), "send_recv", LibraryChoice()),
+        ("AllReduce: 4096 Bytes -> Algo 99 proto 99 time 1", "all_reduce", LibraryChoice()),
+        ("", "all_reduce", LibraryChoice()),
     ],
 )
-def test_every_known_form_is_read(line: str, collective: str, choice: Choice) -> None:
+def test_every_known_form_is_read(line: str, collective: str, choice: LibraryChoice) -> None:
     assert read_choice(line, collective) == choice
 
 
@@ -186,7 +190,7 @@ def test_of_several_lines_the_first_counts_with_the_most_channels() -> None:
             NAMED.format("TREE", "LL", 3, 4),
         ]
     )
-    assert read_choice(text, "all_reduce") == Choice("ring", "ll", 8)
+    assert read_choice(text, "all_reduce") == LibraryChoice("ring", "ll", 8)
 
 
 @given(st.text(alphabet="Bytes->Algo protchanel{LoHi.}=0123456789:[] \n", max_size=200))

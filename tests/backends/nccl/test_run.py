@@ -201,7 +201,7 @@ def test_a_driver_without_cupy_is_told_the_install_line(monkeypatch: pytest.Monk
 def test_a_team_is_started_with_the_variables_of_its_cases(
     with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ccbench.backends.base import Launch, TeamRequest
+    from ccbench.backends.base import TeamLaunch, TeamRequest
     from ccbench.model.machine import load_machine
     from ccbench.runner.workers.team import open_team
 
@@ -212,4 +212,4 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
     environment = (("NCCL_ALGO", "Ring"),)
     machine = load_machine("cpu-shared-memory")
     open_team(nccl.BACKEND, TeamRequest(4, machine, environment=environment, processes=PER_GPU))
-    assert arguments == ["nccl", 4, Launch(pinned=False), environment, PER_GPU, None, math.inf]
+    assert arguments == ["nccl", 4, TeamLaunch(pinned=False), environment, PER_GPU, None, math.inf]

@@ -17,7 +17,7 @@ from ccbench.backends.nccl import (
     policy_refused,
     refused_beforehand,
 )
-from ccbench.backends.nccl.diagnostics import Choice, other_than_asked
+from ccbench.backends.nccl.diagnostics import LibraryChoice, other_than_asked
 from ccbench.cases.axes import Variant
 from ccbench.collectives import COLLECTIVES
 
@@ -102,20 +102,24 @@ def test_all_stands_for_what_exists() -> None:
 @pytest.mark.parametrize(
     ("choice", "ran", "words"),
     [
-        ({}, Choice("nvls", "simple", 16), ""),
-        ({"algorithm": "tree"}, Choice(), ""),
-        ({"algorithm": "tree"}, Choice("ring", "ll", 1), "asked for tree, NCCL ran ring ll"),
-        ({"algorithm": "collnet"}, Choice("collnetchain", "simple", 1), ""),
+        ({}, LibraryChoice("nvls", "simple", 16), ""),
+        ({"algorithm": "tree"}, LibraryChoice(), ""),
+        ({"algorithm": "tree"}, LibraryChoice("ring", "ll", 1), "asked for tree, NCCL ran ring ll"),
+        ({"algorithm": "collnet"}, LibraryChoice("collnetchain", "simple", 1), ""),
         (
             {"protocol": "ll"},
-            Choice("ring", "simple", 1),
+            LibraryChoice("ring", "simple", 1),
             "asked for protocol ll, NCCL ran ring simple",
         ),
-        ({"algorithm": "ring"}, Choice("symmetric", "agxll_r", 8), "NCCL ran symmetric agxll_r"),
+        (
+            {"algorithm": "ring"},
+            LibraryChoice("symmetric", "agxll_r", 8),
+            "NCCL ran symmetric agxll_r",
+        ),
     ],
 )
 def test_another_choice_than_asked_for_is_seen(
-    choice: dict[str, Any], ran: Choice, words: str
+    choice: dict[str, Any], ran: LibraryChoice, words: str
 ) -> None:
     reason = other_than_asked(case_of("all_reduce", **choice), ran)
     assert words in reason

@@ -6,7 +6,7 @@ import pytest
 
 from ccbench.machine.flags import Flag
 from ccbench.results.importers import readers
-from ccbench.results.importers.log import Outcome
+from ccbench.results.importers.log import LogOutcome
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
 
@@ -118,71 +118,71 @@ def test_a_last_row_that_lost_digits_is_left_out() -> None:
     log = osu.read(outputs.OSU_ALL_GATHER[:-2])
     assert [row.extra["printed_size_bytes"] for row in log.tables[0].rows] == [1]
     assert [warning.kind for warning in log.warnings] == ["truncated"]
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
 
 
 def test_a_crash_after_the_table_is_told() -> None:
     message = "mpirun noticed that process rank 3 exited on signal 9 (Killed)."
     log = osu.read(f"{outputs.OSU_ALL_GATHER}{message}\n")
-    assert (log.outcome, log.detail) == (Outcome.CRASHED, f"line 7: {message}")
+    assert (log.outcome, log.detail) == (LogOutcome.CRASHED, f"line 7: {message}")
 
 
 @pytest.mark.parametrize(
     ("ending", "outcome"),
     [
-        ("Killed", Outcome.CRASHED),
+        ("Killed", LogOutcome.CRASHED),
         (
             "./job.sh: line 7: 40112 Terminated              mpirun -np 4 osu_allreduce",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
-        ("srun: error: n1: task 1: Killed", Outcome.CRASHED),
+        ("srun: error: n1: task 1: Killed", LogOutcome.CRASHED),
         (
             "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some tasks were killed.",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
         (
             "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 ***",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
         (
             "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 10:00 DUE TO NODE FAILURE ***",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
         (
             "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED DUE TO TIME LIMIT ***\nKilled",
-            Outcome.HUNG,
+            LogOutcome.HUNG,
         ),
-        ("timeout: sending signal TERM to command 'mpirun'\nTerminated", Outcome.HUNG),
-        ("=>> PBS: job killed: walltime 3627 exceeded limit 3600", Outcome.HUNG),
-        ("=>> PBS: job killed: mem 130gb exceeded limit 128gb", Outcome.CRASHED),
-        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", Outcome.HUNG),
-        ("TERM_OWNER: job killed by owner.", Outcome.CRASHED),
+        ("timeout: sending signal TERM to command 'mpirun'\nTerminated", LogOutcome.HUNG),
+        ("=>> PBS: job killed: walltime 3627 exceeded limit 3600", LogOutcome.HUNG),
+        ("=>> PBS: job killed: mem 130gb exceeded limit 128gb", LogOutcome.CRASHED),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", LogOutcome.HUNG),
+        ("TERM_OWNER: job killed by owner.", LogOutcome.CRASHED),
         (
             "Abort(15) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Allreduce: Other",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
         (
             "MPICH ERROR [Rank 3] [job id 1.0] - Abort(1) (rank 3 in comm 0): internal",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
-        ("[mpiexec@n1] one of the processes terminated badly; aborting", Outcome.CRASHED),
-        ("double free or corruption (!prev)", Outcome.CRASHED),
-        ("munmap_chunk(): invalid pointer", Outcome.CRASHED),
+        ("[mpiexec@n1] one of the processes terminated badly; aborting", LogOutcome.CRASHED),
+        ("double free or corruption (!prev)", LogOutcome.CRASHED),
+        ("munmap_chunk(): invalid pointer", LogOutcome.CRASHED),
         (
             "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1",
-            Outcome.CRASHED,
+            LogOutcome.CRASHED,
         ),
-        ("# the run before was killed by hand and terminated without a table", Outcome.UNKNOWN),
+        ("# the run before was killed by hand and terminated without a table", LogOutcome.UNKNOWN),
     ],
 )
 def test_whoever_ends_a_program_without_a_closing_line_is_told(
-    ending: str, outcome: Outcome
+    ending: str, outcome: LogOutcome
 ) -> None:
     log = osu.read(f"{outputs.OSU_ALL_GATHER}{ending}\n")
     first = ending.splitlines()[0]
     assert (log.outcome, log.detail) == (
         outcome,
-        "" if outcome is Outcome.UNKNOWN else f"line 7: {first}",
+        "" if outcome is LogOutcome.UNKNOWN else f"line 7: {first}",
     )
 
 
@@ -198,7 +198,7 @@ def test_every_section_is_a_table_on_its_own_number_of_processes() -> None:
         ("barrier", 4, 1),
     ]
     assert log.versions == {"imb": "2021.7", "MPI": "3.1"}
-    assert (log.outcome, log.warnings) == (Outcome.COMPLETE, ())
+    assert (log.outcome, log.warnings) == (LogOutcome.COMPLETE, ())
 
 
 def test_rows_keep_the_mean_over_ranks_the_buffer_s_bytes_and_what_was_given_up() -> None:
@@ -223,14 +223,14 @@ def test_rows_keep_the_mean_over_ranks_the_buffer_s_bytes_and_what_was_given_up(
 
 def test_a_crash_counts_after_the_closing_line_too_and_a_time_out_only_before() -> None:
     log = imb.read(outputs.IMB + "n1: rank 3: Segmentation fault (core dumped)\n")
-    assert (log.outcome, "Segmentation fault" in log.detail) == (Outcome.CRASHED, True)
+    assert (log.outcome, "Segmentation fault" in log.detail) == (LogOutcome.CRASHED, True)
     log = imb.read("UCX WARN connection to n2 timed out, retrying\n" + outputs.IMB)
-    assert (log.outcome, log.detail) == (Outcome.COMPLETE, "")
+    assert (log.outcome, log.detail) == (LogOutcome.COMPLETE, "")
 
 
 def test_the_form_without_a_closing_line_was_cut() -> None:
     log = imb.read(outputs.IMB_HEADER + outputs.IMB_SWEEP)
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
     assert sum(len(table.rows) for table in log.tables) == 6
 
 
@@ -238,7 +238,7 @@ def test_an_excerpt_without_a_heading_has_no_name() -> None:
     text = "   #bytes #repetitions      t[usec]   Mbytes/sec\n     1024         1000         2.38       430.25\n"
     log = imb.read(text)
     (table,) = log.tables
-    assert (table.collective, log.outcome) == ("", Outcome.UNKNOWN)
+    assert (table.collective, log.outcome) == ("", LogOutcome.UNKNOWN)
     assert [row.size_bytes for row in table.rows] == [1024]
     assert table.rows[0].seconds == pytest.approx(2.38e-6)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.results.importers.log import Outcome, checked
+from ccbench.results.importers.log import LogOutcome, checked
 from ccbench.results.importers.nccl_reports import loaded, read, recognises
 from tests.results.importers.nccl_tests_outputs import output
 
@@ -61,7 +61,7 @@ def test_a_report_of_any_form_gives_the_same_rows(text: str) -> None:
     assert recognises(text)
     log = read(text)
     (table,) = log.tables
-    assert (log.tool, log.library, log.outcome) == ("rccl-tests", "RCCL", Outcome.UNKNOWN)
+    assert (log.tool, log.library, log.outcome) == ("rccl-tests", "RCCL", LogOutcome.UNKNOWN)
     assert (table.collective, table.ranks, table.nodes) == ("all_reduce", 16, 2)
     assert [(row.size_bytes, row.in_place) for row in table.rows] == [
         (s, p) for s in SIZES for p in (False, True)
@@ -109,7 +109,7 @@ def test_a_record_that_is_cut_is_left_out_and_told(text: str) -> None:
     last = text.rstrip().rstrip("]").rstrip()
     log = read(last[: last.rindex(",", 0, len(last) - 40)])
     assert len(log.tables[0].rows) == 3
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
     assert [warning.kind for warning in log.warnings] == ["damaged_line"]
 
 
@@ -204,7 +204,7 @@ def test_a_whole_document_gives_everything_it_says() -> None:
     (table,) = log.tables
     assert (log.tool, log.outcome, log.versions) == (
         "nccl-tests",
-        Outcome.COMPLETE,
+        LogOutcome.COMPLETE,
         {"NCCL": "2.30.7"},
     )
     assert log.environment == {"NCCL_ALGO": "Ring"}
@@ -266,7 +266,7 @@ def test_a_document_that_ends_early_gives_the_whole_results_before_the_end() -> 
     text = document_text()
     end = text.rindex('"in_place":{')
     log = read(text[:end])
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
     assert [warning.kind for warning in log.warnings] == ["truncated"]
     assert [(row.size_bytes, row.in_place) for row in log.tables[0].rows] == [
         (1 << 20, False),
@@ -279,7 +279,7 @@ def test_an_error_without_a_closing_average_is_a_crash() -> None:
     broken = document(errors=["unhandled cuda error"])
     del broken["end_time"]
     log = read(json.dumps(broken))
-    assert (log.outcome, log.detail) == (Outcome.CRASHED, "unhandled cuda error")
+    assert (log.outcome, log.detail) == (LogOutcome.CRASHED, "unhandled cuda error")
 
 
 def test_a_document_of_wrong_shapes_gives_a_log_without_rows() -> None:

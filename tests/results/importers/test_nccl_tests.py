@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome, checked
+from ccbench.results.importers.log import (
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    LogOutcome,
+    checked,
+)
 from ccbench.results.importers.nccl_tests import read, recognises
 from ccbench.results.importers.nccl_tests_columns import header_layout
 from tests.results.importers.nccl_tests_outputs import (
@@ -38,7 +44,7 @@ def test_a_whole_output_gives_everything_it_says() -> None:
     log = read(WHOLE)
     table = table_of(WHOLE)
     assert recognises(WHOLE)
-    assert (log.tool, log.library, log.outcome) == ("nccl-tests", "NCCL", Outcome.COMPLETE)
+    assert (log.tool, log.library, log.outcome) == ("nccl-tests", "NCCL", LogOutcome.COMPLETE)
     nccl = {"NCCL": "2.28.9", "NCCL headers": "2.28.9"}
     assert log.versions == {"nccl-tests": "2.17.1", "CUDA": "13.0", **nccl}
     assert (table.collective, table.ranks, table.nodes, table.mode) == (
@@ -357,24 +363,30 @@ def test_communicators_tell_ranks_and_nodes() -> None:
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
-        (WHOLE.split("# Out of")[0], Outcome.CUT),
-        (BEGUN, Outcome.CUT),
-        (WHOLE.replace(ROWS[1], "..."), Outcome.CUT),
-        (WHOLE.replace(ROWS[1] + "\n", ""), Outcome.CUT),
-        (WHOLE.replace(ROWS[0] + "\n", ""), Outcome.CUT),
-        (WHOLE.replace("\n".join(ROWS), ""), Outcome.CUT),
-        (BEGUN + "box0: Test NCCL failure common.cu:400 'unhandled cuda error'\n", Outcome.CRASHED),
-        (BEGUN + "[box0:1] *** Process received signal ***\n", Outcome.CRASHED),
-        (BEGUN + "box0: Test timeout (30s) common.cu:500\n", Outcome.HUNG),
-        (BEGUN + "slurmstepd: error: *** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n", Outcome.HUNG),
+        (WHOLE.split("# Out of")[0], LogOutcome.CUT),
+        (BEGUN, LogOutcome.CUT),
+        (WHOLE.replace(ROWS[1], "..."), LogOutcome.CUT),
+        (WHOLE.replace(ROWS[1] + "\n", ""), LogOutcome.CUT),
+        (WHOLE.replace(ROWS[0] + "\n", ""), LogOutcome.CUT),
+        (WHOLE.replace("\n".join(ROWS), ""), LogOutcome.CUT),
+        (
+            BEGUN + "box0: Test NCCL failure common.cu:400 'unhandled cuda error'\n",
+            LogOutcome.CRASHED,
+        ),
+        (BEGUN + "[box0:1] *** Process received signal ***\n", LogOutcome.CRASHED),
+        (BEGUN + "box0: Test timeout (30s) common.cu:500\n", LogOutcome.HUNG),
+        (
+            BEGUN + "slurmstepd: error: *** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n",
+            LogOutcome.HUNG,
+        ),
         (
             "x [0] NCCL INFO connect returned Connection timed out, retrying\n" + WHOLE,
-            Outcome.COMPLETE,
+            LogOutcome.COMPLETE,
         ),
-        ("nothing of it\n", Outcome.UNKNOWN),
+        ("nothing of it\n", LogOutcome.UNKNOWN),
     ],
 )
-def test_the_end_of_a_run_is_told(text: str, outcome: Outcome) -> None:
+def test_the_end_of_a_run_is_told(text: str, outcome: LogOutcome) -> None:
     log = read(text)
     assert log.outcome is outcome
     assert all(table.outcome is outcome for table in log.tables)
@@ -382,7 +394,7 @@ def test_the_end_of_a_run_is_told(text: str, outcome: Outcome) -> None:
 
 def test_an_average_that_the_rows_do_not_have_is_a_contradiction() -> None:
     log = read("\n".join([TITLES, ROWS[0], "# Avg bus bandwidth    : 9.5"]))
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
     assert [warning.kind for warning in log.warnings] == ["contradiction"]
 
 
@@ -485,7 +497,7 @@ def test_ports_to_rocm_are_told_by_their_own_lines() -> None:
 def test_other_texts_are_not_recognised_and_give_a_warning(text: str) -> None:
     assert not recognises(text)
     log = read(text)
-    assert log.outcome in (Outcome.UNKNOWN, Outcome.COMPLETE, Outcome.CUT)
+    assert log.outcome in (LogOutcome.UNKNOWN, LogOutcome.COMPLETE, LogOutcome.CUT)
     assert log.tables or [warning.kind for warning in log.warnings] == ["unsupported"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.results.importers import nccl_tests
-from ccbench.results.importers.log import ImportedLog, Outcome, checked
+from ccbench.results.importers.log import ImportedLog, LogOutcome, checked
 from tests.results.importers.logs import entries, name_of, needs_logs, text_of
 
 pytestmark = needs_logs
@@ -126,7 +126,7 @@ def test_a_log_that_the_manifest_calls_complete_is_complete_or_says_why_not(
     entry: dict[str, Any],
 ) -> None:
     log = log_of(entry)
-    assert log.outcome is Outcome.COMPLETE or log.detail
+    assert log.outcome is LogOutcome.COMPLETE or log.detail
 
 
 def test_most_rows_of_the_corpus_agree_with_themselves() -> None:

@@ -19,7 +19,7 @@ from ccbench.results.importers.log import (
     ImportedLog,
     ImportedRow,
     ImportedTable,
-    Outcome,
+    LogOutcome,
     StatedSystem,
 )
 from ccbench.results.importers.runs import (
@@ -64,13 +64,13 @@ def empty(size: int = MIB, **changes: Any) -> ImportedRow:
 
 
 def log(*rows: ImportedRow, table: dict[str, Any] | None = None, **changes: Any) -> ImportedLog:
-    whole = ImportedTable("all_reduce", rows, ranks=8, nodes=1, outcome=Outcome.COMPLETE, line=3)
+    whole = ImportedTable("all_reduce", rows, ranks=8, nodes=1, outcome=LogOutcome.COMPLETE, line=3)
     plain = ImportedLog(
         "nccl-tests",
         "a.txt",
         "NCCL",
         (replace(whole, **(table or {})),),
-        outcome=Outcome.COMPLETE,
+        outcome=LogOutcome.COMPLETE,
         versions={"NCCL": "2.21.5", "nccl-tests": "2.13.8"},
         devices=(DeviceLine(0, host="n0", model="NVIDIA H100 80GB HBM3"),),
     )
@@ -154,18 +154,19 @@ def test_a_rate_without_its_size_has_no_speed(tmp_path: Path) -> None:
 
 
 def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
-    ended = log(row(), empty(2 * MIB), table={"outcome": Outcome.CUT}, outcome=Outcome.HUNG)
+    ended = log(row(), empty(2 * MIB), table={"outcome": LogOutcome.CUT}, outcome=LogOutcome.HUNG)
     cases = imported(ended).cases
     assert [case.measurement.status for case in cases] == [Status.OK, Status.TIMED_OUT]
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status"), [(Outcome.CRASHED, Status.FAILED), (Outcome.HUNG, Status.TIMED_OUT)]
+    ("outcome", "status"),
+    [(LogOutcome.CRASHED, Status.FAILED), (LogOutcome.HUNG, Status.TIMED_OUT)],
 )
 def test_an_end_before_the_first_row_is_the_first_size_of_the_settings(
-    outcome: Outcome, status: Status
+    outcome: LogOutcome, status: Status
 ) -> None:
-    facts = {"outcome": Outcome.CUT, "facts": {"minimum_bytes": 8}}
+    facts = {"outcome": LogOutcome.CUT, "facts": {"minimum_bytes": 8}}
     (case,) = imported(log(table=facts, outcome=outcome, detail="NCCL WARN it broke")).cases
     assert (case.measurement.status, case.measurement.case.size_bytes) == (status, 8)
     assert "it broke" in case.measurement.detail
@@ -266,14 +267,14 @@ _tables = st.builds(
     rows=st.lists(_rows, max_size=4).map(tuple),
     ranks=st.none() | st.integers(1, 9),
     nodes=st.none() | st.integers(1, 9),
-    outcome=st.sampled_from(Outcome),
+    outcome=st.sampled_from(LogOutcome),
 )
 _logs = st.builds(
     ImportedLog,
     tool=st.text(max_size=5),
     source=st.just("a.txt"),
     tables=st.lists(_tables, max_size=3).map(tuple),
-    outcome=st.sampled_from(Outcome),
+    outcome=st.sampled_from(LogOutcome),
     facts=st.dictionaries(st.text(max_size=5), st.floats() | st.text(max_size=5), max_size=2),
 )
 
@@ -329,6 +330,6 @@ def test_files_of_one_name_keep_apart_and_none_begins_with_two_slashes(tmp_path:
 
 def test_a_place_whose_line_is_not_known_is_named_without_one() -> None:
     wide = replace(row(), line=0, size_bytes=1 << 70)
-    file = imported(log(wide, table={"line": 0, "outcome": Outcome.CUT}, outcome=Outcome.CUT))
+    file = imported(log(wide, table={"line": 0, "outcome": LogOutcome.CUT}, outcome=LogOutcome.CUT))
     assert file.notes[0].startswith("a.txt: table 1: cut")
     assert file.refused == ("a.txt: row left out: a whole number is out of range",)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ccbench.results.importers import readers
-from ccbench.results.importers.log import Outcome
+from ccbench.results.importers.log import LogOutcome
 from ccbench.units import parse_size
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
@@ -53,7 +53,7 @@ def test_lines_of_several_ranks_that_mixed_find_their_blocks() -> None:
 def test_a_block_without_its_end_is_told() -> None:
     log = torch_bench.read(outputs.TORCH_BLOCKS[: outputs.TORCH_BLOCKS.rindex("1:")])
     assert [warning.kind for warning in log.warnings] == ["truncated"]
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
     assert log.tables[0].rows[0].samples_seconds == (0.8, 0.1)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers import readers
-from ccbench.results.importers.log import Outcome
+from ccbench.results.importers.log import LogOutcome
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
 
@@ -107,7 +107,7 @@ def test_every_row_of_a_published_table_is_read() -> None:
         (int(cells[0]), "float32", float(cells[3]) / 1e6) for cells in printed
     ]
     assert len(table.rows) == 17
-    assert (log.outcome, log.warnings, table.collective) == (Outcome.COMPLETE, (), "")
+    assert (log.outcome, log.warnings, table.collective) == (LogOutcome.COMPLETE, (), "")
 
 
 def test_rates_in_binary_units_become_decimal() -> None:
@@ -140,7 +140,7 @@ def test_the_count_of_the_whole_buffer_is_no_count_of_a_block() -> None:
 
 def test_a_table_without_its_average_was_cut() -> None:
     log = nccom.read(outputs.NCCOM.partition("Avg")[0])
-    assert log.outcome is Outcome.CUT
+    assert log.outcome is LogOutcome.CUT
     assert len(log.tables[0].rows) == 2
 
 

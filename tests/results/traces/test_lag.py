@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.findings import Finding
-from ccbench.results.traces.events import Communication, ProcessGroup, Progress, Trace
+from ccbench.results.traces.events import Communication, GroupProgress, ProcessGroup, Trace
 from ccbench.results.traces.lag import lag
 
 GROUP = ProcessGroup("1", 4, (0, 1, 2, 3), "tp")
@@ -15,8 +15,10 @@ GROUP = ProcessGroup("1", 4, (0, 1, 2, 3), "tp")
 
 def progress(
     rank: int, enqueued: int | None, completed: int | None = None, **more: str
-) -> Progress:
-    return Progress(rank, GROUP, "", enqueued, enqueued if completed is None else completed, **more)
+) -> GroupProgress:
+    return GroupProgress(
+        rank, GROUP, "", enqueued, enqueued if completed is None else completed, **more
+    )
 
 
 def call(
@@ -25,7 +27,7 @@ def call(
     return Communication(rank, collective, collective, GROUP, "", size, size, sequence=sequence)
 
 
-def job(*rows: Progress, calls: tuple[Communication, ...] = ()) -> tuple[Finding, ...]:
+def job(*rows: GroupProgress, calls: tuple[Communication, ...] = ()) -> tuple[Finding, ...]:
     ranks = tuple(sorted({row.rank for row in rows}))
     return lag(Trace(("flight-recorder",), ("a",), calls, ranks, progress=rows))
 
@@ -57,7 +59,7 @@ def test_ranks_that_are_differently_far_behind_are_told_apart() -> None:
 
 def test_a_rank_that_never_joined_made_none() -> None:
     rows = [progress(rank, 3) for rank in (0, 1, 2)]
-    absent = Progress(3, ProcessGroup("0", 4, (0, 1, 2, 3)), "", 8, 8)
+    absent = GroupProgress(3, ProcessGroup("0", 4, (0, 1, 2, 3)), "", 8, 8)
     behind = [finding for finding in job(*rows, absent) if finding.kind == "rank_behind"]
     assert [
         (finding.devices, finding.evidence) for finding in behind if "'1'" in finding.subject
@@ -110,15 +112,17 @@ def test_sends_have_numbers_of_their_own() -> None:
 
 
 def test_counts_of_a_running_job_are_a_doubt() -> None:
-    rows = [Progress(rank, GROUP, "AllReduce", 6650 - (rank == 1)) for rank in range(4)]
+    rows = [GroupProgress(rank, GROUP, "AllReduce", 6650 - (rank == 1)) for rank in range(4)]
     (finding,) = job(*rows)
     assert (finding.severity, finding.devices) == ("doubt", ("rank 1",))
     assert finding.evidence == "others made 6650 AllReduce calls, rank 1 made 6649"
 
 
 def test_what_a_trace_says_is_wrong_with_a_rank_is_told() -> None:
-    rows = [Progress(rank, GROUP, "AllReduce", 5) for rank in range(3)]
-    (finding,) = job(*rows, Progress(3, GROUP, place="node7, process 9", trouble="unresponsive"))
+    rows = [GroupProgress(rank, GROUP, "AllReduce", 5) for rank in range(3)]
+    (finding,) = job(
+        *rows, GroupProgress(3, GROUP, place="node7, process 9", trouble="unresponsive")
+    )
     assert finding.subject == "Rank 3 of process group '1' (tp) is unresponsive"
     assert (finding.severity, finding.evidence) == ("problem", "node7, process 9")
 
@@ -128,7 +132,7 @@ def test_what_a_trace_says_is_wrong_with_a_rank_is_told() -> None:
 )
 def test_exactly_the_ranks_with_fewer_calls_are_behind(came: dict[int, tuple[int, int]]) -> None:
     group = ProcessGroup("1", len(came), tuple(came))
-    rows = [Progress(rank, group, "", *both) for rank, both in came.items()]
+    rows = [GroupProgress(rank, group, "", *both) for rank, both in came.items()]
     findings = lag(Trace(("x",), (), (), tuple(sorted(came)), progress=tuple(rows)))
     front = max((enqueued for enqueued, _ in came.values()), default=0)
     late = {f"rank {rank}" for rank, (enqueued, _) in came.items() if enqueued < front}

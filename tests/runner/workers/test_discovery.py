@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import Launch
+from ccbench.backends.base import TeamLaunch
 from ccbench.errors import UsageError
 from ccbench.runner.workers.discovery import discover_ranks, refuse_duplicate_names
 from ccbench.runner.workers.messages import Place
@@ -17,7 +17,7 @@ FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
 
 
 def test_everyone_is_counted_and_their_host_described() -> None:
-    launched = discover_ranks(Launch((FAKE_SRUN, "-n", "3")))
+    launched = discover_ranks(TeamLaunch((FAKE_SRUN, "-n", "3")))
     host = socket.gethostname()
     assert (launched.ranks, launched.nodes, launched.hosts) == (3, 1, (host,) * 3)
     (facts,) = launched.facts
@@ -31,18 +31,18 @@ def test_processes_that_each_believe_to_be_alone_are_refused(
 ) -> None:
     monkeypatch.setenv("LYING_SRUN", "alone")
     with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):
-        discover_ranks(Launch((FAKE_SRUN, "-n", "2")))
+        discover_ranks(TeamLaunch((FAKE_SRUN, "-n", "2")))
 
 
 def test_a_launcher_that_starts_nothing_is_quoted() -> None:
     with pytest.raises(
         UsageError, match="sh exited with 3: no process had come; it said: no hosts"
     ):
-        discover_ranks(Launch(("sh", "-c", "echo no hosts; exit 3")))
+        discover_ranks(TeamLaunch(("sh", "-c", "echo no hosts; exit 3")))
 
 
 def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = Launch(("sh", "-c", '"$@" & "$@" & wait', "sh"))
+    twice = TeamLaunch(("sh", "-c", '"$@" & "$@" & wait', "sh"))
     for name in ("RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="say it with --ranks"):

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.base import Launch, local_rank
+from ccbench.backends.base import TeamLaunch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.runner.workers.channel import Listener, Peer, connect
 from ccbench.runner.workers.launcher import (
@@ -127,7 +127,9 @@ def test_strangers_are_noted_where_all_ranks_come(capsys: pytest.CaptureFixture[
 
 def launcher(script: str, *, ranks: int = 1, command: bool = True) -> CommandLauncher:
     words = (sys.executable, "-c", script)
-    return CommandLauncher(Launch(words if command else ()), ranks, () if command else words, {})
+    return CommandLauncher(
+        TeamLaunch(words if command else ()), ranks, () if command else words, {}
+    )
 
 
 def printed_line(made: CommandLauncher, pattern: str) -> str:
@@ -183,7 +185,7 @@ def test_a_rank_that_stops_before_it_connects_is_named_and_not_waited_for(
         )
     with Listener() as listener:
         words = (sys.executable, "-c", script)
-        launch, rank = Launch(words if by_command else ()), () if by_command else words
+        launch, rank = TeamLaunch(words if by_command else ()), () if by_command else words
         made = CommandLauncher(launch, 1, rank, {LEADER_VARIABLE: listener.address})
         with pytest.raises(
             UsageError, match=r"no process had come; rank 0 \(process \d+\) is stopped by a sig"
@@ -257,7 +259,7 @@ def test_a_launcher_that_does_not_exist_is_told() -> None:
     with pytest.raises(
         BackendUnavailable, match="--launch: no/such/mpirun could not be started: No such"
     ):
-        CommandLauncher(Launch(("no/such/mpirun",), several_hosts=True), 2, ("true",), {})
+        CommandLauncher(TeamLaunch(("no/such/mpirun",), several_hosts=True), 2, ("true",), {})
 
 
 def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_starts_ranks(
@@ -266,7 +268,7 @@ def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_sta
     shows = tmp_path / "mpirun"
     shows.write_text("#!/bin/sh\necho $*\n")
     shows.chmod(0o755)
-    launch = Launch((str(shows), "-n", "2", "numactl", "-l"), (("A", "1"),), passed_by="-x")
+    launch = TeamLaunch((str(shows), "-n", "2", "numactl", "-l"), (("A", "1"),), passed_by="-x")
     made = CommandLauncher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
     made.wait(10)
     printed_line(made, "rank")
@@ -280,7 +282,7 @@ def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_the
         monkeypatch.setenv(name, "x")
     agents, hub = Pipe()
     made = AgentLauncher(
-        Launch(launched_by="srun"), 2, {"CCBENCH_LEADER": "here"}, hub, in_process=True
+        TeamLaunch(launched_by="srun"), 2, {"CCBENCH_LEADER": "here"}, hub, in_process=True
     )
     spawn = agents.recv()
     assert spawn.in_process

@@ -11,7 +11,7 @@ from multiprocessing import Pipe
 import numpy as np
 import pytest
 
-from ccbench.backends.base import Launch
+from ccbench.backends.base import TeamLaunch
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts, Conditions, Sampling, Status
 from ccbench.errors import BackendUnavailable
@@ -158,7 +158,7 @@ def test_ranks_that_are_bound_to_a_processor_each_have_the_room_of_all_of_them()
 
 
 def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
-    leader = Leader(GroupRequest("mpi", 2, Launch(("launcher",), several_hosts=True)))
+    leader = Leader(GroupRequest("mpi", 2, TeamLaunch(("launcher",), several_hosts=True)))
     leader.hosts = ("a", "b")
 
     reports = {

@@ -18,7 +18,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 import numpy as np
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 from benchmarks.session import main
 

@@ -68,7 +68,9 @@ class Figures:
         self._medians: dict[tuple[str, int, Point], dict[int, float]] = {}
         for visit in self.visits:
             if visit.status == OK and visit.contender != MEMCPY:
-                by_round = self._medians.setdefault((visit.contender, visit.ranks, visit.point), {})
+                by_round = self._medians.setdefault(
+                    (visit.contender, visit.ranks, visit.point), {}
+                )
                 by_round[visit.round_number] = median(visit.samples_seconds)
 
     def rank_counts(self) -> list[int]:
@@ -95,7 +97,9 @@ class Figures:
     def fastest(self, contenders: Sequence[str], ranks: int, point: Point) -> str | None:
         """The one with the smallest median over rounds."""
         timed = [(self.seconds(name, ranks, point), name) for name in contenders]
-        return min(((time.middle, name) for time, name in timed if time), default=(0.0, None))[1]
+        return min(((time.middle, name) for time, name in timed if time), default=(0.0, None))[
+            1
+        ]
 
     def speedup(self, contender: str | None, ranks: int, point: Point) -> float | None:
         """How many times longer ``contender`` takes than ccbench, by medians over rounds."""
@@ -120,7 +124,9 @@ class Figures:
 
     def copy_traffic(self, memory: str) -> Spread | None:
         """Bytes per second that all copying processes move together, over rounds (medians of visits)."""
-        found = [_traffic(visit, median(visit.samples_seconds)) for visit in self.copies(memory)]
+        found = [
+            _traffic(visit, median(visit.samples_seconds)) for visit in self.copies(memory)
+        ]
         return spread(found) if found else None
 
     def best_traffic(self) -> dict[int, float]:
@@ -205,7 +211,9 @@ def conditions(figures: Figures) -> dict[str, Spread]:
     columns = {
         FOREIGN: [100 * v.other_cpu_share for v in visits if v.other_cpu_share is not None],
         "steal %": [100 * v.steal_share for v in visits if v.steal_share is not None],
-        "core to core ns": [1e9 * v.core_latency_seconds for v in visits if v.core_latency_seconds],
+        "core to core ns": [
+            1e9 * v.core_latency_seconds for v in visits if v.core_latency_seconds
+        ],
     }
     return {name: spread(values) for name, values in columns.items() if values}
 

@@ -96,7 +96,9 @@ def judge(
     return fleet_of(seen, names), met
 
 
-def trial(nodes: int, bad: int, links: int, loss: float, seed: int, noise: float = NOISE) -> Trial:
+def trial(
+    nodes: int, bad: int, links: int, loss: float, seed: int, noise: float = NOISE
+) -> Trial:
     """Plant, measure, judge and compare."""
     draw = random.Random(f"{nodes} {bad} {links} {loss} {seed}")
     planted = plant(nodes, bad, links, loss, draw, noise)
@@ -132,7 +134,9 @@ def main() -> None:
         asked.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES
     ):
         bad = (
-            int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
+            int(share)
+            if share.isdigit()
+            else max(1, round(nodes * float(share.split()[0]) / 100))
         )
         links = max(2, nodes // 32) if bad else 0
         trials = asked.trials if nodes < 1024 else max(1, asked.trials // 4)

@@ -33,7 +33,8 @@ def launch(folder: str, hosts: str, *_command: str) -> int:
         text = json.dumps({**os.environ, **numbers}).encode()
         descriptors = array.array("i", [sys.stdout.fileno()])
         line.sendmsg(
-            [len(text).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+            [len(text).to_bytes(4, "big")],
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
         )
         line.sendall(text)
         lines.append(line)

@@ -138,7 +138,8 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
     servers = [
         subprocess.Popen(
             network.command(
-                host, [sys.executable, "-m", "benchmarks.fleet_hosts", "host", str(folder / name)]
+                host,
+                [sys.executable, "-m", "benchmarks.fleet_hosts", "host", str(folder / name)],
             ),
             env=environment,
         )
@@ -149,7 +150,13 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
             if any(server.poll() is not None for server in servers):
                 raise OSError("a host has ended before it was ready")
             time.sleep(0.1)
-        launcher = ["-m", "benchmarks.fleet_hosts", "launch", str(folder), ",".join(network.names)]
+        launcher = [
+            "-m",
+            "benchmarks.fleet_hosts",
+            "launch",
+            str(folder),
+            ",".join(network.names),
+        ]
         yield shlex.join([sys.executable, *launcher])
     finally:
         for server in servers:
@@ -221,7 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason := why_not():
         print(f"fleet_namespaces: {reason}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the namespaces are removed then, too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # the namespaces are removed then, too
     scenarios = options.scenario or SCENARIOS
     right: dict[str, int] = defaultdict(int)
     with tempfile.TemporaryDirectory() as own, hosts(HOSTS, RATE) as network:

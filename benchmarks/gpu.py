@@ -22,7 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 from benchmarks import gpu_figures as figures
 from ccbench.analysis.findings import LEFT_OUT
@@ -49,7 +51,12 @@ UP_TO = {"mesh_one_shot": 16 << 20, "ll": 256 << 10}
 """Algorithms for small sizes are measured up to here: above, they move many times the bytes."""
 
 ALGORITHMS = ("ring", "tree", "mesh_two_shot", figures.INTERPRETED, *UP_TO)
-SAMPLING = {"minimum_samples": 6, "maximum_samples": 60, "warmup": "6 ms", "time_limit": "120 s"}
+SAMPLING = {
+    "minimum_samples": 6,
+    "maximum_samples": 60,
+    "warmup": "6 ms",
+    "time_limit": "120 s",
+}
 COPY_SECONDS = 0.5
 COPY_LIMIT_SECONDS = 300
 
@@ -89,7 +96,11 @@ def parse(arguments: Sequence[str]) -> Options:
         default="cuda",
         help=f"{EMULATED}: try it without a GPU",
     )
-    add("--ranks", default="2,4,8", help="ranks on the GPU, separated by commas (default: 2,4,8)")
+    add(
+        "--ranks",
+        default="2,4,8",
+        help="ranks on the GPU, separated by commas (default: 2,4,8)",
+    )
     add("--sizes", default=SIZES, help=f"separated by commas (default: {SIZES})")
     add("--rounds", type=int, default=3, help="rounds of every case (default: 3)")
     add(
@@ -97,13 +108,25 @@ def parse(arguments: Sequence[str]) -> Options:
         default="",
         help="the GPU (default: the first that CUDA_VISIBLE_DEVICES names, else 0)",
     )
-    add("-o", "--output", type=Path, required=True, help="folder that is not there yet, or empty")
-    add("--no-report", action="store_true", help="leave the drawing to `ccbench report`, elsewhere")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="folder that is not there yet, or empty",
+    )
+    add(
+        "--no-report",
+        action="store_true",
+        help="leave the drawing to `ccbench report`, elsewhere",
+    )
     given = parser.parse_args(arguments)
     try:
         ranks = tuple(sorted({int(word) for word in given.ranks.split(",")}))
         sizes = tuple(
-            sorted({size for word in given.sizes.split(",") for size in parse_sizes(word.strip())})
+            sorted(
+                {size for word in given.sizes.split(",") for size in parse_sizes(word.strip())}
+            )
         )
     except (ValueError, CcbenchError) as error:
         parser.error(f"--ranks or --sizes: {error}")
@@ -120,10 +143,14 @@ def suite_of(options: Options) -> Suite:
     """Every algorithm at its sizes, as a suite: the runner measures its cases in turn."""
     sweeps = []
     for algorithm in ALGORITHMS:
-        sizes = [f"{size} B" for size in options.sizes if size <= UP_TO.get(algorithm, sys.maxsize)]
+        sizes = [
+            f"{size} B" for size in options.sizes if size <= UP_TO.get(algorithm, sys.maxsize)
+        ]
         sweep = {"collective": "all_reduce", "algorithm": algorithm, "size": sizes}
         sweeps += (
-            [{**sweep, "ranks": list(options.ranks), "mode": list(options.modes)}] if sizes else []
+            [{**sweep, "ranks": list(options.ranks), "mode": list(options.modes)}]
+            if sizes
+            else []
         )
     question = (
         "How near do own kernels come to what one GPU's memory allows, with every rank on it?"
@@ -222,7 +249,9 @@ def show(options: Options, points: Sequence[Point], ceiling: figures.Ceiling) ->
     if options.emulated:
         print(f"EMULATION: a CPU ran the kernels; times are {LEFT_OUT}")
     else:
-        print("Loopback: all ranks on one GPU; memory and synchronisation are measured, no link.")
+        print(
+            "Loopback: all ranks on one GPU; memory and synchronisation are measured, no link."
+        )
         low, middle, high = (f"{one / 1e9:.4g}" for one in (rate.low, rate.median, rate.high))
         print(
             f"copy of {size}: {middle} GB/s [{low}, {high}] read and written, {ceiling.samples} samples; "

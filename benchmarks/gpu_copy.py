@@ -17,7 +17,9 @@ from typing import Protocol
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import blocked, most_blocked, open_blocking_kernel

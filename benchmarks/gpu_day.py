@@ -222,7 +222,9 @@ class Day:
                 env={**self._environment, **dict(step.environment)},
             )
             while (
-                process.poll() is None and not self.stopped and time.monotonic() - began < seconds
+                process.poll() is None
+                and not self.stopped
+                and time.monotonic() - began < seconds
             ):
                 time.sleep(LOOK_SECONDS)
             code = process.poll()
@@ -232,7 +234,9 @@ class Day:
         if code is None:
             cut = self.stopped or seconds == left  # by a signal, or by the end of the day
             state, text = (STOPPED, text) if cut else (OVER, f"limit {seconds:.0f} s; {text}")
-        return Ending(phase.name, step.name, state, time.monotonic() - began, code, text, counts)
+        return Ending(
+            phase.name, step.name, state, time.monotonic() - began, code, text, counts
+        )
 
 
 # -- what is left on disk ---------------------------------------------------------------------------------
@@ -263,7 +267,9 @@ def steps_of(phases: Sequence[Phase]) -> list[tuple[Phase, Step]]:
 
 def left_to_do(out: Path, phases: Sequence[Phase]) -> list[tuple[Phase, Step]]:
     """What has not ended by itself: first what was never begun, as what was cut short may be again."""
-    states = {(phase, step): recorded(out, phase, step).state for phase, step in steps_of(phases)}
+    states = {
+        (phase, step): recorded(out, phase, step).state for phase, step in steps_of(phases)
+    }
     left = [place for place, state in states.items() if state not in WHOLE]
     return sorted(left, key=lambda place: states[place] != NOT_REACHED)
 
@@ -349,7 +355,8 @@ def publish(out: Path) -> int:
     if figures["rehearsal"] or not name:
         seen = "is of a rehearsal" if figures["rehearsal"] else "names no GPU, or is not there"
         print(
-            f"benchmarks/gpu_day.py: {file} {seen}; give the OUT of a day on a GPU", file=sys.stderr
+            f"benchmarks/gpu_day.py: {file} {seen}; give the OUT of a day on a GPU",
+            file=sys.stderr,
         )
         return 2
     there = {kept: out / place for kept, place in PUBLISHED.items() if (out / place).is_dir()}
@@ -371,7 +378,9 @@ def publish(out: Path) -> int:
 def table_of(run: Path) -> Any:
     """All cases of a run as a frame; None, and a line on stderr, where it was cut short before it had any."""
     from ccbench.errors import CcbenchError
-    from ccbench.results import load_run  # needs packages that a day installs for its steps alone
+    from ccbench.results import (
+        load_run,
+    )  # needs packages that a day installs for its steps alone
 
     try:
         return load_run(run).cases.dropna(axis="columns", how="all")
@@ -386,7 +395,9 @@ def table_of(run: Path) -> Any:
 def environment_with_wheels(out: Path) -> dict[str, str]:
     """What steps run in: this checkout, and of the wheels beside it what is not installed. Exits with 2."""
     site = out / ".site"
-    missing = [name for name in CARRIED if find_spec(name) is None and not (site / name).is_dir()]
+    missing = [
+        name for name in CARRIED if find_spec(name) is None and not (site / name).is_dir()
+    ]
     if missing:
         words = [
             "install",
@@ -406,7 +417,11 @@ def environment_with_wheels(out: Path) -> dict[str, str]:
                 file=sys.stderr,
             )
             raise SystemExit(2)
-    path = [str(ROOT), *([str(site)] if site.is_dir() else []), os.environ.get("PYTHONPATH", "")]
+    path = [
+        str(ROOT),
+        *([str(site)] if site.is_dir() else []),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PYTHONUNBUFFERED": "1",

@@ -70,7 +70,13 @@ def gpu_tests(
     timeout: int = 90,
 ) -> Step:
     """One file of tests/gpu, and a report for machines beside its log; timeout: of a test, in seconds."""
-    words = (*PYTEST, f"timeout={timeout}", "--junit-xml={here}.xml", f"tests/gpu/{file}.py", "-k")
+    words = (
+        *PYTEST,
+        f"timeout={timeout}",
+        "--junit-xml={here}.xml",
+        f"tests/gpu/{file}.py",
+        "-k",
+    )
     rehearsed = (*words, f"{only} and {ON_DOUBLES}") if doubles else (*words, only)
     return Step(
         name or file.removeprefix("test_"), limit_seconds, (*words, only), rehearsed, doubles
@@ -257,7 +263,11 @@ PHASES = (
         "does NCCL do with several ranks on one GPU what the doubles did?",
         (
             gpu_tests(
-                "test_nccl", 180, "", "several-ranks", f"({NCCL_TEAMS}) and not {FIRST_NCCL_TEAM}"
+                "test_nccl",
+                180,
+                "",
+                "several-ranks",
+                f"({NCCL_TEAMS}) and not {FIRST_NCCL_TEAM}",
             ),
         ),
     ),

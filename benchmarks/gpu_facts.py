@@ -62,7 +62,9 @@ def multicast(load: Callable[[str], Any] = ctypes.CDLL) -> Iterator[str]:
         supported, device = ctypes.c_int(), ctypes.c_int()
         called(driver, "cuInit", 0)
         called(driver, "cuDeviceGet", ctypes.byref(device), 0)
-        called(driver, "cuDeviceGetAttribute", ctypes.byref(supported), MULTICAST_SUPPORTED, device)
+        called(
+            driver, "cuDeviceGetAttribute", ctypes.byref(supported), MULTICAST_SUPPORTED, device
+        )
         yield f"multicast supported by the device: {'yes' if supported.value else 'no'}"
         properties, granularity = MulticastProperties(devices=1), ctypes.c_size_t()
         words = ctypes.byref(granularity), ctypes.byref(properties), RECOMMENDED

@@ -104,7 +104,9 @@ def moved_bytes(algorithm: str, ranks: int, size_bytes: int) -> int:
 def floor_seconds(ranks: int, size_bytes: int, ceiling: Ceiling) -> Interval:
     """No all_reduce of buffers that come from memory can be faster: all inputs read, all outputs written."""
     traffic, rate = 2 * ranks * size_bytes, ceiling.rate
-    return Interval(traffic / rate.high, traffic / rate.median, traffic / rate.low, rate.confidence)
+    return Interval(
+        traffic / rate.high, traffic / rate.median, traffic / rate.low, rate.confidence
+    )
 
 
 def floor_share(one: Timed, ceiling: Ceiling) -> Interval:
@@ -141,7 +143,9 @@ def timed_of(points: Iterable[Point]) -> tuple[Timed, ...]:
             point.flags,
         )
         for point in points
-        if point.median_seconds and point.low_seconds is not None and point.high_seconds is not None
+        if point.median_seconds
+        and point.low_seconds is not None
+        and point.high_seconds is not None
     )
 
 
@@ -156,7 +160,9 @@ def judged(value: Interval | None, limit: float, at_least: bool) -> str:
 
 def verdicts(timed: Sequence[Timed], ceiling: Ceiling, ranks: Sequence[int]) -> list[Verdict]:
     """Every target at every number of ranks, in CUDA graphs, which leave the launches' cost out."""
-    places = {(one.algorithm, one.ranks, one.size_bytes): one for one in timed if one.mode == GRAPH}
+    places = {
+        (one.algorithm, one.ranks, one.size_bytes): one for one in timed if one.mode == GRAPH
+    }
     found = []
     for count in ranks:
         for name, share in (("mesh_two_shot", TWO_SHOT_SHARE), ("ring", RING_SHARE)):
@@ -167,7 +173,9 @@ def verdicts(timed: Sequence[Timed], ceiling: Ceiling, ranks: Sequence[int]) -> 
     return [*found, _small(list(places.values()))]
 
 
-def _of_floor(one: Timed | None, name: str, ranks: int, share: float, ceiling: Ceiling) -> Verdict:
+def _of_floor(
+    one: Timed | None, name: str, ranks: int, share: float, ceiling: Ceiling
+) -> Verdict:
     value = floor_share(one, ceiling) if one else None
     text = f"{name} {format_size(LARGEST_BYTES)}, {ranks} ranks, share of the memory floor"
     return Verdict(
@@ -200,7 +208,9 @@ def _a_byte(one: Timed) -> Interval:
 
 
 def _small(timed: Sequence[Timed]) -> Verdict:
-    fitting = [one for one in timed if (one.ranks, one.size_bytes) == (SMALL_RANKS, SMALL_BYTES)]
+    fitting = [
+        one for one in timed if (one.ranks, one.size_bytes) == (SMALL_RANKS, SMALL_BYTES)
+    ]
     best = min(fitting, key=lambda one: one.seconds.median, default=None)
     name = f" ({best.algorithm})" if best else ""
     text = f"fastest all_reduce of {SMALL_BYTES} B, {SMALL_RANKS} ranks{name}, in seconds"
@@ -263,7 +273,12 @@ def table_lines(timed: Sequence[Timed], ceiling: Ceiling, emulated: bool) -> lis
         if not emulated:
             moved = moved_bytes(one.algorithm, one.ranks, one.size_bytes)
             share = floor_share(one, ceiling).median
-            cells = (*cells, format_size(moved), f"{moved / time.median / 1e9:.4g}", f"{share:.1%}")
+            cells = (
+                *cells,
+                format_size(moved),
+                f"{moved / time.median / 1e9:.4g}",
+                f"{share:.1%}",
+            )
         rows.append(cells)
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return [

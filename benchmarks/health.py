@@ -49,14 +49,22 @@ class Trial:
     def right(self) -> bool:
         """The planted rank and nobody else, or nobody."""
         wanted = () if self.planted == HEALTHY else (f"rank {self.rank}",)
-        return tuple(name for name in self.named if name.startswith("rank ")) == wanted and not (
-            self.planted == HEALTHY and self.named
-        )
+        return tuple(
+            name for name in self.named if name.startswith("rank ")
+        ) == wanted and not (self.planted == HEALTHY and self.named)
 
 
 def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) -> Trial:
     """One run with one fault, or none."""
-    command = [sys.executable, "-m", "ccbench", "run", options.suite, "--ranks", str(options.ranks)]
+    command = [
+        sys.executable,
+        "-m",
+        "ccbench",
+        "run",
+        options.suite,
+        "--ranks",
+        str(options.ranks),
+    ]
     command += [
         "--backend",
         options.backend,
@@ -87,13 +95,19 @@ def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) ->
     verdicts = json.loads(printed)["verdicts"]
     word = re.match(r"(NOT HEALTHY|NO VERDICT|HEALTHY)", verdicts[0])
     return Trial(
-        planted, rank, word.group(1) if word else "?", named_in(verdicts), time.monotonic() - began
+        planted,
+        rank,
+        word.group(1) if word else "?",
+        named_in(verdicts),
+        time.monotonic() - began,
     )
 
 
 def named_in(verdicts: Sequence[str]) -> tuple[str, ...]:
     """Return the slow ranks, pairs and groups that a verdict's lines accuse."""
-    found = (re.match(r"\s+Problem: Slow (?:rank|pair|group): ([^;]+);", line) for line in verdicts)
+    found = (
+        re.match(r"\s+Problem: Slow (?:rank|pair|group): ([^;]+);", line) for line in verdicts
+    )
     return tuple(one.group(1) for one in found if one)
 
 
@@ -146,7 +160,9 @@ def _told_rank(process: int) -> int:
 
 def _words(process: int, name: str) -> list[str]:
     with suppress(OSError):
-        return Path(f"/proc/{process}/{name}").read_bytes().decode("utf-8", "replace").split("\0")
+        return (
+            Path(f"/proc/{process}/{name}").read_bytes().decode("utf-8", "replace").split("\0")
+        )
     return []
 
 

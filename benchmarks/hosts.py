@@ -107,7 +107,9 @@ def points_of(
 ) -> Iterator[Point]:
     """Measured and predicted, case by case; BackendUnavailable where a case does not run."""
     cases = {
-        (name, size): case_of(backend, name, ranks, size) for name in JUDGED for size in SIZES_BYTES
+        (name, size): case_of(backend, name, ranks, size)
+        for name in JUDGED
+        for size in SIZES_BYTES
     }
     visits: dict[tuple[str, int], list[float]] = {key: [] for key in cases}
     used: dict[tuple[str, int], str] = {}
@@ -162,7 +164,9 @@ def main(arguments: Sequence[str]) -> int:
             launch = users_launch(launch_of(options.backend, hosts, options.interface))
         else:
             host = quick_machine()
-        request = TeamRequest(len(hosts), host or load_machine("cpu-shared-memory"), launch=launch)
+        request = TeamRequest(
+            len(hosts), host or load_machine("cpu-shared-memory"), launch=launch
+        )
         team = open_team(open_backend(options.backend), request)
         try:
             network = probe_network(team.run, options.backend, len(hosts))

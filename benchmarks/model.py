@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.library import LibraryRequest, LibrarySystem

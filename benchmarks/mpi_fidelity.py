@@ -128,9 +128,13 @@ def compiled(folder: Path, library: MpiLibrary) -> Path:
             "mpi_fidelity: no mpicc; install libopenmpi-dev, or the library's own"
         )
     program = folder / "mpi_fidelity"
-    built = subprocess.run([mpicc, "-O2", "-o", program, SOURCE], capture_output=True, text=True)
+    built = subprocess.run(
+        [mpicc, "-O2", "-o", program, SOURCE], capture_output=True, text=True
+    )
     if built.returncode:
-        raise BackendUnavailable(f"mpi_fidelity: {mpicc}: {built.stderr.strip().splitlines()[-1]}")
+        raise BackendUnavailable(
+            f"mpi_fidelity: {mpicc}: {built.stderr.strip().splitlines()[-1]}"
+        )
     return program
 
 
@@ -178,7 +182,9 @@ def seconds_of_ccbench(team: Team, ranks: int, size_bytes: int) -> float:
     )
     measurement = team.run(case, sampling)
     if measurement.status is not Status.OK:
-        raise BackendUnavailable(f"mpi_fidelity: {measurement.status.value}: {measurement.detail}")
+        raise BackendUnavailable(
+            f"mpi_fidelity: {measurement.status.value}: {measurement.detail}"
+        )
     return median(measurement.samples_seconds)
 
 
@@ -187,7 +193,9 @@ def measured(library: MpiLibrary, ranks: int, rounds: int) -> list[Round]:
     found = []
     with tempfile.TemporaryDirectory(prefix="ccbench-fidelity-") as folder:
         program = compiled(Path(folder), library)
-        team = open_team(open_backend("mpi"), TeamRequest(ranks, load_machine("cpu-shared-memory")))
+        team = open_team(
+            open_backend("mpi"), TeamRequest(ranks, load_machine("cpu-shared-memory"))
+        )
         try:
             for number in range(rounds):
                 for size in LAUNCHES:
@@ -206,7 +214,9 @@ def measured(library: MpiLibrary, ranks: int, rounds: int) -> list[Round]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.mpi_fidelity", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mpi_fidelity", description=__doc__
+    )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args(arguments)

@@ -57,7 +57,8 @@ class Comparison:
     def counts(self) -> bool:
         """Whether the promise covers this point."""
         large = (
-            self.size_bytes >= PLAIN_FROM_BYTES and self.plain_loop_seconds >= PLAIN_FROM_SECONDS
+            self.size_bytes >= PLAIN_FROM_BYTES
+            and self.plain_loop_seconds >= PLAIN_FROM_SECONDS
         )
         return self.mode == "graph" or large
 
@@ -70,7 +71,9 @@ class Comparison:
 def library_folders() -> tuple[list[Path], list[Path]]:
     """(include, library) folders of the NCCL wheel; none where NCCL is the system's."""
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
-    roots = [Path(location) for location in spec.submodule_search_locations or ()] if spec else []
+    roots = (
+        [Path(location) for location in spec.submodule_search_locations or ()] if spec else []
+    )
     found = [root for root in roots if (root / "include/nccl.h").is_file()]
     return [root / "include" for root in found], [root / "lib" for root in found]
 

@@ -34,7 +34,12 @@ def rank(number: int, library: ctypes.CDLL, met: Path) -> None:
     while not met.exists():
         time.sleep(0.01)
     communicator, unique = ctypes.c_void_p(), UniqueId.from_buffer_copy(met.read_bytes())
-    library.onecclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_size_t, UniqueId, ctypes.c_int]
+    library.onecclCommInitRank.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        UniqueId,
+        ctypes.c_int,
+    ]
     assert library.onecclCommInitRank(ctypes.byref(communicator), 2, unique, number) == 0
     data = (ctypes.c_float * 10)()
     call = library.onecclSend if number == 0 else library.onecclRecv
@@ -49,7 +54,11 @@ def rank(number: int, library: ctypes.CDLL, met: Path) -> None:
         )
     ]
     print(
-        "rank", number, "gives", call(data, 10, FLOAT32, 1 - number, communicator, None), flush=True
+        "rank",
+        number,
+        "gives",
+        call(data, 10, FLOAT32, 1 - number, communicator, None),
+        flush=True,
     )
 
 

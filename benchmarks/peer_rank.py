@@ -101,9 +101,7 @@ class MpiLibrary:
         self._loop = loop
         self.version = f"{seen}, launched from C"
         levels = {self._mpi.THREAD_SINGLE: "single", self._mpi.THREAD_MULTIPLE: "multiple"}
-        self.setting = (
-            f"thread level {levels.get(self._mpi.Query_thread(), 'between single and multiple')}"
-        )
+        self.setting = f"thread level {levels.get(self._mpi.Query_thread(), 'between single and multiple')}"
 
     def barrier(self) -> None:
         """The library's barrier."""
@@ -284,7 +282,9 @@ def main(arguments: list[str]) -> None:
     endpoint = endpoint_class(library, rank, control, len(cpus))
     processors = tuple(sorted(os.sched_getaffinity(0)))
     # As a plain tuple: this module is __main__ here, which the other side could not look up.
-    connection.send(tuple(Hello(rank, os.getpid(), library.version, library.setting, processors)))
+    connection.send(
+        tuple(Hello(rank, os.getpid(), library.version, library.setting, processors))
+    )
     run_rank(endpoint, connection)
 
 

@@ -162,10 +162,14 @@ class PeerTeam:
     def _gather(self, deadline: float) -> list[RankReport]:
         reports: dict[int, RankReport] = {}
         while len(reports) < self.ranks:
-            pending = {c: rank for rank, c in enumerate(self._connections) if rank not in reports}
+            pending = {
+                c: rank for rank, c in enumerate(self._connections) if rank not in reports
+            }
             if time.monotonic() > deadline:
                 return [
-                    RankReport(Status.TIMED_OUT, f"no answer from ranks {sorted(pending.values())}")
+                    RankReport(
+                        Status.TIMED_OUT, f"no answer from ranks {sorted(pending.values())}"
+                    )
                 ]
             for ready in wait(list(pending), timeout=POLL_SECONDS):
                 assert isinstance(ready, Connection)

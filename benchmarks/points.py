@@ -93,7 +93,9 @@ COPY_POINT = Point("send_recv", COPY_BYTES)
 
 def points(quick: bool) -> tuple[Point, ...]:
     """All points, or only those that take no time."""
-    return tuple(point for point in POINTS if not quick or point.size_bytes <= QUICK_LIMIT_BYTES)
+    return tuple(
+        point for point in POINTS if not quick or point.size_bytes <= QUICK_LIMIT_BYTES
+    )
 
 
 def own_points(quick: bool) -> tuple[Point, ...]:

@@ -101,7 +101,9 @@ def rows_of(
         bool(log.tables) and all(table.nodes for table in log.tables)
     )
     known = isinstance(devices, int) and devices > 0 and counted
-    given = StatedSystem("", devices if known else None, nodes if isinstance(nodes, int) else None)
+    given = StatedSystem(
+        "", devices if known else None, nodes if isinstance(nodes, int) else None
+    )
     told = _with_collective(replace(log, source=source), str(entry.get("collective", "")))
     found = imported(_with_forced(told, str(entry.get("forced", ""))), given)
     further = _further(entry)
@@ -127,7 +129,9 @@ def _with_collective(log: ImportedLog, word: str) -> ImportedLog:
         return log
     return replace(
         log,
-        tables=tuple(replace(table, collective=table.collective or name) for table in log.tables),
+        tables=tuple(
+            replace(table, collective=table.collective or name) for table in log.tables
+        ),
     )
 
 
@@ -139,13 +143,17 @@ def _with_forced(log: ImportedLog, forced: str) -> ImportedLog:
         algorithm = (
             words.get("ALGO", "default") if table.algorithm == "default" else table.algorithm
         )
-        protocol = words.get("PROTO", "default") if table.protocol == "default" else table.protocol
+        protocol = (
+            words.get("PROTO", "default") if table.protocol == "default" else table.protocol
+        )
         tables.append(replace(table, algorithm=algorithm, protocol=protocol))
     return replace(log, tables=tuple(tables))
 
 
 def _further(entry: Mapping[str, Any]) -> dict[str, str]:
-    words = {name: _said(entry.get(name)) for name in ("gpu", "interconnect", "network", "forced")}
+    words = {
+        name: _said(entry.get(name)) for name in ("gpu", "interconnect", "network", "forced")
+    }
     return {
         **words,
         "machine": family_of(words["gpu"], words["interconnect"]),
@@ -196,7 +204,9 @@ def _entries(manifest: Path) -> Sequence[Mapping[str, Any]]:
             f"{manifest}: cannot be read ({' '.join(str(error).split())[:200]})"
         ) from None
     entries = plain.get("entries", plain.get("logs")) if isinstance(plain, Mapping) else plain
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, Mapping) for entry in entries
+    ):
         raise CcbenchError(
             f"{manifest}: not a list of logs; write one mapping per log with file and source"
         )

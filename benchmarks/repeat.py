@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions
@@ -42,13 +44,17 @@ class Timed:
     @property
     def outside_share(self) -> float:
         """Share of the wall time outside launches, interpreter, imports and report not counted."""
-        return 1 - sum(row["launching_seconds"] or 0.0 for row in self.cases) / self.wall_seconds
+        return (
+            1 - sum(row["launching_seconds"] or 0.0 for row in self.cases) / self.wall_seconds
+        )
 
 
 def run_once(suite: str, ranks: int | None, folder: Path) -> Timed:
     """Run ``suite`` into ``folder``."""
     began = time.monotonic()
-    run_suite(load_suite(suite), RunOptions(output=folder, ranks=ranks), progress_for(sys.stderr))
+    run_suite(
+        load_suite(suite), RunOptions(output=folder, ranks=ranks), progress_for(sys.stderr)
+    )
     wall_seconds = time.monotonic() - began
     return Timed(load_run(folder).table.to_pylist(), wall_seconds)
 
@@ -66,7 +72,8 @@ def comparison(first: Rows, second: Rows) -> list[str]:
     apart = [
         (one, other)
         for one, other in both
-        if one["low_seconds"] > other["high_seconds"] or other["low_seconds"] > one["high_seconds"]
+        if one["low_seconds"] > other["high_seconds"]
+        or other["low_seconds"] > one["high_seconds"]
     ]
     ratios = [other["median_seconds"] / one["median_seconds"] for one, other in both]
     low, middle, high = np.quantile(ratios, [0.05, 0.5, 0.95])
@@ -97,7 +104,9 @@ def main() -> None:
     for line in comparison(runs[0].cases, runs[1].cases):
         print(line)
     for name, run in zip(("first", "second"), runs, strict=True):
-        shares = [row["other_cpu_share"] for row in run.cases if row["other_cpu_share"] is not None]
+        shares = [
+            row["other_cpu_share"] for row in run.cases if row["other_cpu_share"] is not None
+        ]
         load = statistics.median(shares or [math.nan])
         print(
             f"{name} run: {run.wall_seconds:.1f} s, {run.outside_share:.0%} outside launches, "

@@ -18,7 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # so that a checkout runs uninstalled
 
 import numpy as np
 
@@ -34,7 +36,9 @@ def replayed(job: Job, folder: Path) -> dict[str, Any]:
     files = started(job, folder)
     command = [sys.executable, "-m", "ccbench", "replay", *files.kineto, *files.flight_recorder]
     command += ["--backend", "gloo", "--ranks", str(job.ranks), "--quiet", "--json"]
-    done = subprocess.run(list(map(str, command)), cwd=folder, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, stdout=subprocess.PIPE, check=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -47,10 +51,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--layers", type=int, default=4, help="1: nothing runs beside a collective")
-    parser.add_argument("--features", type=int, default=512, help="2048: messages of 4 to 16 MiB")
+    parser.add_argument(
+        "--layers", type=int, default=4, help="1: nothing runs beside a collective"
+    )
+    parser.add_argument(
+        "--features", type=int, default=512, help="2048: messages of 4 to 16 MiB"
+    )
     asked = parser.parse_args()
-    job = Job(ranks=asked.ranks, steps=asked.steps, layers=asked.layers, features=asked.features)
+    job = Job(
+        ranks=asked.ranks, steps=asked.steps, layers=asked.layers, features=asked.features
+    )
     ratios, unexplained = [], []
     for _ in range(asked.runs):
         with tempfile.TemporaryDirectory() as folder:

@@ -62,7 +62,9 @@ class Stop:
     memory: str = ""
 
 
-def stops(options: Options, contenders: Sequence[tuple[str, int]], round_number: int) -> list[Stop]:
+def stops(
+    options: Options, contenders: Sequence[tuple[str, int]], round_number: int
+) -> list[Stop]:
     """Every visit of one round. contenders: (name, ranks) of the teams there are.
 
     Points come in shuffled order, and at each point its contenders one after the other, shuffled: memory and
@@ -146,7 +148,9 @@ def visit(team: WorkerTeam | PeerTeam, stop: Stop, round_number: int) -> Visit:
     if not team.usable():
         return replace(blank, detail="its team ended in an earlier visit")
     case = (
-        copy_case(stop.memory) if stop.memory else case_for(stop.contender, stop.point, stop.ranks)
+        copy_case(stop.memory)
+        if stop.memory
+        else case_for(stop.contender, stop.point, stop.ranks)
     )
     sampling = sampling_for(case.size_bytes)
     if isinstance(team, WorkerTeam):
@@ -180,7 +184,9 @@ def from_reports(blank: Visit, reports: Sequence[RankReport]) -> Visit:
     seen = first.conditions
     return replace(
         found,
-        samples_seconds=tuple((durations(first.result.stamps) / first.result.launches).tolist()),
+        samples_seconds=tuple(
+            (durations(first.result.stamps) / first.result.launches).tolist()
+        ),
         calls_per_sample=first.result.launches,
         core_latency_seconds=seen.core_latency_before_seconds,
         other_cpu_share=seen.other_cpu_share,
@@ -204,7 +210,9 @@ def run(options: Options) -> tuple[Header, list[Visit]]:
                 visits.append(replace(found, wall_seconds=time.monotonic() - started))
                 if visits[-1].status not in ("ok", "skipped"):
                     say(f"{visits[-1].status}: {stop}: {visits[-1].detail}")
-            say(f"round {round_number + 1} of {options.rounds}: {time.monotonic() - began:.0f} s")
+            say(
+                f"round {round_number + 1} of {options.rounds}: {time.monotonic() - began:.0f} s"
+            )
     return header, visits
 
 

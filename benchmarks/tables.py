@@ -66,7 +66,9 @@ def _table(figures: Figures, ranks: int) -> list[str]:
         for rivals in (MPIS, (GLOO,)):
             best = figures.fastest(rivals, ranks, point)
             cells.append(_ratio(figures.speedup(best, ranks, point)))
-            cells.append(_ratios(figures.paired_speedup(best, ranks, point)) if best else NOTHING)
+            cells.append(
+                _ratios(figures.paired_speedup(best, ranks, point)) if best else NOTHING
+            )
         rows.append(cells)
     return ["| " + " | ".join(cells) + " |" for cells in rows]
 
@@ -100,7 +102,9 @@ def _ratio(ratio: float | None) -> str:
 def _ratios(ratios: Spread | None) -> str:
     if ratios is None:
         return NOTHING
-    return " / ".join(_three_digits(value) for value in (ratios.low, ratios.middle, ratios.high))
+    return " / ".join(
+        _three_digits(value) for value in (ratios.low, ratios.middle, ratios.high)
+    )
 
 
 def _bound(figures: Figures) -> list[str]:
@@ -159,7 +163,9 @@ def _conditions(figures: Figures) -> list[str]:
         )
     bad = [visit for visit in figures.visits if visit.status != "ok"]
     for visit in bad:
-        place = f"{_name(visit.point)} {format_size(visit.point.size_bytes)}, {visit.ranks} ranks"
+        place = (
+            f"{_name(visit.point)} {format_size(visit.point.size_bytes)}, {visit.ranks} ranks"
+        )
         lines.append(f"* {visit.status}: {TITLES[visit.contender]}, {place}: {visit.detail}")
     return lines or ["Nothing was recorded."]
 

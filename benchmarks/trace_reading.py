@@ -33,7 +33,9 @@ def repeated(trace: dict[str, Any], target: Path, size_bytes: int) -> int:
             for event in events:
                 args = dict(event.get("args") or {})
                 args |= {
-                    key: args[key] + times * ids for key in LATER if isinstance(args.get(key), int)
+                    key: args[key] + times * ids
+                    for key in LATER
+                    if isinstance(args.get(key), int)
                 }
                 moved = (
                     event

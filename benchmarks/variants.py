@@ -87,7 +87,9 @@ def count(compared: Compared, tallies: Mapping[str, Tally]) -> None:
     for point in compared.points:
         kind = expected(point.point.variant, point.point.size_bytes)
         if kind is not None:
-            called = (Verdict.SLOWER, Verdict.FASTER) if kind == FALSE_ALARMS else (Verdict.SLOWER,)
+            called = (
+                (Verdict.SLOWER, Verdict.FASTER) if kind == FALSE_ALARMS else (Verdict.SLOWER,)
+            )
             tallies[kind].points += 1
             tallies[kind].called += point.verdict in called
 
@@ -95,11 +97,15 @@ def count(compared: Compared, tallies: Mapping[str, Tally]) -> None:
 def missed(tallies: Mapping[str, Tally]) -> list[str]:
     """The figures that are not reached, of those that there are points of."""
     return [
-        kind for kind, one in tallies.items() if not WANTED[kind][0] <= one.share <= WANTED[kind][1]
+        kind
+        for kind, one in tallies.items()
+        if not WANTED[kind][0] <= one.share <= WANTED[kind][1]
     ]
 
 
-def compiled(folder: Path, library: MpiLibrary, name: str, seconds: float, share: float) -> Path:
+def compiled(
+    folder: Path, library: MpiLibrary, name: str, seconds: float, share: float
+) -> Path:
     """The preloaded library of one variant."""
     target = folder / f"{name}.so"
     defined = {
@@ -109,7 +115,17 @@ def compiled(folder: Path, library: MpiLibrary, name: str, seconds: float, share
         "FROM_COUNT": SLOW_FROM_BYTES // 4,
     }
     options = [f"-D{key}={value}" for key, value in defined.items()]
-    command = ["gcc", "-O2", "-shared", "-fPIC", *options, "-o", str(target), str(SOURCE), "-ldl"]
+    command = [
+        "gcc",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        *options,
+        "-o",
+        str(target),
+        str(SOURCE),
+        "-ldl",
+    ]
     subprocess.run(command, check=True)
     return target
 
@@ -126,7 +142,8 @@ def suite(folder: Path, named: str, rounds: int, sizes: Sequence[int] = SIZES_BY
     if max(sizes) >= SLOW_FROM_BYTES:
         slowed[SLOWER] = compiled(folder, library, SLOWER, 0, LATE_SHARE)
     env = {
-        name: f"{', ' * bool(named)}env: {{LD_PRELOAD: {path}}}" for name, path in slowed.items()
+        name: f"{', ' * bool(named)}env: {{LD_PRELOAD: {path}}}"
+        for name, path in slowed.items()
     }
     variants = "\n".join(
         f"  {name}: {{{of_all}{env.get(name, '')}}}" for name in (BASE, SAME, *slowed)
@@ -152,7 +169,9 @@ def made_up(runs: int, rounds: int, noise: float, tallies: Mapping[str, Tally]) 
         1 + LATE_SHARE * (name == SLOWER and size >= SLOW_FROM_BYTES) for name, size in points
     ]
     seconds = np.array([usual[size] for _, size in points])
-    new_seconds = seconds * factors + LATE_SECONDS * np.array([name == LATE for name, _ in points])
+    new_seconds = seconds * factors + LATE_SECONDS * np.array(
+        [name == LATE for name, _ in points]
+    )
     for _ in range(runs):
         base, new = (
             one[:, None] * np.exp(random.normal(0, noise, (len(points), rounds)))
@@ -173,7 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=24)
-    parser.add_argument("--sizes", type=parse_sizes, default=SIZES_BYTES, help="such as 8:1024:128")
+    parser.add_argument(
+        "--sizes", type=parse_sizes, default=SIZES_BYTES, help="such as 8:1024:128"
+    )
     parser.add_argument(
         "--made-up", type=float, metavar="NOISE", help="measure nothing: rounds vary by 0.01"
     )
@@ -221,7 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             load = os.getloadavg()[0]
             print(f"run {number + 1}, load {load:.1f}: {'; '.join(counts)}", flush=True)
     for kind in missed(tallies):
-        print(f"not reached: {kind}: {tallies[kind].share:.1%} of {tallies[kind].points} points")
+        print(
+            f"not reached: {kind}: {tallies[kind].share:.1%} of {tallies[kind].points} points"
+        )
     return int(bool(missed(tallies)))
 
 

@@ -76,7 +76,10 @@ class Collective:
         spans = [
             span
             for rank in {0, ranks - 1}
-            for span in (self.inputs(rank, ranks, pieces, 0), self.outputs(rank, ranks, pieces, 0))
+            for span in (
+                self.inputs(rank, ranks, pieces, 0),
+                self.outputs(rank, ranks, pieces, 0),
+            )
         ]
         return max([span.stop for span in spans if len(span)] + [pieces])
 
@@ -195,7 +198,13 @@ COLLECTIVES: dict[str, Collective] = {
         _row("all_to_all", _all, _second_half, _transposed, _ring_share, blocked=True),
         _row("all_to_all_v", _all, _second_half, _transposed, _ring_share, blocked=True),
         _row(
-            "gather", _own, _all_at_root, _whole_from_owner, _ring_share, rooted=True, blocked=True
+            "gather",
+            _own,
+            _all_at_root,
+            _whole_from_owner,
+            _ring_share,
+            rooted=True,
+            blocked=True,
         ),
         _row(
             "scatter",
@@ -218,7 +227,9 @@ COLLECTIVES: dict[str, Collective] = {
 }
 
 SETUPS: dict[str, Collective] = {
-    name: _row(name, _all, _all, _from_everyone, _one, moves_data=False, sized=name == "register")
+    name: _row(
+        name, _all, _all, _from_everyone, _one, moves_data=False, sized=name == "register"
+    )
     for name in ("comm_init", "comm_split", "register")
 }
 """Calls of a library before it communicates, which have a time and no bandwidth: a new communicator of all
@@ -282,7 +293,8 @@ def reference(
             return [block.copy() for block in np.split(inputs[root], ranks)]
         case "all_to_all" | "all_to_all_v":
             return [
-                np.concatenate(column) for column in zip(*map(blocks, range(ranks)), strict=True)
+                np.concatenate(column)
+                for column in zip(*map(blocks, range(ranks)), strict=True)
             ]
         case "send_recv":
             return [inputs[rank - 1].copy() for rank in range(ranks)]

@@ -107,7 +107,9 @@ def merge(before: T, now: T, rules: Mapping[str, Rule]) -> T:
     """
     both: Mapping[str, Rule] = {**_RULES, **rules}
     values = {
-        row.attribute: both[row.rounds](getattr(before, row.attribute), getattr(now, row.attribute))
+        row.attribute: both[row.rounds](
+            getattr(before, row.attribute), getattr(now, row.attribute)
+        )
         for row in columns_of(type(now))
     }
     return replace(now, **values)  # type: ignore[type-var]  # T has columns, so it is a dataclass

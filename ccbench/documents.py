@@ -135,7 +135,9 @@ class FileOrigin:
         """``suites/x.yaml:7: sweep.size[3]: message``, with the line of the nearest known parent."""
         line = self.line(path)
         where = self.place if line is None else f"{self.place}:{line}"
-        text = ": ".join(part for part in (where, path_text(self._in_file(path)), message) if part)
+        text = ": ".join(
+            part for part in (where, path_text(self._in_file(path)), message) if part
+        )
         return self.raises(text)
 
 
@@ -158,7 +160,9 @@ def read_document(content: bytes, place: str, kind: FileKind = SUITE_FILE) -> Do
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = content.count(b"\n", 0, problem.start) + 1
-        raise kind.raises(f"{place}:{line}: is not UTF-8 text; save the file as UTF-8") from None
+        raise kind.raises(
+            f"{place}:{line}: is not UTF-8 text; save the file as UTF-8"
+        ) from None
     for line, row in enumerate(text.split("\n"), 1):
         for character in "" if row.isprintable() else row.removesuffix("\r"):
             if character != "\t" and unicodedata.category(character) in _INVISIBLE:
@@ -206,7 +210,9 @@ class _Composer:
         except yaml.MarkedYAMLError as problem:
             raise self.syntax_error(problem, text) from None
         except yaml.YAMLError as problem:
-            raise self.kind.raises(f"{self.place}: is not YAML: {shown(str(problem))}") from None
+            raise self.kind.raises(
+                f"{self.place}: is not YAML: {shown(str(problem))}"
+            ) from None
         if not documents:
             raise self.kind.raises(f"{self.place}: is empty; write {self.kind.least}")
         return tree
@@ -216,7 +222,8 @@ class _Composer:
         where = f"{self.place}:{mark.line + 1}" if mark else self.place
         # Parsers read ahead, and some have a limit of nesting of their own, which they reach before ``node``.
         steps = (
-            (letter in "[{") - (letter in "]}") for letter in text[: mark.index if mark else None]
+            (letter in "[{") - (letter in "]}")
+            for letter in text[: mark.index if mark else None]
         )
         if max(accumulate(steps), default=0) > self.kind.deepest:
             return self.kind.raises(f"{where}: {self.too_deep()}")
@@ -245,7 +252,9 @@ class _Composer:
         if len(path) > self.kind.deepest:
             raise self.error((), event, self.too_deep())
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise self.error(path, event, "anchors and aliases are not read; write the value out")
+            raise self.error(
+                path, event, "anchors and aliases are not read; write the value out"
+            )
         if event.tag is not None:
             tag = shown(event.tag.replace("tag:yaml.org,2002:", "!!"))
             raise self.error(path, event, f"the tag {tag} is not read; write the plain value")
@@ -296,7 +305,9 @@ class _Composer:
         if _FLOAT.fullmatch(text):
             number = float(text)
             if not math.isfinite(number):
-                raise self.error(path, event, f"{shown(text)} is too large; write a finite number")
+                raise self.error(
+                    path, event, f"{shown(text)} is too large; write a finite number"
+                )
             return number
         return text
 
@@ -391,7 +402,9 @@ def parse_json(text: str, place: str) -> Any:
             "int_max_str_digits" in problem
         ):  # Python's own words advise its programmer, not the file's author
             problem = "a number has more digits than any quantity"
-        raise MachineError(f"{place}: not valid JSON ({problem}); mend the text there") from None
+        raise MachineError(
+            f"{place}: not valid JSON ({problem}); mend the text there"
+        ) from None
     check_plain(plain, place)
     return plain
 
@@ -413,8 +426,12 @@ def yaml_text(plain: Any) -> str:
 
     def quoted(dumper: Any, text: str) -> Any:
         # PyYAML's own rules are those of YAML 1.1, which takes 1e3 for text.
-        number = _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text)
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if number else None)
+        number = (
+            _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text)
+        )
+        return dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style='"' if number else None
+        )
 
     Plain.add_representer(str, quoted)
     # Everything but ASCII is escaped, so that no editor or locale can change a name. Width: no folded lines.
@@ -431,17 +448,23 @@ def check_plain(value: Any, place: str) -> None:
         if isinstance(part, dict):
             for key in part:
                 if type(key) is not str:
-                    raise MachineError(f"{where}: key {shown(key)} is not text; write it in quotes")
+                    raise MachineError(
+                        f"{where}: key {shown(key)} is not text; write it in quotes"
+                    )
             waiting += [(part[key], f"{where}.{key}", depth + 1) for key in part]
         elif isinstance(part, list):
-            waiting += [(entry, f"{where}[{index}]", depth + 1) for index, entry in enumerate(part)]
+            waiting += [
+                (entry, f"{where}[{index}]", depth + 1) for index, entry in enumerate(part)
+            ]
         elif isinstance(part, float):
             if not math.isfinite(part):
                 raise MachineError(
                     f"{where}: {part} is not a finite number; leave it out or write null"
                 )
         elif not (part is None or type(part) in {str, bool, int}):
-            raise MachineError(f"{where}: {shown(part)} is not a JSON value; write text in quotes")
+            raise MachineError(
+                f"{where}: {shown(part)} is not a JSON value; write text in quotes"
+            )
 
 
 # -- what ships with the code ------------------------------------------------------------------------------
@@ -480,7 +503,9 @@ def read_installed(path: Path, make: Callable[[Any], T] = lambda plain: plain) -
     raise MachineError(f"{path}: missing or damaged ({reason}); reinstall ccbench")
 
 
-def shipped_folder(name: Literal["suites", "kernels", "results"], package: Path = PACKAGE) -> Path:
+def shipped_folder(
+    name: Literal["suites", "kernels", "results"], package: Path = PACKAGE
+) -> Path:
     """The folder called ``name``: the copy inside an installed package, else the one of the checkout.
 
     package: the folder of the ``ccbench`` package.

@@ -59,7 +59,9 @@ def item_bytes(name: str) -> int:
     try:
         return ITEM_BYTES[name]
     except KeyError:
-        raise UsageError(f"dtype: {name!r} is not known; {suggestion(name, ITEM_BYTES)}") from None
+        raise UsageError(
+            f"dtype: {name!r} is not known; {suggestion(name, ITEM_BYTES)}"
+        ) from None
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
@@ -67,7 +69,9 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     import numpy
 
     if name not in ITEM_BYTES:
-        raise UsageError(f"dtype: {name!r} has no NumPy type here; one of {', '.join(ITEM_BYTES)}")
+        raise UsageError(
+            f"dtype: {name!r} has no NumPy type here; one of {', '.join(ITEM_BYTES)}"
+        )
     if name in _SMALL_FLOATS:
         import ml_dtypes
 

@@ -133,7 +133,9 @@ class Layout:
             return {name: getattr(self, name) for name in order if name in DENSE_AXES}
         if len(set(names)) == len(names) and set(names) <= {*EXPERT_AXES, "pp"}:
             of = {"etp": self.expert_tp, "ep": self.ep, "edp": self.expert_dp, "pp": self.pp}
-            return {_AS_EXPERT[name]: of[_AS_EXPERT[name]] for name in order if name in _AS_EXPERT}
+            return {
+                _AS_EXPERT[name]: of[_AS_EXPERT[name]] for name in order if name in _AS_EXPERT
+            }
         raise UsageError(
             f"layout: {axis!r} is no axis; write one of {', '.join((*DENSE_AXES, *EXPERT_AXES))}, or several "
             "of tp, cp, dp, pp, or of etp, ep, edp, joined by '-'"
@@ -223,7 +225,9 @@ def layout_groups(text: str, ranks: int) -> Groups:
     axis, written = text.split(" of ")
     layout = parse_layout(written)
     if layout.ranks != ranks:
-        raise UsageError(f"groups: {written} is a layout of {layout.ranks} ranks, not of {ranks}")
+        raise UsageError(
+            f"groups: {written} is a layout of {layout.ranks} ranks, not of {ranks}"
+        )
     return layout.groups(axis)
 
 
@@ -272,7 +276,10 @@ class PairingRound:
         within, members = self.within or units, list[tuple[int, ...]]()
         for first in range(0, units, within):
             for source, target in self.pairs(min(within, units - first)):
-                starts = ((first + source) * self.unit_ranks, (first + target) * self.unit_ranks)
+                starts = (
+                    (first + source) * self.unit_ranks,
+                    (first + target) * self.unit_ranks,
+                )
                 places = range(self.unit_ranks)
                 if self.by_rail:
                     members += [tuple(start + place for start in starts) for place in places]
@@ -362,7 +369,9 @@ def read_groups(text: str) -> str:
         groups = lists_of(text, LONGEST_LIST)
         members = [rank for group in groups for rank in group]
         # ``true`` is an int for Python, and no rank.
-        sound = all(groups) and all(type(rank) is int and 0 <= rank < 1_000_000 for rank in members)
+        sound = all(groups) and all(
+            type(rank) is int and 0 <= rank < 1_000_000 for rank in members
+        )
         if not members or not sound:
             raise UsageError(
                 f"groups: {text[:80]} is no list of lists of ranks; write [[0, 1], [2, 3]]"
@@ -437,7 +446,9 @@ class Concurrent:
     own_groups: bool = False
 
     def __str__(self) -> str:
-        return f"{self.collective} on {self.groups or ALL}" if self.own_groups else self.collective
+        return (
+            f"{self.collective} on {self.groups or ALL}" if self.own_groups else self.collective
+        )
 
 
 ALL = "all"

@@ -64,7 +64,9 @@ def plain(text: object, longest: int = LONGEST_LABEL) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-_CONTROL = {code: REPLACEMENT for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_CONTROL = {
+    code: REPLACEMENT for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
 
 
 def harmless(text: str) -> str:
@@ -149,16 +151,22 @@ def parse_size(text: str | int) -> int:
     stripped = _text(text, "a size", "'1 MiB'")
     match = _SIZE.fullmatch(stripped)
     if match is None:
-        raise ValueError(f"{shown(text)} is not a size; write a number and a unit, such as '1 MiB'")
+        raise ValueError(
+            f"{shown(text)} is not a size; write a number and a unit, such as '1 MiB'"
+        )
     number, unit = match.groups()
     if unit and unit not in SIZE_UNITS:
-        by_folded = {unit.casefold(): unit for unit in SIZE_UNITS if len(unit) > 1 or unit == "B"}
+        by_folded = {
+            unit.casefold(): unit for unit in SIZE_UNITS if len(unit) > 1 or unit == "B"
+        }
         near = difflib.get_close_matches(unit.casefold(), by_folded, n=1, cutoff=0.5)
         likely = by_folded[near[0]] if near else "MiB"
         raise ValueError(f"{shown(text)} is not a size; write '{number} {likely}'")
     size = Fraction(number) * SIZE_UNITS[unit or "B"]
     if size.denominator != 1:
-        raise ValueError(f"{shown(text)} is {float(size):g} bytes; write a whole number of bytes")
+        raise ValueError(
+            f"{shown(text)} is {float(size):g} bytes; write a whole number of bytes"
+        )
     return int(size)
 
 

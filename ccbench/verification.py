@@ -94,7 +94,9 @@ def _kind(case: Case, launches: int) -> str:
     if case.collective == "all_reduce" and case.op in ("sum", "premulsum"):
         return CANCELLING
     compares = case.op in ("min", "max") and case.collective != "reduce_scatter"
-    averages = case.op == "avg" and case.collective == "all_reduce" and not _averages_by_parts(case)
+    averages = (
+        case.op == "avg" and case.collective == "all_reduce" and not _averages_by_parts(case)
+    )
     return ANY if compares or averages else NEUTRAL
 
 
@@ -122,7 +124,9 @@ def _averaged(dtype: str, ranks: int) -> _Averaged:
         lowest = (largest + 1) // 2
         return _Averaged(lowest, largest, lowest)
     if _is_whole(dtype):  # sums on the way may wrap, the last one may not
-        return _Averaged(min(1, largest), largest, min(LARGEST_VALUE, EXACT_LIMIT[dtype] - largest))
+        return _Averaged(
+            min(1, largest), largest, min(LARGEST_VALUE, EXACT_LIMIT[dtype] - largest)
+        )
     # Of some ranks alone the sum is at most ranks * highest + ranks / 2 * deviation.
     deviation = max(1, largest // 2)
     highest = max(0, (EXACT_LIMIT[dtype] - (ranks + 1) // 2 * deviation) // ranks)
@@ -159,7 +163,9 @@ def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
         positive = np.arange(
             1, (max(1, min(largest, EXACT_LIMIT[dtype] // ranks)) if sums else largest) + 1
         )
-    values = positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
+    values = (
+        positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
+    )
     if not sums and item_bytes(dtype) == 1:
         values = values[values % 256 != POISON_BYTE]
     return _twice(generator.choice(values, PERIOD_ELEMENTS), dtype)
@@ -180,7 +186,9 @@ def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
         means = generator.integers(of.lowest, of.highest + 1, PERIOD_ELEMENTS)
         means *= 0 if op != "avg" else 1 if dtype.startswith("uint") else signs
         deviations = generator.integers(0, of.deviation + 1, PERIOD_ELEMENTS)
-        return _twice(means + _at(deviations, rank) - _at(deviations, (rank + 1) % ranks), dtype)
+        return _twice(
+            means + _at(deviations, rank) - _at(deviations, (rank + 1) % ranks), dtype
+        )
     lowest, highest = EXPONENTS[dtype]
     exponents = generator.integers(lowest, highest + 1, PERIOD_ELEMENTS)
     turns = generator.integers(0, ranks, PERIOD_ELEMENTS)
@@ -231,7 +239,11 @@ def rounding_of(case: Case) -> float:
     1/ranks, each product and each of ranks - 1 sums are rounded once, by at most half a unit in the last
     place of what cannot be larger than the largest input.
     """
-    if case.op != "avg" or not collective(case.collective).reduces or not _averages_by_parts(case):
+    if (
+        case.op != "avg"
+        or not collective(case.collective).reduces
+        or not _averages_by_parts(case)
+    ):
         return 0.0
     of = _averaged(case.dtype, case.group_ranks)
     return (case.group_ranks + 1) * (of.highest + of.deviation) / EXACT_LIMIT[case.dtype]
@@ -251,7 +263,9 @@ def check(case: Case, rank: int, output: Array, seed: int, launches: int) -> Mis
         differs = actual.view(bits) != expected.view(bits)
         if rounding and differs.any():
             # Written so that what is no number differs.
-            differs = ~(np.abs(actual.astype(np.float64) - expected.astype(np.float64)) <= rounding)
+            differs = ~(
+                np.abs(actual.astype(np.float64) - expected.astype(np.float64)) <= rounding
+            )
         if differs.any():
             if first < 0:
                 first = start + int(np.argmax(differs))
@@ -298,7 +312,12 @@ def part_of(case: Case, rank: int) -> Part | None:
     for group, members in enumerate(case.members):
         if rank in members:
             group_case = replace(
-                case, ranks=len(members), groups="", pair="", active_group=ALL_GROUPS, concurrent=""
+                case,
+                ranks=len(members),
+                groups="",
+                pair="",
+                active_group=ALL_GROUPS,
+                concurrent="",
             )
             receives = pair is None or pair.both or rank == pair.target
             return Part(group_case, group, members, members.index(rank), receives)
@@ -368,5 +387,7 @@ def _combined(
     if case.op == "premulsum":
         np.multiply(result, np.asarray(PREMULTIPLIER).astype(result.dtype), out=result)
     if case.op == "avg":
-        result = (result.astype(np.int64) // case.ranks).astype(result.dtype)  # a multiple of ranks
+        result = (result.astype(np.int64) // case.ranks).astype(
+            result.dtype
+        )  # a multiple of ranks
     return result

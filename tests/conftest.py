@@ -163,7 +163,9 @@ _passed: list[str] = []
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.register_profile("exhaustive", deadline=None, max_examples=200)
-settings.load_profile("quick")  # unless an option names another, which hypothesis loads after this
+settings.load_profile(
+    "quick"
+)  # unless an option names another, which hypothesis loads after this
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +188,9 @@ def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         and not expected_to_fail
         and not MAY_SKIP & set(getattr(report, "keywords", ()))
     ):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = (
+            report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        )
         _skipped.append(f"{report.nodeid}: {reason}")
 
 
@@ -210,7 +214,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ):  # the reports of workers arrive here, too
         with noted.open("a") as file:
             file.writelines(f"{passed}\n" for passed in _passed)
-    if os.environ.get(CI_VARIABLE) == "1" and _skipped and session.exitstatus == pytest.ExitCode.OK:
+    if (
+        os.environ.get(CI_VARIABLE) == "1"
+        and _skipped
+        and session.exitstatus == pytest.ExitCode.OK
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

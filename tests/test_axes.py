@@ -33,9 +33,7 @@ BEFORE_CONDITIONS = "    conditions: Conditions = field("
 COLUMN = """    weather: str = column("dry", "what a made-up column is about", rounds="first")
 """
 
-BACKEND_ROW = (
-    '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
-)
+BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
 BACKEND_HAS_IT = '"flavour": EVERY, "texture": (2,), '
 
 BEFORE_A_BACKEND = '    Capabilities(\n        "nccl",'
@@ -154,11 +152,15 @@ def ended(folder: Path) -> dict[str, Ended]:
         check=True,
         env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
     )
-    return {name: Ended(*one) for name, one in zip(COMMANDS, json.loads(done.stdout), strict=True)}
+    return {
+        name: Ended(*one) for name, one in zip(COMMANDS, json.loads(done.stdout), strict=True)
+    }
 
 
 def test_a_new_axis_is_listed_with_its_values(ended: dict[str, Ended]) -> None:
-    assert "flavour       what a made-up axis is about (plain, sweet, sour)" in ended["list"].out
+    assert (
+        "flavour       what a made-up axis is about (plain, sweet, sour)" in ended["list"].out
+    )
     assert "texture       what a library can be told (0 to 3)" in ended["list"].out
 
 
@@ -173,7 +175,9 @@ def test_a_new_axis_is_expanded_from_yaml_and_its_default_leaves_ids_and_labels_
     assert f"{known.label}, flavour sweet, texture 2" in labels.values()
 
 
-def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(ended: dict[str, Ended]) -> None:
+def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(
+    ended: dict[str, Ended],
+) -> None:
     assert len(json.loads(ended["plan of another"].out)["cases"]) == 2
     said = ended["plan of another"].err + ended["plan of another"].out
     assert "cpu has no flavour" in said
@@ -214,7 +218,9 @@ def test_a_new_axis_is_in_tables_and_tells_lines_apart(
 ) -> None:
     assert ended["report"].code == 0, ended["report"].err
     written = {
-        file.suffix: file.read_text() for file in (folder / "report").rglob("*") if file.is_file()
+        file.suffix: file.read_text()
+        for file in (folder / "report").rglob("*")
+        if file.is_file()
     }
     assert "flavour" in written[".csv"].splitlines()[0].split(",")
     assert "flavour sweet" in written[".md"]
@@ -226,7 +232,11 @@ def test_points_that_differ_in_a_new_axis_are_not_compared_and_make_series_of_th
 ) -> None:
     points = json.loads(ended["compare"].out)["points"]
     causes = {(point["flavour"], point["cause"]) for point in points}
-    assert causes == {("plain", None), ("sweet", "missing in base"), ("sour", "missing in base")}
+    assert causes == {
+        ("plain", None),
+        ("sweet", "missing in base"),
+        ("sour", "missing in base"),
+    }
     series = json.loads(ended["history"].out)["series"]
     assert sum("flavour sweet" in one["label"] for one in series) == 4
     assert len(series) == 12
@@ -281,4 +291,7 @@ def test_the_default_of_a_setting_has_words_where_others_stand_beside_it(axis: A
 
 
 def test_a_case_comes_back_from_its_row() -> None:
-    assert case_of({"suite": "s", **{axis.name: getattr(CASE, axis.name) for axis in AXES}}) == CASE
+    assert (
+        case_of({"suite": "s", **{axis.name: getattr(CASE, axis.name) for axis in AXES}})
+        == CASE
+    )

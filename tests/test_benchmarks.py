@@ -171,12 +171,16 @@ def test_every_round_visits_everything_once_in_an_order_of_its_own() -> None:
     assert first != second
     assert set(first) == set(second)
     assert (
-        len(first) == len(set(first)) == 2 * (5 * len(points(False)) + len(own_points(False))) + 2
+        len(first)
+        == len(set(first))
+        == 2 * (5 * len(points(False)) + len(own_points(False))) + 2
     )
     assert first == stops(options, TEAMS, 0)
 
 
-def test_contenders_of_one_point_follow_each_other_and_copies_are_beside_what_they_bound() -> None:
+def test_contenders_of_one_point_follow_each_other_and_copies_are_beside_what_they_bound() -> (
+    None
+):
     order = stops(parse([]), TEAMS, 3)
     blocks = [
         (2, LARGEST) if stop.contender == MEMCPY else (stop.ranks, stop.point) for stop in order

@@ -46,7 +46,9 @@ def exactly(seconds: float) -> Interval:
     return Interval(seconds, seconds, seconds, 0.95)
 
 
-def timed(algorithm: str, ranks: int, size_bytes: int, seconds: float, mode: str = GRAPH) -> Timed:
+def timed(
+    algorithm: str, ranks: int, size_bytes: int, seconds: float, mode: str = GRAPH
+) -> Timed:
     return Timed(algorithm, ranks, size_bytes, mode, exactly(seconds), 18)
 
 
@@ -54,7 +56,9 @@ CEILING = Ceiling(LARGEST_BYTES, exactly(2 * LARGEST_BYTES / 4e12), 60)
 """A GPU that reads and writes 4 TB/s."""
 
 
-def at_share(algorithm: str, ranks: int, share: float, size_bytes: int = LARGEST_BYTES) -> Timed:
+def at_share(
+    algorithm: str, ranks: int, share: float, size_bytes: int = LARGEST_BYTES
+) -> Timed:
     floor = floor_seconds(ranks, size_bytes, CEILING).median
     return timed(algorithm, ranks, size_bytes, floor / share)
 
@@ -151,7 +155,10 @@ def test_all_targets_can_be_met_at_every_number_of_ranks() -> None:
     [
         (at_share("mesh_two_shot", 4, 0.79), "mesh_two_shot 256 MiB, 4 ranks"),
         (at_share("ring", 8, 0.59), "ring 256 MiB, 8 ranks"),
-        (at_share(INTERPRETED, 2, 0.65 / 1.16 * 6 / 8, 16 * MIB), "schedule:ring 16 MiB, 2 ranks"),
+        (
+            at_share(INTERPRETED, 2, 0.65 / 1.16 * 6 / 8, 16 * MIB),
+            "schedule:ring 16 MiB, 2 ranks",
+        ),
         (timed("ll", 8, 8, 10.1e-6), "fastest all_reduce of 8 B, 8 ranks"),
     ],
 )

@@ -159,7 +159,9 @@ def started(out: Path, seconds: str, *more: str) -> subprocess.Popen[str]:
     )
 
 
-def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(tmp_path: Path) -> None:
+def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "day"
     process = started(out, "300")
     log = out / "second" / "long.log"
@@ -276,7 +278,10 @@ def test_what_a_day_on_a_gpu_left_is_published_with_every_sample(
         "figures.json",
         "loopback.parquet",
     }
-    table, run = pd.read_parquet(target / "loopback.parquet"), load_run(out / "loopback" / "suite")
+    table, run = (
+        pd.read_parquet(target / "loopback.parquet"),
+        load_run(out / "loopback" / "suite"),
+    )
     samples = [sample for row in table["samples_seconds"] for sample in row]
     assert samples == [sample for point in run.points for sample in point.samples_seconds]
 
@@ -305,10 +310,14 @@ def test_every_file_of_gpu_tests_is_in_a_phase_and_every_module_is_there() -> No
         word in names for word in re.findall(r"[a-z_]{6,}", ON_DOUBLES)
     )  # what rehearsals leave out
     modules = [words[place + 1] for place, word in enumerate(words) if word == "-m"]
-    assert all("-m" in step.words for phase in PHASES for step in phase.steps if not step.program)
+    assert all(
+        "-m" in step.words for phase in PHASES for step in phase.steps if not step.program
+    )
     assert all(find_spec(name) for name in modules)
     doubles = {step.doubles for phase in PHASES for step in phase.steps if step.doubles}
-    assert all((ROOT / "tests" / "backends" / name / "fake" / "cupy").is_dir() for name in doubles)
+    assert all(
+        (ROOT / "tests" / "backends" / name / "fake" / "cupy").is_dir() for name in doubles
+    )
 
 
 def test_the_order_is_that_of_what_is_worth_most_and_of_the_page() -> None:
@@ -467,7 +476,9 @@ def test_readings_are_timed_one_by_one_and_none_without_nvml() -> None:
 
 
 def test_the_summary_has_the_device_s_facts(tmp_path: Path) -> None:
-    gpu_day.write(tmp_path / "facts" / "device.log", "NVML reading: median 1.2 ms\nmulticast: no\n")
+    gpu_day.write(
+        tmp_path / "facts" / "device.log", "NVML reading: median 1.2 ms\nmulticast: no\n"
+    )
     gpu_day.report(tmp_path, rehearsal=False)
     assert (
         "\n- NVML reading: median 1.2 ms\n- multicast: no\n"
@@ -481,7 +492,9 @@ def test_the_summary_has_the_device_s_facts(tmp_path: Path) -> None:
 def test_the_last_lines_hold_all_failures_even_when_everything_fails() -> None:
     text = "x" * gpu_day.TEXT_LIMIT
     found = [
-        Ending(phase.name, step.name, FAILED, text=text) for phase in PHASES for step in phase.steps
+        Ending(phase.name, step.name, FAILED, text=text)
+        for phase in PHASES
+        for step in phase.steps
     ]
     assert len("\n".join(gpu_day.last_lines(found))) < MOST_CHARACTERS
     assert all(one.line in gpu_day.last_lines(found) for one in found)

@@ -73,7 +73,9 @@ def test_the_preloaded_function_calls_the_library_and_takes_longer(tmp_path: Pat
 
 def test_what_a_point_counts_for() -> None:
     kinds = {
-        (name, size): expected(name, size) for name in (SAME, LATE, SLOWER) for size in SIZES_BYTES
+        (name, size): expected(name, size)
+        for name in (SAME, LATE, SLOWER)
+        for size in SIZES_BYTES
     }
     assert {kinds[SAME, size] for size in SIZES_BYTES} == {FALSE_ALARMS}
     assert kinds[LATE, 8] == FOUND_LATE
@@ -93,7 +95,9 @@ def test_what_is_named_and_what_is_no_change_are_counted_apart() -> None:
             points.append(measured(one, rounds))
     tallies: dict[str, Tally] = defaultdict(Tally)
     count(
-        compare_by(run_of(points), AXIS["variant"], BASE, Settings(thresholds=Thresholds(0.02))),
+        compare_by(
+            run_of(points), AXIS["variant"], BASE, Settings(thresholds=Thresholds(0.02))
+        ),
         tallies,
     )
     assert (tallies[FALSE_ALARMS].called, tallies[FALSE_ALARMS].points) == (0, 3)
@@ -117,7 +121,12 @@ def test_a_little_noise_hides_nothing_and_much_noise_is_no_alarm(
 def test_the_suite_has_each_variant_with_the_library_that_is_named(tmp_path: Path) -> None:
     found = read_suite(suite(tmp_path, "", 4))
     assert [variant.name for variant in found.variants] == [BASE, SAME, LATE, SLOWER]
-    assert [bool(variant.environment) for variant in found.variants] == [False, False, True, True]
+    assert [bool(variant.environment) for variant in found.variants] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert all(
         Path(dict(variant.environment)["LD_PRELOAD"]).exists() for variant in found.variants[2:]
     )

@@ -46,8 +46,8 @@ CEILINGS = {
     FLAT: 16_653,
 }
 
-# Nodes on a line of code, formatted at 100 columns; to reach: 9.5. No mark keeps lines from the formatter.
-NODES_A_LINE = 10.1
+# Nodes on a line of code, formatted at 96 columns. No mark keeps lines from the formatter.
+NODES_A_LINE = 9.5
 KEPT_FROM_THE_FORMATTER = re.compile(r"#\s*fmt:")
 
 # Names that say nothing of what they hold, in percent of all names that are bound; to reach: 1.5.
@@ -74,7 +74,7 @@ CLASSES_NAMED_TWICE = 1
 
 # Functions.
 HELPERS_USED_ONCE_PERCENT = 12.0
-MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 76
+MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 83
 
 # A floor, not a ceiling: comments per 100 lines of code, docstrings and marks for tools left out.
 COMMENTS_PER_100 = 3.0
@@ -110,7 +110,9 @@ def lines_of_code(text: str, tree: ast.Module) -> frozenset[int]:
                 documents |= set(range(first, (last or first) + 1))
             case ast.Constant(value=str(value), lineno=first, end_lineno=last) if last != first:
                 code |= {
-                    number for number in range(first, (last or first) + 1) if lines[number] in value
+                    number
+                    for number in range(first, (last or first) + 1)
+                    if lines[number] in value
                 }
     return frozenset(code - documents)
 

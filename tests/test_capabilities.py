@@ -57,7 +57,11 @@ def test_a_row_names_axes_and_values_that_a_suite_can_ask_for(name: str) -> None
     ("name", "changes", "said"),
     [
         ("cpu", {}, None),
-        ("cpu", {"transport": "host"}, "cpu has no transport host; there is on nccl, cuda, rccl"),
+        (
+            "cpu",
+            {"transport": "host"},
+            "cpu has no transport host; there is on nccl, cuda, rccl",
+        ),
         (
             "cuda",
             {"mode": "overlap"},
@@ -201,5 +205,6 @@ def row_of(name: str) -> str:
 @pytest.mark.parametrize("name", backend_names())
 def test_the_table_in_the_document_is_what_the_rows_say(name: str) -> None:
     assert (
-        row_of(name) in (CHECKOUT / "docs" / "backends.md").read_text(encoding="utf-8").splitlines()
+        row_of(name)
+        in (CHECKOUT / "docs" / "backends.md").read_text(encoding="utf-8").splitlines()
     )

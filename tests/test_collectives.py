@@ -43,7 +43,9 @@ def by_origins(
         # Not blocked: any number of pieces must give the same; with one it is the whole buffer.
         pieces = ranks if row.blocked else 1
         parts = [inputs[0][:0]]
-        for index in range(len(row.outputs(rank, ranks, pieces, root)) if row.moves_data else 0):
+        for index in range(
+            len(row.outputs(rank, ranks, pieces, root)) if row.moves_data else 0
+        ):
             blocks = [
                 inputs[origin][at * count : (at + 1) * count]
                 for origin, at in row.origins(rank, index, ranks, root)
@@ -137,9 +139,9 @@ def test_blocks_of_an_all_to_all_v_are_as_large_as_is_said() -> None:
 def test_an_op_combines_as_its_type_does(
     op: str, dtype: Any, values: list[int], result: float
 ) -> None:
-    assert combined([np.array([value], dtype) for value in values], op).astype(float).tolist() == [
-        result
-    ]
+    assert combined([np.array([value], dtype) for value in values], op).astype(
+        float
+    ).tolist() == [result]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,10 @@ def test_an_op_combines_as_its_type_does(
             lambda: combined([np.array([1])], "xor"),
             "'xor' is not known; write one of sum, prod",
         ),
-        (lambda: collective("allreduce"), "'allreduce' is not known; did you mean 'all_reduce'"),
+        (
+            lambda: collective("allreduce"),
+            "'allreduce' is not known; did you mean 'all_reduce'",
+        ),
         (lambda: reference([np.array([1])], "sum", "allreduce", 0), "'allreduce' is not known"),
         (lambda: item_bytes("fp16"), "dtype: 'fp16' is not known; did you mean 'float16'"),
     ],
@@ -181,7 +186,9 @@ def test_the_count_of_a_size_is_the_largest_that_fits(
     assert not row.moves_data or row.size_bytes(count + 1, ranks, item) > size
 
 
-@given(name=NAMES, ranks=RANKS, count=st.integers(0, 50), pieces=st.integers(1, 6), drawn=st.data())
+@given(
+    name=NAMES, ranks=RANKS, count=st.integers(0, 50), pieces=st.integers(1, 6), drawn=st.data()
+)
 def test_sizes_and_slots_are_those_of_the_largest_buffer(
     name: str, ranks: int, count: int, pieces: int, drawn: st.DataObject
 ) -> None:
@@ -194,7 +201,10 @@ def test_sizes_and_slots_are_those_of_the_largest_buffer(
             row.input_count(count, ranks, rank, root),
             row.output_count(count, ranks, rank, root),
         ]
-        slots += [*row.inputs(rank, ranks, pieces, root), *row.outputs(rank, ranks, pieces, root)]
+        slots += [
+            *row.inputs(rank, ranks, pieces, root),
+            *row.outputs(rank, ranks, pieces, root),
+        ]
     assert row.size_bytes(count, ranks, 4) == 4 * max(counts)
     assert row.slots(ranks, pieces) % pieces == 0
     assert all(0 <= slot < row.slots(ranks, pieces) for slot in slots)

@@ -139,7 +139,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine() -> None:
 def test_every_key_and_item_knows_its_line() -> None:
     origin = read_document(b"a:\n  b:\n    - 1\n    - c: 2\n", "x.yaml").origin
     assert [
-        origin.line(path) for path in ((), ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1, "c"))
+        origin.line(path)
+        for path in ((), ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1, "c"))
     ] == [
         1,
         1,
@@ -148,7 +149,8 @@ def test_every_key_and_item_knows_its_line() -> None:
         4,
     ]
     assert (
-        str(origin.error(("a", "b", 1, "nowhere", 7), "odd")) == "x.yaml:4: a.b[1].nowhere[7]: odd"
+        str(origin.error(("a", "b", 1, "nowhere", 7), "odd"))
+        == "x.yaml:4: a.b[1].nowhere[7]: odd"
     )
 
 

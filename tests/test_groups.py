@@ -30,7 +30,9 @@ from ccbench.groups import (
         ("[[7, 0], [1, 2]]", ((7, 0), (1, 2))),
     ],
 )
-def test_ranks_of_one_colour_are_a_group(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
+def test_ranks_of_one_colour_are_a_group(
+    text: str, groups: tuple[tuple[int, ...], ...]
+) -> None:
     assert parse_groups(text, 8) == groups
 
 
@@ -110,16 +112,22 @@ def test_every_pair_comes_once(ranks: int) -> None:
 def test_rounds_of_a_round_robin_have_every_pair_once(kind: str, units: int, seed: int) -> None:
     rounds = units - 1 + units % 2
     pairs = [
-        pair for number in range(rounds) for pair in PairingRound(kind, number, seed).pairs(units)
+        pair
+        for number in range(rounds)
+        for pair in PairingRound(kind, number, seed).pairs(units)
     ]
-    assert sorted(pairs) == [(one, two) for one in range(units) for two in range(one + 1, units)]
+    assert sorted(pairs) == [
+        (one, two) for one in range(units) for two in range(one + 1, units)
+    ]
 
 
 @given(st.integers(2, 200), st.integers(0, 300), st.integers(0, 9))
 def test_nobody_is_in_two_pairs_and_of_an_odd_number_one_sits_out(
     units: int, number: int, seed: int
 ) -> None:
-    met = [unit for pair in PairingRound("matching", number, seed).pairs(units) for unit in pair]
+    met = [
+        unit for pair in PairingRound("matching", number, seed).pairs(units) for unit in pair
+    ]
     assert len(met) == len(set(met)) == units - units % 2
 
 

@@ -72,7 +72,9 @@ def test_public_names_are_complete() -> None:
 
 @pytest.mark.parametrize("name", ccbench.__all__)
 def test_every_public_name_resolves_to_the_one_its_home_has(name: str) -> None:
-    assert getattr(ccbench, name) is getattr(importlib.import_module(ccbench._HOMES[name]), name)
+    assert getattr(ccbench, name) is getattr(
+        importlib.import_module(ccbench._HOMES[name]), name
+    )
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

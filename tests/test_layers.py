@@ -143,7 +143,10 @@ def test_a_planted_circle_is_seen(tmp_path: Path, back: str) -> None:
     (tmp_path / "ccbench").mkdir()
     (tmp_path / "ccbench" / "ring.py").write_text("from ccbench.tree import root\n")
     (tmp_path / "ccbench" / "tree.py").write_text(back + "\n")
-    assert set(circle(files_imported(tmp_path, ("ccbench",)))) == {"ccbench.ring", "ccbench.tree"}
+    assert set(circle(files_imported(tmp_path, ("ccbench",)))) == {
+        "ccbench.ring",
+        "ccbench.tree",
+    }
 
 
 def origins(file: Path) -> Iterator[str]:
@@ -235,7 +238,9 @@ def test_the_picture_in_the_docs_is_drawn_from_the_imports() -> None:
         ("helpers.py", "", "has no layer"),
     ],
 )
-def test_a_planted_violation_is_seen(tmp_path: Path, file: str, line: str, complaint: str) -> None:
+def test_a_planted_violation_is_seen(
+    tmp_path: Path, file: str, line: str, complaint: str
+) -> None:
     planted = tmp_path / "ccbench" / file
     planted.parent.mkdir(parents=True, exist_ok=True)
     planted.write_text(line + "\n")

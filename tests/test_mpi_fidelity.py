@@ -59,7 +59,9 @@ def library() -> MpiLibrary:
     return found
 
 
-def test_the_c_program_checks_its_sums_and_times_them(library: MpiLibrary, tmp_path: Path) -> None:
+def test_the_c_program_checks_its_sums_and_times_them(
+    library: MpiLibrary, tmp_path: Path
+) -> None:
     program = compiled(tmp_path, library)
     assert 0 < seconds_of_c(program, library, 2, 1 << 10) < 60
 

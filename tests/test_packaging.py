@@ -61,7 +61,8 @@ def test_suites_published_results_and_machines_are_in_the_wheel(unpacked_wheel: 
     ):
         file = CHECKOUT / one
         found = {
-            other.name for other in (unpacked_wheel / "ccbench" / shipped).glob(f"*{file.suffix}")
+            other.name
+            for other in (unpacked_wheel / "ccbench" / shipped).glob(f"*{file.suffix}")
         }
         assert file.name in found
         assert found == {other.name for other in file.parent.glob(f"*{file.suffix}")}
@@ -79,7 +80,9 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
     assert (unpacked_wheel / "ccbench" / "py.typed").is_file()
     assert list(unpacked_wheel.glob("ccbench-*.dist-info/licenses/LICENSE"))
     assert {
-        entry.name for entry in unpacked_wheel.iterdir() if not entry.name.endswith(".dist-info")
+        entry.name
+        for entry in unpacked_wheel.iterdir()
+        if not entry.name.endswith(".dist-info")
     } == {"ccbench"}
 
 
@@ -100,7 +103,9 @@ def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: 
 
 def test_the_lowest_versions_that_are_tried_are_those_that_pyproject_admits() -> None:
     text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
-    lists = re.findall(r"^(?:dependencies|dev) = \[(.*?)^\]", text, flags=re.DOTALL | re.MULTILINE)
+    lists = re.findall(
+        r"^(?:dependencies|dev) = \[(.*?)^\]", text, flags=re.DOTALL | re.MULTILINE
+    )
     floors = dict(re.findall(r'"([\w-]+)>=([\w.]+)', "".join(lists)))
     lowest = (CHECKOUT / "constraints" / "lowest.txt").read_text(encoding="utf-8")
     pins = dict(re.findall(r"^([\w-]+)==([\w.]+)$", lowest, flags=re.MULTILINE))

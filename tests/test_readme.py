@@ -56,7 +56,9 @@ def test_every_command_line_is_understood(line: str) -> None:
 @pytest.mark.parametrize("line", sorted(in_sentences()))
 def test_every_command_and_option_that_a_sentence_names_exists(line: str) -> None:
     name, *words = shlex.split(line)[1:]
-    known = {option for parameter in commands.commands[name].params for option in parameter.opts}
+    known = {
+        option for parameter in commands.commands[name].params for option in parameter.opts
+    }
     assert {word for word in words if re.fullmatch(r"-o|--[a-z-]+", word)} <= known
 
 
@@ -110,13 +112,18 @@ def test_every_module_and_name_of_ccbench_that_a_page_names_exists(page: Path) -
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_page_waits_to_be_filled_in(page: Path) -> None:
-    assert re.findall(r"@[A-Z]@|\bTODO\b|\bFIXME\b|\bXXX\b", page.read_text(encoding="utf-8")) == []
+    assert (
+        re.findall(r"@[A-Z]@|\bTODO\b|\bFIXME\b|\bXXX\b", page.read_text(encoding="utf-8"))
+        == []
+    )
 
 
 def test_the_table_of_backends_is_complete() -> None:
     page = (CHECKOUT / "docs" / "backends.md").read_text(encoding="utf-8")
     needs = page.partition("| backend | runs | needs |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"^\| `([\w-]+)` \|", needs, flags=re.MULTILINE)) == set(backend_names())
+    assert set(re.findall(r"^\| `([\w-]+)` \|", needs, flags=re.MULTILINE)) == set(
+        backend_names()
+    )
 
 
 def test_the_readme_is_short_enough_to_be_read() -> None:
@@ -136,7 +143,10 @@ def test_the_two_commands_use_what_the_checkout_has() -> None:
 def test_ci_types_what_the_readme_says_and_asks_make_for_what_it_has() -> None:
     ci = (CHECKOUT / ".ci/run").read_text()
     patterns = re.findall(r"grep -E '(.*)' README.md", ci)
-    assert [len(re.findall(pattern, README, flags=re.MULTILINE)) for pattern in patterns] == [1, 1]
+    assert [len(re.findall(pattern, README, flags=re.MULTILINE)) for pattern in patterns] == [
+        1,
+        1,
+    ]
     targets = set(
         re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE)
     )

@@ -45,7 +45,9 @@ def test_the_ranks_are_the_innermost_that_cover_by_exact_counting(
     ("samples", "rank", "coverage"),
     [(6, 1, 0.969), (9, 2, 0.961), (12, 3, 0.961), (20, 6, 0.959), (30, 10, 0.957)],
 )
-def test_the_ranks_agree_with_the_published_table(samples: int, rank: int, coverage: float) -> None:
+def test_the_ranks_agree_with_the_published_table(
+    samples: int, rank: int, coverage: float
+) -> None:
     found_rank, found_coverage = median_ranks(samples, 0.95)
     assert (found_rank, round(found_coverage, 3)) == (rank, coverage)
 
@@ -61,7 +63,9 @@ def test_too_few_samples_give_their_span_and_what_it_is_worth(samples: int) -> N
 @pytest.mark.parametrize("draw", ["exponential", "lognormal"])
 def test_the_interval_covers_the_true_median_as_often_as_it_says(draw: str) -> None:
     random = np.random.default_rng(20150815)
-    truth, rounds, samples = (math.log(2), 4000, 17) if draw == "exponential" else (1.0, 4000, 40)
+    truth, rounds, samples = (
+        (math.log(2), 4000, 17) if draw == "exponential" else (1.0, 4000, 40)
+    )
     rows = getattr(random, draw)(size=(rounds, samples))
     intervals = [median_interval(row) for row in rows]
     covered = sum(interval.low <= truth <= interval.high for interval in intervals) / rounds

@@ -79,7 +79,13 @@ def test_a_formatted_size_reads_back_exactly(size_bytes: int) -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "text"),
-    [(0, "0 B"), (1000, "1000 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (2**20 + 1, "1048577 B")],
+    [
+        (0, "0 B"),
+        (1000, "1000 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20 + 1, "1048577 B"),
+    ],
 )
 def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text: str) -> None:
     assert format_size(size_bytes) == text
@@ -112,7 +118,19 @@ def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
         (
             parse_duration,
             "write '500 ms'",
-            ["", "s", "5", "5 x", "1s 2h", "1s1s", "-1 s", "1 S", "\u0661 s", "1" * 41 + "s", None],
+            [
+                "",
+                "s",
+                "5",
+                "5 x",
+                "1s 2h",
+                "1s1s",
+                "-1 s",
+                "1 S",
+                "\u0661 s",
+                "1" * 41 + "s",
+                None,
+            ],
         ),
         (parse_duration, "^5 has no unit; write '5 s' or '5 ms'$", [5]),
         (parse_fraction, "write '5%'", ["5", "101%", -0.1, 2, math.nan, "x%", True, None, "%"]),

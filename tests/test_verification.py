@@ -25,12 +25,20 @@ Outputs = list[np.ndarray[Any, Any]]
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
 IN_PLACE = [name for name in MOVING if name not in ("all_to_all", UNEVEN, "send_recv")]
 TRAFFICS = ("", "zipf:1.2", "zipf:3", "hot:0.5", "hot:1", "hot:0.02")
-TRIALS = pytest.mark.parametrize("trials", [20, pytest.param(200, marks=pytest.mark.exhaustive)])
+TRIALS = pytest.mark.parametrize(
+    "trials", [20, pytest.param(200, marks=pytest.mark.exhaustive)]
+)
 CHUNK_ELEMENTS = 32
 
 
 def case_of(
-    name: str, dtype: str, op: str, count: int, ranks: int, root: int = 0, in_place: bool = False
+    name: str,
+    dtype: str,
+    op: str,
+    count: int,
+    ranks: int,
+    root: int = 0,
+    in_place: bool = False,
 ) -> Case:
     row = collective(name)
     size_bytes = row.size_bytes(count, ranks, item_bytes(dtype))
@@ -65,7 +73,9 @@ def results_of(case: Case, seed: int, launches: int = 1, at_start: bool = False)
     """
     buffers = inputs_of(case, seed, launches)
     sent = (
-        sent_elements(case.traffic, case.count, case.ranks) if case.collective == UNEVEN else None
+        sent_elements(case.traffic, case.count, case.ranks)
+        if case.collective == UNEVEN
+        else None
     )
     outputs = reference(buffers, case.op, case.collective, max(case.root, 0), sent)
     for _ in range(launches - 1):
@@ -98,7 +108,9 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
         partial = [
             reference(inputs[rank:], case.op, "all_reduce", 0)[0] for rank in range(case.ranks)
         ]
-        return [outputs[rank] if rank == case.root else partial[rank] for rank in range(case.ranks)]
+        return [
+            outputs[rank] if rank == case.root else partial[rank] for rank in range(case.ranks)
+        ]
     if case.collective == "reduce_scatter":
         pairs = zip(outputs, inputs, strict=True)
         return [np.concatenate([made, given[len(made) :]]) for made, given in pairs]
@@ -174,7 +186,9 @@ def _folded(buffers: Outputs, op: str) -> np.ndarray[Any, Any]:
         total = functions.get(op, np.add)(total, buffer)
     if op == "avg":
         quotient = total.astype(np.float64) / len(buffers)
-        total = (np.trunc(quotient) if total.dtype.kind in "iu" else quotient).astype(total.dtype)
+        total = (np.trunc(quotient) if total.dtype.kind in "iu" else quotient).astype(
+            total.dtype
+        )
     return total
 
 
@@ -190,7 +204,9 @@ def test_the_data_repeat_beyond_one_period_and_are_checked_there() -> None:
 
 @given(
     matrix=st.integers(1, 5).flatmap(
-        lambda ranks: st.tuples(*[st.tuples(*[st.sampled_from([0, 0, 1, 5, 0.3])] * ranks)] * ranks)
+        lambda ranks: st.tuples(
+            *[st.tuples(*[st.sampled_from([0, 0, 1, 5, 0.3])] * ranks)] * ranks
+        )
     ),
     dtype=st.sampled_from(CPU_DTYPES),
     count=st.sampled_from([1, 7, 1000, 2 * PERIOD_ELEMENTS + 3]),
@@ -200,7 +216,9 @@ def test_one_wrong_element_of_any_matrix_is_reported_and_none_that_is_right(
     matrix: tuple[tuple[float, ...], ...], dtype: str, count: int, chooser: random.Random
 ) -> None:
     assume(any(map(any, matrix)))
-    case = replace(case_of(UNEVEN, dtype, "sum", count, len(matrix)), traffic=json.dumps(matrix))
+    case = replace(
+        case_of(UNEVEN, dtype, "sum", count, len(matrix)), traffic=json.dumps(matrix)
+    )
     for rank, output in enumerate(results_of(case, 11)):
         assert len(output) == case.output_count(rank)
         assert check(case, rank, output, 11, 1) is None
@@ -262,7 +280,9 @@ def nan_bits(
     where = chooser.randrange(len(output))
     bits = output.view(f"u{output.dtype.itemsize}")
     if bits[where] == np.iinfo(bits.dtype).max:
-        where = next(index for index, value in enumerate(bits) if value != np.iinfo(bits.dtype).max)
+        where = next(
+            index for index, value in enumerate(bits) if value != np.iinfo(bits.dtype).max
+        )
     bits[where] = np.iinfo(bits.dtype).max
     return Damage(where, where + 1, where)
 
@@ -308,7 +328,11 @@ def test_damage_is_reported_in_every_trial_with_rank_and_offset(
         differs = np.flatnonzero(output.view(bits) != right.view(bits))
         found = check(case, rank, output, seed, 1)
         assert found is not None, (case, rank, done)
-        assert (found.rank, found.offset, found.wrong_elements) == (rank, differs[0], len(differs))
+        assert (found.rank, found.offset, found.wrong_elements) == (
+            rank,
+            differs[0],
+            len(differs),
+        )
         assert done.first <= found.offset < done.last
         assert done.sure in (None, found.offset)
 
@@ -348,7 +372,11 @@ def test_an_all_reduce_in_place_that_does_nothing_is_reported(op: str) -> None:
 
 
 @examples(
-    10, 100, dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30)
+    10,
+    100,
+    dtype=st.sampled_from(CPU_DTYPES),
+    ranks=st.integers(2, 64),
+    seed=st.integers(0, 2**30),
 )
 def test_the_average_of_data_that_differ_between_ranks_is_exact(
     dtype: str, ranks: int, seed: int
@@ -436,7 +464,9 @@ def test_a_stale_element_is_seldom_right(dtype: str, op: str, ranks: int) -> Non
 
 
 def test_averages_that_are_sums_of_rounded_parts_do_not_drift_in_place() -> None:
-    case = replace(case_of("all_reduce", "float32", "avg", 200, 3, in_place=True), backend="nccl")
+    case = replace(
+        case_of("all_reduce", "float32", "avg", 200, 3, in_place=True), backend="nccl"
+    )
     buffers = inputs_of(case, 5, 1000)
     for _ in range(1000):
         buffers = [_folded([buffer * np.float32(1 / 3) for buffer in buffers], "sum")] * 3

@@ -13,7 +13,9 @@ from ccbench.cli import main
 from ccbench.cli.output import as_json, print_json, say
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.option(
     "--holdout",

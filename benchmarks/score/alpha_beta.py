@@ -30,4 +30,6 @@ def alpha_beta(system: LibrarySystem, request: LibraryRequest) -> Floats:
     network = float("inf")
     if system.network is not None:
         network = system.network.bytes_per_second * busy_nics(shape, system)
-    return np.asarray(latency + sizes * max(shape.port_bytes / inside, shape.node_bytes / network))
+    return np.asarray(
+        latency + sizes * max(shape.port_bytes / inside, shape.node_bytes / network)
+    )

@@ -55,7 +55,9 @@ def _hosts(entry: ManifestEntry, log: ImportedLog) -> str:
     ):
         return ""
     stated = f"{_or(entry.nodes)} nodes of {_or(entry.gpus_per_node)} GPUs"
-    return f"the manifest says {stated}, and the log lists {len(hosts)} hosts of {_or(sizes)} GPUs"
+    return (
+        f"the manifest says {stated}, and the log lists {len(hosts)} hosts of {_or(sizes)} GPUs"
+    )
 
 
 def _or(numbers: Sequence[int]) -> str:

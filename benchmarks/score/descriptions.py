@@ -96,7 +96,9 @@ def described(
     if _SHARED.search(gpu):
         raise MachineError(f"{shown(gpu)}: several ranks share one GPU, which is not modelled")
     if gpus_per_node < 1 or nodes < 1:
-        raise MachineError(f"{shown(gpu)}: no GPUs take part; only GPUs' libraries are modelled")
+        raise MachineError(
+            f"{shown(gpu)}: no GPUs take part; only GPUs' libraries are modelled"
+        )
     share, others = share_said(interconnect, _LINK)
     share = min(share, share_said(gpu, _LINK)[0])
     joined, absent = _joined(gpu, others if re.search(r"\w", others) else interconnect)
@@ -118,9 +120,13 @@ def described(
             links=max(1, int(inside.links * share)),
             origin=f"{inside.origin}; {share:.0%} of it",
         )
-    ports, network_origin = _network(network, domains, gpus_per_node, ranks_per_node, generation)
+    ports, network_origin = _network(
+        network, domains, gpus_per_node, ranks_per_node, generation
+    )
     port, port_origin = _nic_port(gpu, generation, inside)
-    host, host_origin = host_of(f"{gpu} {interconnect}", generation, inside.intra is Intra.NVSWITCH)
+    host, host_origin = host_of(
+        f"{gpu} {interconnect}", generation, inside.intra is Intra.NVSWITCH
+    )
     return LibrarySystem(
         name=called,
         generation=generation,
@@ -155,7 +161,9 @@ def _joined(gpu: str, interconnect: str) -> tuple[str, set[str]]:
     if any(re.search(_KINDS[kind], said, re.IGNORECASE) for kind in absent):
         absent |= _OF_NVLINKS | {"xgmi"}
     gone = "|".join(_KINDS[kind] for kind in sorted(absent))
-    return re.sub(rf"\S*(?:{gone})\S*", "", said, flags=re.IGNORECASE) if absent else said, absent
+    return re.sub(
+        rf"\S*(?:{gone})\S*", "", said, flags=re.IGNORECASE
+    ) if absent else said, absent
 
 
 def _generation(gpu: str, interconnect: str) -> tuple[Generation, str]:
@@ -202,13 +210,18 @@ def _network(
     merged = ranks_per_node // gpus_per_node
     if merged > 1:
         ports = NetworkPorts(
-            ports.word, ports.bytes_per_second, ports.per_node * merged, ports.in_network_reduction
+            ports.word,
+            ports.bytes_per_second,
+            ports.per_node * merged,
+            ports.in_network_reduction,
         )
         origin += f"; times {merged} nodes of one NVLink domain"
     return ports, origin
 
 
-def _inside(gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]) -> _Inside:
+def _inside(
+    gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]
+) -> _Inside:
     if ranks == 1:
         return _Inside(Intra.NONE, 0.0, 0, "one GPU a node")
     lower = words.lower()
@@ -253,7 +266,9 @@ def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Ins
             f"{shown(gpu)}: how many NVLinks it has is not known; write for example NV12"
         )
     origin = "as written" if stated is not None else "the model's number of links"
-    return _Inside(intra, links * rate, links, f"{words}: {links} x {rate / 1e9:g} GB/s, {origin}")
+    return _Inside(
+        intra, links * rate, links, f"{words}: {links} x {rate / 1e9:g} GB/s, {origin}"
+    )
 
 
 def _some_nvlink(
@@ -315,7 +330,9 @@ def _xgmi(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
     link = xgmi_rate(gpu, generation)
     if link is None:
         raise MachineError(f"{shown(gpu)}: the rate of its Infinity Fabric links is not known")
-    origin = f"{words}: a link to each of {ranks - 1} peers of {link[0] / 1e9:g} GB/s; {link[1]}"
+    origin = (
+        f"{words}: a link to each of {ranks - 1} peers of {link[0] / 1e9:g} GB/s; {link[1]}"
+    )
     return _Inside(Intra.XGMI, link[0] * (ranks - 1), ranks - 1, origin)
 
 
@@ -344,15 +361,24 @@ def _pcie(gpu: str, generation: Generation, words: str, intra: Intra) -> _Inside
     return _Inside(intra, rate, 1, f"{words}: PCIe {number} x{lanes}, {origin}")
 
 
-def _unsaid(gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]) -> _Inside:
+def _unsaid(
+    gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]
+) -> _Inside:
     """Words that say nothing: boards that exist in one form only, and cards, are taken as such."""
     if re.search(r"none", words, re.IGNORECASE):
         raise MachineError(
             f"interconnect: {shown(words)} for {ranks} GPUs of a node; write what joins them"
         )
-    whole_board = ranks == 8 and generation is Generation.AMPERE  # fewer may be the mesh of four
+    whole_board = (
+        ranks == 8 and generation is Generation.AMPERE
+    )  # fewer may be the mesh of four
     on_board = not absent & {"nvlink", "nvswitch"}
-    if on_board and is_module(gpu) and ranks <= 8 and (whole_board or generation in _MULTICASTING):
+    if (
+        on_board
+        and is_module(gpu)
+        and ranks <= 8
+        and (whole_board or generation in _MULTICASTING)
+    ):
         inside = _nvlinks(
             gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH
         )

@@ -43,7 +43,9 @@ def document(
     if by_system:
         held = coverage(by_system, residuals())
         total |= held | {
-            "bands": {name: band | held["bands"][name] for name, band in total["bands"].items()},
+            "bands": {
+                name: band | held["bands"][name] for name, band in total["bands"].items()
+            },
             "by_system": figures(by_system),
         }
     made: Plain = {
@@ -123,7 +125,11 @@ def _files(logs: Iterable[LogScore]) -> list[str]:
 def _tested(systems: Sequence[SystemErrors]) -> Plain:
     learned = residuals_of(systems)
     one_by_one = [
-        {"system": system.system.name, "files": list(system.files), **_score(system.errors.score)}
+        {
+            "system": system.system.name,
+            "files": list(system.files),
+            **_score(system.errors.score),
+        }
         for system in systems
     ]
     return {

@@ -47,7 +47,9 @@ class _Group:
     observations: tuple[Observation, ...]
 
 
-def on_other_sizes(logs: Sequence[LogPoints], calibrate: Fitter, report: Report) -> HoldoutScores:
+def on_other_sizes(
+    logs: Sequence[LogPoints], calibrate: Fitter, report: Report
+) -> HoldoutScores:
     """A calibration of each described machine on every other of its sizes, tested on the rest.
 
     Only healthy logs. ``calibrate`` gets the observations of one machine at sizes 1, 3, 5 ... of those that
@@ -100,7 +102,10 @@ def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
     if len(sizes) < FEWEST_SIZES:
         reason = f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
         return HeldOut(group.name, group.files, Errors().score, reason), Errors()
-    seen, unseen = at_sizes(observations, set(sizes[::2])), at_sizes(observations, set(sizes[1::2]))
+    seen, unseen = (
+        at_sizes(observations, set(sizes[::2])),
+        at_sizes(observations, set(sizes[1::2])),
+    )
     try:
         errors, reasons = errors_of(unseen, calibrate(seen))
     except CcbenchError as error:

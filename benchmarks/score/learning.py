@@ -88,6 +88,7 @@ def domain_of(observations: Sequence[Observation]) -> Domain:
         intra = system.intra.value
         inside[intra] = max(inside.get(intra, 0), system.ranks_per_node)
     largest = max(
-        (size for observation in observations for size in observation.request.size_bytes), default=0
+        (size for observation in observations for size in observation.request.size_bytes),
+        default=0,
     )
     return Domain(tuple(sorted(nodes.items())), tuple(sorted(inside.items())), largest)

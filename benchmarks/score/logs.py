@@ -75,7 +75,8 @@ def points_of(
     if not log.tables:
         reasons["the log has no table"] += 1
     told = (
-        f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.items()
+        f"{reason} ({count} times)" if count > 1 else reason
+        for reason, count in reasons.items()
     )
     return LogPoints(entry, tuple(observations), tuple(told), contradictions(entry, log))
 

@@ -69,11 +69,15 @@ def read_manifest(path: str | Path) -> tuple[ManifestEntry, ...]:
             content = file.read(LARGEST_YAML_BYTES + 1)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise UsageError(f"{where}: cannot be read ({reason}); name a manifest of logs") from None
+        raise UsageError(
+            f"{where}: cannot be read ({reason}); name a manifest of logs"
+        ) from None
     except ValueError:
         raise UsageError(f"{shown(str(path))}: is no path; name a manifest of logs") from None
     if len(content) > LARGEST_YAML_BYTES:
-        raise UsageError(f"{where}: is larger than {LARGEST_YAML_BYTES} bytes; a manifest is not")
+        raise UsageError(
+            f"{where}: is larger than {LARGEST_YAML_BYTES} bytes; a manifest is not"
+        )
     try:
         plain = parse_yaml(content.decode(), str(where))
     except UnicodeDecodeError:
@@ -156,7 +160,9 @@ def _numbers(value: Any, place: str) -> tuple[int, ...]:
     else:
         words = value.partition("(")[0]
         stated = re.match(r"\s*[0-9]{1,7}(?:\s*(?:,|and|or)\s*[0-9]{1,7})*", words)
-        found = tuple(int(number) for number in re.findall(r"[0-9]+", stated[0])) if stated else ()
+        found = (
+            tuple(int(number) for number in re.findall(r"[0-9]+", stated[0])) if stated else ()
+        )
     if any(not 0 <= number <= MOST_NUMBER for number in found):
         raise UsageError(f"{place}: {shown(value)} is out of range; write 0 to {MOST_NUMBER}")
     return found

@@ -264,7 +264,9 @@ def _packed(
     for speed in speeds:
         most = MOST_CHANNELS if math.isinf(port) else ports * int(port / speed + 1e-9)
         channels = min(
-            MOST_CHANNELS, most, MOST_CHANNELS if math.isinf(total) else int(total / speed + 1e-9)
+            MOST_CHANNELS,
+            most,
+            MOST_CHANNELS if math.isinf(total) else int(total / speed + 1e-9),
         )
         if channels and channels * speed > best[0] * best[1] * (1 + 1e-4):
             best = (speed, channels)
@@ -280,10 +282,13 @@ def nccl_estimate(system: LibrarySystem, request: LibraryRequest) -> Floats:
     options = [
         seconds
         for algorithm, protocol, seconds in _options(system, request, sizes)
-        if request.algorithm in ("default", algorithm) and request.protocol in ("default", protocol)
+        if request.algorithm in ("default", algorithm)
+        and request.protocol in ("default", protocol)
     ]
     if not options:
-        raise MachineError(f"{request.collective}: NCCL has no estimate for it on {system.name}")
+        raise MachineError(
+            f"{request.collective}: NCCL has no estimate for it on {system.name}"
+        )
     return np.asarray(np.min(options, axis=0))
 
 
@@ -340,7 +345,9 @@ def _ring(
     elif which == 1:
         bus = min(LL128_RATE * bus, rates.channels * RING_LL128_CHANNEL_GBYTES[row])
     hop = HOP_MICROSECONDS[_local(system)]["ring"][which]
-    across = HOP_MICROSECONDS["network"]["tree" if system.ranks_per_node == 1 else "ring"][which]
+    across = HOP_MICROSECONDS["network"]["tree" if system.ranks_per_node == 1 else "ring"][
+        which
+    ]
     if system.nodes > 1:
         hop = max(hop, _overhead(system.host, which))
     base = BASE_MICROSECONDS["ring"][which]
@@ -399,7 +406,9 @@ def _nvls(system: LibrarySystem, rates: GraphRates) -> tuple[float, float]:
     if row not in NVLS_EFFICIENCY:
         return 0.0, 0.0
     heads = system.ranks_per_node  # every GPU is the head of one channel
-    speed = next((one for one in SPEEDS_INSIDE[row] if heads * one <= _inside_gbytes(system)), 0.0)
+    speed = next(
+        (one for one in SPEEDS_INSIDE[row] if heads * one <= _inside_gbytes(system)), 0.0
+    )
     inside = speed * NVLS_EFFICIENCY[row] * (heads - 1) * 2
     if system.nodes == 1:
         return NVLS_HOP_MICROSECONDS, inside * system.ranks / (2 * (system.ranks - 1))

@@ -34,7 +34,9 @@ _RATE_AND_COUNT = re.compile(
     rf"(?<![\d.]){_NUMBER}\s?(?:{_GIGABITS})?\s?x\s?([0-9]{{1,4}})\b", re.IGNORECASE
 )
 _PER_GPU = re.compile(rf"{_NUMBER}\s?(?:{_GIGABITS})?\s+per GPU", re.IGNORECASE)
-_CLASS = re.compile(rf"(?<![\d.]){_NUMBER}(?:\s?-\s?([0-9]{{1,5}}))?\s?{_GIGABITS}", re.IGNORECASE)
+_CLASS = re.compile(
+    rf"(?<![\d.]){_NUMBER}(?:\s?-\s?([0-9]{{1,5}}))?\s?{_GIGABITS}", re.IGNORECASE
+)
 _BARE = re.compile(rf"-{_NUMBER}(?![\w.])")
 
 _PARTS = re.compile(r"[,;+&]|\b(?:and|plus)\b", re.IGNORECASE)
@@ -42,7 +44,9 @@ _STATED = re.compile(rf"{_NUMBER}\s?(?:{_GIGABITS}|x)|x\s?{_NUMBER}", re.IGNOREC
 """What stands between two networks, and a rate of one or its number of NICs."""
 
 _NO_NETWORK = re.compile(r"(?:none|no|n/a|-)?(?:\s*\(.*\))?", re.IGNORECASE)
-_UNREACHABLE = re.compile(r"reachable|loopback|posing|\bSHM\b|wrongly|misconfigured", re.IGNORECASE)
+_UNREACHABLE = re.compile(
+    r"reachable|loopback|posing|\bSHM\b|wrongly|misconfigured", re.IGNORECASE
+)
 
 _USUAL_PORT: dict[Generation, int] = {
     Generation.PASCAL: 100,
@@ -70,7 +74,9 @@ def ports_of(
         return None, "none"
     kind = _KIND.search(text.replace("/", " "))
     if kind is None:
-        raise MachineError(f"network: {shown(words)} names no kind; write for example ib-ndr-400x8")
+        raise MachineError(
+            f"network: {shown(words)} names no kind; write for example ib-ndr-400x8"
+        )
     # Of several networks the first counts, with its own rate: "ib-ndr-400x8, 2x25G ethernet".
     named = [part for part in _PARTS.split(text) if _KIND.search(part.replace("/", " "))]
     if len(named) > 1 and _STATED.search(named[0]):
@@ -91,7 +97,9 @@ def ports_of(
         raise MachineError(
             f"network: {shown(words)} is out of range; write for example ib-ndr-400x8"
         )
-    share = share_said(words, r"(?:nic|hca|port|rail|adapter|link)s?\b|infiniband\b|ib\b|roce\b")[0]
+    share = share_said(
+        words, r"(?:nic|hca|port|rail|adapter|link)s?\b|infiniband\b|ib\b|roce\b"
+    )[0]
     if share < 1:
         # Whole NICs, and of one that is left its share.
         whole = max(1, int(count * share))

@@ -43,7 +43,10 @@ def notices(logs: Sequence[LogPoints], seen: Sequence[str]) -> tuple[str, ...]:
             f"{unsaid} logs do not say how many GPUs one thread launched on (nccl-tests -g); they are priced "
             "for one, and their small sizes may take longer"
         )
-    return (*found, *(f"{log.entry.file}: {line}" for log in logs for line in log.contradictions))
+    return (
+        *found,
+        *(f"{log.entry.file}: {line}" for log in logs for line in log.contradictions),
+    )
 
 
 def learned_from(logs: Sequence[LogPoints]) -> tuple[str, ...]:
@@ -75,7 +78,9 @@ def _is_seen(log: LogPoints, published: frozenset[_Figure]) -> bool:
     figures = [
         (observation.request.collective, size, _digits(seconds))
         for observation in log.observations
-        for size, seconds in zip(observation.request.size_bytes, observation.seconds, strict=True)
+        for size, seconds in zip(
+            observation.request.size_bytes, observation.seconds, strict=True
+        )
     ]
     return sum(figure in published for figure in figures) >= max(
         FEWEST_SEEN, SEEN_SHARE * len(figures)

@@ -79,7 +79,9 @@ def errors_of(
         except CcbenchError as error:
             reasons[str(error)] = None
             predicted = np.full(len(measured), np.nan)
-        found += Errors(observation.request.size_bytes, tuple((predicted / measured - 1).tolist()))
+        found += Errors(
+            observation.request.size_bytes, tuple((predicted / measured - 1).tolist())
+        )
     return found, tuple(reasons)
 
 
@@ -92,7 +94,8 @@ def scored(
     for log in logs:
         errors, missing = errors_of(log.observations, model)
         compared = {
-            name: errors_of(log.observations, predict)[0] for name, predict in comparisons.items()
+            name: errors_of(log.observations, predict)[0]
+            for name, predict in comparisons.items()
         }
         one = _log_score(log, errors, missing, compared)
         found.append(one)
@@ -109,6 +112,8 @@ def _log_score(
 ) -> LogScore:
     own = errors.score
     left_out = (*log.left_out, *missing)
-    reason = "" if own.overall.points else "; ".join(left_out) or "nothing in it can be compared"
+    reason = (
+        "" if own.overall.points else "; ".join(left_out) or "nothing in it can be compared"
+    )
     comparison = {name: found.score for name, found in compared.items()}
     return LogScore(log.entry, log.systems, own, comparison, reason, () if reason else left_out)

@@ -47,7 +47,10 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
     ):
         told = f"{len(tested)} systems of {learned_on}"
         _write(
-            path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None
+            path,
+            plain_residuals(residuals_of(tested), told),
+            width=118,
+            default_flow_style=None,
         )
 
 

@@ -54,7 +54,9 @@ def summary(errors: Sequence[float]) -> ErrorSummary:
 def score(size_bytes: Sequence[int], errors: Sequence[float]) -> Score:
     """Of points of these sizes with these errors; what is not finite (nobody predicted it) is not counted."""
     known = [
-        (size, error) for size, error in zip(size_bytes, errors, strict=True) if np.isfinite(error)
+        (size, error)
+        for size, error in zip(size_bytes, errors, strict=True)
+        if np.isfinite(error)
     ]
     bands = {
         name: summary(

@@ -61,7 +61,11 @@ def section(score: dict[str, Any], when: str) -> str:
     }
     head = "| points | median | MAPE | bias | to 32 KiB | to 32 MiB | above |"
     rule = "|---|---:|---:|---:|---:|---:|---:|---:|"
-    lines += ["", "All points alike, so that long logs rule (MAPE: mean of the errors' size):", ""]
+    lines += [
+        "",
+        "All points alike, so that long logs rule (MAPE: mean of the errors' size):",
+        "",
+    ]
     lines += [f"| predictor {head}", rule]
     lines += [f"| {name} | {cells(one)} |" for name, one in rows.items()]
     known = [one for one in left_out["systems"] if one.get("points")]

@@ -38,7 +38,9 @@ def lines(
     yield "Errors in % of the measured time: median and mean (MAPE) of their size, mean with sign (bias,"
     yield "above 0 where predictions are too slow), medians by size, and the medians of simpler predictors."
     yield _heading(width, names)
-    yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in counted)
+    yield from (
+        _row(log.entry.file, log.score, log.comparison, names, width) for log in counted
+    )
     yield _row(total, scores.total, scores.comparison, names, width)
     yield from _apart("Not in the total, not known to be healthy:", scores, None, names, width)
     yield from _apart("Not in the total, known not to be healthy:", scores, False, names, width)
@@ -89,7 +91,9 @@ def _apart(
     if found:
         yield ""
         yield title
-        yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in found)
+        yield from (
+            _row(log.entry.file, log.score, log.comparison, names, width) for log in found
+        )
 
 
 def _by_system(

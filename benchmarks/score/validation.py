@@ -58,7 +58,23 @@ FULL_RANGE = (2 << 10, 128 << 20)
 FEWEST_SIZES = 8
 """...if at least as many sizes are left to be tested as are told at most."""
 
-TAILS = (0.2, 0.18, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01, 0.005)
+TAILS = (
+    0.2,
+    0.18,
+    0.16,
+    0.14,
+    0.12,
+    0.1,
+    0.08,
+    0.06,
+    0.05,
+    0.04,
+    0.03,
+    0.02,
+    0.015,
+    0.01,
+    0.005,
+)
 """Tails that are tried, twice the share of rows that an interval leaves out on each side."""
 
 RESAMPLES = 2000
@@ -84,7 +100,9 @@ class SystemErrors:
     @property
     def errors(self) -> Errors:
         """Relative errors, as those of logs are."""
-        return Errors(tuple(self.size_bytes.tolist()), tuple(np.expm1(-self.log_ratios).tolist()))
+        return Errors(
+            tuple(self.size_bytes.tolist()), tuple(np.expm1(-self.log_ratios).tolist())
+        )
 
     def band(self, least: int, most: int | None) -> NDArray[np.bool_]:
         """Rows of sizes from ``least`` to ``most`` bytes."""
@@ -120,7 +138,10 @@ class Validation:
 def shipped_by_system(logs: Sequence[LogPoints]) -> tuple[SystemErrors, ...]:
     """Every healthy system as the shipped constants predict it."""
     pairs = [
-        (log, observation) for log in logs if log.entry.healthy for observation in log.observations
+        (log, observation)
+        for log in logs
+        if log.entry.healthy
+        for observation in log.observations
     ]
     return systems_with(pairs, shipped())
 
@@ -137,7 +158,10 @@ def folds(
 ) -> tuple[Fold, ...]:
     """The healthy observations of each key, and what those of other keys taught."""
     healthy = [
-        (log, observation) for log in logs if log.entry.healthy for observation in log.observations
+        (log, observation)
+        for log in logs
+        if log.entry.healthy
+        for observation in log.observations
     ]
     groups = dict.fromkeys(key(one.system) for _, one in healthy)
     found = []
@@ -171,7 +195,8 @@ def anchored_systems(left_out: Sequence[Fold]) -> dict[str, tuple[SystemErrors, 
         ]
         for name, anchors in ANCHORS.items() if pairs else ():
             fits = [
-                calibrate([_near(one, anchors)], taught) if anchors else None for _, one in pairs
+                calibrate([_near(one, anchors)], taught) if anchors else None
+                for _, one in pairs
             ]
             rest = [(log, _near(one, EVERY_ANCHOR, without=True)) for log, one in pairs]
             found[name].append(_together(rest, fits, taught, anchors))
@@ -183,7 +208,9 @@ def anchored_systems(left_out: Sequence[Fold]) -> dict[str, tuple[SystemErrors, 
             ]
             if others:
                 chosen, carried = zip(*others, strict=True)
-                found[f"{name}, other collectives"].append(_together(chosen, carried, taught, ()))
+                found[f"{name}, other collectives"].append(
+                    _together(chosen, carried, taught, ())
+                )
     return {name: tuple(systems) for name, systems in found.items()}
 
 
@@ -352,7 +379,8 @@ def coverage(tested: Sequence[SystemErrors], learned: Residuals) -> Plain:
     inside_80, inside_95, widths = list[Floats](), list[Floats](), list[Floats]()
     for one in tested:
         predictions = [
-            Prediction(0.0, 1.0, 1.0 - share, share, "") for share in one.transfer_shares.tolist()
+            Prediction(0.0, 1.0, 1.0 - share, share, "")
+            for share in one.transfer_shares.tolist()
         ]
         known = without(one.system.name, learned)
         rows = [
@@ -424,7 +452,9 @@ def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
     tails = dict.fromkeys(("coverage_80", "coverage_95"), TAILS[-1] / 2)
     for tail in reversed(TAILS):
         held = coverage(tested, Residuals(tuple(systems), tail / 2, tail / 2))
-        tails |= {name: tail / 2 for name in tails if held.get(name, 0.0) >= int(name[-2:]) / 100}
+        tails |= {
+            name: tail / 2 for name in tails if held.get(name, 0.0) >= int(name[-2:]) / 100
+        }
     return Residuals(tuple(systems), tails["coverage_80"], tails["coverage_95"])
 
 

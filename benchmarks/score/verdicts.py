@@ -73,7 +73,8 @@ def words_of(system: LibrarySystem, collective: str, sweeps: list[Observation]) 
     for point in points:
         regimes[regime_of(point.size_bytes)].append(point)
     found = [
-        regime_verdict(name, members, typical.get(name)).word for name, members in regimes.items()
+        regime_verdict(name, members, typical.get(name)).word
+        for name, members in regimes.items()
     ]
     return min(found, key=list(SpeedWord).index)
 

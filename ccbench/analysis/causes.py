@@ -74,7 +74,9 @@ def _inside(system: LibrarySystem, intra: Intra) -> Systems:
     if rate is None or system.intra in (intra, Intra.HOST):
         return ()
     return (
-        replace(system, intra=intra, intra_bytes_per_second=rate, links_per_gpu=1, multicast=False),
+        replace(
+            system, intra=intra, intra_bytes_per_second=rate, links_per_gpu=1, multicast=False
+        ),
     )
 
 
@@ -282,5 +284,7 @@ def causes_of(
         end = last - 1
         unsure = miss + log(slowest[end] / fastest[end]) / 4
         shown = sign[0].strip() if sign is not None else ""
-        causes.append(((sign is None, odd, unsure), Cause(rule, fastest[end], slowest[end], shown)))
+        causes.append(
+            ((sign is None, odd, unsure), Cause(rule, fastest[end], slowest[end], shown))
+        )
     return tuple(cause for _, cause in sorted(causes, key=lambda one: one[0])[:MOST_NAMED])

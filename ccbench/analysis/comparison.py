@@ -31,7 +31,14 @@ from ccbench.analysis.significance import (
     rounds_needed,
     tested,
 )
-from ccbench.analysis.verdicts import Compared, Comparison, NoVerdict, Settings, Thresholds, Verdict
+from ccbench.analysis.verdicts import (
+    Compared,
+    Comparison,
+    NoVerdict,
+    Settings,
+    Thresholds,
+    Verdict,
+)
 from ccbench.cases.axes import NO_OP, ONE_PROCESS, Axis, moves_alike
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
@@ -138,7 +145,9 @@ def side_of(points: Sequence[Point]) -> Side:
         chosen = [point for point in points if point.status is status] or chosen
     first = chosen[0]
     timed = [
-        point for point in chosen if first.status is Status.OK and point.median_seconds is not None
+        point
+        for point in chosen
+        if first.status is Status.OK and point.median_seconds is not None
     ]
     return Side(
         status=first.status,
@@ -167,7 +176,10 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
     if side.status is not Status.OK:
         return NoVerdict.NOT_OK, f"{name} is {side.status.value}{detail}"
     if Flag.EMULATION in side.flags:
-        return NoVerdict.EMULATED, f"{name} was emulated: its times say nothing about any device"
+        return (
+            NoVerdict.EMULATED,
+            f"{name} was emulated: its times say nothing about any device",
+        )
     doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
     if doubtful:
         # An imported table may carry a word that this version does not know, which nobody can accept.
@@ -261,10 +273,17 @@ def _short(value: Any) -> str:
 def measures_launches(point: Point, published: Point) -> bool:
     """Return True if one process needs longer to launch on its GPUs than ``published`` took."""
     by_one = capabilities_of(point.backend).one_process and point.processes == ONE_PROCESS
-    if not by_one or point.imported or point.mode != "streaming" or point.status is not Status.OK:
+    if (
+        not by_one
+        or point.imported
+        or point.mode != "streaming"
+        or point.status is not Status.OK
+    ):
         return False
     launches_us = shipped().table["launch_us"] * point.ranks / point.nodes
-    return published.median_seconds is not None and launches_us * MICRO >= published.median_seconds
+    return (
+        published.median_seconds is not None and launches_us * MICRO >= published.median_seconds
+    )
 
 
 def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
@@ -366,23 +385,31 @@ def compare(
     if str(base.path).startswith(PREFIX):
         every = facing_published(base, by_identity(new).values())
         unlike = [
-            face[1][0] for face in every if face[0] and measures_launches(face[1][0], face[0][0])
+            face[1][0]
+            for face in every
+            if face[0] and measures_launches(face[1][0], face[0][0])
         ]
         faces = [
-            face for face in every if not (face[0] and measures_launches(face[1][0], face[0][0]))
+            face
+            for face in every
+            if not (face[0] and measures_launches(face[1][0], face[0][0]))
         ]
     else:
         faces, unlike = facing(by_identity(base), by_identity(new)), []
     results, left_out = _verdicts(faces, settings, hardware)
     notes = [*base.problems, *new.problems, *notes_on(base, new)]
     if unlike:
-        least, most = (format_size(of(point.size_bytes for point in unlike)) for of in (min, max))
+        least, most = (
+            format_size(of(point.size_bytes for point in unlike)) for of in (min, max)
+        )
         notes.append(
             f"{plural(len(unlike), 'point')} of {least} to {most} left out: one process launched on all "
             "GPUs, which takes longer than what is published; take --processes per_gpu or mode graph"
         )
     # Imports of several logs hold points several times.
-    several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)
+    several = sum(
+        len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces
+    )
     if several:
         notes.append(
             f"{several} points were measured several times in a run; each time counts as a round"
@@ -408,7 +435,9 @@ def compare_by(
     """
     run = as_run(run)
     values = grouped(run.points, lambda point: str(getattr(point, axis.name)))
-    sides = {value: grouped(members, POINT.without(axis.name)) for value, members in values.items()}
+    sides = {
+        value: grouped(members, POINT.without(axis.name)) for value, members in values.items()
+    }
     if len(sides) < 2:
         only = ", ".join(map(shown, sides)) or "no case"
         raise UsageError(
@@ -454,7 +483,9 @@ Cases = Mapping[tuple[object, ...], Sequence[Point]]
 
 def facing(olds: Cases, news: Cases) -> list[Face]:
     """Every case of either side, in the base's order; what only the new one has comes last."""
-    return [(olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))]
+    return [
+        (olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))
+    ]
 
 
 def _verdicts(
@@ -535,7 +566,9 @@ def _left_out(count: int) -> tuple[str, ...]:
     return (f"{count} points are not supported and left out",) if count else ()
 
 
-def _undecided(point: Point, base: Side | None, new: Side | None, settings: Settings) -> Comparison:
+def _undecided(
+    point: Point, base: Side | None, new: Side | None, settings: Settings
+) -> Comparison:
     """Everything that is known before any verdict."""
     threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
     times = [None if side is None else side.seconds for side in (base, new)]
@@ -551,7 +584,9 @@ def _undecided(point: Point, base: Side | None, new: Side | None, settings: Sett
     )
 
 
-def _without_test(comparison: Comparison, base: Side, new: Side, settings: Settings) -> Comparison:
+def _without_test(
+    comparison: Comparison, base: Side, new: Side, settings: Settings
+) -> Comparison:
     """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
     if base.averages or new.averages or (base.imported and new.imported):
         verdict = by_ratio(comparison.ratio or 1.0, comparison.threshold)

@@ -38,7 +38,9 @@ UNSTABLE = 0.20
 PREDICTION_ERROR_LIMIT = 0.30
 """A time this far from the prediction, as a share of it, is named."""
 
-DOUBTING = UNJUDGED_FLAGS | {flag.value for flag in Flag if flag.about in (About.LOAD, About.RUN)}
+DOUBTING = UNJUDGED_FLAGS | {
+    flag.value for flag in Flag if flag.about in (About.LOAD, About.RUN)
+}
 """Flags that put a time in doubt; others are of a device, or of what compares with cases that share them."""
 
 CLEAR_SHARE = 0.05
@@ -93,11 +95,15 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     beaten = any(finding.kind == "beats_bound" for finding in of_cases)
     of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
     spoken = (
-        verdict.finding for verdict in verdicts if not (beaten and verdict.word is SpeedWord.FAST)
+        verdict.finding
+        for verdict in verdicts
+        if not (beaten and verdict.word is SpeedWord.FAST)
     )
     findings += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
-        unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"
+        unread = (
+            f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"
+        )
         findings.append(
             _finding(
                 "problem", "unreadable", unread, "; ".join(run.problems), "see the files named"
@@ -124,7 +130,9 @@ def findings_of(points: Points, named: Collection[str] = ()) -> tuple[Finding, .
 def _finding(
     severity: str, kind: str, subject: str, evidence: str, advice: str, cases: int = 0
 ) -> Finding:
-    return Finding(severity, kind, (), plain(evidence, LONGEST_EVIDENCE), advice, subject, cases)
+    return Finding(
+        severity, kind, (), plain(evidence, LONGEST_EVIDENCE), advice, subject, cases
+    )
 
 
 def machine_findings(manifest: Manifest) -> Iterator[Finding]:
@@ -244,7 +252,9 @@ def not_measured(points: Points) -> Iterator[Finding]:
                 advice,
                 len(failed),
             )
-    refused = [point for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)]
+    refused = [
+        point for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)
+    ]
     if refused:
         # A run that measured nothing is a problem; a few cases that a backend refuses are often meant so.
         nothing = len(refused) == len(points)
@@ -284,7 +294,9 @@ def beats_bound(points: Points) -> Iterator[Finding]:
     for point in sorted(beating, key=lambda point: -(point.bound_share or 1.0)):
         # The median may keep to the bound while too many samples do not.
         faster = (point.bound_share or 0.0) >= 1
-        what = "beats" if faster else f"{percent(point.beaten_share or 0.0)} of its samples beat"
+        what = (
+            "beats" if faster else f"{percent(point.beaten_share or 0.0)} of its samples beat"
+        )
         bound = format_seconds(point.bound_seconds or 0.0)
         texts.append(
             f"{point.label}: {format_seconds(_seconds(point))} {what} the bound of {bound}"
@@ -325,7 +337,9 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
     def beyond(far: Sequence[tuple[float, Point]]) -> str:
         learned = all(point.predicted_low_95_seconds is not None for _, point in far)
         return (
-            "clearly (95 % interval)" if learned else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
+            "clearly (95 % interval)"
+            if learned
+            else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
         )
 
     def times(ratio: float) -> str:
@@ -334,9 +348,7 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
     def text(ratio: float, point: Point) -> str:
         flagged = "" if point.trusted else f" (flagged: {point.flags[0]})"
         costs = f", by the model {point.bottleneck} costs most" if point.bottleneck else ""
-        return (
-            f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
-        )
+        return f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
 
     def limits(point: Point) -> tuple[float, float]:
         low, high = point.predicted_low_95_seconds, point.predicted_high_95_seconds
@@ -370,7 +382,10 @@ def flagged_cases(points: Points) -> Iterator[Finding]:
     for point in ok:
         for flag in point.flags:
             # It comes of the load that is flagged as well: a second finding about that would say no more.
-            if flag not in (Flag.OTHER_LOAD, Flag.STEAL) or Flag.CPU_CONTENTION not in point.flags:
+            if (
+                flag not in (Flag.OTHER_LOAD, Flag.STEAL)
+                or Flag.CPU_CONTENTION not in point.flags
+            ):
                 flagged[flag].append(point)
     for flag, members in sorted(flagged.items(), key=lambda item: (-len(item[1]), item[0])):
         if flag not in (Flag.LOOPBACK, Flag.EMULATION):
@@ -440,7 +455,10 @@ def slowest_rank(points: Points) -> tuple[int | None, str]:
     second_times = counts[1][1] if len(counts) > 1 else 0
     by_chance = chance_of_most(times, len(decided), points[0].ranks) if counts else 1.0
     if by_chance > CHANCE or 2 * second_times > times:
-        return None, f"no rank stands out ({len(decided)} of {plural(len(points), 'case')} decided)"
+        return (
+            None,
+            f"no rank stands out ({len(decided)} of {plural(len(points), 'case')} decided)",
+        )
     return rank, f"rank {rank} slowest in {times} of {plural(len(decided), 'decided case')}"
 
 
@@ -486,7 +504,10 @@ def _judged(points: Points) -> list[Point]:
         for point in points
         if point.median_seconds and point.size_bytes > 0 and point.group_ranks > 1
         if not (
-            point.emulated or point.baseline or point.mode == OVERLAP or DOUBTING & {*point.flags}
+            point.emulated
+            or point.baseline
+            or point.mode == OVERLAP
+            or DOUBTING & {*point.flags}
         )
     ]
 
@@ -498,7 +519,9 @@ def _seconds(point: Point) -> float:
 def _low(point: Point) -> float:
     """The least the time may be; of a point without an interval a little below it."""
     return (
-        point.low_seconds if point.low_seconds is not None else _seconds(point) * (1 - CLEAR_SHARE)
+        point.low_seconds
+        if point.low_seconds is not None
+        else _seconds(point) * (1 - CLEAR_SHARE)
     )
 
 
@@ -685,7 +708,11 @@ def default_loses(points: Points) -> Iterator[Finding]:
         forced = [point for point in members if _is_forced(point)]
         best = min(forced, key=_seconds, default=None)
         for default in members if best is not None else ():
-            if best is not None and not _is_forced(default) and _clearly_slower(default, [best]):
+            if (
+                best is not None
+                and not _is_forced(default)
+                and _clearly_slower(default, [best])
+            ):
                 ratio = _seconds(default) / _seconds(best)
                 lost[default.backend, default.collective].append((ratio, default, best))
     for (backend, collective), cases in sorted(lost.items()):

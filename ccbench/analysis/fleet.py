@@ -174,7 +174,8 @@ def verdict_of(run: Run) -> FleetVerdict:
     observations = observations_of(run)
     hosts = [str(host.get("name")) for host in run.manifest.mappings("hosts")]
     nodes = (
-        max((node for observation in observations for node in observation.nodes), default=-1) + 1
+        max((node for observation in observations for node in observation.nodes), default=-1)
+        + 1
     )
     verdict = fleet_of(observations, hosts or [f"node {number}" for number in range(nodes)])
     blank = [point for point in run.points if not point.is_timed and not lost_groups(point)]
@@ -245,9 +246,9 @@ def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
     kinds: dict[str, dict[tuple[tuple[int, ...], int], list[GroupTime]]] = defaultdict(dict)
     for observation in observations:
         if observation.seconds is not None:
-            kinds[observation.kind].setdefault((observation.nodes, observation.rail), []).append(
-                observation
-            )
+            kinds[observation.kind].setdefault(
+                (observation.nodes, observation.rail), []
+            ).append(observation)
     judged_kinds = []
     for name, repeated in kinds.items():
         times = [group.seconds or 0.0 for same in repeated.values() for group in same]
@@ -270,18 +271,27 @@ def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
 def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVerdict:
     """The verdict on the nodes ``names``."""
     kinds = _kinds(observations)
-    judged = [group for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for group in kind.judged]
+    judged = [
+        group for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for group in kind.judged
+    ]
     # Alone a node says nothing of its network.
     pairs = [group for group in judged if len(group.seen.nodes) > 1]
     paired = pairs or any(len(observation.nodes) > 1 for observation in observations)
     cleared = {
-        node for pair in (pairs if paired else judged) if not pair.slow for node in pair.seen.nodes
+        node
+        for pair in (pairs if paired else judged)
+        if not pair.slow
+        for node in pair.seen.nodes
     }
     lost, lost_links, either = _lost(observations)
-    causes, unknown = _causes([group for group in judged if not set(group.seen.nodes) & set(lost)])
+    causes, unknown = _causes(
+        [group for group in judged if not set(group.seen.nodes) & set(lost)]
+    )
     slow = [group for group in judged if group.slow]
     once = tuple(
-        cause for cause in causes if sum(row.times for row in slow if cause.touches(row.seen)) == 1
+        cause
+        for cause in causes
+        if sum(row.times for row in slow if cause.touches(row.seen)) == 1
     )
     causes = tuple(cause for cause in causes if cause not in once) + lost_links
     findings = list(_blaming(lost, causes, slow, observations, names))
@@ -306,7 +316,9 @@ def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVe
             "no interval of the model (of pairs that needs --network): all may be slow alike"
         )
     doubt = (
-        next((kind.doubt for kind in kinds if kind.doubt), "") if kinds else "no group was timed"
+        next((kind.doubt for kind in kinds if kind.doubt), "")
+        if kinds
+        else "no group was timed"
     )
     return FleetVerdict(
         tuple(findings),
@@ -346,7 +358,9 @@ def _blaming(
         yield _finding("lost", names[node], text)
     for cause in causes:
         if cause.kind == "lost_link":
-            text = f"its group was lost, and both are well with others: {reasons[cause.nodes[0]]}"
+            text = (
+                f"its group was lost, and both are well with others: {reasons[cause.nodes[0]]}"
+            )
         else:
             touched = [group for group in slow if cause.touches(group.seen)]
             ratio = format_ratio(median(group.ratio for group in touched))
@@ -364,7 +378,9 @@ def _lost(
     """
     partners = lost_partners(observations)
     surely = {node for observation in observations for node in observation.proven}
-    surely |= {node for node, groups in partners.items() if len(groups) > 1 or (node,) in groups}
+    surely |= {
+        node for node, groups in partners.items() if len(groups) > 1 or (node,) in groups
+    }
     ended = {
         node
         for observation in observations
@@ -415,14 +431,18 @@ def _causes(
         rows[group.seen.work, group.seen.rail >= 0].append(group)
     for work in {group.seen.work for group in judged}:
         if rails := rows.get((work, True)):
-            rails += [group for group in rows.get((work, False), ()) if len(group.seen.nodes) == 1]
+            rails += [
+                group for group in rows.get((work, False), ()) if len(group.seen.nodes) == 1
+            ]
     covers = [smallest_causes(some) for some in rows.values()]
     certain = {cause for causes, _ in covers for cause in causes}
     # What is slow in one work as a whole need not be named for its parts in others, nor a whole for one rail.
     alone = {group.seen.nodes for group in judged if group.slow}
     rails_of = {cause.nodes for cause in certain if cause.kind == "slow_rail"}
     parts = {
-        cause for cause in certain if cause.nodes in rails_of - alone and cause.kind != "slow_rail"
+        cause
+        for cause in certain
+        if cause.nodes in rails_of - alone and cause.kind != "slow_rail"
     }
     whole = {cause.nodes for cause in certain - parts if cause.kind == "slow_node"}
     certain -= parts | {
@@ -464,7 +484,9 @@ def second_look(
         )
         for number, pairs in enumerate(requested):
             met = {node for pair in pairs for node in pair}
-            free = [fast[place] for place in draw.permutation(len(fast)) if fast[place] not in met]
+            free = [
+                fast[place] for place in draw.permutation(len(fast)) if fast[place] not in met
+            ]
             every = [*pairs, *zip(free[::2], free[1::2], strict=False)]
             rounds[number] += [(min(pair), max(pair)) for pair in every]
     return [sorted(rounds[number]) for number in sorted(rounds)]

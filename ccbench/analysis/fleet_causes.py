@@ -93,7 +93,9 @@ def smallest_causes(
             unknown.append(
                 tuple(
                     sorted(
-                        cause for cause in causes if touched[cause] & left and cause not in shared
+                        cause
+                        for cause in causes
+                        if touched[cause] & left and cause not in shared
                     )
                 )
             )
@@ -162,7 +164,9 @@ def _possible(judged: Sequence[JudgedGroup]) -> Iterator[FleetCause]:
     candidates += [
         FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes
     ]
-    candidates += [FleetCause("slow_link", times.nodes) for times in slow if len(times.nodes) > 1]
+    candidates += [
+        FleetCause("slow_link", times.nodes) for times in slow if len(times.nodes) > 1
+    ]
     candidates += [FleetCause("slow_link", rail.nodes, rail.rail) for rail in rails]
     for cause in dict.fromkeys(candidates):
         if not any(cause.touches(times) for node in cause.nodes for times in fast_of[node]):

@@ -35,14 +35,19 @@ def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
         return ()  # no rank can be had any more: what was measured must do
     lost = {group for point in points for group in lost_groups(point)}
     timed = {
-        (_kind_of(point), group) for point in points if point.is_timed for group in point.members
+        (_kind_of(point), group)
+        for point in points
+        if point.is_timed
+        for group in point.members
     }
     added = {row.get("groups") for row in run.manifest.mappings(FURTHER_CASES)}
     ahead: list[Case | None] = []
     for point in (point for point in points if lost_groups(point)):
         kind = _kind_of(point)
         rest = [
-            member for member in point.members if member not in lost and (kind, member) not in timed
+            member
+            for member in point.members
+            if member not in lost and (kind, member) not in timed
         ]
         ahead.append(_with(kind, rest))
     for case in left:
@@ -51,7 +56,9 @@ def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
             ahead.append(_with(case, [group for group in case.members if group not in lost]))
             continue
         out = {rank for group in lost for rank in group}
-        whole = [(replace(case, groups=""), group) for group in case.members if not out & {*group}]
+        whole = [
+            (replace(case, groups=""), group) for group in case.members if not out & {*group}
+        ]
         # No pair is in two rounds: where the others were timed, the round was measured without the lost.
         if not whole or not timed.issuperset(whole):
             ahead.append(without(case, out))
@@ -79,12 +86,15 @@ def without(case: Case, out: Collection[int]) -> Case | None:
     if not case.groups or [*map(len, kept)] == lengths:
         return case
     whole = [part for part, length in zip(kept, lengths, strict=True) if len(part) == length]
-    halves = [part for part, length in zip(kept, lengths, strict=True) if 2 * len(part) == length]
+    halves = [
+        part for part, length in zip(kept, lengths, strict=True) if 2 * len(part) == length
+    ]
     return _with(
         case,
         whole
         + [
-            sorted(first + second) for first, second in zip(halves[::2], halves[1::2], strict=False)
+            sorted(first + second)
+            for first, second in zip(halves[::2], halves[1::2], strict=False)
         ],
     )
 
@@ -126,7 +136,9 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
     """Yield each node of a group that hung, where neither did with others, with a partner that is fast."""
     added = {row.get("groups") for row in run.manifest.mappings(FURTHER_CASES)}
     again = [point for point in run.points if point.groups in added and point.is_timed]
-    looked = {node_numbers(point)[rank] for point in again for rank in point.communicating_ranks}
+    looked = {
+        node_numbers(point)[rank] for point in again for rank in point.communicating_ranks
+    }
     observations, verdict = observations_of(run), verdict_of(run)
     partners = lost_partners(observations)
     met = {observation.nodes for observation in observations}
@@ -134,7 +146,9 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
     proven = {node for observation in observations for node in observation.proven}
     for node, groups in sorted(partners.items()):
         explained = any(
-            len(partners[member]) > 1 or member in proven for group in groups for member in group
+            len(partners[member]) > 1 or member in proven
+            for group in groups
+            for member in group
         )
         partner = next(
             (

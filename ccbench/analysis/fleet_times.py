@@ -58,7 +58,8 @@ def blocks_of(run: Run) -> dict[int, int]:
         if made and made.within:
             node = node_numbers(point)
             return {
-                node[rank]: rank // made.unit_ranks // made.within for rank in range(point.ranks)
+                node[rank]: rank // made.unit_ranks // made.within
+                for rank in range(point.ranks)
             }
     return {}
 
@@ -92,7 +93,9 @@ def _steady(point: Point) -> Sequence[float]:
 
     Load of others on the processors adds time to some samples, a bad adapter, cable or port to most.
     """
-    groups = point.group_samples_seconds or (point.samples_seconds,)  # of one group all are its own
+    groups = point.group_samples_seconds or (
+        point.samples_seconds,
+    )  # of one group all are its own
     if all(map(len, groups)) and len(groups) == len(point.members):
         return [float(np.quantile(samples, QUANTILE)) for samples in groups]
     return point.group_median_seconds or (point.median_seconds or 0.0,)

@@ -81,7 +81,9 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
     """
     severity = "doubt" if kind == "unstable" else "problem"
     subject = ": ".join(part for part in (title(kind).capitalize(), what) if part)
-    return Finding(severity, kind, (what,) * bool(what), evidence, ADVICE.get(kind, ""), subject)
+    return Finding(
+        severity, kind, (what,) * bool(what), evidence, ADVICE.get(kind, ""), subject
+    )
 
 
 def wants_health(run: Run) -> bool:
@@ -100,7 +102,9 @@ def health_of(run: Run) -> HealthVerdict:
     against = [slow_by_pairs, waited_for(timed), starved_ranks(timed)]
     slow = sorted({rank for rank_reasons in against for rank in rank_reasons})
     for rank in slow:
-        reasons = "; ".join(rank_reasons[rank] for rank_reasons in against if rank in rank_reasons)
+        reasons = "; ".join(
+            rank_reasons[rank] for rank_reasons in against if rank in rank_reasons
+        )
         findings.append(_finding("slow_rank", f"rank {rank}", reasons))
     findings += pairs
     # A rank that is slow explains its groups.
@@ -176,7 +180,9 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     for (status, detail), members in ordered[:MOST_NAMED]:
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
-        findings.append(_finding("no_result", f"{members[0].label}{more}", f"{status}, {detail}"))
+        findings.append(
+            _finding("no_result", f"{members[0].label}{more}", f"{status}, {detail}")
+        )
     cases = ((point.flags, point.device_readings) for point in points)
     for flag, device, count in flagged_devices(cases, DEVICE_FAULTS):
         text = f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(points)}"
@@ -191,7 +197,9 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
     members: dict[str, set[int]] = {}
     for matrix in (matrix for matrix in matrices if not (matrix.simulated or matrix.emulated)):
         cells = list(matrix.pairs())
-        sound = [(source, target) for source, target in cells if not matrix.doubts[source][target]]
+        sound = [
+            (source, target) for source, target in cells if not matrix.doubts[source][target]
+        ]
         doubted = len(cells) - len(sound) > DOUBTED_CASES * len(cells)
         # Of each rank the median, over its pairs, of the log of the time over the usual one.
         logs: list[list[float]] = [[] for _ in range(matrix.ranks)]
@@ -215,7 +223,9 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
                 missed[matrix.backend, miss.name].append((miss.ratio, text))
                 members[miss.name] = {miss.source, miss.target}
     kept = [
-        (name, misses) for (_, name), misses in missed.items() if not members[name] & ranks.keys()
+        (name, misses)
+        for (_, name), misses in missed.items()
+        if not members[name] & ranks.keys()
     ]
     kept.sort(key=lambda item: -max(ratio for ratio, _ in item[1]))
     return ranks, [
@@ -270,7 +280,9 @@ def _evidence(
         if watched
         else "no device was watched (clocks, heat and error counters need GPUs and their management library)"
     )
-    flags = Counter(flag for point in timed for flag in point.flags if flag not in DEVICE_FAULTS)
+    flags = Counter(
+        flag for point in timed for flag in point.flags if flag not in DEVICE_FAULTS
+    )
     if flags:
         lines.append(
             "flags: " + ", ".join(f"{flag} ({count})" for flag, count in flags.most_common(4))

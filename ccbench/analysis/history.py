@@ -72,7 +72,9 @@ def find_levels(values: Sequence[float], minimum_change: float = 0.03) -> tuple[
     ValueError for values that are not finite and positive.
     """
     if not all(math.isfinite(value) and value > 0 for value in values):
-        raise ValueError("values must be finite and above 0; leave out runs that have no median")
+        raise ValueError(
+            "values must be finite and above 0; leave out runs that have no median"
+        )
     if not values:
         return ()
     offset = max(0, len(values) - LONGEST_SERIES)
@@ -175,7 +177,9 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
                 gpus[f"GPU {name}"].append(value)
     # One value stands for all GPUs that have the same.
     of_all = {
-        name: all_of[0] for name, all_of in gpus.items() if all_of.count(all_of[0]) == len(all_of)
+        name: all_of[0]
+        for name, all_of in gpus.items()
+        if all_of.count(all_of[0]) == len(all_of)
     }
 
     facts: dict[str, Any] = {
@@ -192,7 +196,9 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
         **manifest.mapping("environment", "variables"),
     }
     return {
-        name: _text(value) for name, value in facts.items() if value not in (None, "", {}, [], ())
+        name: _text(value)
+        for name, value in facts.items()
+        if value not in (None, "", {}, [], ())
     }
 
 
@@ -296,7 +302,9 @@ class History:
         changes = [change for series in self.series for change in series.changes]
         return tuple(
             sorted(
-                changes, key=lambda change: (change.created_at, abs(change.change)), reverse=True
+                changes,
+                key=lambda change: (change.created_at, abs(change.change)),
+                reverse=True,
             )
         )
 
@@ -457,7 +465,11 @@ def history_document(history: History) -> dict[str, Any]:
             moved = list(history_of_case.moved.get(index, ()))
             runs.append({**run, "flags": list(value.doubts), "environment_changes": moved})
         levels = [
-            {"first_run": level.start, "last_run": level.end - 1, "median_seconds": level.median}
+            {
+                "first_run": level.start,
+                "last_run": level.end - 1,
+                "median_seconds": level.median,
+            }
             for level in history_of_case.levels
         ]
         series.append(

@@ -41,11 +41,16 @@ def with_other_sizes(run: Run) -> tuple[Point, ...]:
         if isinstance(library_request, str):
             continue
         request = sized(
-            library_request, (point.size_bytes for point in measured), first.dtype, first.in_place
+            library_request,
+            (point.size_bytes for point in measured),
+            first.dtype,
+            first.in_place,
         )
         seconds = tuple(point.median_seconds or 0.0 for point in measured)
         try:
-            implied = _implied(Observation(recorded_system(run.manifest, first), request, seconds))
+            implied = _implied(
+                Observation(recorded_system(run.manifest, first), request, seconds)
+            )
         except MachineError:
             continue
         for number, prediction in implied.items():

@@ -235,7 +235,9 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
             and ratio > slowest
             and (low is None or low > usual)
         ):
-            misses.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))
+            misses.append(
+                PairMiss(source, target, matrix.name(source, target), link_class, ratio)
+            )
     return tuple(sorted(misses, key=lambda miss: -miss.ratio))
 
 
@@ -247,7 +249,9 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
             pair = parse_pair(point.pair)
             key = (*_KIND(point), point.size_bytes, pair.both)
             tables[key][pair] = point
-    ordered = sorted(tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:])
+    ordered = sorted(
+        tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:]
+    )
     joined: dict[tuple[Any, ...], tuple[Words, Table]] = {}
     matrices = []
     for _, pairs in ordered:

@@ -14,7 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from ccbench.analysis.comparison import as_run, by_identity, compare, obstacle_of, side_of
-from ccbench.analysis.significance import Floats, enough_rounds, round_medians, rounds_of, tested
+from ccbench.analysis.significance import (
+    Floats,
+    enough_rounds,
+    round_medians,
+    rounds_of,
+    tested,
+)
 from ccbench.analysis.verdicts import FINE, NO_VERDICT, Compared, Settings, Verdict
 from ccbench.results import Point, Run
 
@@ -56,7 +62,8 @@ class SelfCheck:
             return None
         counts = self.direct.counts
         judged = len(self.direct.points) - sum(
-            point.verdict is Verdict.NONE and point.ratio is None for point in self.direct.points
+            point.verdict is Verdict.NONE and point.ratio is None
+            for point in self.direct.points
         )
         return (counts["faster"] + counts["slower"]) / judged if judged else None
 
@@ -64,11 +71,11 @@ class SelfCheck:
     def doubt(self) -> str:
         """A reason not to trust comparisons at these settings with such data; empty where there is none."""
         if not self.points:
-            return (
-                "no point can be judged: flagged, too few rounds, not measured, or not in both runs"
-            )
+            return "no point can be judged: flagged, too few rounds, not measured, or not in both runs"
         if self.false_alarms > MOST_FALSE:
-            return f"false alarms at {self.false_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
+            return (
+                f"false alarms at {self.false_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
+            )
         if self.direct is not None and self.direct_alarms is None:
             return "the two runs cannot be compared"
         if (self.direct_alarms or 0.0) > MOST_FALSE:

@@ -232,7 +232,9 @@ def flagged_devices(
     counts: Counter[tuple[str, str]] = Counter()
     for case_flags, readings in cases:
         for flag in set(case_flags) & set(flags):
-            counts.update((flag, device) for device in devices_with(readings, flag) or [UNNAMED])
+            counts.update(
+                (flag, device) for device in devices_with(readings, flag) or [UNNAMED]
+            )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [(flag, device, count) for (flag, device), count in ordered]
 
@@ -325,7 +327,9 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
             shares, lacking = _could_run(point), _gets_least(point)
             least = min(share for rank, share in enumerate(shares) if rank not in lacking)
             ratios.append(shares[starved.rank] / least)
-        text = f"it gets {median(ratios):.0%} of the next one's processor time in {starved.share}"
+        text = (
+            f"it gets {median(ratios):.0%} of the next one's processor time in {starved.share}"
+        )
         texts.append((starved.rank, text))
     return _joined(texts)
 

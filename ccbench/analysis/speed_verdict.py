@@ -164,7 +164,9 @@ class SpeedVerdict:
             return SpeedWord.WRONG
         order = list(SpeedWord)
         word = min(
-            (regime.word for regime in self.regimes), key=order.index, default=SpeedWord.CANNOT_SAY
+            (regime.word for regime in self.regimes),
+            key=order.index,
+            default=SpeedWord.CANNOT_SAY,
         )
         return SpeedWord.CANNOT_SAY if self.unfinished and word is SpeedWord.NORMAL else word
 
@@ -217,9 +219,12 @@ class SpeedVerdict:
         evidence = "; ".join(parts)
         checks = dict.fromkeys(cause.rule.check for cause in self.causes)
         cure = (
-            "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
+            "; ".join(checks)
+            or "compare single nodes, pairs of nodes, and versions of the library"
         )
-        return Finding("problem" if self.broken else "doubt", "slow", (), evidence, cure, subject)
+        return Finding(
+            "problem" if self.broken else "doubt", "slow", (), evidence, cure, subject
+        )
 
     @property
     def document(self) -> dict[str, Any]:
@@ -247,7 +252,11 @@ class SpeedVerdict:
                 for regime in self.regimes
             ],
             "causes": [
-                {"cause": cause.rule.name, "check": cause.rule.check, "sign": cause.sign or None}
+                {
+                    "cause": cause.rule.name,
+                    "check": cause.rule.check,
+                    "sign": cause.sign or None,
+                }
                 for cause in self.causes
             ],
         }
@@ -295,7 +304,9 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
         key=lambda each: (not each.wrong, not each.broken, list(SpeedWord).index(each.word))
     )
     for reason, (name, *more) in unsaid.items():
-        verdicts.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
+        verdicts.append(
+            SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason)
+        )
     return tuple(verdicts)
 
 
@@ -311,7 +322,9 @@ def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:
             verdicts.insert(0, SpeedVerdict(file.log.source, reason=reason, wrong=True))
         elif file.log.outcome in (LogOutcome.CRASHED, LogOutcome.HUNG):
             verdicts.append(
-                SpeedVerdict(file.log.source, reason=f"{ended}{detail}; no case could be imported")
+                SpeedVerdict(
+                    file.log.source, reason=f"{ended}{detail}; no case could be imported"
+                )
             )
     return tuple(verdicts)
 
@@ -351,7 +364,9 @@ def _tables_of(run: Run, points: Sequence[Point]) -> list[Mapping[str, Any]]:
 def _facts(tables: Sequence[Mapping[str, Any]], name: str) -> list[int]:
     """Whole numbers of that name among the facts of imported tables."""
     return [
-        number for table in tables if isinstance(number := Manifest(table).at("facts", name), int)
+        number
+        for table in tables
+        if isinstance(number := Manifest(table).at("facts", name), int)
     ]
 
 
@@ -417,7 +432,9 @@ def is_measurement(point: Point) -> bool:
     return _is_asked(point) and not _why_unjudged(point)
 
 
-def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, SpeedVerdict | None]:
+def _verdict(
+    run: Run, subject: str, points: Sequence[Point]
+) -> tuple[str, SpeedVerdict | None]:
     """The verdict on ``points`` of one collective, or the reason of having none."""
     first = points[0]
     able = capabilities_of(first.backend)
@@ -461,7 +478,9 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
         if members:
             regimes.append(regime_verdict(regime, members, typical.get(regime)))
     causes = _causes(run, system, request, judged, regimes)
-    return "", SpeedVerdict(subject, tuple(regimes), causes=causes, collapse=collapse_text(judged))
+    return "", SpeedVerdict(
+        subject, tuple(regimes), causes=causes, collapse=collapse_text(judged)
+    )
 
 
 COLLAPSE = 0.5
@@ -526,7 +545,10 @@ def regime_verdict(
     side, count = ("slow", typical.as_slow) if seconds > high else ("fast", typical.as_fast)
     reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
     # Far out, but not so far that it could not be one of the healthy ones.
-    least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
+    least, most = (
+        shown.predicted_low_95_seconds or 0.0,
+        shown.predicted_high_95_seconds or math.inf,
+    )
     word = SpeedWord.NORMAL if count and least <= seconds <= most else SpeedWord.CANNOT_SAY
     return replace(verdict, word=word, reason=reason)
 
@@ -550,7 +572,10 @@ def _causes(
     ]
     members.append(largest.point)
     file = run.manifest.imported(largest.point.source)
-    settings = {**run.manifest.mapping("environment", "variables"), **file.mapping("environment")}
+    settings = {
+        **run.manifest.mapping("environment", "variables"),
+        **file.mapping("environment"),
+    }
     signs = [f"{name}={value}" for name, value in settings.items()]
     signs += map(str, hints if isinstance(hints := file.at("hints"), list) else ())
     signs += dict.fromkeys(flag for point in points for flag in point.flags)

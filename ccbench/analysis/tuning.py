@@ -30,7 +30,9 @@ SIZE_NOT_STATED = -1
 """Size of a timing whose source prints a bandwidth and not the size it was measured at."""
 
 
-SETTINGS_OF_LIBRARIES = tuple(axis for axis in SETTINGS if axis.choice and axis.name != "channels")
+SETTINGS_OF_LIBRARIES = tuple(
+    axis for axis in SETTINGS if axis.choice and axis.name != "channels"
+)
 """Axes that a library can be told besides algorithm, protocol and channels."""
 
 NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
@@ -58,7 +60,9 @@ class Choice:
     @property
     def label(self) -> str:
         """One line such as ``nccl ring/ll128, 4 channels``."""
-        name = self.algorithm if self.protocol == DEFAULT else f"{self.algorithm}/{self.protocol}"
+        name = (
+            self.algorithm if self.protocol == DEFAULT else f"{self.algorithm}/{self.protocol}"
+        )
         words = [f"{self.backend} {name}"]
         words += [f"{self.channels} channels"] if self.channels else []
         words += [
@@ -179,7 +183,9 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
             if speed is not None and not point.emulated and point.ranks >= 2:
                 variant = variants.get((point.source, point.source_table), "")
                 # What somebody knows to have been forced outranks what a log does not say.
-                known_choice = forced(point.source) if forced is not None and point.source else None
+                known_choice = (
+                    forced(point.source) if forced is not None and point.source else None
+                )
                 requested = known_choice or (point.algorithm, point.protocol)
                 timings.append(_timing(point, place, requested, variant, speed))
     return tuple(timings)
@@ -357,7 +363,9 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
                 among = rounds_interval(samples, rounds, confidence)
                 interval = among if among.confidence >= confidence else None
                 # The run's own median may be that of the rounds; the interval must hold it.
-                if len(timings) > 1 or (interval and not interval.low <= seconds <= interval.high):
+                if len(timings) > 1 or (
+                    interval and not interval.low <= seconds <= interval.high
+                ):
                     seconds = among.median
             channels = _common((timing.channels_used for timing in timings), 0)
             ran = _common((timing.ran for timing in timings), ("", ""))
@@ -433,7 +441,9 @@ def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
     at_sizes = (
-        [speeds[looked_at.size_bytes][choice] for looked_at in looked] if choice is not None else []
+        [speeds[looked_at.size_bytes][choice] for looked_at in looked]
+        if choice is not None
+        else []
     )
     own = [
         answer
@@ -444,7 +454,9 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         (answer.gain for answer in own if answer.gain is not None), key=lambda gain: gain.median
     )
     reasons = (
-        list(dict.fromkeys(answer.why for answer in looked if answer.why)) if choice is None else []
+        list(dict.fromkeys(answer.why for answer in looked if answer.why))
+        if choice is None
+        else []
     )
     sizes = tuple(at_size.size_bytes for at_size in looked)
     used = _common((speed.channels_used for speed in at_sizes), 0)
@@ -454,7 +466,9 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         sizes_bytes=sizes,
         choice=choice,
         rivals=tuple(
-            dict.fromkeys(at_size.rival for at_size in (own or looked) if at_size.rival is not None)
+            dict.fromkeys(
+                at_size.rival for at_size in (own or looked) if at_size.rival is not None
+            )
         ),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,

@@ -129,7 +129,9 @@ def read_thresholds(
         )
         for number, rule in enumerate(rules_file.rules)
     )
-    return Thresholds(default if rules_file.default is None else rules_file.default, tuple(rules))
+    return Thresholds(
+        default if rules_file.default is None else rules_file.default, tuple(rules)
+    )
 
 
 def _threshold(value: Any) -> float:
@@ -170,7 +172,9 @@ class _Rule(StrictModel):
     def _collectives_are_known(cls, names: frozenset[str]) -> frozenset[str]:
         # A backend of another tool's log may have any name, a collective has one of ccbench's.
         for name in sorted(names - set(COLLECTIVES)):
-            raise MisfitError(f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}")
+            raise MisfitError(
+                f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}"
+            )
         return names
 
 
@@ -182,7 +186,9 @@ class _File(StrictModel):
     @classmethod
     def _rules_are_a_list(cls, value: Any) -> Any:
         if not isinstance(value, list):
-            raise MisfitError(f"{shown(value)} is not a list; write '- threshold: 10%' below it")
+            raise MisfitError(
+                f"{shown(value)} is not a list; write '- threshold: 10%' below it"
+            )
         return value
 
 

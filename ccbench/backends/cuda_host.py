@@ -21,7 +21,12 @@ from ccbench.backends.kernels.host_engine import (
     HostWorld,
     communicator_bytes,
 )
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, KernelBuffers, WorkAreas, all_buffers
+from ccbench.backends.kernels.layout import (
+    ALIGNMENT_BYTES,
+    KernelBuffers,
+    WorkAreas,
+    all_buffers,
+)
 from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, unsupported
 from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases.axes import NO_OP, NO_ROOT, Case
@@ -108,27 +113,38 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         layout: tuple[KernelBuffers, ...],
     ) -> HostCall:
         """One group's launch, with its members' buffers. case: as the group sees it."""
-        offsets = [world.allocate(max(buffers.total_bytes, ALIGNMENT_BYTES)) for buffers in layout]
+        offsets = [
+            world.allocate(max(buffers.total_bytes, ALIGNMENT_BYTES)) for buffers in layout
+        ]
         members = communicator.members if communicator else tuple(range(case.ranks))
         dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
         for rank, at, buffers in zip(members, offsets, layout, strict=True):
-            self._inputs[rank] = world.view(at + buffers.input_offset, buffers.input_bytes).view(
-                dtype
-            )
-            self.outputs[rank] = world.view(at + buffers.output_offset, buffers.output_bytes).view(
-                dtype
-            )
+            self._inputs[rank] = world.view(
+                at + buffers.input_offset, buffers.input_bytes
+            ).view(dtype)
+            self.outputs[rank] = world.view(
+                at + buffers.output_offset, buffers.output_bytes
+            ).view(dtype)
         # As on a device small cases have one channel, so that both numbers are met.
         traffic = traffic_of(choice.algorithm, case.collective, case.ranks, case.size_bytes)
         channels = blocks_for(traffic, CHANNELS).channels
         root = 0 if case.root == NO_ROOT else case.root
-        request = (case.collective, case.ranks, channels, root, case.size_bytes, choice.schedule)
+        request = (
+            case.collective,
+            case.ranks,
+            channels,
+            root,
+            case.size_bytes,
+            choice.schedule,
+        )
         plan = plan_for(choice.entry.file, *request)
         return HostCall(
             entry=choice.entry.name,
             dtype=case.dtype,
             count=case.count,
-            inputs=[at + buffers.input_offset for at, buffers in zip(offsets, layout, strict=True)],
+            inputs=[
+                at + buffers.input_offset for at, buffers in zip(offsets, layout, strict=True)
+            ],
             outputs=[
                 at + buffers.output_offset for at, buffers in zip(offsets, layout, strict=True)
             ],
@@ -180,7 +196,9 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         self._seed += 1
         for _, fault in self._faults:
             fault.before_launches(times)
-        calls = [call if times == 1 else replace(call, iterations=times) for call in self._calls]
+        calls = [
+            call if times == 1 else replace(call, iterations=times) for call in self._calls
+        ]
         self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
 
     def check(self, seed: int, launches: int) -> Mismatch | None:

@@ -169,7 +169,9 @@ class TeamEndpoint(Endpoint):
         """Remember which of this process's ranks must misbehave in ``case``, which comes next, and how."""
         fault = self._any_fault
         self._faults = [
-            (rank, fault) for rank in self.own_ranks(case) if fault and fault.matches(case, rank)
+            (rank, fault)
+            for rank in self.own_ranks(case)
+            if fault and fault.matches(case, rank)
         ]
 
     def begin_sample(self, sample: int) -> None:
@@ -236,7 +238,9 @@ class PerProcessEndpoint(TeamEndpoint):
     def begin_sample(self, sample: int) -> None:
         """Tell the leader which sample is next (negative: warming up)."""
         if sample == 0:
-            self._shared_stamps = 0  # what was shared of the warm-up stood where samples come now
+            self._shared_stamps = (
+                0  # what was shared of the warm-up stood where samples come now
+            )
         super().begin_sample(sample)
 
     def say(self, activity: Activity) -> None:
@@ -357,7 +361,9 @@ def merged_mismatch(mismatches: Iterable[Mismatch | None]) -> Mismatch | None:
     )
 
 
-def setup_mismatch(name: str, rank: int, place: int, ranks: int, answering: int) -> Mismatch | None:
+def setup_mismatch(
+    name: str, rank: int, place: int, ranks: int, answering: int
+) -> Mismatch | None:
     """Return what is wrong where ``answering`` ranks are in what a setup made for ``place`` of ``ranks`` ranks."""
     expected = len(range(place % 2, ranks, 2)) if name == "comm_split" else ranks
     return (

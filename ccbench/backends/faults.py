@@ -117,4 +117,6 @@ def fault_from_environment() -> Fault | None:
         )
     rank = ALL_RANKS if fields.get("rank") == "all" else int(fields.get("rank", 0))
     size_bytes = int(fields.get("size") or -1)
-    return Fault(kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes)
+    return Fault(
+        kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes
+    )

@@ -363,9 +363,7 @@ class ConcurrentGlooCalls:
                 self._seconds[lane] += max(ended[lane].values(), default=began) - began
 
 
-LOOKED_AFTER = (
-    "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
-)
+LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
 WAITED_FOR = "the collective does not tell when it is over, and is waited for after its share of the computation"
 AT_ONCE = "each collective runs in the thread of a process group of its own"
 
@@ -388,7 +386,9 @@ class GlooEndpoint(RankEndpoint):
         self._decision = np.zeros(1, np.int64)
         self._decision_tensor = torch.from_numpy(self._decision)
         # Each rank has an address of its own; rank 0's stands for all where versions must be alike.
-        way = exchange.broadcast(str(self._route).encode() if self.rank == 0 else None, 0).decode()
+        way = exchange.broadcast(
+            str(self._route).encode() if self.rank == 0 else None, 0
+        ).decode()
         self.version = f"torch {torch.__version__}, {way}"
 
     # -- one case ------------------------------------------------------------------------------------------
@@ -434,7 +434,9 @@ class GlooEndpoint(RankEndpoint):
             scratch = np.empty_like(lane.input)
         tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
         if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
-            return GlooCall(lane.case, GlooPlace(self._everyone, self.rank, self.ranks, *tensors))
+            return GlooCall(
+                lane.case, GlooPlace(self._everyone, self.rank, self.ranks, *tensors)
+            )
         assert lane.part is not None, "a rank that belongs to no group binds nothing"
         members, rank = lane.part.members, lane.part.group_rank
         group = self._everyone
@@ -456,7 +458,9 @@ class GlooEndpoint(RankEndpoint):
         """Say that a copy is part of the time, and what goes on meanwhile, where that is so."""
         remarks = [super().remark()]
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
-            remarks.append("Gloo works in place: the copy to the other buffer is part of the time")
+            remarks.append(
+                "Gloo works in place: the copy to the other buffer is part of the time"
+            )
         if not self.rank and self.case.mode == OVERLAP:
             remarks.append(WAITED_FOR if self.case.collective in SILENT else LOOKED_AFTER)
         if not self.rank and self.case.concurrent:

@@ -48,7 +48,10 @@ class HostComputation:
         self._product = np.empty(shape, np.float32)
         elements = STREAM_BYTES // 4 if kind == MEMORY else 0
         # Written at once: pages that are first touched by a repetition would make it a long one.
-        self._source, self._target = np.ones(elements, np.float32), np.ones(elements, np.float32)
+        self._source, self._target = (
+            np.ones(elements, np.float32),
+            np.ones(elements, np.float32),
+        )
         self._begin = 0
 
     def once(self) -> None:

@@ -150,10 +150,14 @@ class Lane(ABC):
         """Compare ``output`` with what is right, once it is damaged where a fault asks for that."""
         if self.fault:
             self.fault.spoil(output)
-        wrong = self.part.check(output, seed + self.seed_offset, launches) if self.part else None
+        wrong = (
+            self.part.check(output, seed + self.seed_offset, launches) if self.part else None
+        )
         if wrong is None or self.number == OWN:
             return wrong
-        return replace(wrong, expected=f"{wrong.expected} in the concurrent {self.case.collective}")
+        return replace(
+            wrong, expected=f"{wrong.expected} in the concurrent {self.case.collective}"
+        )
 
 
 AnyLane = TypeVar("AnyLane", bound=Lane)
@@ -194,7 +198,9 @@ class RankBuffers(Lane):
     @property
     def needed_bytes(self) -> int:
         """Size of this rank's buffers."""
-        both = max(self._read, self._written) if self.case.in_place else self._read + self._written
+        both = (
+            max(self._read, self._written) if self.case.in_place else self._read + self._written
+        )
         return both * item_bytes(self.case.dtype)
 
     def take(self, memory: HostMemory) -> None:
@@ -271,7 +277,8 @@ def group_facts(case: Case, seconds: NDArray[np.float64]) -> CaseFacts:
     """
     names, members, lanes = zip(*group_parts(case), strict=True)
     longest = [
-        seconds[list(some), :, lane].max(axis=0) for some, lane in zip(members, lanes, strict=True)
+        seconds[list(some), :, lane].max(axis=0)
+        for some, lane in zip(members, lanes, strict=True)
     ]
     return CaseFacts(
         parts=names, group_samples_seconds=tuple(tuple(row.tolist()) for row in longest)
@@ -284,7 +291,8 @@ def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     assert concurrent is not None, "whoever asks has seen that there is one"
     return [
         (
-            f"ranks {format_ranks(members)} " * (len(members) < case.ranks) + lane_case.collective,
+            f"ranks {format_ranks(members)} " * (len(members) < case.ranks)
+            + lane_case.collective,
             members,
             lane,
         )
@@ -361,7 +369,9 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         self.exchange = exchange
         self.rank, self.ranks = exchange.rank, exchange.ranks
         several = len(set(exchange.hosts)) > 1
-        self.prefix = f"rank {self.rank}{f' on {exchange.hosts[self.rank]}' if several else ''}: "
+        self.prefix = (
+            f"rank {self.rank}{f' on {exchange.hosts[self.rank]}' if several else ''}: "
+        )
         self.memory = HostMemory(self)
         self._setups: list[Setup] = []
         self._forget()

@@ -64,7 +64,13 @@ CHECKED_ELEMENTS = 4096
 SEED = 1
 """Which of a case's data are taken."""
 
-_UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+_UFUNCS = {
+    "sum": np.add,
+    "avg": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
 class SimulatedBackend(Backend):
@@ -251,7 +257,9 @@ class SimulatedTeam:
             with suppress(ScheduleError):  # not for this number of ranks
                 choices.append(self._priced(case, name))
         if not choices:
-            raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
+            raise ScheduleError(
+                f"{case.label}: no algorithm exists for {case.group_ranks} ranks"
+            )
         return min(choices, key=lambda choice: choice.seconds)
 
     def _priced(self, case: Case, algorithm: str) -> _Choice:

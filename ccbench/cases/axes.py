@@ -227,7 +227,15 @@ class Case:
         default="streaming",
         metadata=axis(
             "how launches follow each other: streaming, isolated, graph, cold, overlap",
-            values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
+            values=(
+                "streaming",
+                "isolated",
+                "graph",
+                "cold",
+                "nonblocking",
+                "persistent",
+                OVERLAP,
+            ),
             all_values=("streaming", "isolated"),
         ),
     )
@@ -483,13 +491,17 @@ class Case:
         item = item_bytes(self.dtype)
         count = row.count_for(self.size_bytes, concurrent.group_ranks, item)
         return replace(
-            concurrent, count=count, size_bytes=row.size_bytes(count, concurrent.group_ranks, item)
+            concurrent,
+            count=count,
+            size_bytes=row.size_bytes(count, concurrent.group_ranks, item),
         )
 
     def input_count(self, group_rank: int) -> int:
         """Elements of the input buffer of rank ``group_rank`` of a group."""
         if self.collective == UNEVEN:
-            return int(sent_elements(self.traffic, self.count, self.group_ranks)[group_rank].sum())
+            return int(
+                sent_elements(self.traffic, self.count, self.group_ranks)[group_rank].sum()
+            )
         row = collective(self.collective)
         return row.input_count(self.count, self.group_ranks, group_rank, max(self.root, 0))
 
@@ -557,7 +569,8 @@ WORK = tuple(axis for axis in SETTINGS if not axis.choice)
 def setting_labels(values: Mapping[str, Any], varying: Collection[str] = ()) -> list[str]:
     """Return labels of the settings of ``values`` that are not at their default, or are among ``varying``."""
     labels = (
-        setting.label_of(values[setting.name]) or setting.default_label * (setting.name in varying)
+        setting.label_of(values[setting.name])
+        or setting.default_label * (setting.name in varying)
         for setting in SETTINGS
     )
     return [label for label in labels if label]

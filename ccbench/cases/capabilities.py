@@ -159,7 +159,9 @@ def backend_names() -> tuple[str, ...]:
 def backends_of_auto(gpus: bool) -> tuple[str, ...]:
     """Backends that ``auto`` stands for where there are GPUs, or where there are none."""
     return tuple(
-        name for name, backend in DECLARED.items() if backend.automatic and backend.on_gpus == gpus
+        name
+        for name, backend in DECLARED.items()
+        if backend.automatic and backend.on_gpus == gpus
     )
 
 

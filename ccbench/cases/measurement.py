@@ -267,9 +267,14 @@ class Measurement:
         "",
         "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
     )
-    channels_used: int = column(0, "channels the library says it used", null_when="not reported")
+    channels_used: int = column(
+        0, "channels the library says it used", null_when="not reported"
+    )
     library_estimate_seconds: float | None = column(
-        None, "what the library itself expected of the case", "seconds", "the library gives none"
+        None,
+        "what the library itself expected of the case",
+        "seconds",
+        "the library gives none",
     )
     group_names: tuple[str, ...] = column(
         (),
@@ -284,7 +289,9 @@ class Measurement:
         rounds="joined by rank",
     )
     hosts: tuple[str, ...] = column((), "host of each rank", null_when=_ONE_HOST)
-    node_of_rank: tuple[int, ...] = column((), "machine of each rank, from 0", null_when=_ONE_HOST)
+    node_of_rank: tuple[int, ...] = column(
+        (), "machine of each rank, from 0", null_when=_ONE_HOST
+    )
     device_readings: str = column(
         "",
         "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "

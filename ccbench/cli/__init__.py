@@ -113,7 +113,9 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
     except Exception as error:
         # A library that the loader finds no room for says so in words alone.
         if isinstance(error, MemoryError) or any(words in str(error) for words in NO_ROOM):
-            say("ccbench: error: out of memory; raise the limit (ulimit -v), or name less at once")
+            say(
+                "ccbench: error: out of memory; raise the limit (ulimit -v), or name less at once"
+            )
             return CcbenchError.exit_code
         # Only stdout's own failure: one of a file that nobody foresaw is a bug.
         if not isinstance(error, OSError) or error is not stdout.failure:
@@ -125,6 +127,8 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
         drop(sys.stdout)
         if error.errno == errno.EPIPE:
             return READER_GONE_EXIT_CODE
-        say(f"ccbench: error: stdout: cannot be written ({error.strerror}); send it somewhere else")
+        say(
+            f"ccbench: error: stdout: cannot be written ({error.strerror}); send it somewhere else"
+        )
         return CcbenchError.exit_code
     return result if isinstance(result, int) else 0

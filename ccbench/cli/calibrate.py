@@ -77,9 +77,13 @@ def calibrate(
     if run is not None and seconds is not None:
         raise UsageError("--time: nothing is measured where a run is given; leave it out")
     if output.suffix not in (".yaml", ".yml"):
-        raise click.BadParameter(f"{str(output)!r} does not end in .yaml", param_hint="--output")
+        raise click.BadParameter(
+            f"{str(output)!r} does not end in .yaml", param_hint="--output"
+        )
     if output.exists() and not force:
-        raise UsageError(f"--output {output}: is there already; name another file, or add --force")
+        raise UsageError(
+            f"--output {output}: is there already; name another file, or add --force"
+        )
     check_writable(output, "--output")
     if run is not None:
         _fit(run, output, machine, nodes, network, ranks)
@@ -153,7 +157,10 @@ def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
     if differs is not None:
         say(f"note: {differs}; predictions are of the former, on the same kind of slots")
     measured, unknown = modelled(base, points.requests)
-    for line in (*run.problems, *(f"left out {reason}" for reason in (*points.left_out, *unknown))):
+    for line in (
+        *run.problems,
+        *(f"left out {reason}" for reason in (*points.left_out, *unknown)),
+    ):
         say(f"note: {line}")
     impossible = faster_than_bound(base, measured)
     if impossible:

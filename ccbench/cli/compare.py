@@ -32,13 +32,21 @@ MODEL = "model"
 
 @click.command(short_help="Verdict on two runs, point by point.")
 @click.argument(
-    "runs", nargs=-1, required=True, metavar="BASE NEW", shell_complete=completing(baselines, "dir")
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="BASE NEW",
+    shell_complete=completing(baselines, "dir"),
 )
 @click.option(
-    "--threshold", callback=fraction, help="Least change that counts; 5%, and 30% for the model."
+    "--threshold",
+    callback=fraction,
+    help="Least change that counts; 5%, and 30% for the model.",
 )
 @click.option(
-    "--thresholds", type=click.Path(path_type=Path), help="YAML: by collective, backend and size."
+    "--thresholds",
+    type=click.Path(path_type=Path),
+    help="YAML: by collective, backend and size.",
 )
 @click.option(
     "--confidence",
@@ -116,7 +124,12 @@ def compare(
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
-    from ccbench.analysis.verdicts import DEFAULT_THRESHOLD, Settings, Thresholds, load_thresholds
+    from ccbench.analysis.verdicts import (
+        DEFAULT_THRESHOLD,
+        Settings,
+        Thresholds,
+        load_thresholds,
+    )
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.results import open_run
 
@@ -126,7 +139,9 @@ def compare(
     usual = MODEL_THRESHOLD if against_model else DEFAULT_THRESHOLD
     default = usual if threshold is None else threshold
     _refuse_unless(0 < default < 1, "--threshold", "write more than 0% and less than 100%")
-    _refuse_unless(0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%")
+    _refuse_unless(
+        0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
+    )
     accepted = frozenset(word.strip() for word in accept_flags.split(",") if word.strip())
     # A word that no row can have would accept nothing.
     for word in sorted(accepted - {*Flag}):
@@ -188,12 +203,18 @@ def _self_check(
     _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")
     check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
     as_table = form == "table"
-    result = self_check_screen(check, screen_width()) if as_table else self_check_document(check)
-    _leave(result, output, check.doubt or "these settings can be trusted here", check.unused_rules)
+    result = (
+        self_check_screen(check, screen_width()) if as_table else self_check_document(check)
+    )
+    _leave(
+        result, output, check.doubt or "these settings can be trusted here", check.unused_rules
+    )
     return check.exit_code
 
 
-def _leave(result: object, output: Path | None, sentence: str, unused_rules: Sequence[str]) -> None:
+def _leave(
+    result: object, output: Path | None, sentence: str, unused_rules: Sequence[str]
+) -> None:
     """Leave the result on stdout, or in the file and the sentence on stdout; unused rules on stderr."""
     for line in unused_rules:
         say(f"ccbench: note: {line}")

@@ -35,7 +35,9 @@ from ccbench.cli.output import (
     callback=fraction,
     help="Smaller steps are not reported.",
 )
-@click.option("--only", default="", metavar="TEXT", help="Only series whose name contains TEXT.")
+@click.option(
+    "--only", default="", metavar="TEXT", help="Only series whose name contains TEXT."
+)
 @click.option(
     "--group-by-hardware",
     is_flag=True,
@@ -55,7 +57,12 @@ def history(
     Every step is reported with its size, when it came, and what changed on the machine at that time.
     Different machines are kept apart. Exit code 3: no case has enough runs for a step to be seen.
     """
-    from ccbench.analysis.history import history_document, history_lines, history_of, run_folders
+    from ccbench.analysis.history import (
+        history_document,
+        history_lines,
+        history_of,
+        run_folders,
+    )
 
     file = file_for(output, "history.html")
     runs_history = history_of(run_folders(folders), minimum_step, group_by_hardware, only)

@@ -87,7 +87,9 @@ def import_files(
             None if folder is None else str(folder),
             [verdict.document for verdict in verdicts],
         )
-        print_json({"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds})
+        print_json(
+            {"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds}
+        )
     else:
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
         shown = [verdict.finding for verdict in verdicts if verdict.finding is not None]
@@ -169,7 +171,12 @@ def _system(
     topology = load_topology(machine)
     gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
     return StatedSystem(
-        topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "", ranks
+        topology.name or machine,
+        gpus or None,
+        nodes,
+        network or "",
+        machine if gpus else "",
+        ranks,
     )
 
 

@@ -20,7 +20,9 @@ def axes() -> Listing:
     from ccbench.suite.grouping import GROUP_MODES
 
     listed = [axis for axis in AXES if axis.default_label or axis.values]
-    bounds = {axis.key: f"{axis.bounds[0]} to {axis.bounds[1]}" for axis in listed if axis.bounds}
+    bounds = {
+        axis.key: f"{axis.bounds[0]} to {axis.bounds[1]}" for axis in listed if axis.bounds
+    }
     values = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in listed}
     # A suite names ways to run groups, the column the group that ran.
     values["group_mode"] = ", ".join(GROUP_MODES)
@@ -28,7 +30,8 @@ def axes() -> Listing:
         "group_mode": "which groups run at once"
     }
     return {
-        key: meaning + f" ({values[key]})" * bool(values[key]) for key, meaning in meanings.items()
+        key: meaning + f" ({values[key]})" * bool(values[key])
+        for key, meaning in meanings.items()
     }
 
 
@@ -46,7 +49,9 @@ def algorithms() -> Listing:
 
     parameters = {True: "", False: "; parameter: "}
     return {
-        f"{row.collective} {row.name}": row.source + parameters[not row.parameter] + row.parameter
+        f"{row.collective} {row.name}": row.source
+        + parameters[not row.parameter]
+        + row.parameter
         for row in ALGORITHMS
     }
 
@@ -79,7 +84,9 @@ def backends() -> Listing:
         for backend in opened
     }
     unproven = {name for name in texts if DECLARED[name].never_run}
-    return {name: f"{'(never run) ' * (name in unproven)}{text}" for name, text in texts.items()}
+    return {
+        name: f"{'(never run) ' * (name in unproven)}{text}" for name, text in texts.items()
+    }
 
 
 def machines() -> Listing:
@@ -132,7 +139,8 @@ LISTINGS: Mapping[str, Callable[[], Listing]] = {
 
 
 @click.command(
-    "list", short_help="List collectives, axes, algorithms, backends, machines, networks, suites."
+    "list",
+    short_help="List collectives, axes, algorithms, backends, machines, networks, suites.",
 )
 @click.argument("kind", required=False, type=click.Choice([*LISTINGS, SCHEMA]))
 @as_json
@@ -146,7 +154,9 @@ def list_names(kind: str | None, as_json: bool) -> None:
 
         print_json(suite_schema())
         return
-    listings = {heading: make() for heading, make in LISTINGS.items() if kind in (None, heading)}
+    listings = {
+        heading: make() for heading, make in LISTINGS.items() if kind in (None, heading)
+    }
     if as_json:
         print_json(listings)
         return

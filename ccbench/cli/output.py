@@ -172,12 +172,16 @@ def check_writable(path: Path, option: str) -> None:
         ) from None
 
 
-def duration(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+def duration(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> float | None:
     """Callback of an option such as ``10m``: seconds, or a usage error that says what to write."""
     return _read(parse_duration, parameter, text)
 
 
-def fraction(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+def fraction(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> float | None:
     """Callback of an option such as ``5%``: a fraction, or a usage error that says what to write."""
     return _read(parse_fraction, parameter, text)
 
@@ -224,7 +228,9 @@ def leave(file: Path | None, result: object) -> None:
     from ccbench.results.files import write_atomically
 
     text = (
-        result if isinstance(result, str) else json.dumps(result, indent=2, allow_nan=False) + "\n"
+        result
+        if isinstance(result, str)
+        else json.dumps(result, indent=2, allow_nan=False) + "\n"
     )
     try:
         write_atomically(file, text.encode("utf-8", "replace"))

@@ -39,15 +39,22 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 @click.option(
     "--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks."
 )
-@click.option("--network", help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
+@click.option(
+    "--network", help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8."
+)
 @click.option(
     "--collective", required=True, shell_complete=completing(collectives), help="What to price."
 )
 @click.option("--algorithm", shell_complete=completing(algorithms), help="Only this one.")
 @click.option(
-    "--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple."
+    "--protocol",
+    default="default",
+    show_default=True,
+    help="Of a library: ll, ll128 or simple.",
 )
-@click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU.")
+@click.option(
+    "--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU."
+)
 @click.option(
     "--sizes",
     default="8:1GiB:2",
@@ -106,13 +113,18 @@ def predict(
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):
-        reason, cure = "--model schedule was given, which is another model", "leave one of them out"
+        reason, cure = (
+            "--model schedule was given, which is another model",
+            "leave one of them out",
+        )
         if model != OWN:
             reason = (
                 f"{machine} is calibrated already" if own is not None else f"{machine} has none"
             )
             cure = "leave it out, or name the GPUs' own machine, such as hgx-h100"
-        raise UsageError(f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}")
+        raise UsageError(
+            f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}"
+        )
     if own is not None:
         where, by, points = (
             own.cluster.name,
@@ -120,7 +132,11 @@ def predict(
             _calibrated_points(own, query),
         )
     elif host is not None:
-        where, by, points = host.name, "ccbench's own schedules", _host_points(host, query, ranks)
+        where, by, points = (
+            host.name,
+            "ccbench's own schedules",
+            _host_points(host, query, ranks),
+        )
     else:
         from ccbench.model.calibrated import open_base
 
@@ -133,7 +149,9 @@ def predict(
                 "give --nodes, or leave --network out"
             )
         if cluster.ranks == 1:
-            raise UsageError(f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more")
+            raise UsageError(
+                f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more"
+            )
         where, by, points = cluster.name, *_cluster_points(cluster, query, model)
         if anchors:
             by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
@@ -335,7 +353,9 @@ def _host_points(machine: Machine, query: Query, ranks: int | None) -> list[Poin
     return points
 
 
-def _cluster_points(cluster: Cluster, query: Query, model: str | None) -> tuple[str, list[Point]]:
+def _cluster_points(
+    cluster: Cluster, query: Query, model: str | None
+) -> tuple[str, list[Point]]:
     """The library or schedules that would run it, and the points."""
     from ccbench.model.cluster import library_points, schedule_points
     from ccbench.model.library import Intra
@@ -348,7 +368,9 @@ def _cluster_points(cluster: Cluster, query: Query, model: str | None) -> tuple[
         return by, [_library_point(point) for point in library_points(cluster, request)]
     whole = tuple(query.counts(cluster.ranks))
     return "ccbench's own schedules", [
-        _point(query.collective, name, "default", point.ranks, point.size_bytes, point.prediction)
+        _point(
+            query.collective, name, "default", point.ranks, point.size_bytes, point.prediction
+        )
         for name in query.schedules(cluster.ranks)
         for point in schedule_points(cluster, query.collective, name, whole)
     ]
@@ -379,7 +401,11 @@ def _calibrated_points(machine: CalibratedCluster, query: Query) -> list[Point]:
         algbw, busbw = _rates(
             usual.collective, usual.ranks, usual.size_bytes, point.calibrated_seconds
         )
-        calibrated = {"seconds": point.calibrated_seconds, "algbw_GB_s": algbw, "busbw_GB_s": busbw}
+        calibrated = {
+            "seconds": point.calibrated_seconds,
+            "algbw_GB_s": algbw,
+            "busbw_GB_s": busbw,
+        }
         calibrated |= asdict(point.interval)
         further = {f"calibrated_{name}": value for name, value in calibrated.items()}
         points.append(_library_point(usual) | further | {"label": point.label})
@@ -387,7 +413,12 @@ def _calibrated_points(machine: CalibratedCluster, query: Query) -> list[Point]:
 
 
 def _point(
-    collective: str, algorithm: str, protocol: str, ranks: int, size_bytes: int, priced: Prediction
+    collective: str,
+    algorithm: str,
+    protocol: str,
+    ranks: int,
+    size_bytes: int,
+    priced: Prediction,
 ) -> Point:
     algbw, busbw = _rates(collective, ranks, size_bytes, priced.predicted_seconds)
     return {
@@ -465,7 +496,8 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
 @click.option(
-    "--machine", help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump."
+    "--machine",
+    help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
 @click.option(

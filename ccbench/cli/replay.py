@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.argument(
     "traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path(path_type=Path)
 )
-@click.option("--plan", is_flag=True, help="Show the job's cases and their share; measure nothing.")
+@click.option(
+    "--plan", is_flag=True, help="Show the job's cases and their share; measure nothing."
+)
 @click.option(
     "-o",
     "--output",
@@ -238,9 +240,7 @@ def _measured(
         point = points.get(_asked_of(case))
         there = alone.get(whole, Alone())
         if point is None or point.median_seconds is None:
-            remark = (
-                f"not measured: {(point.detail or point.status.value) if point else 'no such case'}"
-            )
+            remark = f"not measured: {(point.detail or point.status.value) if point else 'no such case'}"
         # The model's figures for --machine, where it was named, stand before those of the run's own machine.
         if point is not None and whole not in alone:
             there = Alone(

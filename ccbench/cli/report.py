@@ -90,7 +90,9 @@ def report(
     else:
         # The format that the file's name says, else the usual ones.
         ending = (
-            output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
+            output.suffix.lstrip(".").lower()
+            if output is not None and not output.is_dir()
+            else ""
         )
         form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
@@ -106,11 +108,15 @@ def report(
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
         _leave_export(export, loaded[0], output)
         return code
-    files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
+    files = drawn_as_far_as_possible(
+        lambda: write_report(loaded, output, chosen, baseline=behind)
+    )
     if as_json:
         verdicts = {str(run.path): verdict_lines(run) for run in loaded}
         pairs = {str(run.path): _beside(run, behind) for run in loaded} if behind else {}
-        speeds = {str(run.path): [each.document for each in speed_verdicts(run)] for run in loaded}
+        speeds = {
+            str(run.path): [each.document for each in speed_verdicts(run)] for run in loaded
+        }
         fleets = {str(run.path): fleet for run in loaded if (fleet := fleet_document(run))}
         print_json(
             {

@@ -60,7 +60,9 @@ def _suites(context: click.Context) -> Iterable[str]:
 @click.command(short_help="Run a suite and keep what it measured.")
 @click.argument("suite", shell_complete=completing(_suites, "file"))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
-@click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
+@click.option(
+    "--backend", "backends", multiple=True, help="Only this backend; may be repeated."
+)
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
 @click.option(
     "--processes",
@@ -152,7 +154,9 @@ def run(
         if not outcome.interrupted:
             raise
         if isinstance(error, OSError):
-            drop(sys.stdout)  # most likely it was stdout, and its last flush would fail once more
+            drop(
+                sys.stdout
+            )  # most likely it was stdout, and its last flush would fail once more
         reason = str(error) or type(error).__name__
         say(
             f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}"
@@ -257,7 +261,8 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
             for case, price in _priced(plan)
         ]
         totals = {
-            name: getattr(plan, name) for name in ("total_bytes", "rank_bytes", "expected_seconds")
+            name: getattr(plan, name)
+            for name in ("total_bytes", "rank_bytes", "expected_seconds")
         }
         print_json({"cases": cases, **totals, "notes": notes})
         return
@@ -338,7 +343,9 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
     # Whoever stops a run does not wait for files.
     now = draw and not outcome.interrupted
     files = (
-        drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS)) if now else ()
+        drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS))
+        if now
+        else ()
     )
     if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
         say(

@@ -37,10 +37,18 @@ def algorithms(context: click.Context) -> Iterable[str]:
     "--prove", "proven", is_flag=True, help="Prove that it does what the collective says."
 )
 @click.option(
-    "--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf."
+    "--draw",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw it: .svg, .png or .pdf.",
 )
 def schedule(
-    collective: str, algorithm: str, ranks: int, root: int | None, proven: bool, draw: Path | None
+    collective: str,
+    algorithm: str,
+    ranks: int,
+    root: int | None,
+    proven: bool,
+    draw: Path | None,
 ) -> None:
     """Show the schedule of ALGORITHM for COLLECTIVE ('ccbench list algorithms').
 
@@ -55,7 +63,9 @@ def schedule(
 
     if root is not None and not collective_row(collective).rooted:
         rooted = ", ".join(name for name, row in COLLECTIVES.items() if row.rooted)
-        raise UsageError(f"--root {root}: {collective} has no root ({rooted} have); leave it out")
+        raise UsageError(
+            f"--root {root}: {collective} has no root ({rooted} have); leave it out"
+        )
     built = schedule_for(collective, algorithm, ranks, root=root or 0, prove=False)
     if draw is not None:
         check_drawable(built, draw)

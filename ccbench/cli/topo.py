@@ -19,7 +19,9 @@ def _catalog(context: click.Context) -> Iterable[str]:
     return catalog_names()
 
 
-@click.command(short_help="Show how GPUs, processors and NICs are connected, and what is wrong.")
+@click.command(
+    short_help="Show how GPUs, processors and NICs are connected, and what is wrong."
+)
 @click.argument("source", required=False, shell_complete=completing(_catalog, "file"))
 @click.option(
     "--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines."
@@ -32,7 +34,10 @@ def _catalog(context: click.Context) -> Iterable[str]:
     "--yaml", "as_yaml", is_flag=True, help="Print a topology file on stdout, to edit and load."
 )
 @click.option(
-    "--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf."
+    "--draw",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw it: .svg, .png or .pdf.",
 )
 def topo(
     source: str | None,
@@ -69,7 +74,9 @@ def topo(
         # A picture of very many machines shows some of them.
         shown = len({device.node for device in topology.devices if device.node >= 0})
         part = (
-            "" if is_whole(topology) else f": the first {shown} of {node_count(topology)} machines"
+            ""
+            if is_whole(topology)
+            else f": the first {shown} of {node_count(topology)} machines"
         )
         click.echo(f"wrote {draw}{part}", err=as_json or as_yaml)
     if as_json:

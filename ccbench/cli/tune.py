@@ -25,7 +25,9 @@ FILE_NAMES = {
 
 
 @click.command(short_help="Advise which algorithm to run where, from measured points.")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument(
+    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN..."
+)
 @click.option(
     "-o",
     "--output",

@@ -94,8 +94,12 @@ def read_functions(files: Files) -> dict[str, PciFunction]:
         is_bridge = class_code >> 8 == _PCI_TO_PCI
         functions[address] = PciFunction(
             address=address,
-            host_bridge=next((folder for folder in folders if _HOST_BRIDGE.fullmatch(folder)), ""),
-            bridges=tuple(normal_address(part) for part in folders[:-1] if ADDRESS.fullmatch(part)),
+            host_bridge=next(
+                (folder for folder in folders if _HOST_BRIDGE.fullmatch(folder)), ""
+            ),
+            bridges=tuple(
+                normal_address(part) for part in folders[:-1] if ADDRESS.fullmatch(part)
+            ),
             class_code=class_code,
             vendor=files.number(f"{entry}/vendor") or 0,
             device=files.number(f"{entry}/device") or 0,
@@ -121,7 +125,9 @@ def _port(files: Files, entry: str, which: str) -> Port:
     speed = _SPEED.fullmatch(files.text(f"{entry}/{which}_link_speed") or "")
     width = files.number(f"{entry}/{which}_link_width")
     # A width of 0 or 255 is what the kernel reads from a device that does not say.
-    return Port(float(speed[1]) if speed else None, width if width and 0 < width <= 32 else None)
+    return Port(
+        float(speed[1]) if speed else None, width if width and 0 < width <= 32 else None
+    )
 
 
 def redirects(config: bytes) -> bool | None:
@@ -212,7 +218,9 @@ class Nvml:
 
         A Missing among the arguments, such as the handle of a GPU that does not answer, is the answer.
         """
-        missing = next((argument for argument in arguments if isinstance(argument, Missing)), None)
+        missing = next(
+            (argument for argument in arguments if isinstance(argument, Missing)), None
+        )
         return missing or self._attempt(
             lambda: getattr(self.library, f"nvml{question}")(*arguments)
         )

@@ -22,10 +22,25 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState
 from ccbench.topology.readers import read_source
 from ccbench.units import shown
 
-ANCESTORS: Mapping[int, str] = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+ANCESTORS: Mapping[int, str] = {
+    0: "PIX",
+    10: "PIX",
+    20: "PXB",
+    30: "PHB",
+    40: "NODE",
+    50: "SYS",
+}
 """nvmlGpuTopologyLevel_t of nvml.h -> the word nvidia-smi prints."""
 
-PEER_STATUS: Mapping[int, str] = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
+PEER_STATUS: Mapping[int, str] = {
+    0: "OK",
+    1: "CNS",
+    2: "GNS",
+    3: "TNS",
+    4: "DR",
+    5: "NS",
+    6: "U",
+}
 """nvmlGpuP2PStatus_t of nvml.h -> the word nvidia-smi prints."""
 
 PROCESSOR_END, SWITCH_END = 1, 2
@@ -120,7 +135,10 @@ class _DriverGraph:
                 continue
             if not counts:  # one link is as fast as the other
                 version = self.nvml.answer("DeviceGetNvLinkVersion", handle, link)
-                major, minor = self.nvml.answer("DeviceGetCudaComputeCapability", handle) or (0, 0)
+                major, minor = self.nvml.answer("DeviceGetCudaComputeCapability", handle) or (
+                    0,
+                    0,
+                )
                 if version in OF_VERSION:
                     word, rate = OF_VERSION[version]
                     origin = f"NVLink {word}: {rate / 1e9:g} GB/s a link"
@@ -137,7 +155,9 @@ class _DriverGraph:
             total = rate * count if rate is not None and up else 0.0 if not up else None
             status = LinkState.UP if up else LinkState.DOWN
             ways = [(name, end)]
-            if end in self.switches.values():  # between GPUs the other GPU tells its own direction
+            if (
+                end in self.switches.values()
+            ):  # between GPUs the other GPU tells its own direction
                 ways.append((end, name))
             self.links += [
                 Link(*way, LinkKind.NVLINK, total, None, count, status, origin) for way in ways
@@ -309,7 +329,9 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     shown = {gpu.bus_id for gpu in driver.gpus}
     rest = [gpu for gpu in kernel.gpus if gpu.bus_id not in shown]
     names = {
-        kernel_gpus[gpu.bus_id].name: gpu.name for gpu in driver.gpus if gpu.bus_id in kernel_gpus
+        kernel_gpus[gpu.bus_id].name: gpu.name
+        for gpu in driver.gpus
+        if gpu.bus_id in kernel_gpus
     }
     names |= {gpu.name: f"gpu{len(driver.gpus) + place}" for place, gpu in enumerate(rest)}
     warnings = [*kernel.warnings, *driver.warnings]
@@ -326,10 +348,14 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
             same.numa_node is not None and same.numa_node >= 0
         )
         node = same.numa_node if keeps_kernel_node else gpu.numa_node
-        gpus.append(replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes}))
+        gpus.append(
+            replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes})
+        )
     for gpu in rest:
         text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
-        warnings.append(SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}"))
+        warnings.append(
+            SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}")
+        )
         gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
     rest_of_kernel = [
@@ -339,7 +365,9 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     ]
     links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
     links += [_renamed(link, of_driver) for link in driver.links]
-    cores = {cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)}
+    cores = {
+        cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)
+    }
     topology = Topology(
         name=kernel.name,
         devices=(*gpus, *rest_of_kernel, *switches),
@@ -399,5 +427,7 @@ def _switches(
 
 def _renamed(link: Link, names: Mapping[str, str]) -> Link:
     return replace(
-        link, source=names.get(link.source, link.source), target=names.get(link.target, link.target)
+        link,
+        source=names.get(link.source, link.source),
+        target=names.get(link.target, link.target),
     )

@@ -134,11 +134,15 @@ def _processors(environment: Environment) -> Iterator[Check]:
         yield check("cores", text, advice, problem=short or usable < 2)
 
     if processor.smt_active:
-        advice = "two ranks on one core's threads share its arithmetic: use at most one rank a core"
+        advice = (
+            "two ranks on one core's threads share its arithmetic: use at most one rank a core"
+        )
         yield check("SMT", f"on, {processor.threads_per_core or 2} threads a core", advice)
     else:
         reads_smt = processor.smt_active is not None
-        yield check("SMT", "off: every processor is a core of its own" if reads_smt else UNKNOWN)
+        yield check(
+            "SMT", "off: every processor is a core of its own" if reads_smt else UNKNOWN
+        )
 
     # Virtual machines show no governors: that is no fault.
     governors = ", ".join(
@@ -200,14 +204,18 @@ def _memory(environment: Environment, files: Files) -> Iterator[Check]:
     space = files.space_bytes("/dev/shm")
     if space is None:
         text, short = "there is none, or it cannot be read", True
-        advice = f"the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm; {_OF_NCCL}"
+        advice = (
+            f"the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm; {_OF_NCCL}"
+        )
     else:
         text, short = (
             f"{about(space[0])}, {about(space[1])} free",
             space[1] < SMALLEST_SHARED_MEMORY_BYTES,
         )
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
-        advice = f"the cpu backend will refuse large sizes, MPI may not start: {cure}; {_OF_NCCL}"
+        advice = (
+            f"the cpu backend will refuse large sizes, MPI may not start: {cure}; {_OF_NCCL}"
+        )
     yield check("/dev/shm", text, advice if short else "", problem=short)
 
 
@@ -251,9 +259,7 @@ def _gpu(environment: Environment, files: Files) -> Check:
         )
     elif driver and nvidia:
         text, problem = f"driver and {len(nvidia)} GPU(s), but no /dev/nvidia0", True
-        advice = (
-            "make the device files as root: nvidia-modprobe -c 0 -u, or start nvidia-persistenced"
-        )
+        advice = "make the device files as root: nvidia-modprobe -c 0 -u, or start nvidia-persistenced"
     elif driver:
         text, problem = "driver without any GPU on the PCI bus", True
         look = "lspci -d 10de:, dmesg | grep -i -e xid -e nvrm"
@@ -328,7 +334,9 @@ def _between_gpus(environment: Environment, files: Files) -> Iterator[Check]:
     elif devices.open_kernel_module:
         text = f"DMA-BUF of the open driver for {cards} card(s), {copies}"
     else:
-        advice = "NCCL would stage network traffic in host memory: modprobe nvidia_peermem as root"
+        advice = (
+            "NCCL would stage network traffic in host memory: modprobe nvidia_peermem as root"
+        )
     yield check("GPUDirect RDMA", text, advice)
 
 
@@ -371,7 +379,9 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], boo
 def _health(readings: Sequence[DeviceReading]) -> Check:
     sick = []
     for reading in readings:
-        ailments = [f"does not answer ({reading.trouble})"] if reading.trouble is not None else []
+        ailments = (
+            [f"does not answer ({reading.trouble})"] if reading.trouble is not None else []
+        )
         ailments += [reason for reason in reading.clock_reasons or () if reason in THROTTLING]
         if reading.ecc_uncorrected_volatile:
             errors = reading.ecc_uncorrected_volatile
@@ -379,9 +389,7 @@ def _health(readings: Sequence[DeviceReading]) -> Check:
         if ailments:
             sick.append(f"{reading.bus_id}: {', '.join(ailments)}")
     if sick:
-        advice = (
-            "figures of these GPUs are in doubt: look at cooling and supply, dmesg | grep -i xid"
-        )
+        advice = "figures of these GPUs are in doubt: look at cooling and supply, dmesg | grep -i xid"
         return check("GPU health", "; ".join(sick), advice, problem=True)
     heat = [
         reading.temperature_celsius
@@ -429,13 +437,17 @@ def backend_checks(
         if cures:
             # The packages of one extra come together, so their command is said once.
             return check(
-                title, f"needs {', '.join(cures)}", "; then ".join(dict.fromkeys(cures.values()))
+                title,
+                f"needs {', '.join(cures)}",
+                "; then ".join(dict.fromkeys(cures.values())),
             )
         reason = unavailable(name)
         if reason is None:
             named = []
             for need in needs:
-                versions = [installed_version(distribution) for distribution in need.distributions]
+                versions = [
+                    installed_version(distribution) for distribution in need.distributions
+                ]
                 if need.library:
                     loadable = environment.software.loadable.items()
                     versions += [version for path, version in loadable if need.library in path]
@@ -469,7 +481,9 @@ def _there(need: Requirement, environment: Environment, files: Files) -> bool:
         return True  # the system's own, or the user's
     if need.module:
         return has_module(need.module)
-    return any(installed_version(distribution) is not None for distribution in need.distributions)
+    return any(
+        installed_version(distribution) is not None for distribution in need.distributions
+    )
 
 
 def has_module(name: str) -> bool:

@@ -127,7 +127,9 @@ def line_shown(text: str) -> str:
     def shown(match: re.Match[str]) -> str:
         name = match[1] or match[3]
         return (
-            match[0] if has_kept_value(name) else match[0].replace(match[2] or match[4], REDACTED)
+            match[0]
+            if has_kept_value(name)
+            else match[0].replace(match[2] or match[4], REDACTED)
         )
 
     return blanked(_SETTING.sub(shown, text))
@@ -258,7 +260,9 @@ class Files:
             real = os.path.realpath(Path(root) / path.lstrip("/"), strict=True)
         except OSError:
             return None
-        return real[len(root.rstrip("/")) :] if real.startswith(root.rstrip("/") + "/") else None
+        return (
+            real[len(root.rstrip("/")) :] if real.startswith(root.rstrip("/") + "/") else None
+        )
 
     def space_bytes(self, path: str) -> tuple[int, int] | None:
         """Return (size, free) of the file system at ``path``; None where there is none."""

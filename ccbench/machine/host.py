@@ -89,7 +89,9 @@ def out_of_memory(error: BaseException) -> bool:
 def no_memory(error: BaseException) -> str:
     """Return a sentence for such an error, with the limit that may be its cause."""
     limit = address_space_limit()
-    cause = f"; ulimit -v leaves a process {limit >> 20} MiB: raise it" if limit is not None else ""
+    cause = (
+        f"; ulimit -v leaves a process {limit >> 20} MiB: raise it" if limit is not None else ""
+    )
     return f"no memory is to be had ({error or type(error).__name__}){cause}"
 
 
@@ -271,7 +273,8 @@ def read_processor(files: Files) -> Processor:
     """Return the facts that the kernel tells of the processors."""
     described = files.fields("/proc/cpuinfo")
     sockets = {
-        files.text(path) for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")
+        files.text(path)
+        for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")
     }
     governors = (
         files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor")
@@ -293,7 +296,9 @@ def read_processor(files: Files) -> Processor:
         smt_active=_switch(files, f"{CPU}/smt/active"),
         governors=dict(Counter(name for name in governors if name)),
         boost=boost if boost is not None or no_turbo is None else not no_turbo,
-        clock_source=files.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        clock_source=files.text(
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+        ),
     )
 
 
@@ -364,7 +369,9 @@ def control_group_limits(files: Files) -> Limits:
             if "cpu" in controllers:
                 folder = "/sys/fs/cgroup" + ("" if unified else "/cpu") + below
                 limits = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-                words = " ".join(files.text(f"{folder}/{name}") or "" for name in limits).split()
+                words = " ".join(
+                    files.text(f"{folder}/{name}") or "" for name in limits
+                ).split()
                 # "max" and -1 mean no limit.
                 if len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1]):
                     cores.append(int(words[0]) / int(words[1]))
@@ -420,7 +427,10 @@ def _kibibytes(table: Mapping[str, str], name: str) -> int | None:
 def available_memory_bytes(files: Files | None = None) -> int | None:
     """Return the memory that can still be had: the system's, or the control group's where that is less."""
     files = files or Files()
-    amounts = (read_memory(files).available_bytes, control_group_limits(files).memory_free_bytes)
+    amounts = (
+        read_memory(files).available_bytes,
+        control_group_limits(files).memory_free_bytes,
+    )
     return min((amount for amount in amounts if amount is not None), default=None)
 
 

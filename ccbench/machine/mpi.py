@@ -40,7 +40,9 @@ def initialise(mpi: Any, level: int) -> None:
     except (OSError, AttributeError):
         mpi.Init_thread(level)
         return
-    begin(None, None, level, ctypes.byref(ctypes.c_int()))  # what fails so early ends the process
+    begin(
+        None, None, level, ctypes.byref(ctypes.c_int())
+    )  # what fails so early ends the process
     # As mpi4py sets it: errors are raised, where a library would end the process.
     for communicator in (mpi.COMM_SELF, mpi.COMM_WORLD):
         communicator.Set_errhandler(mpi.ERRORS_RETURN)

@@ -144,7 +144,9 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
     def share(earlier: float | None, newest: float | None) -> float | None:
         if earlier is None or newest is None or seconds == 0:
             return newest if earlier is None else earlier
-        return (earlier * before.watched_cpu_seconds + newest * now.watched_cpu_seconds) / seconds
+        return (
+            earlier * before.watched_cpu_seconds + newest * now.watched_cpu_seconds
+        ) / seconds
 
     # Flags of load are judged anew over both; a flag of either round stays.
     moved = [flag for flag in (*before.flags, *now.flags) if flag not in LOAD_FLAGS]
@@ -155,7 +157,10 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
 def flagged(conditions: Conditions) -> Conditions:
     """Return the conditions of one round with their flags."""
     flags = list(_load_flags(conditions))
-    before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
+    before, after = (
+        conditions.core_latency_before_seconds,
+        conditions.core_latency_after_seconds,
+    )
     if (
         before
         and after
@@ -177,13 +182,18 @@ def share_a_core(binding: tuple[int, ...], files: Files | None = None) -> bool:
     What the system does not tell is not judged.
     """
     processors = set(binding)
-    return any((set(siblings(files or Files(), cpu)) - {cpu}) & processors for cpu in processors)
+    return any(
+        (set(siblings(files or Files(), cpu)) - {cpu}) & processors for cpu in processors
+    )
 
 
 def _load_flags(conditions: Conditions) -> Iterator[Flag]:
     if conditions.watched_cpu_seconds < TICKS_NEEDED / os.sysconf("SC_CLK_TCK"):
         return
-    if conditions.other_cpu_share is not None and conditions.other_cpu_share > FOREIGN_CPU_LIMIT:
+    if (
+        conditions.other_cpu_share is not None
+        and conditions.other_cpu_share > FOREIGN_CPU_LIMIT
+    ):
         yield Flag.OTHER_LOAD
     if conditions.steal_share is not None and conditions.steal_share > STEAL_LIMIT:
         yield Flag.STEAL
@@ -294,7 +304,8 @@ def _plain(reading: DeviceReading | None) -> dict[str, Any] | None:
     if reading is None:
         return None
     counts = {
-        link: {what: n for what, n in errors.items() if n} for link, errors in reading.links.items()
+        link: {what: n for what, n in errors.items() if n}
+        for link, errors in reading.links.items()
     }
     return {
         name: value
@@ -306,7 +317,9 @@ def _plain(reading: DeviceReading | None) -> dict[str, Any] | None:
     }
 
 
-def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[DeviceReading, ...]]:
+def readings_from_json(
+    text: str,
+) -> tuple[tuple[DeviceReading, ...], tuple[DeviceReading, ...]]:
     """Return the looks before and after that ``readings_json`` wrote; RunFolderError for any other text.
 
     Keys that this version does not know are left out, so that newer runs can be read.
@@ -332,7 +345,9 @@ def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[Devi
         devices = json.loads(text)
         looks = [
             tuple(
-                reading(device, device[when]) for device in devices if device.get(when) is not None
+                reading(device, device[when])
+                for device in devices
+                if device.get(when) is not None
             )
             for when in ("before", "after")
         ]
@@ -364,7 +379,9 @@ def _text(devices: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps(devices, separators=(",", ":")) if devices else ""
 
 
-def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> tuple[Flag, ...]:
+def flags_of(
+    before: Sequence[DeviceReading], after: Sequence[DeviceReading]
+) -> tuple[Flag, ...]:
     """Return the flags of a case between two looks at its devices, in the order of DEVICE_FLAGS."""
     earlier = {look.device: look for look in before}
     raised_flags: set[Flag] = set()
@@ -392,7 +409,9 @@ def _rose(before: int | None, after: int | None) -> bool:
 
 
 def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[str]) -> bool:
-    if any(reason in (look.clock_reasons or ()) for look in (before, after) for reason in reasons):
+    if any(
+        reason in (look.clock_reasons or ()) for look in (before, after) for reason in reasons
+    ):
         return True
     watched = after.at_seconds - before.at_seconds
     first, last = before.held_back_seconds, after.held_back_seconds
@@ -416,7 +435,9 @@ def _link_errors(before: DeviceReading, after: DeviceReading) -> bool:
 
 
 _RAISED: Mapping[Flag, Callable[[DeviceReading, DeviceReading], bool]] = {
-    Flag.DEVICE_LOST: lambda before, after: after.trouble is not None and before.trouble is None,
+    Flag.DEVICE_LOST: lambda before, after: (
+        after.trouble is not None and before.trouble is None
+    ),
     Flag.THROTTLED: lambda before, after: _held_back(before, after, THROTTLING),
     Flag.POWER_CAPPED: lambda before, after: _held_back(before, after, CAPPING),
     # When the case is over the clocks rest: then their fall says nothing.

@@ -86,7 +86,9 @@ def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
         'name = "ccbench"' in (Files(folder).text("pyproject.toml") or "")
         for folder in (Path(), checkout)
     )
-    source = "." if here or there else "ccbench"  # beside an installed ccbench, pip takes that one
+    source = (
+        "." if here or there else "ccbench"
+    )  # beside an installed ccbench, pip takes that one
     return f"pip install '{source}[{extra}]'" + " in ccbench's checkout" * (there and not here)
 
 

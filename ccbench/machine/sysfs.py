@@ -125,7 +125,9 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
             kind = INFINIBAND if port.layer == "InfiniBand" else ROCE
             up = port.state.endswith("ACTIVE")
             interfaces.append(
-                Interface(port.name, kind, port.rate_bits_per_second, None, port.name, up, False)
+                Interface(
+                    port.name, kind, port.rate_bits_per_second, None, port.name, up, False
+                )
             )
     return tuple(sorted(interfaces, key=lambda interface: interface.name))
 
@@ -171,7 +173,9 @@ def read_cards(files: Files) -> tuple[Card, ...]:
     cards: list[Card] = []
     for folder in (_RDMA, _NET):
         places = {card.bus_id: place for place, card in enumerate(cards) if card.bus_id}
-        of_folder = (_card(files, path, rdma=folder == _RDMA) for path in files.matching(folder))
+        of_folder = (
+            _card(files, path, rdma=folder == _RDMA) for path in files.matching(folder)
+        )
         for card in sorted(filter(None, of_folder), key=order):
             if card.bus_id not in places:
                 cards.append(card)
@@ -191,7 +195,9 @@ def _card(files: Files, path: str, rdma: bool) -> Card | None:
     device = files.target(f"{path}/device")
     if device is None or "/devices/virtual/" in f"{device}{files.target(path)}":
         return None
-    address = next((part for part in reversed(device.split("/")) if ADDRESS.fullmatch(part)), "")
+    address = next(
+        (part for part in reversed(device.split("/")) if ADDRESS.fullmatch(part)), ""
+    )
     driver = files.target(f"{path}/device/driver")
     attributes: dict[str, Any]
     if rdma:
@@ -201,7 +207,9 @@ def _card(files: Files, path: str, rdma: bool) -> Card | None:
         up = any("ACTIVE" in state for state in states) if any(states) else None
         attributes = {
             "link_layer": next((port.layer for port in ports if port.layer), None),
-            "port_states": [state.partition(":")[2].strip().lower() or state for state in states],
+            "port_states": [
+                state.partition(":")[2].strip().lower() or state for state in states
+            ],
             "ports": len(ports),
         }
     else:
@@ -302,7 +310,9 @@ class _Graph:
             if not cores:
                 self.memory_only_nodes.append(node)
                 continue
-            memory = re.search(r"MemTotal:\s+([0-9]+) kB", files.text(f"{folder}/meminfo") or "")
+            memory = re.search(
+                r"MemTotal:\s+([0-9]+) kB", files.text(f"{folder}/meminfo") or ""
+            )
             size_bytes = int(memory[1]) * 1024 if memory else None
             attributes = {"cores": cores, "memory_bytes": size_bytes, "model": model}
             self.cpus[node] = f"cpu{node}"
@@ -409,7 +419,11 @@ class _Graph:
         node = function.numa_node
         for address in (function.address, *reversed(function.bridges)):
             ancestor = self.functions.get(address)
-            if ancestor is not None and ancestor.numa_node is not None and ancestor.numa_node >= 0:
+            if (
+                ancestor is not None
+                and ancestor.numa_node is not None
+                and ancestor.numa_node >= 0
+            ):
                 node = ancestor.numa_node
                 break
         everything = {
@@ -488,7 +502,9 @@ def _hop(
     width = current.width or maximum.width
     rate = bytes_per_second(speed, width)
     origin = (
-        f"sysfs: {speed:g} GT/s x{width}, {words}" if rate is not None else "sysfs: rate not given"
+        f"sysfs: {speed:g} GT/s x{width}, {words}"
+        if rate is not None
+        else "sysfs: rate not given"
     )
     up, down = (
         Link(*way, LinkKind.PCIE, rate, origin=origin, attributes=attributes)

@@ -48,7 +48,12 @@ ERROR_COUNTERS: Mapping[tuple[int, int], str] = {
 }
 """Field (number, scope) of nvml.h's NVML_FI_DEV_* -> what it is in a reading."""
 
-HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 0): "reliability"}
+HELD_BACK = {
+    (74, 0): "power",
+    (75, 0): "thermal",
+    (77, 0): "board_limit",
+    (79, 0): "reliability",
+}
 """NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
 numbers have been 251 to 253 in the headers of CUDA 12 and are 269 to 271 in those of CUDA 13."""
 
@@ -79,7 +84,9 @@ def link_fields(link: int) -> dict[tuple[int, int], str]:
     if link < 12:
         first, place = ((32, 39, 46, 53), link) if link < 6 else ((96, 102, 108, 114), link - 6)
         names = ("crc_flits", "crc_data", "replays", "recoveries")
-        counted |= {(number + place, 0): name for number, name in zip(first, names, strict=True)}
+        counted |= {
+            (number + place, 0): name for number, name in zip(first, names, strict=True)
+        }
     return counted
 
 
@@ -107,7 +114,9 @@ class NvidiaDevices:
         self._gpus: dict[str, _Gpu | str] = {}
         for bus_id in bus_ids:
             try:
-                self._gpus[bus_id] = self._met(nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id))
+                self._gpus[bus_id] = self._met(
+                    nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id)
+                )
             except nvml.library.NVMLError as error:  # noqa: PERF203  (one GPU that is lost leaves the others)
                 self._gpus[bus_id] = str(error)
         self._events = nvml.answer("EventSetCreate")
@@ -300,11 +309,14 @@ class DeviceWatch:
             now, clocks = self._clock(), self._nvidia.sm_clocks() if self._nvidia else {}
             if any(mhz > highest.get(device, 0) for device, mhz in clocks.items()):
                 risen = now
-            highest |= {device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()}
+            highest |= {
+                device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()
+            }
             # As high as ever seen is high enough; else until they have not risen for a while.
             highest_so_far, waited = self._highest_mhz, now - began
             if clocks and all(
-                mhz >= NEAR * highest_so_far.get(device, math.inf) for device, mhz in clocks.items()
+                mhz >= NEAR * highest_so_far.get(device, math.inf)
+                for device, mhz in clocks.items()
             ):
                 break
             rising = clocks and now - risen < SETTLED_SECONDS
@@ -334,7 +346,8 @@ class DeviceWatch:
         self._begin()
         looks = self._nvidia.read() if self._nvidia is not None else ()
         return tuple(
-            replace(look, sm_clock_highest_mhz=self._highest_mhz.get(look.bus_id)) for look in looks
+            replace(look, sm_clock_highest_mhz=self._highest_mhz.get(look.bus_id))
+            for look in looks
         )
 
     def close(self) -> None:

@@ -104,7 +104,9 @@ class FlowGraph:
         vertices, ranks = self.vertices, len(self.compute)
         start, end = vertices, vertices + 1
         # Links between the same two vertices are one edge here.
-        keys, edge_of_link = np.unique(self.source * vertices + self.target, return_inverse=True)
+        keys, edge_of_link = np.unique(
+            self.source * vertices + self.target, return_inverse=True
+        )
         edges: list[int] = [0] * len(keys)
         for edge, capacity in zip(edge_of_link.tolist(), self.capacity, strict=True):
             edges[edge] += capacity
@@ -147,7 +149,8 @@ class FlowGraph:
         scaled = {capacity: min(most, round(capacity * scale)) for capacity in set(edges)}
         data[place[:count]] = [scaled[capacity] for capacity in edges]
         offers = {
-            part: most if part is None else min(most, round(part * scale)) for part in set(supply)
+            part: most if part is None else min(most, round(part * scale))
+            for part in set(supply)
         }
         data[place[count : count + ranks]] = [offers[part] for part in supply]
         data[place[count + ranks + self.compute.index(sink)]] = most
@@ -176,7 +179,9 @@ def flow_graph(topology: Topology) -> FlowGraph:
     if len(ranks) < 2:
         raise MachineError(f"{topology.name}: {len(ranks)} GPUs; a bound needs at least two")
     index = {device.name: position for position, device in enumerate(topology.devices)}
-    links = tuple(link for link in topology.links if link.may_carry and link.source != link.target)
+    links = tuple(
+        link for link in topology.links if link.may_carry and link.source != link.target
+    )
     for link in links:
         if link.bytes_per_second is None:
             raise MachineError(
@@ -268,7 +273,9 @@ def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
             sides = [
                 _separating(graph, group, len(with_ranks) <= MOST_FLOWS) for group in with_ranks
             ]
-            leaving = sum(graph.capacity_out(side) for side in sides) * graph.unit_bytes_per_second
+            leaving = (
+                sum(graph.capacity_out(side) for side in sides) * graph.unit_bytes_per_second
+            )
             rates.append(leaving / (2 * (len(sides) - 1)))
     return min(rates)  # the single ranks are always at least two groups
 
@@ -315,7 +322,9 @@ def _all_to_all_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
     ]
     size = len(ranks) // 2
     while size > 1:
-        blocks += [ranks[start : start + size] for start in range(0, len(ranks) - size + 1, size)]
+        blocks += [
+            ranks[start : start + size] for start in range(0, len(ranks) - size + 1, size)
+        ]
         size //= 2
     blocks += [[vertex] for vertex in ranks]
     rates = []
@@ -361,7 +370,9 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
             # A ring shift: each rank sends its size to the next one and receives as much.
             ways = (graph, graph.reversed())
             capacities = (
-                way.capacity_out(way.side_of([vertex])) for way in ways for vertex in graph.compute
+                way.capacity_out(way.side_of([vertex]))
+                for way in ways
+                for vertex in graph.compute
             )
             return min(capacities) * graph.unit_bytes_per_second
     raise MachineError(f"collective: {collective!r} moves no data; it has no bound by links")
@@ -410,7 +421,9 @@ def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
     Raises MachineError for what has no bound here.
     """
     if collective not in LIMITS:
-        raise MachineError(f"collective: {collective!r} moves no data; one of {', '.join(LIMITS)}")
+        raise MachineError(
+            f"collective: {collective!r} moves no data; one of {', '.join(LIMITS)}"
+        )
     # A ring shift within a level need not leave it: only single ranks are sure to.
     levels = [
         level
@@ -466,7 +479,9 @@ def bound_on_fabric(
     return np.asarray(np.maximum(latency, moved / algbw) * (1 - ROUNDING))
 
 
-def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> tuple[float, float]:
+def _limits(
+    collective: str, fabric: Fabric, root: int, in_network: bool
+) -> tuple[float, float]:
     """Seconds between the ranks that are farthest apart; most bytes per second, infinite where none move."""
     if fabric.ranks < 2:
         return 0.0, math.inf

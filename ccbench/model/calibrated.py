@@ -23,7 +23,13 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model import Prediction, PredictionInterval
-from ccbench.model.cluster import Cluster, ClusterPoint, bound_seconds, cluster_of, library_points
+from ccbench.model.cluster import (
+    Cluster,
+    ClusterPoint,
+    bound_seconds,
+    cluster_of,
+    library_points,
+)
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import (
     Calibrated,
@@ -370,7 +376,9 @@ def calibrated_points(
 def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryRequest:
     """``request`` with the launches, the version and, where it was not measured otherwise, the placement."""
     used = machine.measured_as
-    placements = {row.in_place for row in machine.measured if row.collective == request.collective}
+    placements = {
+        row.in_place for row in machine.measured if row.collective == request.collective
+    }
     placed = (
         request.in_place
         if not placements or request.in_place in placements
@@ -482,9 +490,9 @@ def calibrate_cluster(
     settings: dict[tuple[str, bool], dict[LibrarySetting, None]] = {}
     for observation in observations:
         request, count = observation.request, len(observation.seconds)
-        launched[MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)] += (
-            count
-        )
+        launched[
+            MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)
+        ] += count
         key = request.collective, request.in_place
         points[key] += count
         settings.setdefault(key, {})[LibrarySetting(request.algorithm, request.protocol)] = None

@@ -239,7 +239,8 @@ def better_of(earlier: Machine, now: Calibration) -> Machine:
             changed[name] = _faster(before, after)
         elif isinstance(before, Mapping):
             changed[name] = {
-                key: max(rate, after.get(key, rate)) for key, rate in {**after, **before}.items()
+                key: max(rate, after.get(key, rate))
+                for key, rate in {**after, **before}.items()
             }
         else:
             changed[name] = min(before, after)
@@ -325,7 +326,8 @@ def machine_from_samples(
         reduce=reduce,
         peak_traffic=peak,
         operation_bytes_per_second={
-            key: BLOCK_BYTES / _without_call(_lower_quartile(seconds), calls_of(key) * call_seconds)
+            key: BLOCK_BYTES
+            / _without_call(_lower_quartile(seconds), calls_of(key) * call_seconds)
             for key, seconds in samples["arithmetic"].items()
         },
     )
@@ -337,7 +339,9 @@ def machine_from_samples(
         "flag_latency_seconds": f"{usual} windows, ping-pong of two pinned processes, half a round trip",
         "best_flag_latency_seconds": f"{when}, least of {rounds} windows of the same ping-pong",
         "flag_check_seconds": f"{usual} windows",
-        "yield_seconds": on_one_core if shared else "assumed, for processes cannot be pinned here",
+        "yield_seconds": on_one_core
+        if shared
+        else "assumed, for processes cannot be pinned here",
         "operation_seconds": f"{usual} windows, {numpy}, one element",
         "copy": f"{usual}, {numpy} copyto on shared memory, cost of the call taken off",
         "reduce": f"{usual}, {numpy} add with out= on shared memory, cost of the call taken off",

@@ -41,7 +41,9 @@ _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maxi
 COPY, REDUCE = "copy", "reduce"
 KINDS = (COPY, REDUCE)
 
-WORKING_SETS_BYTES = tuple(size << 10 for size in (32, 256, 1024, 2048, 8192, 16384, 32768, 65536))
+WORKING_SETS_BYTES = tuple(
+    size << 10 for size in (32, 256, 1024, 2048, 8192, 16384, 32768, 65536)
+)
 """From the first cache level to memory, closer together where a last-level cache may end."""
 
 MOST_MEMORY_BYTES = 1 << 30
@@ -190,7 +192,9 @@ class Probe:
         fits = [size for size in WORKING_SETS_BYTES if size * self.ranks <= MOST_MEMORY_BYTES]
         self.working_sets_bytes = tuple(fits or WORKING_SETS_BYTES[:1])
         self._words_bytes = self.ranks * LINE_WORDS * 8
-        self._memory = mmap.mmap(-1, self._words_bytes + self.ranks * self.working_sets_bytes[-1])
+        self._memory = mmap.mmap(
+            -1, self._words_bytes + self.ranks * self.working_sets_bytes[-1]
+        )
         self._words = memoryview(self._memory).cast("q")
         self._epoch = time.perf_counter_ns()
         self._meetings, self._turn = 0, 0

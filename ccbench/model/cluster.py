@@ -95,7 +95,9 @@ class Cluster:
         )
         levels = [level.bytes_per_second for level in fabric.levels if level.name == "node"]
         network = self.system.network
-        return most, max([*levels, network.node_bytes_per_second if network is not None else 0.0])
+        return most, max(
+            [*levels, network.node_bytes_per_second if network is not None else 0.0]
+        )
 
     @cached_property
     def costs(self) -> FabricCosts:
@@ -116,7 +118,9 @@ class Cluster:
             at_nic = pcie & np.isclose(ports, self.network.bytes_per_second)
             efficiency[at_nic] = by_kind[self.network.kind]
             # The host's processor posts what goes to the network.
-            posting = PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS) * MICRO
+            posting = (
+                PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS) * MICRO
+            )
             code = LINK_KINDS.index(self.network.kind)
             messages[code] = max(messages[code], posting)
         latency = np.where(stated > 0, stated, latencies[kinds])
@@ -155,7 +159,10 @@ def open_cluster(
 
 
 def cluster_of(
-    node: Topology, nodes: int | None = None, network: str | None = None, ranks: int | None = None
+    node: Topology,
+    nodes: int | None = None,
+    network: str | None = None,
+    ranks: int | None = None,
 ) -> Cluster:
     """Return ``nodes`` machines like ``node``; see ``open_cluster``."""
     held = len(node.gpus)
@@ -206,7 +213,9 @@ def without_gpus(node: Topology, gone: set[str]) -> Topology:
             link for link in node.links if link.source not in gone and link.target not in gone
         ),
         matrix={pair: path for pair, path in node.matrix.items() if not gone & set(pair)},
-        facts={name: fact for name, fact in node.facts.items() if name not in _FACTS_OF_ALL_GPUS},
+        facts={
+            name: fact for name, fact in node.facts.items() if name not in _FACTS_OF_ALL_GPUS
+        },
     )
 
 
@@ -345,7 +354,9 @@ def schedule_points(
     cluster: Cluster, collective: str, algorithm: str, size_bytes: Sequence[int], root: int = 0
 ) -> tuple[ClusterPoint, ...]:
     """Predictions for ccbench's own schedule on the cluster's links, each with its usual efficiency."""
-    prices = price_algorithm(collective, algorithm, cluster.fabric, size_bytes, cluster.costs, root)
+    prices = price_algorithm(
+        collective, algorithm, cluster.fabric, size_bytes, cluster.costs, root
+    )
     bounds = bound_seconds(cluster, collective, size_bytes, root)
     return points_of(prices, algorithm, cluster.ranks, size_bytes, bounds)
 

@@ -50,11 +50,15 @@ def predict_case(
         return None  # what a library does then, no model says
     by_library = able.priced_by is not PricedBy.SCHEDULE
     if by_library and not case.size_bytes and COLLECTIVES[case.collective].moves_data:
-        return None  # nothing to send: libraries return at once, or with a handshake of their own
+        return (
+            None  # nothing to send: libraries return at once, or with a handshake of their own
+        )
     if isinstance(machine, HostNetwork):
         return predict_host_library(case, machine, algorithm_used, host)
     if able.priced_by_messages:
-        return None  # a library's own messages are priced on what such messages were seen to cost
+        return (
+            None  # a library's own messages are priced on what such messages were seen to cost
+        )
     try:
         if isinstance(machine, Machine) and able.gpu_ranks:
             return None  # a host's memory says nothing about a device's
@@ -63,7 +67,9 @@ def predict_case(
                 return None
             if able.priced_by is PricedBy.GPU_LIBRARY:
                 return _of_library(case, machine, algorithm_used, gpus_per_process)
-        prediction = schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
+        prediction = (
+            schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
+        )
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
     if prediction is None or not able.device_timed:
@@ -123,14 +129,18 @@ def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) ->
     if isinstance(where, Cluster) and beside is None and subset == ALL_RANKS:
         # Of so many ranks that no schedule can be listed, too.
         sizes = (case.size_bytes,)
-        return schedule_points(where, case.collective, algorithm, sizes, _root(case))[0].prediction
+        return schedule_points(where, case.collective, algorithm, sizes, _root(case))[
+            0
+        ].prediction
     schedule = schedule_of(case, algorithm)
     if beside is not None:
         return schedules_at_once(
             where, (case, schedule), (beside, cheapest(beside, where))
         ).prediction
     if isinstance(where, Cluster):
-        return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
+        return subset_points(where, schedule, subset, (case.size_bytes,), algorithm)[
+            0
+        ].prediction
     return predict(case, where, schedule)
 
 
@@ -175,9 +185,13 @@ class PredictionContext:
         if machine is None or (isinstance(machine, Cluster) and processes):
             return None
         # GPUs that one thread launches on while a sample runs: in other modes all is enqueued before.
-        one_process = capabilities_of(case.backend).one_process and case.processes == ONE_PROCESS
+        one_process = (
+            capabilities_of(case.backend).one_process and case.processes == ONE_PROCESS
+        )
         of_one_thread = case.ranks // case.nodes if one_process and not self.launched else 1
-        return predict_case(case, machine, used, of_one_thread if case.mode == "streaming" else 0)
+        return predict_case(
+            case, machine, used, of_one_thread if case.mode == "streaming" else 0
+        )
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:
         """The machine of a case: its GPUs, where it runs on some or where there is nothing else."""
@@ -189,7 +203,9 @@ class PredictionContext:
             # None where there are more ranks than GPUs, or no network named: nothing to price.
             with suppress(CcbenchError):
                 if self.gpus is not None and self.gpus.gpus:
-                    self._clusters[ranks, nodes] = cluster_of(self.gpus, nodes, self.network, ranks)
+                    self._clusters[ranks, nodes] = cluster_of(
+                        self.gpus, nodes, self.network, ranks
+                    )
         return self._clusters[ranks, nodes]
 
     def needed_machine(self, case: Case) -> Machine | Cluster:

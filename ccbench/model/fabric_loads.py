@@ -93,10 +93,14 @@ def stratified(turns: int, samples: int) -> Sample:
     sizes = np.diff(edges)
     # Multiples of the golden fraction fall evenly into strata and on no period of the fabric.
     golden = (math.sqrt(5) - 1) / 2
-    places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(np.int64)
+    places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(
+        np.int64
+    )
     mirrored = (turns - 1 - places)[::-1]
     chosen = (*places.tolist(), *([half] * middle), *mirrored.tolist())
-    return list(zip(chosen, (*sizes.tolist(), *([1] * middle), *sizes[::-1].tolist()), strict=True))
+    return list(
+        zip(chosen, (*sizes.tolist(), *([1] * middle), *sizes[::-1].tolist()), strict=True)
+    )
 
 
 def representative_ranks(fabric: Fabric) -> Ints | None:
@@ -146,7 +150,9 @@ class FabricCosts:
 
     def __post_init__(self) -> None:
         if not 0 <= self.sender_seconds < math.inf:
-            raise MachineError(f"sender_seconds: {self.sender_seconds} is not a number of seconds")
+            raise MachineError(
+                f"sender_seconds: {self.sender_seconds} is not a number of seconds"
+            )
 
     def of_links(self, name: str, fabric: Fabric) -> Floats:
         """The field ``name`` for each link. Raises MachineError where it does not fit the fabric."""
@@ -166,7 +172,9 @@ class FabricCosts:
 
     def rates(self, fabric: Fabric) -> Floats:
         """Usable bytes per second of each link. Raises MachineError for efficiencies that cannot be."""
-        return np.asarray(fabric.link_bytes_per_second * self.of_links("rate_efficiency", fabric))
+        return np.asarray(
+            fabric.link_bytes_per_second * self.of_links("rate_efficiency", fabric)
+        )
 
 
 @dataclass(frozen=True)
@@ -265,7 +273,9 @@ def pattern_loads(
             every = uniform_load(table, pattern, representatives(table))
             new_loads = [every] if every else []
         else:
-            new_loads = steps_loads(table, replace(pattern, width=pattern.width // max(1, width)))
+            new_loads = steps_loads(
+                table, replace(pattern, width=pattern.width // max(1, width))
+            )
         table.cache[key] = new_loads
     loads: list[FabricStepLoad] = table.cache[key]
     return [
@@ -409,7 +419,9 @@ def steps_loads(table: LinkTable, steps: RepeatedSteps) -> list[FabricStepLoad]:
     of_turns, slots = np.concatenate(rows, axis=1), float(steps.width[0])
     _, place, count = np.unique(of_turns[:3], axis=1, return_index=True, return_counts=True)
     return [
-        FabricStepLoad(int(times), float(latency), int(hops), float(busy) * slots, int(link), slots)
+        FabricStepLoad(
+            int(times), float(latency), int(hops), float(busy) * slots, int(link), slots
+        )
         for times, (latency, hops, busy, link) in zip(count, of_turns[:, place].T, strict=True)
     ]
 
@@ -423,7 +435,9 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[FabricStepLoad]
     ranks, few = table.ranks, representatives(table)
     sample = sample_of(ranks - 1, ranks if few is None else 2 * len(few))
     if not pattern.at_once:
-        loads = (uniform_load(table, Uniform(1 + turn, 1), few, count) for turn, count in sample)
+        loads = (
+            uniform_load(table, Uniform(1 + turn, 1), few, count) for turn, count in sample
+        )
         return [load for load in loads if load is not None]
     # The last place is what the -1 of a route points at.
     carried = np.zeros(table.fabric.links + 1)

@@ -28,7 +28,12 @@ from numpy.typing import ArrayLike
 from ccbench.errors import MachineError
 from ccbench.model.bounds import moved_sizes
 from ccbench.model.fabric_loads import FabricCosts, FabricStepLoad, LinkTable, pattern_loads
-from ccbench.model.traffic_patterns import AlgorithmTraffic, PipelineSteps, traffic_for, traffic_of
+from ccbench.model.traffic_patterns import (
+    AlgorithmTraffic,
+    PipelineSteps,
+    traffic_for,
+    traffic_of,
+)
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Floats, Ints
 from ccbench.units import plural
@@ -53,7 +58,9 @@ class Overlaps:
         """The one value of all steps, where it is the same whatever is busy; None otherwise."""
         alone = self.first[self.first == self.last]
         unbroken = len(alone) == int(self.last.max()) + 1
-        return float(self.value[0]) if unbroken and self.value.min() == self.value.max() else None
+        return (
+            float(self.value[0]) if unbroken and self.value.min() == self.value.max() else None
+        )
 
     def per_step(self, steps: int, pieces: int) -> Floats:
         """The largest value in each of ``steps`` steps when everything is busy for ``pieces`` steps."""
@@ -63,7 +70,11 @@ class Overlaps:
         together = self.last - self.first < pieces
         if not together.any():
             return np.zeros(steps)
-        begin, end, value = self.last[together], self.first[together] + pieces, self.value[together]
+        begin, end, value = (
+            self.last[together],
+            self.first[together] + pieces,
+            self.value[together],
+        )
         levels = int((end - begin).max()).bit_length()
         best = np.zeros((levels, steps))
         # The largest power of two that fits: two such intervals, one from either end, cover the whole.
@@ -318,7 +329,9 @@ class FabricPrices:
             words = f"messages (up to {max(busiest):,.0f} of one rank in a step)"
             parts.append((float(self.messages[index]), words))
         if self.latency[index] > 0:
-            hops = max([load.hops for load in plain] + [load.hops for load in pipelines], default=0)
+            hops = max(
+                [load.hops for load in plain] + [load.hops for load in pipelines], default=0
+            )
             steps = sum(load.repeat for load in plain)
             steps += sum(load.starts + int(self.pieces[index]) - 1 for load in pipelines)
             words = f"latency of {plural(steps, 'step')} over up to {plural(hops, 'link')}"
@@ -359,7 +372,9 @@ def fabric_loads(
         )
     kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept())
     if what not in kept.loads:
-        table = LinkTable(fabric, costs, traffic.ranks, kept.patterns.setdefault(traffic.ranks, {}))
+        table = LinkTable(
+            fabric, costs, traffic.ranks, kept.patterns.setdefault(traffic.ranks, {})
+        )
         steps: list[FabricStepLoad] = []
         pipelines: list[PipelineLoad] = []
         for pattern in traffic.patterns:

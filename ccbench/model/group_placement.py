@@ -55,7 +55,8 @@ class GroupPlacement:
             return self.gpu_sets
         size = self.ranks_per_node
         return tuple(
-            tuple(range(group * size, (group + 1) * size)) for group in range(self.groups_per_node)
+            tuple(range(group * size, (group + 1) * size))
+            for group in range(self.groups_per_node)
         )
 
 

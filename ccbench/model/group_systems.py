@@ -52,7 +52,9 @@ def group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[Gr
     return cluster.once(("group systems", groups), lambda: _group_systems(cluster, groups))
 
 
-def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[GroupSystem, ...]:
+def _group_systems(
+    cluster: Cluster, groups: Groups | GroupPlacement
+) -> tuple[GroupSystem, ...]:
     whole = cluster.system
     if isinstance(groups, GroupPlacement):
         one_node = groups.sets
@@ -67,7 +69,8 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[G
             )
         # All nodes are alike: two of them show what is shared, inside a node and across.
         stands = [
-            dict.fromkeys(range(min(2, groups.nodes)), gpus_of_group) for gpus_of_group in one_node
+            dict.fromkeys(range(min(2, groups.nodes)), gpus_of_group)
+            for gpus_of_group in one_node
         ]
     else:
         stands = [standing(group, whole.ranks_per_node) for group in groups]
@@ -102,13 +105,17 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[G
                 inside.add(
                     (
                         gpus,
-                        tuple(sorted(peer_gpus for peer_gpus in sets[node] if len(peer_gpus) > 1)),
+                        tuple(
+                            sorted(peer_gpus for peer_gpus in sets[node] if len(peer_gpus) > 1)
+                        ),
                     )
                 )
             elif len(gpus) > 1 and whole.intra is not Intra.NVSWITCH:
                 inside.add((gpus, (gpus,)))
         kind = ranks, max(map(len, own.values())), nodes, nics, most, tuple(sorted(inside))
-        systems[cluster.once(("group system", kind), partial(_group_system, cluster, *kind))] = None
+        systems[
+            cluster.once(("group system", kind), partial(_group_system, cluster, *kind))
+        ] = None
     return tuple(systems)
 
 
@@ -119,7 +126,9 @@ def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
     return frozenset(
         nic
         for gpu in gpus
-        for nic in range(gpu * nics // held, max(gpu * nics // held + 1, (gpu + 1) * nics // held))
+        for nic in range(
+            gpu * nics // held, max(gpu * nics // held + 1, (gpu + 1) * nics // held)
+        )
         if nic < nics
     )
 
@@ -140,12 +149,19 @@ def _group_system(
         each = network.bytes_per_second / nic_users
         network = replace(network, bytes_per_second=each, per_node=max(1, nics))
     system = replace(
-        whole, ranks_per_node=ranks_per_node, nodes=nodes, network=network if nodes > 1 else None
+        whole,
+        ranks_per_node=ranks_per_node,
+        nodes=nodes,
+        network=network if nodes > 1 else None,
     )
     users = 1.0
     if ranks_per_node == 1:
         system = replace(
-            system, intra=Intra.NONE, intra_bytes_per_second=0.0, links_per_gpu=0, multicast=False
+            system,
+            intra=Intra.NONE,
+            intra_bytes_per_second=0.0,
+            links_per_gpu=0,
+            multicast=False,
         )
     elif inside:
         # Of several sets the one whose links are the slowest for it.
@@ -187,7 +203,9 @@ def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
         return 1.0
 
     def slowdown() -> float:
-        fabric = cluster.once("one node", lambda: replace(cluster, nodes=1, network=None).fabric)
+        fabric = cluster.once(
+            "one node", lambda: replace(cluster, nodes=1, network=None).fabric
+        )
         rates = np.append(fabric.link_bytes_per_second, np.inf)
         mine = _ring_loads(fabric, own)
         total = sum((_ring_loads(fabric, gpus) for gpus in sets), np.zeros_like(mine))

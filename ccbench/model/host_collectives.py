@@ -150,7 +150,9 @@ class HostNetwork:
         if set(self.host_of_rank) != set(range(len(self.hosts))):
             raise MachineError("host network: every rank needs a host, and every host a rank")
         if self.ranks > 1 and self.together is None:
-            raise MachineError("host network: nothing is known of messages between all its ranks")
+            raise MachineError(
+                "host network: nothing is known of messages between all its ranks"
+            )
         if len(self.hosts) > 1 and self.between is None:
             raise MachineError(
                 "host network: several hosts, but nothing is known of messages between them"
@@ -182,7 +184,10 @@ class HostNetwork:
         return min(curve.seconds) if curve else 0.0
 
     def step_seconds(
-        self, messages: Sequence[tuple[int, int]], size_bytes: ArrayLike, overlapped: bool = False
+        self,
+        messages: Sequence[tuple[int, int]],
+        size_bytes: ArrayLike,
+        overlapped: bool = False,
     ) -> Floats:
         """Seconds until messages of one size that leave together, each (source, target), have all arrived.
 
@@ -207,7 +212,8 @@ class HostNetwork:
         elif curve is None or (everyone and crossing):
             curve = self.together
             shared = max(
-                1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)])
+                1,
+                self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]),
             )
         assert curve is not None, "checked when the value was made"
         carried = sizes * max(1, crossing) / shared
@@ -240,7 +246,9 @@ class HostNetwork:
         # In the long run ranks run ahead of each other until the busiest rank or port is never idle.
         return max(*ranks, max(max(port) for port in ports) / rate)
 
-    def sustained_seconds(self, messages: Sequence[tuple[int, int]], size_bytes: float) -> float:
+    def sustained_seconds(
+        self, messages: Sequence[tuple[int, int]], size_bytes: float
+    ) -> float:
         """The least time per turn when turns follow each other without end: what ports carry for long.
 
         Queues let a few small messages through quicker than the link, but not a stream of them.
@@ -372,7 +380,9 @@ def _plans(
         }
     named = algorithm.removeprefix("mpi:").replace("-", "_")
     return (
-        {name: plan for name, plan in plans.items() if name.split()[0] == named} if named else plans
+        {name: plan for name, plan in plans.items() if name.split()[0] == named}
+        if named
+        else plans
     )
 
 
@@ -391,7 +401,9 @@ def _own_work(case: Case, size_bytes: int, host: Machine) -> tuple[float, float]
     # (ompi/mca/coll/base/coll_base_allreduce.c and ..._allgather.c in github.com/open-mpi/ompi; MPICH's
     # src/mpi/coll/allreduce alike). Gloo's all_reduce has no output but its input.
     share = 1.0 if row.reduces else 1 / case.ranks
-    uncopied = case.in_place or not row.moves_data or case.collective in ("broadcast", "send_recv")
+    uncopied = (
+        case.in_place or not row.moves_data or case.collective in ("broadcast", "send_recv")
+    )
     if uncopied or (row.reduces and _is_gloo(case.backend)):
         share = 0.0
     return adding, share * size_bytes * copying
@@ -426,9 +438,13 @@ def predict_host_library(
     plans = _plans(case, network, size, max(case.root, 0), algorithm)
     if not plans:
         return None
-    adding, copied = _own_work(case, size, host) if one_host and host is not None else (0.0, 0.0)
+    adding, copied = (
+        _own_work(case, size, host) if one_host and host is not None else (0.0, 0.0)
+    )
     pair = case.one_pair
-    price = row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
+    price = (
+        row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
+    )
     # What comes on top of messages, as a barrier shows it, in which all ranks are busy at the same time.
     # Nothing does where they are busy one after the other, and in send_recv, which the probe itself timed.
     free = case.collective == "send_recv"

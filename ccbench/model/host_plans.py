@@ -75,7 +75,9 @@ def _turned(plan: Plan, adds: bool = False) -> Plan:
     """Messages of ``plan`` from the last to the first, each the other way round."""
     return [
         replace(
-            stage, messages=tuple((target, source) for source, target in stage.messages), adds=adds
+            stage,
+            messages=tuple((target, source) for source, target in stage.messages),
+            adds=adds,
         )
         for stage in reversed(plan)
     ]
@@ -102,7 +104,10 @@ def _power_of_two(ranks: int) -> tuple[int, Plan]:
     power = 1 << (ranks.bit_length() - 1)
     extra = tuple((power + rank, rank) for rank in range(ranks - power))
     back = tuple((b, a) for a, b in extra)
-    return power, [MessageStage(extra, 1.0, adds=True), MessageStage(back, 1.0)] if extra else []
+    return power, [
+        MessageStage(extra, 1.0, adds=True),
+        MessageStage(back, 1.0),
+    ] if extra else []
 
 
 def _doubling_all_reduce(ranks: int, root: int) -> Plan:
@@ -123,7 +128,8 @@ def _halving_all_reduce(ranks: int, root: int) -> Plan:
     """
     power, uneven = _power_of_two(ranks)
     one_way = [
-        MessageStage(_exchange(power, d), 1 / (2 * d), adds=True) for d in distances_up_to(power)
+        MessageStage(_exchange(power, d), 1 / (2 * d), adds=True)
+        for d in distances_up_to(power)
     ]
     return [*uneven, *one_way, *(replace(stage, adds=False) for stage in reversed(one_way))]
 
@@ -144,7 +150,8 @@ def _halving_reduce_scatter(ranks: int, root: int) -> Plan:
 def _bruck_all_gather(ranks: int, root: int) -> Plan:
     """Twice as much to ranks twice as far, as with recursive doubling where ranks are a power of two."""
     return [
-        MessageStage(_shift(ranks, d), min(d, ranks - d) / ranks) for d in distances_up_to(ranks)
+        MessageStage(_shift(ranks, d), min(d, ranks - d) / ranks)
+        for d in distances_up_to(ranks)
     ]
 
 
@@ -160,8 +167,13 @@ def _neighbor_all_gather(ranks: int, root: int) -> Plan:
     if ranks % 2:
         return _ring(ranks)
     pairs = [(rank, rank + 1) for rank in range(0, ranks, 2)]
-    messages = tuple(message for left, right in pairs for message in ((left, right), (right, left)))
-    return [MessageStage(messages, 1 / ranks), MessageStage(messages, 2 / ranks, ranks // 2 - 1)]
+    messages = tuple(
+        message for left, right in pairs for message in ((left, right), (right, left))
+    )
+    return [
+        MessageStage(messages, 1 / ranks),
+        MessageStage(messages, 2 / ranks, ranks // 2 - 1),
+    ]
 
 
 def _pairwise(ranks: int, root: int) -> Plan:
@@ -305,7 +317,10 @@ MPI_PLANS: dict[str, dict[str, Maker]] = {
     "broadcast": {
         "binomial": _binomial_broadcast,
         # Van de Geijn's: scattered down a tree, then gathered round the ring.
-        "scatter_allgather": lambda ranks, root: [*_binomial_scatter(ranks, root), *_ring(ranks)],
+        "scatter_allgather": lambda ranks, root: [
+            *_binomial_scatter(ranks, root),
+            *_ring(ranks),
+        ],
     },
     "reduce": {"binomial": _binomial_reduce, "scatter_gather": _gathered_reduce},
     "all_to_all": {"pairwise": _pairwise},

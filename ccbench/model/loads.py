@@ -57,11 +57,15 @@ class _Cores:
         places = subset.places(schedule.ranks)
         return _Cores(places % cores, min(int(places.max()) + 1, cores))
 
-    def sums(self, ranks: Integers | Indices, weights: Floats | Indices | None = None) -> Floats:
+    def sums(
+        self, ranks: Integers | Indices, weights: Floats | Indices | None = None
+    ) -> Floats:
         """Per core, the number of group ranks on it over all groups, or the sum of their ``weights``."""
         groups = len(self.of_rank)
         spread = None if weights is None else np.tile(weights, groups)
-        counts = np.bincount(self.of_rank[:, ranks].ravel(), weights=spread, minlength=self.bins)
+        counts = np.bincount(
+            self.of_rank[:, ranks].ravel(), weights=spread, minlength=self.bins
+        )
         return np.asarray(counts, dtype=np.float64)
 
 
@@ -98,7 +102,9 @@ def step_loads(
             worker, phase.width if moved is None else moved
         )
         apart = phase.source != phase.target
-        pairs = np.sort(phase.target[apart].astype(np.int64) * schedule.ranks + phase.source[apart])
+        pairs = np.sort(
+            phase.target[apart].astype(np.int64) * schedule.ranks + phase.source[apart]
+        )
         # Equal neighbours after sorting are one pair; np.unique hashes, which takes ten times as long.
         targets = (
             pairs[np.append(True, pairs[1:] != pairs[:-1])] // schedule.ranks
@@ -223,7 +229,9 @@ class _Touched:
         worker = np.repeat(source if phase.executed_by_source else target, phase.width).astype(
             np.int64
         )
-        read = _places(source, phase.source_slot, turn * phase.advance.source_slot, phase, schedule)
+        read = _places(
+            source, phase.source_slot, turn * phase.advance.source_slot, phase, schedule
+        )
         written = _places(
             target, phase.target_slot, turn * phase.advance.target_slot, phase, schedule
         )

@@ -70,7 +70,9 @@ class Rates:
         for name in ("one_process", "all_cores"):
             points: tuple[RatePoint, ...] = getattr(self, name)
             if not points:
-                raise MachineError(f"{name}: no points; give at least one working set and its rate")
+                raise MachineError(
+                    f"{name}: no points; give at least one working set and its rate"
+                )
             for left, right in itertools.pairwise(points):
                 if right.working_set_bytes <= left.working_set_bytes:
                     raise MachineError(
@@ -193,7 +195,9 @@ class SharedMemory:
                         "processes; a peak cannot lie below a rate that was seen"
                     )
         single_peak = self.peak_traffic.at(knots, 1, self.cores)
-        if bool(np.any(single_peak > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
+        if bool(
+            np.any(single_peak > slack * self.peak_traffic.at(knots, self.cores, self.cores))
+        ):
             raise MachineError("peak_traffic: all_cores lies below one_process; it cannot")
 
 
@@ -310,7 +314,9 @@ def save_machine(machine: Machine, path: str | Path) -> None:
     """Write ``machine`` so that ``load_machine(path)`` gives the same value; MachineError if it cannot."""
     plain = asdict(machine)
     plain["origins"] = dict(machine.origins)
-    plain["fabric"]["operation_bytes_per_second"] = dict(machine.fabric.operation_bytes_per_second)
+    plain["fabric"]["operation_bytes_per_second"] = dict(
+        machine.fabric.operation_bytes_per_second
+    )
     write_plain(plain, path)
 
 
@@ -345,9 +351,9 @@ def typed(kind: type[T], plain: object, place: str | Path) -> T:
     loc, value_text = first["loc"], shown(first["input"])
     if first["type"] == "unexpected_keyword_argument" and len(loc) == 1:
         raise MachineError(f"{place}: {shown(loc[0])} is not a field; remove it")
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(
-        "."
-    )
+    where = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc
+    ).lstrip(".")
     message = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] != "missing":
         message += f"; seen {value_text}"

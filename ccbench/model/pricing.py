@@ -20,7 +20,14 @@ from ccbench.collectives import Collective, collective
 from ccbench.dtypes import item_bytes as bytes_of_item
 from ccbench.model import Prediction
 from ccbench.model.loads import StepLoad, completed_load, step_loads
-from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
+from ccbench.model.machine import (
+    AVERAGE,
+    Floats,
+    Machine,
+    SharedMemory,
+    arithmetic_key,
+    calls_of,
+)
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, subset_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.units import format_seconds
@@ -229,7 +236,9 @@ def price_sizes(
     key = arithmetic_key(dtype, "sum" if op == "avg" else op)
     compute_rate = fabric.operation_bytes_per_second.get(key, math.inf)
     for load in steps:
-        terms += load.repeat * _step_terms(load, slot_bytes, cached, ranks, fabric, compute_rate)
+        terms += load.repeat * _step_terms(
+            load, slot_bytes, cached, ranks, fabric, compute_rate
+        )
     if not steps:
         # Nothing to do is still a call.
         terms[OPERATIONS] += fabric.operation_seconds
@@ -328,5 +337,13 @@ def case_prices(
     """The price of one launch of ``case`` without its concurrent collective; loads as in ``price_sizes``."""
     item, counts = bytes_of_item(case.dtype), [case.count]
     return price_sizes(
-        schedule, counts, item, machine, case.in_place, loads, case.dtype, case.op, subset_of(case)
+        schedule,
+        counts,
+        item,
+        machine,
+        case.in_place,
+        loads,
+        case.dtype,
+        case.op,
+        subset_of(case),
     )

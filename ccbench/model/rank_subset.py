@@ -57,7 +57,9 @@ def subset_of(case: Case) -> RankSubset:
     pair = case.one_pair
     plain = case.everybody and not case.groups
     traffic = case.traffic if case.collective == UNEVEN else ""
-    return RankSubset(() if plain else case.members, traffic, pair is not None and not pair.both)
+    return RankSubset(
+        () if plain else case.members, traffic, pair is not None and not pair.both
+    )
 
 
 def schedule_of(case: Case, algorithm: str, prove: bool = True) -> Schedule:

@@ -38,7 +38,12 @@ def subset_points(
     """
     prices = subset_prices(cluster, schedule, subset, size_bytes)
     members = subset.groups_of(schedule.ranks)
-    arguments = schedule.collective, size_bytes, subset.traffic, _groups_of_a_node(cluster, members)
+    arguments = (
+        schedule.collective,
+        size_bytes,
+        subset.traffic,
+        _groups_of_a_node(cluster, members),
+    )
     bounds = [_bounds(cluster, kind, *arguments) for kind in group_systems(cluster, members)]
     slowest = map(max, zip(*bounds, strict=True))
     return points_of(prices, algorithm, schedule.ranks, size_bytes, slowest)
@@ -52,7 +57,9 @@ def subset_prices(
     return price_loads(loads_of(what, cluster.fabric, cluster.costs), size_bytes)
 
 
-def subset_flows(schedule: Schedule, subset: RankSubset, ranks: int) -> Schedule | AlgorithmTraffic:
+def subset_flows(
+    schedule: Schedule, subset: RankSubset, ranks: int
+) -> Schedule | AlgorithmTraffic:
     """The flows of all groups, among ``ranks`` ranks; the same object for the same three."""
     members = subset.groups_of(schedule.ranks)
     if subset.traffic:
@@ -71,10 +78,14 @@ def _uneven(schedule: Schedule, members: Groups, traffic: str, ranks: int) -> Al
             # In whole parts, so that flows that carry nothing drop out and equal widths are recognised.
             width = np.rint(flow_weights(turn, schedule, amounts)).astype(np.int64)
             moving = (width > 0) & (turn.source != turn.target)
-            source, target = (places[:, end[moving]].ravel() for end in (turn.source, turn.target))
+            source, target = (
+                places[:, end[moving]].ravel() for end in (turn.source, turn.target)
+            )
             patterns.append(RepeatedSteps(source, target, np.tile(width[moving], len(places))))
     pieces = int(amounts.sum(axis=1).max())
-    return AlgorithmTraffic(schedule.collective, schedule.algorithm, ranks, pieces, tuple(patterns))
+    return AlgorithmTraffic(
+        schedule.collective, schedule.algorithm, ranks, pieces, tuple(patterns)
+    )
 
 
 def link_seconds(

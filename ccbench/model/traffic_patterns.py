@@ -113,7 +113,9 @@ def steps_of(phase: Phase) -> RepeatedSteps:
     # Most phases have one flow of each rank, which is seen many times sooner than by sorting pairs.
     if len(source) and int(np.bincount(source).max()) > 1:
         ranks = int(target.max()) + 1
-        pairs, message = np.unique(source.astype(np.int64) * ranks + target, return_inverse=True)
+        pairs, message = np.unique(
+            source.astype(np.int64) * ranks + target, return_inverse=True
+        )
         source, target, width = (
             pairs // ranks,
             pairs % ranks,
@@ -178,7 +180,9 @@ def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> A
     if reason:
         raise ScheduleError(f"{collective} {algorithm}: {reason}")
     if not pipelined:
-        return AlgorithmTraffic(collective, name, ranks, *DIRECTLY[collective, name](ranks, place))
+        return AlgorithmTraffic(
+            collective, name, ranks, *DIRECTLY[collective, name](ranks, place)
+        )
     return AlgorithmTraffic(
         collective, name, ranks, *PIPELINES[collective, name](ranks, place), parameter
     )
@@ -201,7 +205,9 @@ def _up_and_down(*trees: Edges) -> tuple[int, tuple[PipelineSteps, ...]]:
     return len(trees), (up, PipelineSteps(parent, child, below - 1))
 
 
-PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[PipelineSteps, ...]]]] = {
+PIPELINES: dict[
+    tuple[str, str], Callable[[int, int], tuple[int, tuple[PipelineSteps, ...]]]
+] = {
     ("broadcast", "chain"): lambda ranks, root: _chain(ranks, root, to_root=False),
     ("reduce", "chain"): lambda ranks, root: _chain(ranks, root, to_root=True),
     ("all_reduce", "binary_tree"): lambda ranks, root: _up_and_down(tree_edges(ranks)),

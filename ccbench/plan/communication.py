@@ -16,7 +16,12 @@ from ccbench.plan.memory import FIRST, LAST, ONLY, Holding, holdings
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
 
-FORWARD, BACKWARD, OPTIMIZER, PIPELINE = PHASES = ("forward", "backward", "optimizer", "pipeline")
+FORWARD, BACKWARD, OPTIMIZER, PIPELINE = PHASES = (
+    "forward",
+    "backward",
+    "optimizer",
+    "pipeline",
+)
 """Phases of a step that need a launch: in a micro-batch's forward or backward pass, at the optimizer, between stages.
 
 Recomputation is in the backward pass; so are gradients, even where only the last micro-batch sends them.
@@ -125,7 +130,9 @@ def tensor_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     """
     strategy, held = stage.strategy, stage.holding
     # Routed experts take tokens as the sequence splits them; shared ones are dense.
-    parts = held.layers + held.dense_layers + (held.moe_layers if stage.shape.shared_experts else 0)
+    parts = (
+        held.layers + held.dense_layers + (held.moe_layers if stage.shape.shared_experts else 0)
+    )
     times = parts * strategy.micro_batches
     if strategy.layout.tp == 1 or not times:
         return
@@ -162,7 +169,11 @@ def vocabulary_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     strategy, kind = stage.strategy, stage.holding.kind
     if strategy.layout.tp == 1:
         return
-    times, split, hide = strategy.micro_batches, strategy.sequence_parallel, strategy.overlap_tensor
+    times, split, hide = (
+        strategy.micro_batches,
+        strategy.sequence_parallel,
+        strategy.overlap_tensor,
+    )
     summed = "reduce_scatter" if split else "all_reduce"
     exchanges: list[tuple[str, str, str, bool]] = []
     if kind in (ONLY, FIRST):
@@ -180,7 +191,9 @@ def vocabulary_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
         )
     if kind in (ONLY, LAST):
         loss = strategy.rank_tokens * LOSS_BYTES
-        yield stage.communication("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
+        yield stage.communication(
+            "tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH
+        )
 
 
 def context_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
@@ -207,7 +220,9 @@ def context_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
             ("all_to_all", kv, 2, "keys and values"),
             ("all_to_all", heads * head, 1, "outputs of attention"),
         ]
-        backward = [(name, size, count, f"gradients of {of}") for name, size, count, of in forward]
+        backward = [
+            (name, size, count, f"gradients of {of}") for name, size, count, of in forward
+        ]
     else:
         kv_head = shape.kv_width // shape.kv_heads * strategy.activation_bytes
         size = strategy.rank_tokens * kv_heads * kv_head
@@ -284,7 +299,9 @@ def pipeline_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
         ("activations", FORWARD, FIRST),
         ("gradients of activations", BACKWARD, LAST),
     ):
-        yield stage.communication("pp", "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide)
+        yield stage.communication(
+            "pp", "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide
+        )
         received = times - (strategy.micro_batches if stage.holding.kind == end else 0)
         if split and not strategy.sequence_parallel and received:
             yield stage.communication(
@@ -330,7 +347,10 @@ def data_parallel(stage: PipelineStage) -> Iterator[StepCommunication]:
     else:
         messages = [gradients]
         messages += [(*weights, 1, "parameters{}", OPTIMIZER, hides_weights)] if zero else []
-    for axis, portions, of in ((strategy.data_axis, dense, ""), ("edp", experts, " of experts")):
+    for axis, portions, of in (
+        (strategy.data_axis, dense, ""),
+        ("edp", experts, " of experts"),
+    ):
         if strategy.layout.size(axis) == 1:
             continue
         units = [(size, count) for size, count in portions if size * count]

@@ -81,7 +81,9 @@ def product(
     return Work(flops, flops / narrowest, inner * outer * bytes_each)
 
 
-def seconds_of(work: Work, device: Accelerator, efficiency: Efficiency, dtype: str = "") -> float:
+def seconds_of(
+    work: Work, device: Accelerator, efficiency: Efficiency, dtype: str = ""
+) -> float:
     """Seconds that a device takes. dtype: of the products, the device's usual one unless said."""
     peak = device.peak(dtype or device.usual_dtype)
     memory = device.memory_bytes_per_second * efficiency.memory
@@ -147,8 +149,12 @@ def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False
     tokens, tp = strategy.rank_tokens, strategy.layout.tp
     inner = shape.shared_experts * shape.expert_ffn_hidden if with_experts else shape.ffn_hidden
     # Two norms read and write the stream, two sums read it twice and write it.
-    numbers = 10 * strategy.sharded_tokens * shape.hidden + tokens * shape.ffn_matrices * inner / tp
-    work = attention_work(shape, strategy) + Work(moved_bytes=numbers * strategy.activation_bytes)
+    numbers = (
+        10 * strategy.sharded_tokens * shape.hidden + tokens * shape.ffn_matrices * inner / tp
+    )
+    work = attention_work(shape, strategy) + Work(
+        moved_bytes=numbers * strategy.activation_bytes
+    )
     # Products before and after attention.
     each = strategy.parameter_bytes
     work = work + product(tokens, shape.attention_width / tp, shape.hidden, each)
@@ -206,7 +212,9 @@ def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> tuple
     """Forward and backward (with what is recomputed) of one micro-batch on a rank of this kind of stage."""
     layers = layer_work(shape, strategy).times(holding.dense_layers)
     if holding.moe_layers:
-        layers = layers + layer_work(shape, strategy, with_experts=True).times(holding.moe_layers)
+        layers = layers + layer_work(shape, strategy, with_experts=True).times(
+            holding.moe_layers
+        )
     head = Work()
     if holding.kind in ("only", "last"):
         columns, tokens = -(-shape.vocabulary // strategy.layout.tp), strategy.rank_tokens

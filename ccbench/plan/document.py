@@ -78,7 +78,9 @@ def _whole(least: int, most: int | None = None) -> Callable[[Any], int]:
 def _number(least: float) -> Callable[[Any], float]:
     def read(value: Any) -> float:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
-            raise MisfitError(f"{shown(value)} is not a number {'above' if least else 'from'} 0")
+            raise MisfitError(
+                f"{shown(value)} is not a number {'above' if least else 'from'} 0"
+            )
         if value and not LEAST_NUMBER <= value <= MOST_NUMBER:
             raise MisfitError(
                 f"{shown(value)} is out of range; write {LEAST_NUMBER:g} to {MOST_NUMBER:g}"
@@ -99,7 +101,9 @@ def _size(least: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         size = parse_size(value)
         if size < least:
-            raise MisfitError(f"{size} bytes are too few; write {max(least >> 20, 1)} MiB or more")
+            raise MisfitError(
+                f"{size} bytes are too few; write {max(least >> 20, 1)} MiB or more"
+            )
         return size
 
     return read
@@ -155,7 +159,9 @@ class StrategyKeys(StrictModel):
     virtual_stages: Whole = None
     uneven_stages: Flag = None
     scatter_gather: Flag = None
-    recompute: Annotated[str | None, _reads(one_word("amount of recomputing", RECOMPUTED))] = None
+    recompute: Annotated[str | None, _reads(one_word("amount of recomputing", RECOMPUTED))] = (
+        None
+    )
     gradient_dtype: Dtype = None
     optimizer_bytes: Whole = None
     bucket: Annotated[int | None, _reads(_size(LEAST_BUCKET_BYTES))] = None
@@ -178,7 +184,11 @@ class StrategyKeys(StrictModel):
         }
         if self.gradient_dtype is not None:
             taken["gradient_bytes"] = ITEM_BYTES[self.gradient_dtype]
-        if self.virtual_stages is not None and self.virtual_stages > 1 and self.pipeline is None:
+        if (
+            self.virtual_stages is not None
+            and self.virtual_stages > 1
+            and self.pipeline is None
+        ):
             taken["pipeline"] = "interleaved"
         for name, flag in self.overlap or ():
             if name != "pipeline":
@@ -271,7 +281,9 @@ class PlanKeys(StrategyKeys):
     dtype: Dtype = None
     device: Annotated[DeviceKeys | None, DEVICE] = None
     efficiency: Annotated[EfficiencyKeys | None, EFFICIENCY] = None
-    scaling: Annotated[str | None, _reads(one_word("kind of scaling", ("weak", "strong")))] = None
+    scaling: Annotated[str | None, _reads(one_word("kind of scaling", ("weak", "strong")))] = (
+        None
+    )
     gradients: GradientKeys | None = None
 
 
@@ -334,7 +346,9 @@ class TrainingPlan:
 
 def shipped_plans() -> dict[str, Path]:
     """Name to file of every plan that ships, by name."""
-    return {path.stem: path for path in sorted((shipped_folder("suites") / "plans").glob("*.yaml"))}
+    return {
+        path.stem: path for path in sorted((shipped_folder("suites") / "plans").glob("*.yaml"))
+    }
 
 
 def load_plan(path: Path | str) -> TrainingPlan:
@@ -380,7 +394,8 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
         ):
             if values_of_place.get(key):
                 raise origin.error(
-                    (*spot, key), "is of tokens among experts, and the model has none; leave it out"
+                    (*spot, key),
+                    "is of tokens among experts, and the model has none; leave it out",
                 )
     searches = keys.search is not None or keys.layout == "search"
     search_values = {name: values for name, values in keys.search or () if values}
@@ -418,7 +433,8 @@ def _checked(model: type[Keys], value: Any, spot: Spot, origin: FileOrigin) -> K
 def _shape(value: Any, name: str, origin: FileOrigin) -> ModelShape:
     if value is None:
         raise origin.error(
-            ("model",), "is missing; write a name such as gpt3-175b, or layers, hidden, heads, ..."
+            ("model",),
+            "is missing; write a name such as gpt3-175b, or layers, hidden, heads, ...",
         )
     try:
         return (
@@ -477,7 +493,9 @@ def _choices(
         choice = _choice(item, ("layouts", place), settings, dtype, origin)
         if choice.name in by_name:
             # Of layouts of one name nobody could tell which one a line of a table is of.
-            problem = f"has the name of an earlier one, {shown(choice.name)}; write another 'name:'"
+            problem = (
+                f"has the name of an earlier one, {shown(choice.name)}; write another 'name:'"
+            )
             raise origin.error(choice.spot, problem)
         by_name[choice.name] = choice
     return tuple(by_name.values())

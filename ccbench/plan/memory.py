@@ -178,7 +178,9 @@ def stage_order(stages: int) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def layer_shares(shape: ModelShape, tp: int, ep: int, etp: int) -> tuple[LayerShare, LayerShare]:
+def layer_shares(
+    shape: ModelShape, tp: int, ep: int, etp: int
+) -> tuple[LayerShare, LayerShare]:
     """(of a layer without experts, of one with) on one rank."""
     bias_split, whole = shape.attention_bias_parameters
     if shape.latent:
@@ -226,7 +228,8 @@ def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
         stage = {ONLY: 0, FIRST: 0, LAST: len(layers) - 1}.get(kind, -1)
         if kind == MIDDLE:
             stage = max(
-                range(1, len(layers) - 1), key=lambda middle: (moe_layers[middle], layers[middle])
+                range(1, len(layers) - 1),
+                key=lambda middle: (moe_layers[middle], layers[middle]),
             )
         starts, ends = kind in (ONLY, FIRST), kind in (ONLY, LAST)
         shared = shape.tied_embeddings and kind in (FIRST, LAST)
@@ -299,10 +302,14 @@ def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[StageMemory, ...]:
         if holding.kind in (ONLY, FIRST):
             kept += strategy.dropout * stream * -(-flying // strategy.virtual_stages)
         if holding.kind in (ONLY, LAST):
-            logits = strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
+            logits = (
+                strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
+            )
             kept += 2 * strategy.activation_bytes * stream + logits
         working = _working(shape, strategy, holding)
-        memories.append(StageMemory(holding.kind, states[0], states[1], states[2], kept, working))
+        memories.append(
+            StageMemory(holding.kind, states[0], states[1], states[2], kept, working)
+        )
     return tuple(memories)
 
 
@@ -328,7 +335,9 @@ def _kept(shape: ModelShape, strategy: Strategy, with_experts: bool, scores: boo
     item, tokens, tp = strategy.activation_bytes, strategy.rank_tokens, strategy.layout.tp
     stream = 4 * item + 2 * strategy.dropout
     inner = shape.shared_experts * shape.expert_ffn_hidden if with_experts else shape.ffn_hidden
-    widths = shape.query_width + shape.kv_width + shape.attention_width + shape.ffn_matrices * inner
+    widths = (
+        shape.query_width + shape.kv_width + shape.attention_width + shape.ffn_matrices * inner
+    )
     kept = strategy.sharded_tokens * shape.hidden * stream + tokens * widths * item // tp
     if strategy.fused_attention:
         kept += tokens * shape.heads * SCORE_STATISTIC_BYTES // tp

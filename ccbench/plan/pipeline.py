@@ -95,13 +95,17 @@ def in_series(gradients: Gradients) -> Bucketed:
     """Each gradient computed, then communicated, then the next one."""
     computing = gradients.count * gradients.compute_seconds
     communicating = gradients.count * gradients.communicate_seconds
-    return Bucketed(0, 0.0, gradients.count, computing + communicating, computing, communicating)
+    return Bucketed(
+        0, 0.0, gradients.count, computing + communicating, computing, communicating
+    )
 
 
 def bucketed(gradients: Gradients, bucket: int, startup_seconds: float) -> Bucketed:
     """In messages of ``bucket`` gradients (the last may hold fewer), behind the computing of the rest."""
     moving = gradients.communicate_seconds - startup_seconds
-    sizes = [min(bucket, gradients.count - first) for first in range(0, gradients.count, bucket)]
+    sizes = [
+        min(bucket, gradients.count - first) for first in range(0, gradients.count, bucket)
+    ]
     ready = [end * gradients.compute_seconds for end in itertools.accumulate(sizes)]
     sent = queue(zip(ready, [startup_seconds + size * moving for size in sizes], strict=True))
     computing = gradients.count * gradients.compute_seconds
@@ -123,7 +127,9 @@ def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
         min(size, gradients.count) for size in (1, *(gradients.buckets or usual))
     )
     startup_seconds = gradients.startup_seconds
-    ends = (0.0, gradients.communicate_seconds) if startup_seconds is None else (startup_seconds,)
+    ends = (
+        (0.0, gradients.communicate_seconds) if startup_seconds is None else (startup_seconds,)
+    )
     schedules = [in_series(gradients)]
     for bucket in buckets:
         # One by one, the start-up is paid each time whatever part of the whole it is.
@@ -278,7 +284,9 @@ def order_of(pipeline: Pipeline, stage: int) -> list[tuple[Work, int, int]]:
     total = m * v
     ahead = p - stage - 1 if v == 1 else 2 * (p - stage - 1) + (v - 1) * p
     ahead = total if pipeline.all_forward_first else min(ahead, total)
-    forward: list[tuple[Work, int, int]] = [("forward", *_place(k, pipeline)) for k in range(total)]
+    forward: list[tuple[Work, int, int]] = [
+        ("forward", *_place(k, pipeline)) for k in range(total)
+    ]
     backward: list[tuple[Work, int, int]] = []
     for k in range(total):
         chunk, micro_batch = _place(k, pipeline)
@@ -324,9 +332,9 @@ def simulate(pipeline: Pipeline) -> tuple[ChunkInterval, ...]:
                 if needs is None:
                     break
                 begin = max(free[stage], needs)
-                length = (pipeline.forward_seconds if is_forward else pipeline.backward_seconds)[
-                    stage
-                ]
+                length = (
+                    pipeline.forward_seconds if is_forward else pipeline.backward_seconds
+                )[stage]
                 end = done[work, stage, chunk, micro_batch] = begin + length
                 intervals.append(ChunkInterval(stage, chunk, micro_batch, work, begin, end))
                 # A stage that does not overlap waits until its message is sent.
@@ -336,4 +344,6 @@ def simulate(pipeline: Pipeline) -> tuple[ChunkInterval, ...]:
                 )
                 at[stage] += 1
                 moved = True
-    return tuple(sorted(intervals, key=lambda interval: (interval.begin_seconds, interval.stage)))
+    return tuple(
+        sorted(intervals, key=lambda interval: (interval.begin_seconds, interval.stage))
+    )

@@ -143,7 +143,10 @@ class Planner:
         """By kind of stage."""
         by_kind = {}
         for holding in holdings(self.shape, strategy):
-            works = (*stage_work(self.shape, strategy, holding), optimizer_work(strategy, holding))
+            works = (
+                *stage_work(self.shape, strategy, holding),
+                optimizer_work(strategy, holding),
+            )
             by_kind[holding.kind] = Computing(
                 *(seconds_of(work, self.device, self.efficiency, self.dtype) for work in works)
             )
@@ -235,7 +238,9 @@ def search(
             outcome = planner.outcome(name_of(strategy), strategy)
         except (UsageError, MachineError):
             continue  # groups stand on nodes in a way that is not priced
-        bisect.insort(kept, (outcome.step.seconds, number, outcome), key=lambda ranked: ranked[:2])
+        bisect.insort(
+            kept, (outcome.step.seconds, number, outcome), key=lambda ranked: ranked[:2]
+        )
         del kept[most:]
     if not kept and not candidates:
         raise UsageError(
@@ -258,7 +263,9 @@ def least_seconds(strategy: Strategy, computing: Mapping[str, Computing]) -> flo
         for kind in stage_order(strategy.layout.pp)
     ]
     slowest = max(by_stage)
-    return strategy.micro_batches * slowest + (sum(by_stage) - slowest) / strategy.virtual_stages
+    return (
+        strategy.micro_batches * slowest + (sum(by_stage) - slowest) / strategy.virtual_stages
+    )
 
 
 def name_of(strategy: Strategy) -> str:
@@ -426,7 +433,8 @@ def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
     machine, network = options.machine or plan.machine, options.network or plan.network
     if machine is None:
         raise plan.origin.error(
-            ("machine",), "is missing; write 'machine: hgx-h100' into the plan, or give --machine"
+            ("machine",),
+            "is missing; write 'machine: hgx-h100' into the plan, or give --machine",
         )
     try:
         cluster = open_cluster(machine, options.nodes or plan.nodes, network)
@@ -460,10 +468,17 @@ def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
 
 def _plain(problem: Exception) -> str:
     """Return the problem of a layout, without the words that its place in the file says already."""
-    return str(problem).removeprefix("layout: ").removeprefix("strategy: ").removeprefix("search: ")
+    return (
+        str(problem)
+        .removeprefix("layout: ")
+        .removeprefix("strategy: ")
+        .removeprefix("search: ")
+    )
 
 
-def _searched(plan: TrainingPlan, planner: Planner, values: SearchValues, most: int) -> Searched:
+def _searched(
+    plan: TrainingPlan, planner: Planner, values: SearchValues, most: int
+) -> Searched:
     # A search needs for all layouts what a plan may say for each of several.
     for key in ("global_batch", "sequence"):
         if key not in plan.settings:

@@ -58,7 +58,9 @@ class Alone:
     @property
     def seconds(self) -> float | None:
         """The measured time, else the predicted one."""
-        return self.predicted_seconds if self.measured_seconds is None else self.measured_seconds
+        return (
+            self.predicted_seconds if self.measured_seconds is None else self.measured_seconds
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,9 @@ class StepTime:
     def waits(self) -> str:
         """Whom ranks wait for, in words: one rank where it has most of it, else each other."""
         total, waiting = sum(self.waiting_for.values()), self.waiting_seconds or 0.0
-        rank, seconds = max(self.waiting_for.items(), key=lambda item: item[1], default=(-1, 0.0))
+        rank, seconds = max(
+            self.waiting_for.items(), key=lambda item: item[1], default=(-1, 0.0)
+        )
         if seconds > MOSTLY * waiting:
             part = "" if seconds > ALL_BUT * waiting else f", {format_seconds(seconds)} of it"
             return f"wait{part} for rank {rank}"
@@ -178,7 +182,9 @@ class Replay:
             )
         if step.slower_seconds:
             than = (
-                "alone" if any(case.alone.measured_seconds for case in self.cases) else "predicted"
+                "alone"
+                if any(case.alone.measured_seconds for case in self.cases)
+                else "predicted"
             )
             parts.append(
                 f"{format_seconds(step.slower_seconds)} take longer than {than} for no visible reason"
@@ -217,7 +223,9 @@ def replay(
     total = sum(sum(instance.seconds) * instance.count for instance in timed)
     # Asked once for the job: a single collective that looks possible proves nothing about clocks.
     clock = have_one_clock(timed)
-    cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
+    cases = tuple(
+        _case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases
+    )
     step = _step_time(trace, fold, alone, clock) if total > 0 else None
     each = step.steps * step.ranks if step else max(1, len(trace.ranks))
     # How often each case runs in the job's steps, counted for each rank that recorded it; of a trace with
@@ -241,7 +249,8 @@ def replay(
         # A sum that lacks a case would promise too much.
         if seconds and all(case_seconds is not None for case_seconds in seconds):
             spent = sum(
-                n * (case_seconds or 0.0) for n, case_seconds in zip(often, seconds, strict=True)
+                n * (case_seconds or 0.0)
+                for n, case_seconds in zip(often, seconds, strict=True)
             )
             what_if.append((name, spent / each))
     return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
@@ -263,12 +272,15 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     here, refused = fitted(jobs, ranks)
     if not here:
         reason = next(
-            iter(refused.values()), "no communication of the job is one; the lines above say why"
+            iter(refused.values()),
+            "no communication of the job is one; the lines above say why",
         )
         raise UsageError(f"no case for a suite: {reason}")
     fits = [
         replace(
-            job, case=here[job.case][0], remarks=(*job.remarks, *filter(None, here[job.case][1:]))
+            job,
+            case=here[job.case][0],
+            remarks=(*job.remarks, *filter(None, here[job.case][1:])),
         )
         for job in jobs
         if job.case in here
@@ -307,7 +319,9 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
             max(seconds)
             for _, seconds in [(instance, seconds) for instance, seconds, _ in joined] or timed
         ),
-        transfer_seconds=median(float((seconds - waited).max()) for _, seconds, waited in joined)
+        transfer_seconds=median(
+            float((seconds - waited).max()) for _, seconds, waited in joined
+        )
         if joined
         else None,
         waiting_share=sum(sum(waited) for _, _, waited in joined) / joined_spent
@@ -321,7 +335,9 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
 # -- one step -----------------------------------------------------------------------------------------------
 
 
-def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool) -> StepTime:
+def _step_time(
+    trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool
+) -> StepTime:
     """Take apart the mean step; of a trace without steps, all of it as one."""
     # Identity of a record -> (its case, how long its rank waited, which rank came last).
     where: dict[int, tuple[Case, float | None, int | None]] = {}
@@ -363,8 +379,13 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
             # What runs while a rank waits takes nothing from the transfer after it.
             moving = spans.copy()
             moving[:, 0] += [where[id(record)][1] or 0.0 for record in inside]
-            every = [*inside, *(record for record in unlisted if record.start_seconds is not None)]
-            beside = np.maximum(overlaps(moving, computing_spans), _on_other_streams(moving, every))
+            every = [
+                *inside,
+                *(record for record in unlisted if record.start_seconds is not None),
+            ]
+            beside = np.maximum(
+                overlaps(moving, computing_spans), _on_other_streams(moving, every)
+            )
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
             for part, seconds in _parts(
@@ -437,7 +458,11 @@ def _whole_seconds(
 
 def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[Communication]:
     """Records that began in a step; all where there are none, or without times."""
-    if steps is None or not len(steps) or any(record.start_seconds is None for record in records):
+    if (
+        steps is None
+        or not len(steps)
+        or any(record.start_seconds is None for record in records)
+    ):
         return list(records)
     # By the start, so that a call across the border of two steps counts once.
     begins = np.array([record.start_seconds for record in records], float)

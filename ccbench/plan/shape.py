@@ -20,7 +20,15 @@ NORMS = {"layer": 2, "rms": 1}
 MOST_LAYERS = 10_000
 """Layers are followed one by one; published models have up to some hundreds."""
 
-_AT_LEAST_ONE = ("layers", "hidden", "heads", "kv_heads", "head_size", "ffn_hidden", "vocabulary")
+_AT_LEAST_ONE = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_size",
+    "ffn_hidden",
+    "vocabulary",
+)
 _AT_LEAST_NONE = ("positions", "experts", "top_k", "expert_ffn_hidden", "shared_experts")
 
 
@@ -82,7 +90,9 @@ class ModelShape:
         if self.layers > MOST_LAYERS:
             raise UsageError(f"shape: layers is {self.layers}; write at most {MOST_LAYERS}")
         if self.norm not in NORMS:
-            raise UsageError(f"shape: norm {self.norm!r} is none; write one of {', '.join(NORMS)}")
+            raise UsageError(
+                f"shape: norm {self.norm!r} is none; write one of {', '.join(NORMS)}"
+            )
         if self.heads % self.kv_heads:
             raise UsageError(
                 f"shape: {self.heads} heads do not divide into {self.kv_heads} heads of keys and values; "
@@ -213,7 +223,10 @@ class ModelShape:
         """Of a layer with experts, all of them."""
         experts = (self.experts + self.shared_experts) * self.expert_parameters
         return (
-            self.attention_parameters + experts + self.router_parameters + 2 * self.norm_parameters
+            self.attention_parameters
+            + experts
+            + self.router_parameters
+            + 2 * self.norm_parameters
         )
 
     @property
@@ -221,7 +234,10 @@ class ModelShape:
         """Of a layer with experts, those that one token meets."""
         experts = (self.top_k + self.shared_experts) * self.expert_parameters
         return (
-            self.attention_parameters + experts + self.router_parameters + 2 * self.norm_parameters
+            self.attention_parameters
+            + experts
+            + self.router_parameters
+            + 2 * self.norm_parameters
         )
 
     @property

@@ -84,7 +84,9 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
             # Ranks lie on nodes in blocks of equal size.
             groups = parse_groups(point.groups, point.ranks)
             spread, _ = _nodes_and_groups(groups, point.ranks // nodes)
-        curve = fastest.setdefault((point.collective, point.group_ranks, spread, point.traffic), {})
+        curve = fastest.setdefault(
+            (point.collective, point.group_ranks, spread, point.traffic), {}
+        )
         curve[point.size_bytes] = min(
             point.median_seconds or 0.0, curve.get(point.size_bytes, math.inf)
         )
@@ -150,9 +152,17 @@ class ClusterPrices:
         place = (layout, axis, axis == "pp" and communication.ranks == 2 and layout.pp > 2)
         if place not in self._placements:
             groups = _stands(*place, self._gpus)
-            self._placements[place] = (self._numbers.setdefault(groups, len(self._numbers)), groups)
+            self._placements[place] = (
+                self._numbers.setdefault(groups, len(self._numbers)),
+                groups,
+            )
         number, groups = self._placements[place]
-        key = (number, communication.collective, communication.size_bytes, communication.traffic)
+        key = (
+            number,
+            communication.collective,
+            communication.size_bytes,
+            communication.traffic,
+        )
         if key not in self._prices:
             collective, size, traffic = key[1:]
             request = LibraryRequest(collective, (size,), traffic=traffic)
@@ -337,7 +347,9 @@ class _Stage:
                 if self.kind == MIDDLE
                 else order[:-1]
             )
-            ahead = sum(stages[kind].backward_seconds for kind in before) / strategy.virtual_stages
+            ahead = (
+                sum(stages[kind].backward_seconds for kind in before) / strategy.virtual_stages
+            )
             shown = _gradients_exposed(lines, self.room(BACKWARD, lines))
             at_end += _spread_out(lines, max(0.0, shown - ahead))
         late = [line for line in sent if line.communication.phase == OPTIMIZER]
@@ -437,18 +449,23 @@ def _stage(
         hiding = sum(line.total_seconds for line in inside if line.communication.can_hide)
         share = max(0.0, 1 - turns * seconds / hiding) if hiding > 0 else 0.0
         for across in (False, True):
-            sent = sum(line.total_seconds for line in inside if (line.price.nodes > 1) == across)
+            sent = sum(
+                line.total_seconds for line in inside if (line.price.nodes > 1) == across
+            )
             busy[phase, across] = sent / turns
         lines = [
             replace(
                 line,
-                exposed_seconds=line.total_seconds * (share if line.communication.can_hide else 1),
+                exposed_seconds=line.total_seconds
+                * (share if line.communication.can_hide else 1),
             )
             for line in inside
         ]
         passes[phase] += sum(line.exposed_seconds for line in lines) / turns
         waited_lines += lines
-    stage = _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], tuple(waited_lines), busy)
+    stage = _Stage(
+        kind, computing, passes[FORWARD], passes[BACKWARD], tuple(waited_lines), busy
+    )
     if strategy.zero_stage < 2:
         return stage
     data = [line for line in own_lines if is_data(strategy, line.communication)]
@@ -458,7 +475,9 @@ def _stage(
         phase = line.communication.phase
         busy[phase, line.price.nodes > 1] += line.total_seconds / turns
         passes[phase] += line.exposed_seconds / turns
-    return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*waited_lines, *lines), busy)
+    return _Stage(
+        kind, computing, passes[FORWARD], passes[BACKWARD], (*waited_lines, *lines), busy
+    )
 
 
 def _pass(
@@ -471,7 +490,11 @@ def _pass(
     if not all(line.communication.can_hide for line in lines):
         return sum(line.total_seconds for line in lines) / turns
     units = (
-        max(sum(line.communication.times for line in group) for group in (gathered, sent) if group)
+        max(
+            sum(line.communication.times for line in group)
+            for group in (gathered, sent)
+            if group
+        )
         // turns
     )
     gather = sum(line.total_seconds for line in gathered) / turns / units

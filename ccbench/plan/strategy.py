@@ -153,7 +153,9 @@ class Strategy:
     def busiest_share(self) -> float:
         """Tokens that the busiest rank of experts gets, over those of a rank where traffic is balanced."""
         return (
-            float(shares(self.traffic, self.layout.ep).sum(axis=0).max()) if self.traffic else 1.0
+            float(shares(self.traffic, self.layout.ep).sum(axis=0).max())
+            if self.traffic
+            else 1.0
         )
 
     def expert_rows(self, shape: ModelShape) -> int:

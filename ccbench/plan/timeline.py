@@ -73,12 +73,14 @@ def timeline(step: TrainingStep) -> Timeline:
     for interval in intervals:
         if interval.stage in stages:
             lane, waiting = stages.index(interval.stage), waits[interval.work]
-            computed = interval.begin_seconds + (interval.end_seconds - interval.begin_seconds) * (
-                1 - waiting
-            )
+            computed = interval.begin_seconds + (
+                interval.end_seconds - interval.begin_seconds
+            ) * (1 - waiting)
             kind = FORWARD_WORK if interval.work == "forward" else BACKWARD_WORK
             pieces.append(
-                LanePiece(lane, interval.begin_seconds, computed, kind, str(interval.micro_batch))
+                LanePiece(
+                    lane, interval.begin_seconds, computed, kind, str(interval.micro_batch)
+                )
             )
             if waiting > 0:
                 pieces.append(LanePiece(lane, computed, interval.end_seconds, WAITING))
@@ -86,7 +88,9 @@ def timeline(step: TrainingStep) -> Timeline:
     pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
-    left_out = [f"{count - len(stages)} of {count} stages are not shown"] * (len(stages) < count)
+    left_out = [f"{count - len(stages)} of {count} stages are not shown"] * (
+        len(stages) < count
+    )
     if shortened < every:
         left_out.append(
             f"drawn with {shortened} of {every} micro-batches, for the others do the same again"
@@ -114,7 +118,9 @@ def _waiting_shares(step: TrainingStep) -> dict[str, float]:
     return shares
 
 
-def _behind(step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int) -> list[LanePiece]:
+def _behind(
+    step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int
+) -> list[LanePiece]:
     """Weights and gradients that every micro-batch of the slowest stage sends, from each pass's start on."""
     if step.strategy.zero_stage < 2:
         return []
@@ -141,13 +147,16 @@ def _behind(step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int) -
     ]
 
 
-def _ending(step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int) -> list[LanePiece]:
+def _ending(
+    step: TrainingStep, intervals: Sequence[ChunkInterval], lane: int
+) -> list[LanePiece]:
     """Pieces of the end, in ``lane`` and in those of the stages above it: buckets of gradients as the last
     backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
     """
     pieces = _gradients(step, intervals, lane)
     free = max(
-        [interval.end_seconds for interval in intervals] + [piece.end_seconds for piece in pieces]
+        [interval.end_seconds for interval in intervals]
+        + [piece.end_seconds for piece in pieces]
     )
     late = [
         line
@@ -180,7 +189,8 @@ def _gradients(
     gradients = [
         line
         for line in step.lines
-        if is_at_the_end(step.strategy, line.communication) and line.communication.phase == BACKWARD
+        if is_at_the_end(step.strategy, line.communication)
+        and line.communication.phase == BACKWARD
     ]
     if not gradients:
         return []
@@ -199,7 +209,9 @@ def _gradients(
     begin = max(0.0, end - length)
     shown = sum(line.exposed_seconds for line in gradients)
     if shown > 0:
-        begin = max(interval.end_seconds for interval in intervals) + shown - sent[-1].end_seconds
+        begin = (
+            max(interval.end_seconds for interval in intervals) + shown - sent[-1].end_seconds
+        )
     return [
         LanePiece(lane, begin + message.begin_seconds, begin + message.end_seconds, DATA)
         for message in sent

@@ -92,7 +92,9 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
             if not candidate.nodes:
                 detail.append("nodes not stated")
             elif not kind.nodes:
-                detail.append(f"of {plural(candidate.nodes, 'node')}, this run's are not stated")
+                detail.append(
+                    f"of {plural(candidate.nodes, 'node')}, this run's are not stated"
+                )
             if not same_type:
                 detail.append(f"measured with {candidate.dtype}")
                 run = f"{run} with {candidate.dtype}"
@@ -173,7 +175,8 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         return [f"{name}: nothing like this run's points{over}; {near}"]
     # What a baseline point is stands once below the lines, by number.
     marks = {
-        text: place for place, text in enumerate(dict.fromkeys(pair.legend for pair in pairs), 1)
+        text: place
+        for place, text in enumerate(dict.fromkeys(pair.legend for pair in pairs), 1)
     }
     lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {caution}" for caution in _cautions(points, behind, baseline)]
@@ -268,12 +271,24 @@ FIGURES = (
 )
 """Figures of a pair, of its point and of its baseline."""
 
-_WORDS = ("run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place")
+_WORDS = (
+    "run",
+    "collective",
+    "backend",
+    "algorithm",
+    "dtype",
+    "op",
+    "ranks",
+    "nodes",
+    "in_place",
+)
 
 
 def pairs_csv(pairs: Sequence[BaselinePair]) -> str:
     """Every pair as CSV; units are in the names."""
-    return csv_of((*named(*(f"point.{name}" for name in (*_WORDS, "setting"))), *FIGURES), pairs)
+    return csv_of(
+        (*named(*(f"point.{name}" for name in (*_WORDS, "setting"))), *FIGURES), pairs
+    )
 
 
 def pairs_table(pairs: Sequence[BaselinePair]) -> Table:

@@ -24,7 +24,14 @@ from ccbench.report.present import (
     wrapped,
 )
 from ccbench.report.sharing import sharing_table
-from ccbench.report.wording import DOUBTFUL, doubts, imported_from, meaning_of, points_of, unusual
+from ccbench.report.wording import (
+    DOUBTFUL,
+    doubts,
+    imported_from,
+    meaning_of,
+    points_of,
+    unusual,
+)
 from ccbench.results import Point, Run
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
@@ -81,7 +88,10 @@ COLUMNS = (
     _telling("collective", "collective"),
     _telling("algorithm", _algorithm),
     _telling("setting", "setting"),
-    *(ShownColumn(name, keep=9, tells=True, value=name, name=name) for name in ("ranks", "nodes")),
+    *(
+        ShownColumn(name, keep=9, tells=True, value=name, name=name)
+        for name in ("ranks", "nodes")
+    ),
     _telling("dtype", "dtype"),
     _telling("op", "op"),
     _number("size", 10, "size_bytes", format_size),
@@ -146,7 +156,9 @@ def screen_table(run: Run, width: int) -> str:
     if not points:
         return title
     width = max(width, NARROWEST)
-    below = [line for text in pair_lines(pair_matrices(run), width) for line in folded(text, width)]
+    below = [
+        line for text in pair_lines(pair_matrices(run), width) for line in folded(text, width)
+    ]
     sharing = sharing_table(points)
     if sharing.rows:
         below += [
@@ -163,7 +175,9 @@ def screen_table(run: Run, width: int) -> str:
     notes = ["GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one"]
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
     notes += doubts(points) if FLAGS in dropped else []
-    if "by other sizes" not in dropped and any(point.by_other_sizes_seconds for point in points):
+    if "by other sizes" not in dropped and any(
+        point.by_other_sizes_seconds for point in points
+    ):
         notes.append(
             "by other sizes: as the run's other sizes imply, with this machine's own levels"
         )
@@ -245,5 +259,6 @@ _CSV_VALUES: Mapping[str, str | Callable[[Point], object]] = {
 def csv_table(points: Sequence[Point]) -> str:
     """All cases as CSV, for spreadsheets and scripts; units are in the names."""
     return csv_of(
-        [ShownColumn(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES], points
+        [ShownColumn(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES],
+        points,
     )

@@ -84,7 +84,9 @@ def screen(compared: Compared, width: int = 80) -> str:
     for point in undecided:
         by_cause.setdefault(point.cause, []).append(point)
     blocks["No verdict, interval too wide"] = by_cause.pop(NoVerdict.TOO_WIDE)
-    lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
+    lines = _wrapped(
+        f"{compared.base} -> {compared.new} (time: new over base, minus one)", width
+    )
     for title, points in blocks.items():
         if points:
             rows = fitted_lines(table_of(COLUMNS, points[:MOST_ROWS]), width)
@@ -110,13 +112,17 @@ def screen(compared: Compared, width: int = 80) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(plain(text, LONGEST_TEXT), max(width, 20), subsequent_indent="  ") or [""]
+    return textwrap.wrap(plain(text, LONGEST_TEXT), max(width, 20), subsequent_indent="  ") or [
+        ""
+    ]
 
 
 def self_check_screen(check: SelfCheck, width: int = 80) -> str:
     """The findings of A=A, as text of at most ``width`` columns."""
     settings = check.settings
-    lines = [f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"]
+    lines = [
+        f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"
+    ]
     shares = [
         f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the rounds, "
         f"{check.alarmed:.1%} of share-outs with any (let pass: {MOST_FALSE:.0%} of points)",
@@ -196,7 +202,16 @@ def document(compared: Compared) -> dict[str, Any]:
                 for name, value in values.items()
             }
         )
-    names = ("exit_code", "base", "new", "counts", "causes", "notes", "unused_rules", "left_out")
+    names = (
+        "exit_code",
+        "base",
+        "new",
+        "counts",
+        "causes",
+        "notes",
+        "unused_rules",
+        "left_out",
+    )
     return {
         "verdict": compared.sentence,
         **values_of(compared, *names, "unread"),
@@ -249,5 +264,7 @@ def junit(compared: Compared) -> str:
     absent = [("any point", "nothing")] * (not compared.points)
     absent += [("files", "unread")] * bool(compared.unread)
     sentence = plain(compared.sentence, LONGEST_TEXT)
-    cases += [JUnitCase("ccbench compare", name, "error", what, sentence) for name, what in absent]
+    cases += [
+        JUnitCase("ccbench compare", name, "error", what, sentence) for name, what in absent
+    ]
     return junit_text("ccbench compare", cases, "; ".join((compared.sentence, *compared.notes)))

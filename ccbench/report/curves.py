@@ -120,7 +120,9 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
     behind = grouped(drawn, SERIES)
     ranked = sorted(behind, key=lambda line: (-len(behind[line]), str(line)))
     for style, line in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
-        label = names[line] if names[line].startswith("published") else f"baseline {names[line]}"
+        label = (
+            names[line] if names[line].startswith("published") else f"baseline {names[line]}"
+        )
         curve = _measured(behind[line], label, style, value)
         series.append(replace(curve, kind=SeriesKind.BASELINE, low=(), high=()))
     notes = list(footnote(points))
@@ -208,7 +210,9 @@ def shared_bounds(series: Sequence[FigureSeries]) -> list[FigureSeries]:
         own = dict(zip(bound.x, bound.y, strict=True))
         for known, members in alike:
             both = own.keys() & known.keys()
-            if both and all(math.isclose(known[size], own[size], rel_tol=1e-6) for size in both):
+            if both and all(
+                math.isclose(known[size], own[size], rel_tol=1e-6) for size in both
+            ):
                 known.update(own)
                 members.append(bound)
                 break
@@ -219,7 +223,9 @@ def shared_bounds(series: Sequence[FigureSeries]) -> list[FigureSeries]:
     for values, members in alike:
         sizes = tuple(sorted(values))
         names = ", ".join(member.label.removesuffix(ending) for member in members)
-        label, style = (f"{names}{ending}", members[0].style) if len(alike) > 1 else ("bound", -1)
+        label, style = (
+            (f"{names}{ending}", members[0].style) if len(alike) > 1 else ("bound", -1)
+        )
         heights = tuple(values[size] for size in sizes)
         shared.append(
             FigureSeries(label, SeriesKind.BOUND, style, sizes, heights, joined=joinable(sizes))
@@ -320,7 +326,9 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
         low, high = point.low_seconds, point.high_seconds
         # Imported points have no interval, so that nobody knows who leads.
         if has_size(point) and point.median_seconds and low is not None and high is not None:
-            curves[SERIES(point)][point.size_bytes] = Interval(low, point.median_seconds, high, 0.0)
+            curves[SERIES(point)][point.size_bytes] = Interval(
+                low, point.median_seconds, high, 0.0
+            )
     return curves
 
 
@@ -331,7 +339,9 @@ def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[M
         for crossing in crossings
     ]
     if not texts:
-        return ["No crossover: nowhere does the leader's interval lie wholly above another's"], ()
+        return [
+            "No crossover: nowhere does the leader's interval lie wholly above another's"
+        ], ()
     notes = [f"{'; '.join(texts)}, the first size measured at which its interval lies below"]
     return notes, tuple(
         Mark(crossing.size_bytes, format_size(crossing.size_bytes)) for crossing in crossings

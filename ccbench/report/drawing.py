@@ -312,7 +312,9 @@ def _draw_measured(series: FigureSeries, axes: Axes) -> None:
     # Filled markers for trusted points, hollow ones for flagged.
     for wanted, face in ((True, colour), (False, "white")):
         chosen = [
-            (x, y) for x, y, one in zip(series.x, series.y, trusted, strict=True) if one == wanted
+            (x, y)
+            for x, y, one in zip(series.x, series.y, trusted, strict=True)
+            if one == wanted
         ]
         if chosen:
             axes.plot(
@@ -410,7 +412,9 @@ def legend_text(label: str) -> str:
     label = label.strip()
     lines = textwrap.wrap(label, LEGEND_COLUMNS, break_on_hyphens=False)
     if len(lines) > LEGEND_LINES:
-        head = textwrap.wrap(label, LEGEND_COLUMNS - 4, break_on_hyphens=False)[: LEGEND_LINES - 2]
+        head = textwrap.wrap(label, LEGEND_COLUMNS - 4, break_on_hyphens=False)[
+            : LEGEND_LINES - 2
+        ]
         tail = textwrap.wrap(label[::-1], LEGEND_COLUMNS, break_on_hyphens=False)[:2]
         lines = [*head[:-1], f"{head[-1]} ...", *(one[::-1] for one in reversed(tail))]
     return "\n".join(lines)
@@ -431,7 +435,10 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
     if SeriesKind.PREDICTED in shaded:
         rows.append(
-            (Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0), "predicted, 80 % interval")
+            (
+                Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0),
+                "predicted, 80 % interval",
+            )
         )
     measured = {series.label for series in figure.series if series.kind == SeriesKind.MEASURED}
     for kind in (SeriesKind.PREDICTED, SeriesKind.BOUND):
@@ -439,7 +446,9 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
         own = any(series.style >= 0 for series in drawn)
         # Where a bound is that of several series, each bound has a row that names them; otherwise predictions
         # and bounds have their series' colour, and a row for each look is enough.
-        if own and any(one.label.removesuffix(f": {kind.value}") not in measured for one in drawn):
+        if own and any(
+            one.label.removesuffix(f": {kind.value}") not in measured for one in drawn
+        ):
             rows += [(Line2D([], [], **_look(series)), series.label) for series in drawn]
             continue
         label, colour = (f"{kind.value}, same colour", GREY) if own else (kind.value, INK)
@@ -461,7 +470,9 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     import numpy as np
     from matplotlib.patches import Rectangle
 
-    values = np.array([[math.nan if one is None else one for one in row] for row in grid.values])
+    values = np.array(
+        [[math.nan if one is None else one for one in row] for row in grid.values]
+    )
     low, high = grid.limits
     colours = "cividis" if grid.large_is_good else "cividis_r"
     axes.set_facecolor("#efefef")

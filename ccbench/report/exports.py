@@ -44,7 +44,11 @@ TYPE_NAMES = {
 }
 """nccl-tests' names of element types, where they are not ours."""
 
-COLLECTIVE_NAMES = {"all_to_all": "alltoall", "all_to_all_v": "alltoallv", "send_recv": "sendrecv"}
+COLLECTIVE_NAMES = {
+    "all_to_all": "alltoall",
+    "all_to_all_v": "alltoallv",
+    "send_recv": "sendrecv",
+}
 
 PROGRAMS = (
     "all_reduce",
@@ -110,9 +114,9 @@ def _table(points: Sequence[Point]) -> NcclTestsTable:
     lines = [*_preamble(points), *_HEADER]
     rows: dict[tuple[str, str, int, int, int], dict[bool, Point]] = defaultdict(dict)
     for point in points:
-        rows[point.dtype, point.op, point.root, point.size_bytes, point.count][point.in_place] = (
-            point
-        )
+        rows[point.dtype, point.op, point.root, point.size_bytes, point.count][
+            point.in_place
+        ] = point
     for dtype, op, root, size, count in sorted(rows, key=lambda key: key[:4]):
         placements = rows[dtype, op, root, size, count]
         kind = TYPE_NAMES.get(dtype, dtype)
@@ -175,15 +179,16 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
         "#",
         f"# written by ccbench: backend {first.backend}, algorithm {first.algorithm}, protocol "
-        f"{first.protocol}, mode {first.mode}" + (f", {first.setting}" if first.setting else ""),
+        f"{first.protocol}, mode {first.mode}"
+        + (f", {first.setting}" if first.setting else ""),
         f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; "
         f"{'0 nodes: not known; ' if not first.nodes else ''}host {first.host or 'unknown'}, "
         f"machine {first.machine or 'unknown'}; times are {times}",
     ]
     versions = sorted({point.backend_version for point in points if point.backend_version})
-    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(
-        origin
-    )
+    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [
+        f"# {origin}"
+    ] * bool(origin)
     lines += [f"# {label}: {meaning_of(label)}"] if label else []
     return [*lines, "#"]
 
@@ -302,12 +307,16 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
     for name, about in METRICS.items():
         numbers = [figure(point, name) for point in run.points]
         samples = [
-            (own, number) for own, number in zip(labels, numbers, strict=True) if number is not None
+            (own, number)
+            for own, number in zip(labels, numbers, strict=True)
+            if number is not None
         ]
         if samples:
             yield name, about, samples
     if labels:
-        flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
+        flagged = [
+            (own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)
+        ]
         yield "flags", "Reasons to doubt the case's figures.", flagged
 
 
@@ -363,7 +372,10 @@ def json_summary(run: Run) -> dict[str, Any]:
             "created_at": manifest.created_at or None,
             **values_of(manifest, "host", "machine", "ccbench_version"),
         },
-        "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
+        "cases": {
+            "total": len(run.points),
+            **Counter(point.status.value for point in run.points),
+        },
         "fleet": fleet_document(run),
         "speed_verdicts": [verdict.document for verdict in speed_verdicts(run)],
         "curves": curves,

@@ -16,7 +16,15 @@ from ccbench.units import format_seconds, format_size
 
 Scale = Literal["linear", "log2", "log10"]
 Topic = Literal[
-    "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "plan", "history", "nothing"
+    "bandwidth",
+    "time",
+    "algorithms",
+    "prediction",
+    "ranks",
+    "pairs",
+    "plan",
+    "history",
+    "nothing",
 ]
 Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]
 
@@ -208,8 +216,12 @@ def frames(figure: Figure) -> tuple[Frame, Frame]:
 def _frame(axis: FigureAxis, values: Sequence[float]) -> Frame:
     low, high = limits(axis, values)
     places = tick_values(axis, low, high, values)
-    ticks = None if places is None else tuple((place, tick_text(axis, place)) for place in places)
-    return Frame(f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label, low, high, ticks)
+    ticks = (
+        None if places is None else tuple((place, tick_text(axis, place)) for place in places)
+    )
+    return Frame(
+        f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label, low, high, ticks
+    )
 
 
 def far_note(figure: Figure) -> str:
@@ -282,7 +294,9 @@ def tick_values(
     for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         places = [step * 10.0**decade for decade in decades for step in steps]
         inside = [
-            place for place in places if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)
+            place
+            for place in places
+            if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)
         ]
         if len(inside) <= MOST_TICKS:
             return inside or [low]

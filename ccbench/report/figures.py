@@ -24,7 +24,14 @@ from ccbench.report.curves import (
     size_figures,
     title,
 )
-from ccbench.report.figure import Figure, FigureAxis, FigureSeries, Row, SeriesKind, measured_series
+from ccbench.report.figure import (
+    Figure,
+    FigureAxis,
+    FigureSeries,
+    Row,
+    SeriesKind,
+    measured_series,
+)
 from ccbench.report.maps import pair_figures, sample_figures
 from ccbench.report.wording import (
     SERIES,
@@ -78,7 +85,9 @@ def every_figure(
     return [figure for figure in figures if figure.topic != "nothing" or not maps] + maps
 
 
-def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tuple[Figure, ...]:
+def figures_of(
+    points: Sequence[Point], problems: list[str] | None = None
+) -> tuple[Figure, ...]:
     """Every figure of ``points`` but maps; one that says so when nothing was measured.
 
     problems: takes one line for every kind of figure that could not be made, so that the rest is not lost;
@@ -93,7 +102,9 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
             makers.append(
                 (f"bandwidth and time of {group_key(group[0])}", partial(size_figures, group))
             )
-            makers.append((f"algorithms of {group_key(group[0])}", partial(race_figures, group)))
+            makers.append(
+                (f"algorithms of {group_key(group[0])}", partial(race_figures, group))
+            )
     makers.append(("collectives without data", partial(barrier_figures, points)))
     makers.append(("measured against predicted", partial(prediction_figures, points)))
     makers.append(("ranks", partial(rank_figures, points)))
@@ -129,10 +140,14 @@ def _made(name: str, make: Maker, problems: list[str] | None) -> list[Figure]:
 
 def barrier_figures(points: Sequence[Point]) -> list[Figure]:
     """Collectives that move no data, against the number of ranks."""
-    moved = [p for p in points if p.size_bytes == 0 and p.busbw_at(1.0) is None and not p.baseline]
+    moved = [
+        p for p in points if p.size_bytes == 0 and p.busbw_at(1.0) is None and not p.baseline
+    ]
     figures = []
     for collective, emulated in sorted({(point.collective, point.emulated) for point in moved}):
-        members = [one for one in moved if (one.collective, one.emulated) == (collective, emulated)]
+        members = [
+            one for one in moved if (one.collective, one.emulated) == (collective, emulated)
+        ]
         if len({point.ranks for point in members if point.median_seconds}) < 2:
             continue
         names = series_names(members)
@@ -185,7 +200,9 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
             series += [measured_series(collective, style, rows, joined=False)] if rows else []
         every = [value for one in series for value in (*one.x, *one.y)]
         ends = (min(every), max(every)) if every else (1e-6, 1.0)
-        series.append(FigureSeries("measured = predicted", SeriesKind.REFERENCE, -1, ends, ends))
+        series.append(
+            FigureSeries("measured = predicted", SeriesKind.REFERENCE, -1, ends, ends)
+        )
         error, bias = error_and_bias(priced)
         figures.append(
             Figure(
@@ -218,7 +235,8 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
             # How much longer a rank waits than the one that waits least: libraries that do not tell waiting
             # from working give the whole call as waited, so that only differences mean anything.
             rows = [
-                [share - min(point.rank_waiting) for share in point.rank_waiting] for point in shown
+                [share - min(point.rank_waiting) for share in point.rank_waiting]
+                for point in shown
             ]
             y = FigureAxis("waits beyond the least, over the median", "share", "linear")
         else:
@@ -247,7 +265,12 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
                 series=(
                     measured_series("one case", 0, dots, joined=False),
                     FigureSeries(
-                        "median over cases", SeriesKind.REFERENCE, 1, ranks, middle, joined=False
+                        "median over cases",
+                        SeriesKind.REFERENCE,
+                        1,
+                        ranks,
+                        middle,
+                        joined=False,
                     ),
                 ),
                 footnote=(WAITING_NOTE if waited else MEDIANS_NOTE, *footnote(shown)),

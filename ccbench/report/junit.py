@@ -32,13 +32,19 @@ def junit_text(name: str, cases: Iterable[JUnitCase], said: str) -> str:
 
     suite, counts = ElementTree.Element("testsuite", name=name), Counter[str]()
     for one in cases:
-        case = ElementTree.SubElement(suite, "testcase", classname=one.class_name, name=one.name)
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=one.class_name, name=one.name
+        )
         counts[one.kind] += 1
         if one.kind:
             attributes = {"type": one.what} if one.kind != "skipped" else {}
             ElementTree.SubElement(case, one.kind, {**attributes, "message": one.message})
     suite.set("tests", str(counts.total()))
-    for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+    for kind, attribute in (
+        ("failure", "failures"),
+        ("error", "errors"),
+        ("skipped", "skipped"),
+    ):
         suite.set(attribute, str(counts[kind]))
     ElementTree.SubElement(suite, "system-out").text = plain(said, 20 * LONGEST_TEXT)
     ElementTree.indent(suite)

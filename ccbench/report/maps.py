@@ -37,7 +37,9 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
         # Both ways at once the matrix is symmetric, and so are its frames.
         marked = {(miss.source, miss.target) for miss in pair_misses(matrix)}
         marked |= {(target, source) for source, target in marked} if matrix.both else set()
-        values = tuple(tuple(value(matrix, source, target) for target in ranks) for source in ranks)
+        values = tuple(
+            tuple(value(matrix, source, target) for target in ranks) for source in ranks
+        )
         texts = []
         for row, classes in (
             zip(values, matrix.classes, strict=True) if len(ranks) <= MOST_NUMBERED else ()
@@ -123,11 +125,17 @@ def class_lines(matrix: PairMatrix) -> list[str]:
     for name, count in sorted(matrix.class_sizes.items()):
         usual = matrix.usual_seconds[name]
         middle = usual * 1e6 if matrix.is_latency else matrix.size_bytes / usual / 1e9
-        line = f"{name or 'all'}: {plural(count, 'pair')}, median {short(middle)} {_unit(matrix)}"
-        rates = {matrix.link_rates[s][t] for s, t in matrix.pairs() if matrix.classes[s][t] == name}
+        line = (
+            f"{name or 'all'}: {plural(count, 'pair')}, median {short(middle)} {_unit(matrix)}"
+        )
+        rates = {
+            matrix.link_rates[s][t] for s, t in matrix.pairs() if matrix.classes[s][t] == name
+        }
         known = sorted(rate for rate in rates if rate)
         if known and not matrix.is_latency:
-            each = " to ".join(dict.fromkeys(short(rate / 1e9) for rate in (known[0], known[-1])))
+            each = " to ".join(
+                dict.fromkeys(short(rate / 1e9) for rate in (known[0], known[-1]))
+            )
             line += f" of {each} GB/s the link has"
             line += f" ({percent(middle * 1e9 / known[0])})" if len(known) == 1 else ""
         lines.append(line)
@@ -185,7 +193,10 @@ def matrix_table(matrix: PairMatrix) -> Table:
         [
             [
                 str(source),
-                *(short(value(matrix, source, target)) or "-" for target in range(matrix.ranks)),
+                *(
+                    short(value(matrix, source, target)) or "-"
+                    for target in range(matrix.ranks)
+                ),
             ]
             for source in range(matrix.ranks)
         ],
@@ -282,7 +293,9 @@ def _sample_map(point: Point) -> Figure:
         ("row", "ranks", ranks, cells.shape[0]),
     ):
         if shown < count:
-            notes.append(f"A {line} is {-(-count // shown)} {what} or fewer, their slowest shown")
+            notes.append(
+                f"A {line} is {-(-count // shown)} {what} or fewer, their slowest shown"
+            )
     return Figure(
         key=f"samples-{point.backend}-{point.collective}-{point.algorithm}-{point.ranks}ranks-"
         f"{point.size_bytes}B{'-' + point.setting if point.setting else ''}",

@@ -356,7 +356,8 @@ def render_page(content: PageContent) -> str:
     )
     own = _asset("page.js")
     hashes = [
-        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (drawing, own)
+        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
+        for one in (drawing, own)
     ]
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -415,7 +416,9 @@ SIGNIFICANT_DIGITS = 6
 
 def plots_of(content: PageContent) -> dict[str, Any]:
     """Name of a figure in the page -> what the script draws."""
-    return {name: plot(figure) for section in content.sections for name, figure in section.figures}
+    return {
+        name: plot(figure) for section in content.sections for name, figure in section.figures
+    }
 
 
 def plot(figure: Figure) -> dict[str, Any]:
@@ -451,7 +454,11 @@ def plot(figure: Figure) -> dict[str, Any]:
 
 
 def _axis(axis: FigureAxis, frame: Frame | None = None) -> dict[str, Any]:
-    drawn: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
+    drawn: dict[str, Any] = {
+        "label": axis.label,
+        "unit": axis.unit,
+        "log": axis.scale != "linear",
+    }
     if frame is not None:
         drawn |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
         if frame.ticks is not None:

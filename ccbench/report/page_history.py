@@ -65,7 +65,9 @@ def history_page(history: History, title: str = "History") -> str:
     part = RunPart(
         name="",
         facts=f"{plural(history.runs, 'run')}, {len(history.series)} series",
-        sentences=(history.too_short or (overview if history.changes else "No step was found."),),
+        sentences=(
+            history.too_short or (overview if history.changes else "No step was found."),
+        ),
         findings=tuple(findings),
     )
     section = Section("history", "Series", LEGEND + more, tuple(figures.items()))
@@ -114,7 +116,8 @@ def _figure(one: CaseHistory) -> Figure:
     }
     marked = sorted({*steps, *one.moved})
     notes = [
-        f"{one.seen[place].run}: {'; '.join(lines)}" for place, lines in sorted(one.moved.items())
+        f"{one.seen[place].run}: {'; '.join(lines)}"
+        for place, lines in sorted(one.moved.items())
     ]
     first, last = (when(seen.created_at)[:10] for seen in (one.seen[0], one.seen[-1]))
     return Figure(
@@ -127,7 +130,8 @@ def _figure(one: CaseHistory) -> Figure:
         x=FigureAxis("run, the oldest first", "run", "linear"),
         y=FigureAxis("median time", "seconds", "linear"),
         series=(medians, *levels),
-        footnote=tuple(plain(note, 2 * LONGEST) for note in notes) or ("Nothing recorded changed",),
+        footnote=tuple(plain(note, 2 * LONGEST) for note in notes)
+        or ("Nothing recorded changed",),
         marks=tuple(Mark(place + 0.5, steps.get(place, "changed")) for place in marked),
     )
 

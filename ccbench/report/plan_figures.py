@@ -75,9 +75,7 @@ INCHES_FOR_NAMES = 6.1
 LETTER_INCHES = 0.066
 """Width of the axes, and of a letter of a name."""
 
-HIDDEN_NOTE = (
-    "Hidden communication is no part of a step; the narrow bars at the right show how much there is"
-)
+HIDDEN_NOTE = "Hidden communication is no part of a step; the narrow bars at the right show how much there is"
 
 
 @dataclass(frozen=True)
@@ -163,11 +161,15 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     there = [one.outcome for one in planned.scaled if one.outcome is not None]
     scaled = [(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
     title = f"{shape.name}: a step by layout"
-    found = [_bars_figure("layouts", title, f"{devices} · {planned.plan.dtype}", "layout", layouts)]
+    found = [
+        _bars_figure("layouts", title, f"{devices} · {planned.plan.dtype}", "layout", layouts)
+    ]
     if scaled:
         subtitle = f"{planned.plan.scaling} scaling · above each bar TFLOP/s a device"
         found.append(
-            _bars_figure("scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled)
+            _bars_figure(
+                "scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled
+            )
         )
     best = best_of(planned)
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
@@ -255,7 +257,9 @@ def _draw_bars(figure: Figure, bars: Bars, axes: Axes) -> None:
     # Words below a bar stand on as many lines as its width asks for.
     wide = max(6, int(INCHES_FOR_NAMES / max(count, 3) / LETTER_INCHES))
     names = [
-        "\n".join(part for line in name.split("\n") for part in textwrap.wrap(line, wide) or [""])
+        "\n".join(
+            part for line in name.split("\n") for part in textwrap.wrap(line, wide) or [""]
+        )
         for name in bars.names
     ]
     axes.set_xticks(places, names, fontsize=letters, linespacing=1.15)

@@ -134,7 +134,9 @@ def _in_detail(outcome: StrategyOutcome) -> Iterator[str]:
     )
     waits = by_bottleneck(step)
     if waits:
-        listed = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
+        listed = ", ".join(
+            f"{name} {format_seconds(seconds)}" for name, seconds in waits.items()
+        )
         yield f"  exposed communication by what limits it: {listed}"
     memory = outcome.memory
     yield (
@@ -208,7 +210,9 @@ LINES = (
         "bottleneck",
         right=False,
         value="price",
-        form=lambda price: "measured; " * (price.source == MEASURED) + shortened(price.bottleneck),
+        form=lambda price: (
+            "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
+        ),
     ),
 )
 """Of a communication of a step."""
@@ -225,7 +229,9 @@ SCALES = (
     ShownColumn("step", value="outcome.step.seconds", form=format_seconds),
     ShownColumn("not computing", value=_idle, form=_SHARE),
     ShownColumn("TFLOP/s", value="outcome.tflops", form=_TENTH),
-    ShownColumn("layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name),
+    ShownColumn(
+        "layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name
+    ),
     *named("reason"),
 )
 """Of a number of devices; a reason says why it has no layout."""
@@ -271,11 +277,14 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
         usual = {0: "in series", 1: "overlapped, each gradient on its own"}
         way = usual.get(case.bucket, f"overlapped, buckets of {case.bucket}{ends}")
         times = (
-            seconds * 1e3 for seconds in (case.seconds, case.exposed_seconds, case.hidden_seconds)
+            seconds * 1e3
+            for seconds in (case.seconds, case.exposed_seconds, case.hidden_seconds)
         )
         # Whole milliseconds of long times, so that figures can be checked by hand.
         digits = ((ms, 0 if ms >= 100 or abs(ms - round(ms)) < 1e-6 else 3) for ms in times)
-        rows.append((way, str(case.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
+        rows.append(
+            (way, str(case.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits))
+        )
     yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
     if open_ended:
         yield ""
@@ -313,7 +322,9 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     if planned.scaled:
         document["scale"] = [
             {**scale, "layout": scaled.outcome and outcome_document(scaled.outcome)}
-            for scale, scaled in zip(documents(SCALES, planned.scaled), planned.scaled, strict=True)
+            for scale, scaled in zip(
+                documents(SCALES, planned.scaled), planned.scaled, strict=True
+            )
         ]
     return document
 
@@ -329,6 +340,7 @@ def outcome_document(outcome: StrategyOutcome) -> dict[str, Any]:
         "exposed_by_bottleneck_seconds": by_bottleneck(outcome.step),
         "memory": asdict(outcome.memory),
         "communication": [
-            {**asdict(line.communication), **values_of(line, *names)} for line in outcome.step.lines
+            {**asdict(line.communication), **values_of(line, *names)}
+            for line in outcome.step.lines
         ],
     }

@@ -84,7 +84,8 @@ class Table:
 def columns(*titles: str) -> tuple[ShownColumn, ...]:
     """Columns of ``titles``, aligned right but for those that begin with ``<``."""
     return tuple(
-        ShownColumn(title.removeprefix("<"), right=not title.startswith("<")) for title in titles
+        ShownColumn(title.removeprefix("<"), right=not title.startswith("<"))
+        for title in titles
     )
 
 
@@ -134,7 +135,11 @@ def page_table(columns: Iterable[ShownColumn], rows: Sequence[Any]) -> dict[str,
     """Columns of texts and numbers for the page's script; equal texts are stored once."""
     entries = []
     for column in columns:
-        entry = {"header": column.title, "right": column.right, "csv": column.name or column.title}
+        entry = {
+            "header": column.title,
+            "right": column.right,
+            "csv": column.name or column.title,
+        }
         entry |= stored([column.text(row) for row in rows])
         if column.name and column.right:
             # Nobody copies more than seven digits of a time; counts stay as they are.
@@ -255,7 +260,9 @@ def markdown(text: object, longest: int = 200) -> str:
     """
     # A zero-width space after @ and # keeps people and issues from being mentioned.
     line = _MENTION.sub("\\1\u200b", plain(text, longest))
-    line = _SPECIAL_IN_MARKDOWN.sub(lambda match: _ENTITIES.get(match[0], "\\" + match[0]), line)
+    line = _SPECIAL_IN_MARKDOWN.sub(
+        lambda match: _ENTITIES.get(match[0], "\\" + match[0]), line
+    )
     return _EMPHASIS.sub(r"\\_", line)
 
 

@@ -39,10 +39,16 @@ def replay_page(replay: Replay, name: str) -> str:
     ]
     for reason, count in replay.fold.not_folded.items():
         findings.append(
-            Finding("note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case")
+            Finding(
+                "note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case"
+            )
         )
-    sentences = [f"{text[:1].upper()}{text[1:]}." for text in (replay.verdict, *answers(replay))]
-    facts = f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
+    sentences = [
+        f"{text[:1].upper()}{text[1:]}." for text in (replay.verdict, *answers(replay))
+    ]
+    facts = (
+        f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
+    )
     drawn = (picture for picture in (_timeline(replay), _bars(replay)) if picture is not None)
     return render_page(
         PageContent(
@@ -62,8 +68,12 @@ def replay_page(replay: Replay, name: str) -> str:
 def _timeline(replay: Replay) -> PlanFigure | None:
     """Return the step of median length, of the first ranks; None without times."""
     trace = replay.trace
-    ranks = [rank for rank in trace.ranks[:MOST_LANES] if any(True for _ in _sent(replay, rank))]
-    steps = [trace.steps[rank] for rank in ranks if rank in trace.steps and len(trace.steps[rank])]
+    ranks = [
+        rank for rank in trace.ranks[:MOST_LANES] if any(True for _ in _sent(replay, rank))
+    ]
+    steps = [
+        trace.steps[rank] for rank in ranks if rank in trace.steps and len(trace.steps[rank])
+    ]
     if not ranks:
         return None
     # The median step: the first is often slow, and a mean of pictures cannot be drawn.
@@ -105,7 +115,9 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         FigureAxis("time from its begin", "seconds", "linear"),
         FigureAxis("", "rank", "linear"),
     )
-    return PlanFigure(figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), ""))
+    return PlanFigure(
+        figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), "")
+    )
 
 
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
@@ -134,8 +146,14 @@ def _bars(replay: Replay) -> PlanFigure | None:
                 if case.transfer_seconds is None
                 else min(case.transfer_seconds, case.seconds)
             )
-            bars.append((f"{name}\nin the job", {"transfer": sent, "waiting": case.seconds - sent}))
-        for key, word in (("measured", "alone"), ("predicted", "predicted"), ("bound", "bound")):
+            bars.append(
+                (f"{name}\nin the job", {"transfer": sent, "waiting": case.seconds - sent})
+            )
+        for key, word in (
+            ("measured", "alone"),
+            ("predicted", "predicted"),
+            ("bound", "bound"),
+        ):
             seconds = getattr(case.alone, f"{key}_seconds")
             if seconds is not None:
                 bars.append((f"{name}\n{word}", {word: seconds}))

@@ -32,7 +32,9 @@ REMARK = "remark"
 SENTENCES = 1000
 """Characters of the longest sentence of a trace that is shown."""
 
-WITH_WAITING = "where one rank alone was recorded, its time in the job is with waiting for others"
+WITH_WAITING = (
+    "where one rank alone was recorded, its time in the job is with waiting for others"
+)
 
 
 def replay_lines(replay: Replay, width: int) -> Iterator[str]:
@@ -98,9 +100,13 @@ _VALUE = partial(ShownColumn, absent="")
 _SECONDS = partial(_VALUE, form=format_seconds)
 _SHARE = partial(_VALUE, form=percent)
 COLUMNS = (
-    ShownColumn("case", right=False, keep=9, tells=True, value=lambda case: _name(case.job.case)),
+    ShownColumn(
+        "case", right=False, keep=9, tells=True, value=lambda case: _name(case.job.case)
+    ),
     *named(*(f"job.case.{name}" for name in ("case_id", "label", "collective", "dtype"))),
-    ShownColumn("size", keep=9, value="job.case.size_bytes", form=format_size, name="size_bytes"),
+    ShownColumn(
+        "size", keep=9, value="job.case.size_bytes", form=format_size, name="size_bytes"
+    ),
     ShownColumn(
         "ranks",
         right=False,
@@ -179,7 +185,9 @@ def _name(case: Case) -> str:
 
 def _ranks(case: Case) -> str:
     return (
-        f"{case.group_ranks} of {case.ranks}" if case.group_ranks < case.ranks else str(case.ranks)
+        f"{case.group_ranks} of {case.ranks}"
+        if case.group_ranks < case.ranks
+        else str(case.ranks)
     )
 
 
@@ -200,7 +208,8 @@ def replay_document(replay: Replay) -> dict[str, Any]:
             {"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if
         ],
         "findings": documents(
-            named("severity", "kind", "devices", "subject", "evidence", "advice"), replay.findings
+            named("severity", "kind", "devices", "subject", "evidence", "advice"),
+            replay.findings,
         ),
         "at_the_same_time": [
             {

@@ -64,7 +64,8 @@ class Panel:
         ):
             return False
         if any(
-            box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3] for b in self.taken
+            box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3]
+            for b in self.taken
         ):
             return False
         self.taken.append(box)
@@ -113,7 +114,8 @@ def picture(schedule: Schedule) -> Figure:
         columns = [*columns[:FIRST_STEPS], None, *columns[-LAST_STEPS:]]
     steps, ranks = max(len(columns), 1), schedule.ranks
     width = min(
-        max(steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES
+        max(steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES),
+        MOST_WIDTH_INCHES,
     )
     lane = LANE_INCHES if ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
     height = max(ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
@@ -123,13 +125,20 @@ def picture(schedule: Schedule) -> Figure:
         height - TOP_INCHES - BOTTOM_INCHES,
     )
     axes = figure.add_axes(
-        (LEFT_INCHES / width, BOTTOM_INCHES / height, inner_width / width, inner_height / height)
+        (
+            LEFT_INCHES / width,
+            BOTTOM_INCHES / height,
+            inner_width / width,
+            inner_height / height,
+        )
     )
     # Lanes, and on them a dot for what a rank holds before and after each step.
     axes.set_xlim(-MARGIN_STEPS, steps + MARGIN_STEPS)
     axes.set_ylim(max(ranks, 2) - 0.5, -0.5)
     if not columns:
-        axes.text(0.5, 0.5, "nothing to move", transform=axes.transAxes, ha="center", color=GREY)
+        axes.text(
+            0.5, 0.5, "nothing to move", transform=axes.transAxes, ha="center", color=GREY
+        )
     for rank in range(ranks):
         axes.axhline(rank, color=LANE, linewidth=1.0, zorder=1)
     axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
@@ -206,7 +215,9 @@ def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
     at = np.full(len(written), left + 1)
     if phase.reduces:
         axes.plot(at, written, "o", color=COMBINE, markersize=8.5, zorder=5)
-        axes.plot(at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5)
+        axes.plot(
+            at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5
+        )
     else:
         (rings,) = axes.plot(
             at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5
@@ -219,7 +230,12 @@ def _draw_labels(panel: Panel, left: int, step: Step) -> None:
     texts = _slots_moved(panel.schedule, step)
     ways = [(source, np.sign(target - source)) for source, target in texts]
     colour = COMBINE if step.phase.reduces else COPY
-    box = {"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    box = {
+        "boxstyle": "round,pad=0.14",
+        "facecolor": "white",
+        "edgecolor": "none",
+        "alpha": 0.85,
+    }
     for (source, target), text in texts.items():
         way = int(np.sign(target - source))
         x, y, side = left + 0.5, source - LABEL_LANES, "center"
@@ -273,7 +289,9 @@ def _draw_words(figure: Figure, schedule: Schedule, width: float, height: float)
 
     left = 0.25 / width
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
-    title = f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}{root}"
+    title = (
+        f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}{root}"
+    )
     local = local_steps(schedule)
     steps = plural(schedule.steps, "step") + (f" (+ {local} of local moves)" if local else "")
     subtitle = f"{steps}; each rank sends {sent_text(schedule)}"

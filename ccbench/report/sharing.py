@@ -36,7 +36,9 @@ COLUMNS = (
 
 def sharing_table(points: Sequence[Point]) -> Table:
     """Costs of sharing in ``points``; those without a speed, or of an emulation, say nothing."""
-    timed = [point for point in points if point.is_timed and not (point.emulated or point.baseline)]
+    timed = [
+        point for point in points if point.is_timed and not (point.emulated or point.baseline)
+    ]
     rows = []
     for members in _alike([point for point in timed if point.groups], "active_group"):
         together = [member for member in members if member.active_group == ALL_GROUPS]
@@ -58,7 +60,9 @@ def sharing_table(points: Sequence[Point]) -> Table:
             hidden = _interval(case.overlap_efficiency, case.overlap_low, case.overlap_high)
             parts = case.group_samples_seconds
             apart = (
-                len(parts) == 4 and len({len(each) for each in parts}) == 1 and len(parts[0]) > 0
+                len(parts) == 4
+                and len({len(each) for each in parts}) == 1
+                and len(parts[0]) > 0
             )
             slowed = []
             # Times of each part alone, then of each with the other, sample by sample.
@@ -105,7 +109,9 @@ def _mark(point: Point) -> str:
 
 def _interval(middle: float, low: float | None, high: float | None) -> str:
     """A ratio and its interval, which an imported time has none of."""
-    return f"{middle:.3g}" + ("" if low is None or high is None else f" [{low:.3g}, {high:.3g}]")
+    return f"{middle:.3g}" + (
+        "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
+    )
 
 
 def case_name(point: Point) -> str:

@@ -22,7 +22,13 @@ from ccbench.report.drawing import (
     VERMILION,
     save_picture,
 )
-from ccbench.report.topology_layout import HEIGHT, LABEL_POINTS, PictureLayout, laid_out, way_words
+from ccbench.report.topology_layout import (
+    HEIGHT,
+    LABEL_POINTS,
+    PictureLayout,
+    laid_out,
+    way_words,
+)
 from ccbench.report.topology_merged import MergedLink
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import device_count, node_count
@@ -120,13 +126,18 @@ def picture(topology: Topology) -> Figure:
     left = margin / width
     title = plain(topology.name or topology.source) or "topology"
     figure.text(left, 1 - 0.16 / height, title, fontsize=13, weight="bold", color=INK, va="top")
-    nodes, gpus = node_count(topology), device_count(topology, DeviceKind.GPU) or len(topology.gpus)
+    nodes, gpus = (
+        node_count(topology),
+        device_count(topology, DeviceKind.GPU) or len(topology.gpus),
+    )
     known = topology.topology_class is not TopologyClass.UNKNOWN
     words = [topology.topology_class.value] if known else []
     words += [plural(nodes, "machine")] if nodes > 1 else []
     words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
     models = {
-        str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")
+        str(gpu.attributes["model"]): None
+        for gpu in topology.gpus
+        if gpu.attributes.get("model")
     }
     words += [plain(model) for model in list(models)[:2]]
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
@@ -160,20 +171,37 @@ def _draw(layout: PictureLayout, axes: Axes) -> None:
         axes.add_patch(FancyBboxPatch((left, low), width, height, boxstyle=shape, **style))
 
     if layout.frame:
-        style: dict[str, Any] = {"facecolor": "#fafaf8", "edgecolor": "#c8c8c8", "linewidth": 0.9}
+        style: dict[str, Any] = {
+            "facecolor": "#fafaf8",
+            "edgecolor": "#c8c8c8",
+            "linewidth": 0.9,
+        }
         rounded(*layout.frame, rounding=0.12, zorder=0, **style)
         left, low, _, height = layout.frame
         # In the corner that no line to the network or to shared switches passes.
         y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
         axes.text(
-            left + 0.5, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8
+            left + 0.5,
+            y,
+            "machine 0",
+            ha="center",
+            va="center",
+            fontsize=9,
+            color=GREY,
+            zorder=8,
         )
     for line in layout.lines:
         style = _style(line.kind, line.state, _line_width(line.count, line.bytes_per_second))
         xs, ys = zip(*line.points, strict=True)
         axes.add_line(
             Line2D(
-                xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style
+                xs,
+                ys,
+                dash_capstyle="butt",
+                solid_capstyle="butt",
+                alpha=0.85,
+                zorder=2,
+                **style,
             )
         )
         if line.label:

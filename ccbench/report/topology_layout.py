@@ -91,13 +91,17 @@ def laid_out(topology: Topology) -> PictureLayout:
         ends += [bottom, edge] if NVSWITCH <= rank <= NIC else []
         placed |= {name: replace(placed[name], y=edge - ROW / 2) for name in there}
     low, high = min(ends, default=0.0), max(ends, default=ROW)
-    placed |= {name: replace(box, y=high - ROW / 2) for name, box in placed.items() if box.whole}
+    placed |= {
+        name: replace(box, y=high - ROW / 2) for name, box in placed.items() if box.whole
+    }
     _widen(placed, near)
     left = _reach(placed)[0] - FRAME_PAD
     placed = {name: replace(box, x=box.x - left) for name, box in placed.items()}
     hidden: Counter[str] = Counter()
     for name in boxes.keys() - placed.keys():
-        hidden["machine" if boxes[name].whole else WORDS[boxes[name].kind][0]] += boxes[name].count
+        hidden["machine" if boxes[name].whole else WORDS[boxes[name].kind][0]] += boxes[
+            name
+        ].count
     return PictureLayout(
         _reach(placed)[1] + FRAME_PAD,
         max(edge, ROW),
@@ -115,7 +119,9 @@ def _across(
 ) -> tuple[dict[str, Box], float]:
     """The boxes that find room, left and right placed, and where the first machine's frame ends."""
     # Further machines are one box each; they and the longest row share the page's width.
-    beside = [_sized(box, WIDEST_SLOT) for box in boxes.values() if box.whole][: MOST_MACHINES - 1]
+    beside = [_sized(box, WIDEST_SLOT) for box in boxes.values() if box.whole][
+        : MOST_MACHINES - 1
+    ]
     room = WIDEST - sum(box.width + MACHINE_GAP for box in beside)
     longest = max(
         (len(row) for (rank, _), row in rows.items() if NVSWITCH <= rank <= NIC), default=1
@@ -129,7 +135,9 @@ def _across(
         found = _apart(
             [_wanted(box.name, placed, near) for box in sized], [box.width for box in sized]
         )
-        placed.update({box.name: replace(box, x=x) for box, x in zip(sized, found, strict=True)})
+        placed.update(
+            {box.name: replace(box, x=x) for box, x in zip(sized, found, strict=True)}
+        )
 
     # Each row finds its places over what it already leads to, so GPUs come first.
     order = (GPU, PCIE, CPU, NIC, NVSWITCH, NETWORK, SHARED_NVSWITCH)
@@ -146,7 +154,9 @@ def _across(
     for key in turns:
         if not NVSWITCH <= key[0] <= NIC:
             # Of the switches that nothing drawn leads to there is nothing to say.
-            place([box for box in rows[key] if near[box.name] & placed.keys()], WIDEST_SLOT, most)
+            place(
+                [box for box in rows[key] if near[box.name] & placed.keys()], WIDEST_SLOT, most
+            )
     return placed, framed
 
 
@@ -182,9 +192,9 @@ def _widen(placed: dict[str, Box], near: Mapping[str, set[str]]) -> None:
     rows: dict[tuple[float, int], list[Box]] = {}
     for box in placed.values():
         if box.kind in (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH):
-            rows.setdefault((box.y, 1 if box.kind is DeviceKind.NETWORK_SWITCH else -1), []).append(
-                box
-            )
+            rows.setdefault(
+                (box.y, 1 if box.kind is DeviceKind.NETWORK_SWITCH else -1), []
+            ).append(box)
     # From below upwards, for spines reach over leaves that reach over NICs.
     for (y, up), row in sorted(rows.items()):
         spans = []
@@ -207,7 +217,8 @@ def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[floa
     """Find the nearest places with room between boxes, in the order that is wanted; None is at the right."""
     ends = [x for x in wanted if x is not None]
     order = sorted(
-        range(len(wanted)), key=lambda index: (wanted[index] is None, wanted[index] or 0.0, index)
+        range(len(wanted)),
+        key=lambda index: (wanted[index] is None, wanted[index] or 0.0, index),
     )
     # Boxes that would touch become a cluster, which stands where its members would on average.
     clusters: list[tuple[float, list[int]]] = []
@@ -223,7 +234,9 @@ def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[floa
             and clusters[-1][0] + (width(clusters[-1][1]) + width(members)) / 2 > middle + 1e-9
         ):
             before, others = clusters.pop()
-            middle = (before * len(others) + middle * len(members)) / (len(others) + len(members))
+            middle = (before * len(others) + middle * len(members)) / (
+                len(others) + len(members)
+            )
             members = others + members
         clusters.append((middle, members))
     places = [0.0] * len(wanted)
@@ -237,7 +250,9 @@ def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[floa
 
 def text_width(text: str, points: float) -> float:
     """Inches that a line of DejaVu Sans takes at most: capitals and digits are two thirds of its size."""
-    widths = (0.36 if one in " .,:;|iljtf'·" else 0.84 if one in "→←↑↓" else 0.66 for one in text)
+    widths = (
+        0.36 if one in " .,:;|iljtf'·" else 0.84 if one in "→←↑↓" else 0.66 for one in text
+    )
     return sum(widths) * points / 72
 
 
@@ -262,7 +277,9 @@ def drawn_lines(lines: Sequence[MergedLink], boxes: Mapping[str, Box]) -> list[M
         start, end = ports[index, line.source], ports[index, line.target]
         way: list[Point] = [start, *_between(rows, used, start, end), end]
         if abs(start[1] - end[1]) < 0.01:
-            high = _arc_height(start[0] - end[0]) * _side(boxes[line.source], boxes[line.target])
+            high = _arc_height(start[0] - end[0]) * _side(
+                boxes[line.source], boxes[line.target]
+            )
             if boxes[line.source].kind is not DeviceKind.GPU:
                 high = max(-0.3, min(high, 0.3))
             steps = [step / ARC_STEPS for step in range(ARC_STEPS + 1)]
@@ -285,12 +302,16 @@ def _side(box: Box, other: Box) -> int:
     Within a row it passes below GPUs and NVSwitches: over GPUs there is PCIe, over NVSwitches GPUs.
     """
     if abs(box.y - other.y) < 0.01:
-        below = box.kind in (DeviceKind.GPU, DeviceKind.NVSWITCH) and not (box.whole or other.whole)
+        below = box.kind in (DeviceKind.GPU, DeviceKind.NVSWITCH) and not (
+            box.whole or other.whole
+        )
         return -1 if below else 1
     return 1 if other.y > box.y else -1
 
 
-def _ports(lines: Sequence[MergedLink], boxes: Mapping[str, Box]) -> dict[tuple[int, str], Point]:
+def _ports(
+    lines: Sequence[MergedLink], boxes: Mapping[str, Box]
+) -> dict[tuple[int, str], Point]:
     """Points where lines meet their boxes: side by side on an edge, in the order of where they lead."""
     edges: dict[tuple[str, int], list[tuple[float, int, str]]] = {}
     for index, line in enumerate(lines):
@@ -311,7 +332,9 @@ def _ports(lines: Sequence[MergedLink], boxes: Mapping[str, Box]) -> dict[tuple[
             for x, (_, index, other) in zip(xs, ends, strict=True)
         ]
         # Straight up or down where all can be; at a corner lines would meet.
-        if all(abs(x - box.x) <= box.width / 2 - 0.1 for x in over) and len(set(over)) == len(over):
+        if all(abs(x - box.x) <= box.width / 2 - 0.1 for x in over) and len(set(over)) == len(
+            over
+        ):
             xs = over
         for x, (_, index, _) in zip(xs, ends, strict=True):
             ports[index, name] = (x, box.y + side * HEIGHT / 2)
@@ -334,8 +357,12 @@ def _between(
             for side in (-1, 1)
         ]
         # The outermost place is always free; a place of its own where there is room for one.
-        free = [x for x in offers if all(abs(x - box.x) >= box.width / 2 + 0.04 for box in rows[y])]
-        unused = [x for x in free if all(at != y or abs(x - other) > 0.01 for other, at in used)]
+        free = [
+            x for x in offers if all(abs(x - box.x) >= box.width / 2 + 0.04 for box in rows[y])
+        ]
+        unused = [
+            x for x in free if all(at != y or abs(x - other) > 0.01 for other, at in used)
+        ]
         here = min(unused or free, key=lambda x: abs(x - wanted))
         used.add((here, y))
         half = toward * (HEIGHT / 2 + 0.05)

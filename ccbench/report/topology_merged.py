@@ -152,7 +152,9 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[MergedLink]]:
         words = ", ".join(plural(kinds[kind], WORDS[kind][0]) for kind in shown if kinds[kind])
         label = f"… {count} more machines" if count > 1 else f"machine {one.node}"
         detail = (
-            "like machine 0" if wholes[one.name] == looks[first] else words + " each" * (count > 1)
+            "like machine 0"
+            if wholes[one.name] == looks[first]
+            else words + " each" * (count > 1)
         )
         # It stands where machines do, in the row of GPUs.
         boxes[one.name] = Box(
@@ -215,7 +217,9 @@ def _depths(
     """Steps of switches from what they connect: of a network from all else, of PCIe from processors."""
     depths = dict.fromkeys(devices, 0)
     for kind in (DeviceKind.NETWORK_SWITCH, DeviceKind.PCIE_SWITCH):
-        left = {name for name, one in devices.items() if one.kind is kind and name not in wholes}
+        left = {
+            name for name, one in devices.items() if one.kind is kind and name not in wholes
+        }
         starts = set(DeviceKind) if kind is DeviceKind.NETWORK_SWITCH else {DeviceKind.CPU}
         row = {name for name, one in devices.items() if name not in left and one.kind in starts}
         for depth in range(1, len(left) + 1):
@@ -243,7 +247,9 @@ def _classes(
         colour: tuple[Hashable, ...] = (one.kind, bool(near[one.name]))
         if one.kind in (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH):
             colour += (one.node, depths[one.name])
-        elif not many and kinds[one.kind] <= MOST_SEPARATE and colour != (DeviceKind.NIC, False):
+        elif (
+            not many and kinds[one.kind] <= MOST_SEPARATE and colour != (DeviceKind.NIC, False)
+        ):
             colour += (one.name,)
         colours[one.name] = colour
     # A colour is split until those of one lead to the same colours by the same links.
@@ -257,7 +263,9 @@ def _classes(
             sums[target][colours[source], False, look] += 1
         numbers: dict[Hashable, int] = {}
         colours = {
-            name: numbers.setdefault((colours[name], frozenset(sums[name].items())), len(numbers))
+            name: numbers.setdefault(
+                (colours[name], frozenset(sums[name].items())), len(numbers)
+            )
             for name in devices
         }
     groups: dict[Hashable, list[Device]] = {}
@@ -279,7 +287,9 @@ def _lines(
     }
     sums: dict[tuple[str, str, LinkKind, LinkState], dict[bool, list[Link]]] = {}
     for source, target, link in links:
-        lower, upper = sorted((first[source], first[target]), key=lambda name: (height[name], name))
+        lower, upper = sorted(
+            (first[source], first[target]), key=lambda name: (height[name], name)
+        )
         if lower in (source, target):
             key = (lower, upper, link.kind, link.state)
             sums.setdefault(key, {True: [], False: []})[source == lower].append(link)

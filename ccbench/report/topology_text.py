@@ -10,7 +10,14 @@ from typing import Any
 from ccbench.findings import Finding
 from ccbench.report.present import Table, aligned, beyond, columns
 from ccbench.topology.graph import DeviceKind, Topology
-from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
+from ccbench.topology.matrix import (
+    BY_A_PEER,
+    DOWN,
+    NO_PATH,
+    NOT_VISIBLE,
+    UNCOUNTED,
+    path_labels,
+)
 from ccbench.topology.summary import (
     device_count,
     link_groups,
@@ -66,7 +73,9 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
         line = f"line {warning.line}: " if warning.line else ""
         kind = warning.kind.replace("_", " ")
         warnings += _hanging(f"source   {kind}: {line}{plain(warning.text, 400)}", 9)
-    warnings += beyond(topology.warnings, MOST_WARNINGS, "         and {} more; --json lists them")
+    warnings += beyond(
+        topology.warnings, MOST_WARNINGS, "         and {} more; --json lists them"
+    )
     parts = [
         _head(topology),
         _matrix(topology),
@@ -102,18 +111,23 @@ def _head(topology: Topology) -> Iterator[str]:
         yield plain(network_line(topology.facts), 400)
     # Of a mixed machine a few models are enough to tell.
     models = {
-        str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")
+        str(gpu.attributes["model"]): None
+        for gpu in topology.gpus
+        if gpu.attributes.get("model")
     }
     if models:
         yield "GPUs: " + ", ".join(plain(model) for model in list(models)[:4])
     counts = {"NVLinks": nvlinks_per_gpu(topology) or ()}
     counts |= {
-        f"{_LINK_WORDS[kind]} links": per_gpu for kind, per_gpu in links_per_gpu(topology).items()
+        f"{_LINK_WORDS[kind]} links": per_gpu
+        for kind, per_gpu in links_per_gpu(topology).items()
     }
     for word, per_gpu in counts.items():
         if any(per_gpu):
             shown = ["?" if number is None else str(number) for number in per_gpu]
-            yield f"{word} per GPU: " + (shown[0] if len(set(shown)) == 1 else " ".join(shown[:64]))
+            yield f"{word} per GPU: " + (
+                shown[0] if len(set(shown)) == 1 else " ".join(shown[:64])
+            )
     # How much of its links a GPU uses in groups of each size.
     shares = usable_shares(topology) or {}
     known = {
@@ -179,7 +193,9 @@ def _links(topology: Topology) -> Iterator[str]:
     for group in link_groups(topology):
         rate = group["bytes_per_second"]
         shown = (
-            format_rate(rate) if rate is not None and group["state"] != "down" else "rate unknown"
+            format_rate(rate)
+            if rate is not None and group["state"] != "down"
+            else "rate unknown"
         )
         if group["state"] != "up":
             shown = group["state"].replace("_", " ")
@@ -188,7 +204,9 @@ def _links(topology: Topology) -> Iterator[str]:
             "_", " "
         )
         pairs = plural(group["pairs"], "pair") + times
-        rows.append((ends, group["kind"].replace("_", " "), shown, pairs, plain(group["origin"])))
+        rows.append(
+            (ends, group["kind"].replace("_", " "), shown, pairs, plain(group["origin"]))
+        )
     if rows:
         table = Table(columns("<link", "<kind", "<rate", "<pairs", "<origin"), rows[:MOST_ROWS])
         yield from (f"  {line}" for line in aligned(table))
@@ -242,11 +260,16 @@ def network_line(facts: Mapping[str, Any]) -> str:
 def _lists(orders: object) -> list[list[Any]]:
     """The orders of a list, or of a mapping from channels to them."""
     found = list(orders.values()) if isinstance(orders, dict) else orders
-    return [order for order in found if isinstance(order, list)] if isinstance(found, list) else []
+    return (
+        [order for order in found if isinstance(order, list)] if isinstance(found, list) else []
+    )
 
 
 def _orders(
-    word: str, orders: Sequence[Sequence[Any]], ending: str = "", noun: str = "orders of this sort"
+    word: str,
+    orders: Sequence[Sequence[Any]],
+    ending: str = "",
+    noun: str = "orders of this sort",
 ) -> Iterator[str]:
     """One line for orders that are alike, with how many there are."""
     alike = Counter(tuple(map(str, order)) for order in orders if order)

@@ -103,7 +103,10 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
         if name in COLLECTIVE_NAMES and words and _sayable(one):
             settled[name] = one
     advised = {
-        one.situation.collective for one in advise(own, rules) for band in one.bands if band.choice
+        one.situation.collective
+        for one in advise(own, rules)
+        for band in one.bands
+        if band.choice
     }
     lines = _comments(
         _HEAD,
@@ -240,7 +243,9 @@ def _sayable(choice: Choice) -> bool:
     """True if a file can ask for it: it sets nothing else, and processes are the application's own affair."""
     settings = zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)
     others = [
-        axis.name for axis, value in settings if value != axis.default and axis.name != "processes"
+        axis.name
+        for axis, value in settings
+        if value != axis.default and axis.name != "processes"
     ]
     return not (others or choice.variant)
 
@@ -267,7 +272,9 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
         ]
     lines: list[str] = []
     for one in compared:
-        lines.append(plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else ""))
+        lines.append(
+            plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else "")
+        )
         rows = []
         for band in one.bands:
             ends = dict.fromkeys(
@@ -277,14 +284,18 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
             if band.choice is None:
                 rows.append((" - ".join(ends), "as it is", plain(band.why, 400)))
                 continue
-            instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
+            instead = (
+                f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
+            )
             words = [instead, gain_text(band.smallest_gain)]
             if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
                 words[-1] += f" to {format_change(band.largest_gain.median)}"
             if band.bridged_bytes:
                 words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
             words += ["without interval"] * band.without_interval
-            rows.append((" - ".join(ends), plain(band.choice.label), plain(", ".join(words), 400)))
+            rows.append(
+                (" - ".join(ends), plain(band.choice.label), plain(", ".join(words), 400))
+            )
         lines += [f"  {line}" for line in aligned(Table(columns("<", "<", "<"), rows))[1:]]
         if one.flags:
             lines.append(f"  flagged while measured: {', '.join(one.flags)}")
@@ -319,7 +330,11 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
         **values_of(rules, "minimum_gain", "minimum_printed_gain", "confidence"),
         "situations": [
             {
-                **{name: value for name, value in vars(part.situation).items() if name != "place"},
+                **{
+                    name: value
+                    for name, value in vars(part.situation).items()
+                    if name != "place"
+                },
                 "nodes": part.situation.nodes or None,
                 "machine": part.situation.place,
                 "bands": [_band_document(band) for band in part.bands],

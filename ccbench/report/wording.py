@@ -102,7 +102,11 @@ def table_labels(points: Sequence[Point]) -> list[str]:
 def short_source(source: str) -> str:
     """``owner/repository`` of a repository and path, the name without its suffix of a file."""
     repository, separator, _ = source.partition(":")
-    if separator and repository.count("/") == 1 and not any(one.isspace() for one in repository):
+    if (
+        separator
+        and repository.count("/") == 1
+        and not any(one.isspace() for one in repository)
+    ):
         return repository
     return PurePosixPath(source).stem or source
 
@@ -125,7 +129,9 @@ def meaning_of(label: str) -> str:
 def imported_from(points: Iterable[Point]) -> str:
     """``imported from FILE (nccl-tests 2.13.8)``, the number of files where there are several; or nothing."""
     sources = list(
-        dict.fromkeys((point.source, point.tool_and_version) for point in points if point.imported)
+        dict.fromkeys(
+            (point.source, point.tool_and_version) for point in points if point.imported
+        )
     )
     if not sources:
         return ""
@@ -147,7 +153,9 @@ def series_names(points: Sequence[Point]) -> dict[SeriesKey, str]:
     """Series key -> the shortest words that tell it from the others among ``points``."""
     keys = sorted({SERIES(point) for point in points}, key=str)
     varying = {
-        name for index, name in enumerate(SERIES.columns) if len({key[index] for key in keys}) > 1
+        name
+        for index, name in enumerate(SERIES.columns)
+        if len({key[index] for key in keys}) > 1
     }
     names = {}
     for key in keys:
@@ -172,7 +180,9 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
     label = provenance(points)
     # First of all, that times are none of this machine.
     emulated = sorted({point.backend for point in points if point.emulated})
-    modelled = sorted({point.backend for point in points if point.simulated and not point.emulated})
+    modelled = sorted(
+        {point.backend for point in points if point.simulated and not point.emulated}
+    )
     if label == SIMULATED:
         lines.append(f"{SIMULATED}: times come from a model, nothing was measured")
     elif modelled:
@@ -185,14 +195,18 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
             f"times are {LEFT_OUT}"
         )
     if any(Flag.LOOPBACK in point.flags for point in points):
-        lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured")
+        lines.append(
+            "Loopback: ranks shared a device or a host's loopback; no link was measured"
+        )
     return (*lines, *doubts(points))
 
 
 def doubts(points: Sequence[Point]) -> list[str]:
     """Lines that say what was flagged, which devices were, and what has no result and why."""
     # Flags of points that have a speed, most frequent first.
-    counts = Counter(flag for point in points if point.status == Status.OK for flag in point.flags)
+    counts = Counter(
+        flag for point in points if point.status == Status.OK for flag in point.flags
+    )
     flagged = [
         f"{flag} ({plural(count, 'point')})"
         for flag, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -364,7 +378,9 @@ def measured_text(points: Sequence[Point]) -> str:
         if idle
         else ""
     )
-    text = f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
+    text = (
+        f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
+    )
     rated = [one for one in ok if one.busbw and one.group_ranks > 1 and not one.emulated]
     # A single rank moves nothing over a link, and an emulation's rate is nobody's.
     fastest = max(rated, key=lambda one: one.busbw or 0.0, default=None)

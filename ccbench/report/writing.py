@@ -11,7 +11,13 @@ from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report import drawing
-from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
+from ccbench.report.baselines import (
+    PAIRS_FILE,
+    beside,
+    comparable_points,
+    pairs_csv,
+    pairs_table,
+)
 from ccbench.report.case_table import case_table, csv_table
 from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figure import Figure
@@ -160,13 +166,17 @@ def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> File
 
     files: Files = {}
     for form in ("png", "svg"):
-        for name, figure in zip(_unique([figure.key for figure in figures]), figures, strict=True):
+        for name, figure in zip(
+            _unique([figure.key for figure in figures]), figures, strict=True
+        ):
             content = rendered(figure, form) if form in formats else None
             files |= {} if content is None else {f"{name}.{form}": content}
     if "pdf" in formats:
         try:
             files[ONE_FILE["pdf"]] = drawing.render_pages(figures)
-        except Exception:  # whatever it was, drawing them one by one finds out whose fault it is
+        except (
+            Exception
+        ):  # whatever it was, drawing them one by one finds out whose fault it is
             whole = [figure for figure in figures if rendered(figure, "pdf") is not None]
             files |= {ONE_FILE["pdf"]: drawing.render_pages(whole)} if whole else {}
     return files
@@ -191,7 +201,9 @@ def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
         files[ONE_FILE["csv"]] = csv_table(named).encode()
         files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
         files |= (
-            {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()} if drawn.behind else {}
+            {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()}
+            if drawn.behind
+            else {}
         )
     return files
 
@@ -210,7 +222,9 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     named = [(run, f"{run.path.name}: " if len(runs) > 1 else "") for run in runs]
     parts.append(listed([name + line for run, name in named for line in summary_lines(run)]))
     found = [
-        name + str(finding) for run, name in named for finding in run_findings(run, points_of(run))
+        name + str(finding)
+        for run, name in named
+        for finding in run_findings(run, points_of(run))
     ]
     parts += ["## Findings", listed(found)] if found else []
     parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]

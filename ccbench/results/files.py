@@ -162,7 +162,9 @@ def read_row(file: Path) -> Mapping[str, Any] | pa.Table:
             raise RunFolderError(
                 f"{file}: was changed after it was written; measure that case again"
             )
-        row = (stored_row(content) if whole else None) or _from_pages(file, content, bool(whole))
+        row = (stored_row(content) if whole else None) or _from_pages(
+            file, content, bool(whole)
+        )
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({one_line(error)}); remove it and measure that case again"
@@ -188,7 +190,9 @@ def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
 
     # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
     source = pa.BufferReader(content)
-    with pq.ParquetFile(source, page_checksum_verification=not whole, pre_buffer=False) as parquet:
+    with pq.ParquetFile(
+        source, page_checksum_verification=not whole, pre_buffer=False
+    ) as parquet:
         check_schema(file, parquet.schema_arrow)
         if parquet.metadata.num_rows != 1:
             raise RunFolderError(
@@ -234,7 +238,9 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
     try:
         status = Status(row["status"])
         ranks = row["ranks"]
-        concurrent_groups = parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
+        concurrent_groups = (
+            parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
+        )
         if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or concurrent_groups)):
             return f"ranks is {ranks}"
         for name in (column.name for column in _FIGURES):
@@ -246,10 +252,13 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
         if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
             return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
         groups, _ = (
-            parse_groups(text, ranks) if text else () for text in (row["groups"], concurrent_groups)
+            parse_groups(text, ranks) if text else ()
+            for text in (row["groups"], concurrent_groups)
         )
         if not ALL_GROUPS <= row["active_group"] < max(len(groups), 1):
-            return f"active_group {row['active_group']} is none of {plural(len(groups), 'group')}"
+            return (
+                f"active_group {row['active_group']} is none of {plural(len(groups), 'group')}"
+            )
         if row["collective"] == UNEVEN:
             read_traffic(row["traffic"])
     except (UsageError, ValueError) as error:
@@ -265,7 +274,8 @@ def _misfit(row: Mapping[str, Any], samples_seconds: NDArray[np.float64]) -> str
     if row["wrong_elements"]:
         return f"status is ok and wrong_elements is {row['wrong_elements']}"
     sound = (
-        not len(samples_seconds) or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
+        not len(samples_seconds)
+        or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
     )
     return "" if sound else "status is ok and a sample is negative or no number"
 

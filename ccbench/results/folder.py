@@ -155,7 +155,9 @@ class RunFolder:
         """Add ``entries`` to run.json, for what is known only after the folder was made."""
         self.manifest = {**self.manifest, **entries}
         with _cured(self.path):
-            write_atomically(self.path / MANIFEST_NAME, _as_json(self.path, self.manifest).encode())
+            write_atomically(
+                self.path / MANIFEST_NAME, _as_json(self.path, self.manifest).encode()
+            )
 
     def write(
         self,

@@ -79,7 +79,9 @@ def _gathered(path: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.T
             table = parquet.read(columns=list(columns))
     except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None  # it can be made again
-    return table if table.num_rows == len(files) and table.column_names == list(columns) else None
+    return (
+        table if table.num_rows == len(files) and table.column_names == list(columns) else None
+    )
 
 
 DETAILS = ("rank_samples_seconds", "group_samples_seconds", "warmup_seconds", "skew_seconds")
@@ -173,7 +175,8 @@ def newest_run(root: Path | str) -> Path:
     if not runs:
         raise RunFolderError(f"{root}: holds no run; run a suite first, or name a run folder")
     created = {
-        path: str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", "")) for path in runs
+        path: str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", ""))
+        for path in runs
     }
     return max(runs, key=lambda path: (created[path], path.name))
 
@@ -183,7 +186,9 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
         with open_file(file) as stream:
             manifest = json.load(stream)
     except FileNotFoundError:
-        problems.append(f"{file}: not found; the cases are shown without machine and environment")
+        problems.append(
+            f"{file}: not found; the cases are shown without machine and environment"
+        )
         return {}
     except (OSError, ValueError, RecursionError) as error:
         problems.append(
@@ -248,7 +253,9 @@ def _rows(
                 stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
                 sink = pa.BufferOutputStream()
                 pq.write_table(stated, sink, compression="zstd")
-                write_atomically(path / GATHERED_NAME, sealed(sink.getvalue().to_pybytes()), False)
+                write_atomically(
+                    path / GATHERED_NAME, sealed(sink.getvalue().to_pybytes()), False
+                )
     return table.select(columns)
 
 
@@ -277,7 +284,9 @@ def in_order(table: pa.Table) -> pa.Table:
     import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
 
     names = (*ORDER, "case_id")
-    return table.take(pc.sort_indices(table.select(names), [(name, "ascending") for name in names]))
+    return table.take(
+        pc.sort_indices(table.select(names), [(name, "ascending") for name in names])
+    )
 
 
 PREFIX = "published:"
@@ -316,7 +325,9 @@ def load_published(name: str, folder: Path | None = None) -> Run:
             if near
             else f"there are {', '.join(names) or 'none'}"
         )
-        raise UsageError(f"{PREFIX} {shown(name)} is not a machine with published results; {cure}")
+        raise UsageError(
+            f"{PREFIX} {shown(name)} is not a machine with published results; {cure}"
+        )
     manifest = Manifest({"suite": {"name": f"{PREFIX}{name}"}, "machine": {"name": name}})
     return Run(Path(f"{PREFIX}{name}"), manifest, load_rows(folder / f"{name}.parquet"))
 

@@ -25,7 +25,14 @@ from ccbench.topology.text import said_and_denied
 from ccbench.units import plural
 
 TOOLS = frozenset(
-    {"nccl-tests", "rccl-tests", "hccl_test", "torch-all-reduce-bench", "param", "markdown-table"}
+    {
+        "nccl-tests",
+        "rccl-tests",
+        "hccl_test",
+        "torch-all-reduce-bench",
+        "param",
+        "markdown-table",
+    }
 )
 """Tools that measure a GPU maker's collective library; the others measure something the model is not of."""
 
@@ -60,11 +67,15 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
         return f"the collective is not known ({collective or 'neither the log nor the manifest names one'})"
     # What the collector says counts only where it is nothing but assignments: prose forces nothing.
     forced = (
-        dict(_ASSIGNMENT.findall(stated.forced)) if _ASSIGNMENTS.fullmatch(stated.forced) else {}
+        dict(_ASSIGNMENT.findall(stated.forced))
+        if _ASSIGNMENTS.fullmatch(stated.forced)
+        else {}
     )
     own = table.facts.get("environment")
     of_table = (
-        {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
+        {str(name): str(value) for name, value in own.items()}
+        if isinstance(own, Mapping)
+        else {}
     )
     variables = {**forced, **log.environment, **of_table}
     if variables.get("NCCL_TREE_THRESHOLD") == "0":
@@ -177,14 +188,18 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     requests = []
     every: list[Point] = []
     for library_request, group in requested:
-        chosen = [point for point in group if point.ranks == ranks and point.nodes in (0, nodes)]
+        chosen = [
+            point for point in group if point.ranks == ranks and point.nodes in (0, nodes)
+        ]
         if chosen:
             sizes = [point.size_bytes for point in chosen]
             request = sized(library_request, sizes, group[0].dtype, group[0].in_place)
             requests.append((request, tuple(point.median_seconds or 0.0 for point in chosen)))
             every += chosen
     devices = tuple(dict.fromkeys(point.device_model for point in every if point.device_model))
-    library = ", ".join(dict.fromkeys(point.backend_version or point.backend for point in every))
+    library = ", ".join(
+        dict.fromkeys(point.backend_version or point.backend for point in every)
+    )
     return RunPoints(ranks, nodes, devices, library, tuple(requests), left_out)
 
 
@@ -195,7 +210,9 @@ def request_of(manifest: Manifest, point: Point) -> LibraryRequest | str:
         return f"measured with {point.backend}, which is no collective library that the model describes"
     kept = manifest.imported(point.source)
     environment = (
-        kept.mapping("environment") if point.tool else manifest.mapping("environment", "variables")
+        kept.mapping("environment")
+        if point.tool
+        else manifest.mapping("environment", "variables")
     )
     tables = kept.mappings("tables")
     # A line that is there twice counts as in a further table.
@@ -269,7 +286,9 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
     if points.devices:
         names += f"; its devices are {', '.join(points.devices)}"
     choice = (
-        f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
+        f", one of {', '.join(fitting)}"
+        if fitting
+        else " and, for several, --nodes and --network"
     )
     raise UsageError(
         f"{run.path}: does not say which machine it is of ({names}); give --machine{choice}"

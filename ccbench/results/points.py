@@ -96,7 +96,9 @@ class Manifest:
     @property
     def network(self) -> str:
         """Value of --network when the run was made or imported, such as ``ib-ndr-400x8``."""
-        return self.text("options", "network") if self.mapping("options") else self.text("network")
+        return (
+            self.text("options", "network") if self.mapping("options") else self.text("network")
+        )
 
     def imported(self, source: str) -> Manifest:
         """Return what is kept of the imported file of that name; an empty one where there is none."""
@@ -127,7 +129,11 @@ class Manifest:
         """The graph of the machine that was detected; None where there is none, or none that can be read."""
         stored = self.at("topology")
         try:
-            return from_plain(stored, "run.json: topology") if isinstance(stored, Mapping) else None
+            return (
+                from_plain(stored, "run.json: topology")
+                if isinstance(stored, Mapping)
+                else None
+            )
         except CcbenchError:
             return None  # of another version or hand: what needs the graph goes without
 
@@ -138,9 +144,23 @@ BOUND_TOLERANCE = 0.98
 BEATEN_SAMPLE_SHARE = 0.05
 """A case beats its bound when more than this share of its samples does: fewer may be the clock's doing."""
 
-_FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode")
+_FIRST = (
+    "collective",
+    "ranks",
+    "nodes",
+    "dtype",
+    "op",
+    "backend",
+    "algorithm",
+    "protocol",
+    "mode",
+)
 _NAMES = tuple(axis.name for axis in IDENTITY)
-ORDER = (*_FIRST, *(name for name in _NAMES if name not in (*_FIRST, "size_bytes")), "size_bytes")
+ORDER = (
+    *_FIRST,
+    *(name for name in _NAMES if name not in (*_FIRST, "size_bytes")),
+    "size_bytes",
+)
 """Everything asked of a case but its suite's name; the points of a run are sorted by it."""
 
 Samples = NDArray[np.float64]
@@ -174,7 +194,9 @@ class Point(Case):
     simulated: bool = False
     stop_reason: str = ""
     wrong_elements: int | None = None
-    samples_seconds: Samples = field(default_factory=lambda: NO_SAMPLES, compare=False, repr=False)
+    samples_seconds: Samples = field(
+        default_factory=lambda: NO_SAMPLES, compare=False, repr=False
+    )
     round_samples: tuple[int, ...] = ()
     rank_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
     median_seconds: float | None = None
@@ -274,7 +296,9 @@ class Point(Case):
         """Name of the slowest of what ran at the same time, and how much longer it took than the fastest."""
         if len(self.parts) < 2 or self.mode == OVERLAP:
             return ""
-        fastest, slowest = (choose(self.parts, key=lambda part: part[1]) for choose in (min, max))
+        fastest, slowest = (
+            choose(self.parts, key=lambda part: part[1]) for choose in (min, max)
+        )
         if slowest[1] <= fastest[1] or not fastest[1]:
             return "none"
         return f"{slowest[0]} {format_change(slowest[1] / fastest[1] - 1)}"
@@ -284,7 +308,9 @@ class Point(Case):
         """Share of a launch that each rank usually waited for others, in rank order; () if not known."""
         waits = usual_waits([waits.tolist() for waits in self.rank_waiting_seconds])
         return (
-            tuple(waited / self.median_seconds for waited in waits) if self.median_seconds else ()
+            tuple(waited / self.median_seconds for waited in waits)
+            if self.median_seconds
+            else ()
         )
 
     @property
@@ -405,7 +431,9 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
     for attribute in fields(Point):
         column = COLUMN_OF.get(attribute.name, attribute.name)
         if column in table.column_names:
-            values[attribute.name] = _cells(table[column], kinds.get(column, "string"), attribute)
+            values[attribute.name] = _cells(
+                table[column], kinds.get(column, "string"), attribute
+            )
     values["machine"] = [manifest.machine or device for device in values["device_model"]]
     values["status"] = [Status(status) for status in values["status"]]
     points = []
@@ -450,7 +478,9 @@ def _cells(column: pa.ChunkedArray, kind: str, attribute: Field[Any]) -> Sequenc
         raw = attribute.name in RAW
         # Most cells of a column are equal, so each text is made safe once.
         texts = {
-            cell: cell if raw else plain(cell, longest) for cell in set(cells) if cell is not None
+            cell: cell if raw else plain(cell, longest)
+            for cell in set(cells)
+            if cell is not None
         }
         return [texts.get(cell, "") for cell in cells]
     # A number that is none says as little as a null does.

@@ -44,9 +44,7 @@ _NO_INTERVAL = "status is not ok, or an imported row has no samples"
 _NO_BANDWIDTH = f"status is not ok, no data is moved (barrier, {', '.join(SETUPS)}, 0 bytes), or mode is overlap"
 _NOT_IMPORTED = "ccbench measured the case"
 _AS_PRINTED = "as the source prints it, whatever the status"
-_NO_PART = (
-    "one collective ran alone, what ran at the same time was not timed apart, or status is not ok"
-)
+_NO_PART = "one collective ran alone, what ran at the same time was not timed apart, or status is not ok"
 _NO_OVERLAP = "mode is not overlap, or status is not ok"
 _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 _LAUNCH, _RATE = "seconds per launch", "1e9 bytes/second"
@@ -64,7 +62,9 @@ class Speed:
         _NO_SPEED,
     )
     low_seconds: float | None = column(None, "lower end of the interval", _LAUNCH, _NO_INTERVAL)
-    high_seconds: float | None = column(None, "upper end of the interval", _LAUNCH, _NO_INTERVAL)
+    high_seconds: float | None = column(
+        None, "upper end of the interval", _LAUNCH, _NO_INTERVAL
+    )
     interval_confidence: float | None = column(
         None,
         "confidence of the interval, by order statistics of what the median is taken of",
@@ -112,7 +112,9 @@ class Speed:
         null_when=_NO_OVERLAP,
     )
     overlap_low: float | None = column(None, "lower end of its interval", null_when=_NO_OVERLAP)
-    overlap_high: float | None = column(None, "upper end of its interval", null_when=_NO_OVERLAP)
+    overlap_high: float | None = column(
+        None, "upper end of its interval", null_when=_NO_OVERLAP
+    )
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,15 @@ class Origin:
         "what median_seconds is: median (of samples), mean (over launches, as printed), printed (not said "
         "of what), from bandwidth (no time was printed)",
     )
-    seconds: float | None = column(None, _AS_PRINTED, _LAUNCH, _NOT_PRINTED, name="printed_seconds")
-    algbw: float | None = column(None, _AS_PRINTED, _RATE, _NOT_PRINTED, name="printed_algbw_GB_s")
-    busbw: float | None = column(None, _AS_PRINTED, _RATE, _NOT_PRINTED, name="printed_busbw_GB_s")
+    seconds: float | None = column(
+        None, _AS_PRINTED, _LAUNCH, _NOT_PRINTED, name="printed_seconds"
+    )
+    algbw: float | None = column(
+        None, _AS_PRINTED, _RATE, _NOT_PRINTED, name="printed_algbw_GB_s"
+    )
+    busbw: float | None = column(
+        None, _AS_PRINTED, _RATE, _NOT_PRINTED, name="printed_busbw_GB_s"
+    )
     comparable: bool = True
     """algbw and busbw mean what they mean here; where not, they are computed from the time."""
     extra: Mapping[str, Any] = field(
@@ -156,7 +164,10 @@ class Origin:
 SCHEMA: tuple[Column, ...] = (
     Column("suite", "string", "", "name of the suite the case belongs to"),
     Column(
-        "case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"
+        "case_id",
+        "string",
+        "",
+        "sixteen hex digits that depend on everything asked of the case",
     ),
     *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     *(
@@ -280,15 +291,22 @@ def imported_speed(measurement: Measurement, origin: Origin) -> Row:
     seconds = _positive(origin.seconds)
     if seconds is None:
         known = algbw or (busbw / factor if busbw and factor else None)
-        seconds = None if known is None else _positive(case.size_bytes / known / BYTES_PER_GIGABYTE)
+        seconds = (
+            None if known is None else _positive(case.size_bytes / known / BYTES_PER_GIGABYTE)
+        )
         row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
     row["median_seconds"] = seconds
     if _has_bandwidth(case):
         computed = (
-            None if seconds is None else _positive(case.size_bytes / seconds / BYTES_PER_GIGABYTE)
+            None
+            if seconds is None
+            else _positive(case.size_bytes / seconds / BYTES_PER_GIGABYTE)
         )
         of_bus = _positive(computed * factor) if computed and factor else None
-        for name, printed, own in (("algbw_GB_s", algbw, computed), ("busbw_GB_s", busbw, of_bus)):
+        for name, printed, own in (
+            ("algbw_GB_s", algbw, computed),
+            ("busbw_GB_s", busbw, of_bus),
+        ):
             fine = printed is not None and printed >= FINE_ENOUGH
             row[name] = printed if fine or own is None else own
     return row
@@ -316,7 +334,9 @@ def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
     if not math.isfinite(algbw):
         return None, None
     collective = COLLECTIVES.get(case.collective)
-    return algbw, None if collective is None else algbw * collective.bus_factor(case.group_ranks)
+    return algbw, None if collective is None else algbw * collective.bus_factor(
+        case.group_ranks
+    )
 
 
 def _medians(
@@ -441,13 +461,17 @@ def _storable(value: Any) -> Any:
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
     """The measurement that a row of a case's file, as plain Python values, was written from."""
     kept = {**_kept(Measurement, row), "status": Status(row["status"])}
-    return Measurement(case=case_of(row), conditions=Conditions(**_kept(Conditions, row)), **kept)
+    return Measurement(
+        case=case_of(row), conditions=Conditions(**_kept(Conditions, row)), **kept
+    )
 
 
 def _kept(kind: type[Conditions | Measurement], row: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of ``kind`` by field; what is null has the field's default."""
     return {
-        column.attribute: column.default if row[column.name] is None else _frozen(row[column.name])
+        column.attribute: column.default
+        if row[column.name] is None
+        else _frozen(row[column.name])
         for column in columns_of(kind)
     }
 

@@ -248,7 +248,10 @@ def _machine_shown(
     )
     where = where if lines[0] else "it lists"
     if len(models) > 1:
-        return "", f"{where} several models ({', '.join(models)}), of which no machine is modelled"
+        return (
+            "",
+            f"{where} several models ({', '.join(models)}), of which no machine is modelled",
+        )
     ranks_on: dict[tuple[object, ...], set[int]] = {}
     for device in devices:
         ranks_on.setdefault((device.host, device.device, device.bus_id), set()).add(device.rank)
@@ -302,9 +305,16 @@ def _network_shown(log: ImportedLog) -> tuple[str, str]:
     links, speeds = set(ports.values()), {rates.get(name) for name in ports}
     line = f"line {shown_network['ports_line']} shows {plural(len(ports), 'port')} of {' and '.join(sorted(links))}"
     # NICs for GPUs come in powers of two; one more may be the storage's.
-    if len(links) == len(speeds) == 1 and len(ports).bit_count() == 1 and (rate := speeds.pop()):
+    if (
+        len(links) == len(speeds) == 1
+        and len(ports).bit_count() == 1
+        and (rate := speeds.pop())
+    ):
         return f"{links.pop().lower()}-{rate:g}x{len(ports)}", f"{line} of {rate:g} Gb/s"
-    return "", f"{line} and not one rate of all; type --network, such as ib-ndr-400x{len(ports)}"
+    return (
+        "",
+        f"{line} and not one rate of all; type --network, such as ib-ndr-400x{len(ports)}",
+    )
 
 
 class Pricer:
@@ -328,7 +338,9 @@ class Pricer:
         if not source:
             return None
         try:
-            models = tuple(dict.fromkeys(device.model for device in log.devices if device.model))
+            models = tuple(
+                dict.fromkeys(device.model for device in log.devices if device.model)
+            )
             mismatch = _difference(source, models)
             if mismatch is not None and not mismatch.same_links:
                 raise MachineError(f"{mismatch}; {cure(mismatch.listed)}")
@@ -398,7 +410,9 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
         raise MachineError(
             f"run.json does not hold the machine {name}; name one of 'ccbench list machines'"
         )
-    return cluster_of(manifest.topology, point.nodes or nodes, network or None, point.ranks).system
+    return cluster_of(
+        manifest.topology, point.nodes or nodes, network or None, point.ranks
+    ).system
 
 
 @lru_cache(maxsize=64)

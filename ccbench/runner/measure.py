@@ -156,7 +156,9 @@ def _shared_stamps(endpoint: Endpoint, count: int) -> NDArray[np.float64]:
     endpoint.barrier()
     endpoint.share_stamps(count)
     stamps: NDArray[np.float64] = endpoint.stamps[:, :count].copy()
-    endpoint.share_stamps(0)  # the first sample's come here next: what was brought is not theirs
+    endpoint.share_stamps(
+        0
+    )  # the first sample's come here next: what was brought is not theirs
     endpoint.barrier()
     return stamps
 
@@ -282,7 +284,13 @@ def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
     return stamps if len(ranks) == case.ranks or len(stamps) != case.ranks else stamps[ranks, :]
 
 
-SYNCHRONIZING_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+SYNCHRONIZING_COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+)
 """Collectives of which no rank has the result before every rank has started."""
 
 
@@ -293,7 +301,9 @@ def takes_fastest_rank(case: Case) -> bool:
     devices go each by itself: what others took more, they waited for who started last. On one host all
     start together, and who took least only ended first, as a tree's root ends before its leaves.
     """
-    waits = case.collective in SYNCHRONIZING_COLLECTIVES and not (case.groups or case.concurrent)
+    waits = case.collective in SYNCHRONIZING_COLLECTIVES and not (
+        case.groups or case.concurrent
+    )
     return (
         waits
         and case.nodes > 1
@@ -403,7 +413,9 @@ class OverlapSampler(Sampler):
         endpoint.barrier()
         start = time.perf_counter()
         took = endpoint.launch_while_computing(self.launches, self.repetitions)
-        stamps = endpoint.stamps[endpoint.rank, sample * self.stamps : (sample + 1) * self.stamps]
+        stamps = endpoint.stamps[
+            endpoint.rank, sample * self.stamps : (sample + 1) * self.stamps
+        ]
         if isinstance(endpoint, DeviceTimed):
             start = 0.0
         for place, seconds in ((0, max(took)), (3, took[0]), (4, took[1])):
@@ -432,7 +444,10 @@ def expected_rounds(sampling: Sampling, made: int) -> int:
 
 
 def blocks(
-    cases: Sequence[Case], kind_of: Callable[[Case], Hashable], most_kinds: int, sampling: Sampling
+    cases: Sequence[Case],
+    kind_of: Callable[[Case], Hashable],
+    most_kinds: int,
+    sampling: Sampling,
 ) -> list[tuple[list[Case], int]]:
     """Return cases that are measured in turn, each until it has so many rounds.
 
@@ -456,7 +471,8 @@ def turned(cases: Iterable[Case]) -> list[Case]:
     Steady drift then hits all of them alike.
     """
     neighbours = (
-        [*group] for _, group in groupby(cases, lambda case: case.point if case.variant else case)
+        [*group]
+        for _, group in groupby(cases, lambda case: case.point if case.variant else case)
     )
     return [case for group in neighbours for case in reversed(group)]
 

@@ -78,7 +78,9 @@ class NetworkLooks:
     cases: of the run. host: what cases on one host are priced on.
     """
 
-    def __init__(self, cases: Sequence[Case], several_hosts: bool, host: Machine | None) -> None:
+    def __init__(
+        self, cases: Sequence[Case], several_hosts: bool, host: Machine | None
+    ) -> None:
         self.networks: dict[tuple[str, int], HostNetwork] = {}
         self.where = (
             "the network between the hosts" if several_hosts else "messages between the ranks"
@@ -90,12 +92,18 @@ class NetworkLooks:
             # Messages of another library say nothing about the usual one.
             usual = case.ranks > 1 and case.memory == DEFAULT and not case.started_with.library
             if capabilities_of(case.backend).priced_by_messages and usual and priced:
-                self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
+                self._largest_bytes[kind] = max(
+                    case.size_bytes, self._largest_bytes.get(kind, 0)
+                )
 
     def cases(self, case: Case) -> list[Case]:
         """Return what is measured before ``case``, as if on one host; nothing once all was seen."""
         kind = case.backend, case.ranks
-        if kind not in self._largest_bytes or case.memory != DEFAULT or case.started_with.library:
+        if (
+            kind not in self._largest_bytes
+            or case.memory != DEFAULT
+            or case.started_with.library
+        ):
             return []
         probes = _cases(case.backend, (0,) * case.ranks, 1).values()
         sizes = _up_to(self._largest_bytes[kind])
@@ -123,7 +131,9 @@ def probe_network(
         own = measured
 
         def measured(case: Case, sampling: Sampling) -> Measurement:
-            return own(without_messages(case) if case.collective == "send_recv" else case, sampling)
+            return own(
+                without_messages(case) if case.collective == "send_recv" else case, sampling
+            )
 
     # One small message shows whether there is anything to measure, and which rank is where.
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
@@ -212,7 +222,9 @@ class _Point:
 def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
     """Return sizes on one host: two at least, which make a rate, and the last not below the largest case."""
     every = ONE_HOST_SIZES_BYTES
-    below = sum(size < largest_bytes for size in every) if largest_bytes is not None else len(every)
+    below = (
+        sum(size < largest_bytes for size in every) if largest_bytes is not None else len(every)
+    )
     return every[: max(2, below + 1)]
 
 

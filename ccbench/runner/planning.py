@@ -140,7 +140,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
             named_context(options.machine, options.network), launched=bool(options.launch)
         )
     gpus = priced_on.gpus if priced_on else None
-    simulated = all(capabilities_of(name).simulated for name in options.backends or suite.backends)
+    simulated = all(
+        capabilities_of(name).simulated for name in options.backends or suite.backends
+    )
     if gpus and unpriced and simulated:
         raise UsageError(f"--nodes: {unpriced}")
     # A machine that is only planned for stands for this one.
@@ -199,7 +201,9 @@ def as_asked(suite: Suite, options: RunOptions) -> Suite:
     joining = [
         name for name in suite.where_installed if not unavailable(open_backend(name), options)
     ]
-    return suite.model_copy(update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))})
+    return suite.model_copy(
+        update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))}
+    )
 
 
 def _refuse_unequal_nodes(suite: Suite, options: RunOptions) -> None:
@@ -229,7 +233,8 @@ def as_launched(cases: Sequence[Case], options: RunOptions) -> tuple[Case, ...]:
     return tuple(
         dict.fromkeys(
             replace(case, processes=PER_GPU)
-            if (able := capabilities_of(case.backend)).launched and able.has("processes", PER_GPU)
+            if (able := capabilities_of(case.backend)).launched
+            and able.has("processes", PER_GPU)
             else case
             for case in cases
         )
@@ -239,7 +244,9 @@ def as_launched(cases: Sequence[Case], options: RunOptions) -> tuple[Case, ...]:
 def devices_missing(options: RunOptions) -> str:
     """Return why no rank can have buffers in the memory of a GPU, '' where that may be."""
     if options.launched is not None:
-        reason = "" if options.launched.gpus else options.launched.no_gpus or "no host has a GPU"
+        reason = (
+            "" if options.launched.gpus else options.launched.no_gpus or "no host has a GPU"
+        )
     else:
         # Where there is a GPU and only CuPy is missing, how to install it is said, too.
         reason = driver_missing() or (cupy_missing() or "").replace("; ", ": ")
@@ -300,16 +307,21 @@ def _ranks_of_auto(suite: Suite, backends: tuple[str, ...], automatic: tuple[str
     return automatic_ranks(names, on_devices=on_devices)
 
 
-def _backends_planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _backends_planned_for(
+    machine: Topology, nodes: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the backends of ``auto`` on a machine that is only named, and what to say of it."""
     count = len(machine.gpus) * nodes
     several = f"{nodes} x " if nodes > 1 else ""
     note = f"for {plural(count, 'GPU')} of {several}{machine.name}, not this machine"
-    missing = {name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)}
+    missing = {
+        name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)
+    }
     there, without = _parted(missing)
-    return there, (note, f"backend auto: {', '.join(there)} (without {without})") if without else (
+    return there, (
         note,
-    )
+        f"backend auto: {', '.join(there)} (without {without})",
+    ) if without else (note,)
 
 
 def _one_gpu(name: str) -> str | None:
@@ -349,7 +361,9 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
         )
     first = next(reason for reason in missing.values() if reason)
     there = backends_of_auto(gpus=False)
-    return there, (f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",)
+    return there, (
+        f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",
+    )
 
 
 def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
@@ -359,7 +373,9 @@ def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
     """
     cure = "or measure the processors, with --backend cpu"
     if options.launched:
-        idle = next((host for host in options.launched.facts if host.gpus and host.no_gpus), None)
+        idle = next(
+            (host for host in options.launched.facts if host.gpus and host.no_gpus), None
+        )
         if idle:
             has = f"{idle.name} has {plural(len(idle.gpus), 'GPU')}"
             raise BackendUnavailable(
@@ -415,7 +431,9 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
     """
     present = len(list(root.glob("dev/nvidia[0-9]*")))
     if not present and driver_missing(root) is None:
-        present = max(1, count_gpus())  # under Windows and on boards a GPU has no file of its own
+        present = max(
+            1, count_gpus()
+        )  # under Windows and on boards a GPU has no file of its own
     return _chosen(present, chosen)
 
 
@@ -423,7 +441,8 @@ def _chosen(present: int, chosen: str | None) -> int:
     if chosen is None:
         return present
     return min(
-        present, len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"])
+        present,
+        len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]),
     )
 
 
@@ -457,7 +476,9 @@ def _bytes_of(case: Case, group_rank: int) -> int:
     else:
         inputs = row.input_count(case.count, case.group_ranks, group_rank, root)
         outputs = row.output_count(case.count, case.group_ranks, group_rank, root)
-    return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(case.dtype)
+    return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(
+        case.dtype
+    )
 
 
 def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
@@ -499,7 +520,9 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
         settings: tuple[tuple[str, str], ...] = ()
         with suppress(BackendUnavailable):
             settings = open_backend(case.backend).environment(case)
-        teams.setdefault((case.backend, case.ranks, settings, case.processes, case.variant), case)
+        teams.setdefault(
+            (case.backend, case.ranks, settings, case.processes, case.variant), case
+        )
     looks, nothing = (
         NetworkLooks(cases, several_hosts=False, host=None),
         NetworkLooks((), False, None),

@@ -203,7 +203,10 @@ class PlainProgress(Progress):
     """
 
     def __init__(
-        self, stream: TextIO | None, interval_seconds: float = 2.0, clock: Clock = time.monotonic
+        self,
+        stream: TextIO | None,
+        interval_seconds: float = 2.0,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._stream = TolerantStream(stream)
         self._interval_seconds = interval_seconds
@@ -247,7 +250,9 @@ class LiveProgress(Progress):
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
-        console = Console(file=cast(TextIO, TolerantStream(stream)), width=width, highlight=False)
+        console = Console(
+            file=cast(TextIO, TolerantStream(stream)), width=width, highlight=False
+        )
         narrow = console.width < 60
         columns = [
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),

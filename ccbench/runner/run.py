@@ -138,7 +138,8 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         done = folder.finished() if options.resume else {}
         run = _Run(suite, plan.cases, options, context, backends, folder, progress, deadline)
         further = [
-            case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())
+            case_of({**row, "suite": suite.name})
+            for row in folder.manifest.get(FURTHER_CASES, ())
         ]
         every = [*plan.cases, *further]
         outcome = run.all([case for case in every if case.case_id not in done], done)
@@ -264,7 +265,9 @@ class _Run:
         # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
         # which no ranks ever started, is partial.
         complete = 0 if counts.get(Status.OK) and not unfinished else EXIT_CODES[Status.SKIPPED]
-        worst = next((code for status, code in EXIT_CODES.items() if counts.get(status)), complete)
+        worst = next(
+            (code for status, code in EXIT_CODES.items() if counts.get(status)), complete
+        )
         return RunOutcome(
             self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished
         )
@@ -291,7 +294,9 @@ class _Run:
         while True:
             left = [case for case in cases if self._wants_more(case)]
             guided = guide(left, load_run(self._folder.path))
-            new = [case for case in guided if case.case_id not in done and self._wants_more(case)]
+            new = [
+                case for case in guided if case.case_id not in done and self._wants_more(case)
+            ]
             cases[:] = dict.fromkeys(
                 [*(case for case in cases if case.case_id in self._results), *new]
             )
@@ -321,7 +326,9 @@ class _Run:
 
         for block, rounds in blocks(cases, costly, MOST_COSTLY_TEAMS, self._sampling):
             while left := [
-                case for case in block if self._rounds_of(case) < rounds and self._wants_more(case)
+                case
+                for case in block
+                if self._rounds_of(case) < rounds and self._wants_more(case)
             ]:
                 if self._sampling.fresh_ranks:
                     self._renew_teams(left)
@@ -349,7 +356,9 @@ class _Run:
         if result is None:
             return True
         # Variants of a point have as many rounds: what passes later must not be one's alone.
-        beside = self._variants[case.point] if case.variant and result.status is Status.OK else ()
+        beside = (
+            self._variants[case.point] if case.variant and result.status is Status.OK else ()
+        )
         unclear = any(
             measurement.stop_reason == MORE_ROUNDS
             for measurement in (result, *filter(None, map(self._results.get, beside)))
@@ -397,7 +406,9 @@ class _Run:
         measurement = self._keep(measurement, prediction)
         took_seconds = time.monotonic() - began - self._opening_seconds
         # A case that was done had this round because another variant of its point was not.
-        planned_round = planned_seconds / rounds if rounds else round_seconds(case, self._sampling)
+        planned_round = (
+            planned_seconds / rounds if rounds else round_seconds(case, self._sampling)
+        )
         self._forecast.correct(kind, planned_round, took_seconds)
         _, rounds_left, seconds_left = self._left_of(case)
         self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
@@ -469,16 +480,24 @@ class _Run:
 
     def _left_seconds(self) -> float:
         """Return what is left of the run's time limit, and a little where nothing is."""
-        return math.inf if self._deadline is None else max(1.0, self._deadline - time.monotonic())
+        return (
+            math.inf if self._deadline is None else max(1.0, self._deadline - time.monotonic())
+        )
 
     def _refusal(self, case: Case) -> str | None:
         """Return why the case cannot run, as far as that is known before its team starts."""
         no_devices = self._no_devices if case.memory == DEVICE_MEMORY else ""
-        return self._not_there(case) or no_devices or self._backends[case.backend].unsupported(case)
+        return (
+            self._not_there(case)
+            or no_devices
+            or self._backends[case.backend].unsupported(case)
+        )
 
     def _not_there(self, case: Case) -> str:
         """Return why ranks on several hosts cannot be had of a backend."""
-        settings = self._backends[case.backend].environment(case) if self._in_process(case) else ()
+        settings = (
+            self._backends[case.backend].environment(case) if self._in_process(case) else ()
+        )
         if settings:
             needed = " ".join(f"{name}={value}" for name, value in settings)
             return (
@@ -487,7 +506,9 @@ class _Run:
             )
         if not self._several_hosts or capabilities_of(case.backend).spans_hosts:
             return ""
-        spanning = ", ".join(name for name in backend_names() if capabilities_of(name).spans_hosts)
+        spanning = ", ".join(
+            name for name in backend_names() if capabilities_of(name).spans_hosts
+        )
         return f"{case.backend}: its ranks share one host; between hosts there are {spanning}"
 
     def _team(self, case: Case) -> Team:
@@ -536,7 +557,9 @@ class _Run:
         try:
             self._networks.look(team, case)
         except BackendUnavailable as error:
-            keep_note(f"{error}; there are none of {case.backend}", self._folder, self._progress)
+            keep_note(
+                f"{error}; there are none of {case.backend}", self._folder, self._progress
+            )
             if team.usable():
                 return True
             team.close()

@@ -112,7 +112,9 @@ def context_of(
         return PredictionContext(
             machine_from_plain(stored, folder.path / "run.json"), gpus, options.network
         )
-    progress.note("measuring this machine's memory and flags for the predictions (about a second)")
+    progress.note(
+        "measuring this machine's memory and flags for the predictions (about a second)"
+    )
     host = None
     try:
         host = quick_machine()

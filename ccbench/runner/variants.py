@@ -84,7 +84,9 @@ def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False
             if is_secret(name, value):
                 cure = "leave it out: runs are shared, and this would be recorded"
                 raise suite.origin.error(place, f"looks like a secret; {cure}")
-            if name.startswith(OWN_PREFIX) or not (name in LOADERS or is_variable_of_library(name)):
+            if name.startswith(OWN_PREFIX) or not (
+                name in LOADERS or is_variable_of_library(name)
+            ):
                 cure = f"write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or {' or '.join(LOADERS)}"
                 raise suite.origin.error(
                     place, f"is no variable of a library of communication; {cure}"
@@ -109,11 +111,14 @@ def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False
             )
         if variant.library and not elsewhere and not os.path.exists(variant.library):
             cure = "write the path of a library, or of the folder that an MPI is installed in"
-            raise suite.origin.error(("variants", variant.name, "library"), f"is not there; {cure}")
+            raise suite.origin.error(
+                ("variants", variant.name, "library"), f"is not there; {cure}"
+            )
         if has_files(variant) and not allowed:
             cure = f"if you trust this suite, run it with {ALLOW}"
             raise suite.origin.error(
-                ("variants", variant.name), f"has the ranks load files that the suite names; {cure}"
+                ("variants", variant.name),
+                f"has the ranks load files that the suite names; {cure}",
             )
 
 

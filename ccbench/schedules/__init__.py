@@ -48,7 +48,9 @@ class Algorithm:
         if self.parameter == GROUP:
             return ring.default_group(ranks)
         return (
-            min(max(-(-size_bytes // PIECE_BYTES), 1), MOST_DEFAULT_PIECES) if self.parameter else 0
+            min(max(-(-size_bytes // PIECE_BYTES), 1), MOST_DEFAULT_PIECES)
+            if self.parameter
+            else 0
         )
 
     def unsupported(self, ranks: int, parameter: int) -> str | None:
@@ -58,18 +60,14 @@ class Algorithm:
             return f"all pairs of {ranks} ranks talk in one step, expected {most} ranks at most"
         if self.parameter == GROUP:
             if parameter < 1 or ranks % parameter:
-                return (
-                    f"groups of {parameter} do not divide {ranks} ranks; take a divisor of {ranks}"
-                )
+                return f"groups of {parameter} do not divide {ranks} ranks; take a divisor of {ranks}"
         elif self.parameter and not 1 <= parameter <= MOST_PIECES:
             return f"{parameter} pieces, expected 1 to {MOST_PIECES}"
         return None
 
 
 _MPICH = "Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, 2005"
-_RING = (
-    "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009"
-)
+_RING = "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009"
 _HALVING = "Rabenseifner, Optimization of collective reduction operations, 2004"
 _TWO_TREES = "Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009"
 _PIPELINES = "Pjesivac-Grbovic et al., Performance analysis of MPI collective operations, 2007"
@@ -89,17 +87,25 @@ _DISSEMINATION = "Hensgen, Finkel and Manber, Two algorithms for barrier synchro
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("all_reduce", "ring", ring.ring_all_reduce, _RING),
-    Algorithm("all_reduce", "recursive_doubling", doubling.recursive_doubling_all_reduce, _MPICH),
+    Algorithm(
+        "all_reduce", "recursive_doubling", doubling.recursive_doubling_all_reduce, _MPICH
+    ),
     Algorithm("all_reduce", "halving_doubling", doubling.halving_doubling_all_reduce, _HALVING),
     Algorithm("all_reduce", "binary_tree", tree.binary_tree_all_reduce, _PIPELINES, PIECES),
     Algorithm(
-        "all_reduce", "double_binary_tree", tree.double_binary_tree_all_reduce, _TWO_TREES, OF_EACH
+        "all_reduce",
+        "double_binary_tree",
+        tree.double_binary_tree_all_reduce,
+        _TWO_TREES,
+        OF_EACH,
     ),
     Algorithm("all_reduce", "one_shot", direct.one_shot_all_reduce, _VLLM, all_pairs=True),
     Algorithm("all_reduce", "two_shot", direct.two_shot_all_reduce, _VLLM, all_pairs=True),
     Algorithm("all_reduce", "hierarchical", ring.hierarchical_all_reduce, _BLUECONNECT, GROUP),
     Algorithm("all_gather", "ring", ring.ring_all_gather, _MPICH),
-    Algorithm("all_gather", "recursive_doubling", doubling.recursive_doubling_all_gather, _MPICH),
+    Algorithm(
+        "all_gather", "recursive_doubling", doubling.recursive_doubling_all_gather, _MPICH
+    ),
     Algorithm("all_gather", "bruck", doubling.bruck_all_gather, _BRUCK),
     Algorithm("all_gather", "direct", direct.direct_all_gather, _CHAN, all_pairs=True),
     Algorithm("reduce_scatter", "ring", ring.ring_reduce_scatter, _RING),
@@ -114,7 +120,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("broadcast", "direct", direct.direct_broadcast, _INTERCOM, all_pairs=True),
     Algorithm("reduce", "binomial", tree.binomial_reduce, _MPICH),
     Algorithm("reduce", "chain", ring.chain_reduce, _PIPELINES, PIECES),
-    Algorithm("reduce", "reduce_scatter_gather", doubling.reduce_scatter_gather_reduce, _HALVING),
+    Algorithm(
+        "reduce", "reduce_scatter_gather", doubling.reduce_scatter_gather_reduce, _HALVING
+    ),
     Algorithm("reduce", "direct", direct.direct_reduce, _CHAN, all_pairs=True),
     Algorithm("all_to_all", "pairwise", direct.pairwise_all_to_all, _MPICH),
     Algorithm("all_to_all", "bruck", doubling.bruck_all_to_all, _BRUCK, all_pairs=True),
@@ -189,7 +197,9 @@ def schedule_for(
         raise ScheduleError(f"{where}: root {root}, expected 0 to {ranks - 1}")
     requested = parameter if parameter is not None else named
     if requested and not row.parameter:
-        raise ScheduleError(f"{where}: parameter {requested}, but {name} has none; write {name!r}")
+        raise ScheduleError(
+            f"{where}: parameter {requested}, but {name} has none; write {name!r}"
+        )
     resolved = row.default_parameter(ranks, size_bytes) if requested is None else requested
     reason = row.unsupported(ranks, resolved)
     if reason:

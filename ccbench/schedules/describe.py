@@ -169,11 +169,14 @@ def _step(schedule: Schedule, step: Step, total: int) -> Iterator[str]:
 def _cells(state: Contributions) -> list[list[str]]:
     schedule = state.schedule
     return [
-        [state.show(rank, slot) for slot in range(schedule.slots)] for rank in range(schedule.ranks)
+        [state.show(rank, slot) for slot in range(schedule.slots)]
+        for rank in range(schedule.ranks)
     ]
 
 
-def _table(schedule: Schedule, before: list[list[str]], after: list[list[str]]) -> Iterator[str]:
+def _table(
+    schedule: Schedule, before: list[list[str]], after: list[list[str]]
+) -> Iterator[str]:
     marked = [
         [cell + ("*" if cell != old else " ") for old, cell in zip(olds, cells, strict=True)]
         for olds, cells in zip(before, after, strict=True)

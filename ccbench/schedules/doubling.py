@@ -65,7 +65,8 @@ def halving(core: Core, starts: Indices) -> list[Phase]:
 def doubling(core: Core, starts: Indices) -> list[Phase]:
     """Recursive doubling: core position i starts with [starts[i], starts[i + 1]), all end with all."""
     return [
-        _exchange(core, starts, distance, send_partners=False) for distance in _distances(core.size)
+        _exchange(core, starts, distance, send_partners=False)
+        for distance in _distances(core.size)
     ]
 
 
@@ -206,10 +207,14 @@ def bruck_all_to_all(ranks: int, parameter: int) -> Schedule:
         width = np.tile(np.minimum(distance, ranks - first), ranks)
         source = np.repeat(rank, len(first))
         shifts.append(
-            phase(source, (source + distance) % ranks, work + np.tile(first, ranks), width=width)
+            phase(
+                source, (source + distance) % ranks, work + np.tile(first, ranks), width=width
+            )
         )
     receiver, travelled = np.repeat(rank, ranks), np.tile(rank, ranks)
-    arrived = phase(receiver, receiver, work + travelled, ranks + (receiver - travelled) % ranks)
+    arrived = phase(
+        receiver, receiver, work + travelled, ranks + (receiver - travelled) % ranks
+    )
     return schedule(
         "all_to_all", "bruck", ranks, ranks, [by_distance, *shifts, arrived], work_regions=1
     )

@@ -122,7 +122,9 @@ class SlotLayout:
             elements, offset = self.slot_elements(rank, slot), end
             if self.in_place:
                 piece = slot % schedule.pieces
-                offset = piece * elements if row.blocked else self.count * piece // schedule.pieces
+                offset = (
+                    piece * elements if row.blocked else self.count * piece // schedule.pieces
+                )
             places[slot] = SlotPlace(
                 rank, Space.OUTPUT if self.in_place else space, offset, elements
             )
@@ -144,7 +146,9 @@ class SlotLayout:
                 return 0
             places = self.input_places(rank) + self.output_places(rank)
         else:
-            places = self.input_places(rank) if space is Space.INPUT else self.output_places(rank)
+            places = (
+                self.input_places(rank) if space is Space.INPUT else self.output_places(rank)
+            )
         return max((place.offset + place.elements for place in places), default=0)
 
 
@@ -182,7 +186,8 @@ class Value:
     def last_read_step(self, but_by: int) -> int:
         """Return the last step in which anything but value ``but_by`` reads this one."""
         return max(
-            (read.step for read in self.reads if read.reader != but_by), default=BEFORE_FIRST_STEP
+            (read.step for read in self.reads if read.reader != but_by),
+            default=BEFORE_FIRST_STEP,
         )
 
 

@@ -74,7 +74,9 @@ class Contributions:
         if int(sums.max()) > 1:
             flow, origin = (int(index) for index in np.argwhere(sums > 1)[0])
             rank, slot = at[0][flow], at[1][flow]
-            twice = f"{piece_name(int(self.piece[rank, slot]))}{origin} {sums[flow, origin]} times"
+            twice = (
+                f"{piece_name(int(self.piece[rank, slot]))}{origin} {sums[flow, origin]} times"
+            )
             raise self._error(step, rank, slot, f"gets the contribution {twice}, expected once")
         self.counts[at] = sums
 
@@ -145,7 +147,9 @@ class Contributions:
 
     def _error(self, step: Step, rank: object, slot: object, fault: str) -> ScheduleError:
         name = f"{self.schedule.collective} {self.schedule.algorithm}, {plural(self.schedule.ranks, 'rank')}"
-        return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {fault}")
+        return ScheduleError(
+            f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {fault}"
+        )
 
 
 def piece_name(piece: int) -> str:
@@ -189,7 +193,9 @@ def check_form(schedule: Schedule) -> None:
             f"{name}: {schedule.pieces} pieces, expected one rank and one piece at least"
         )
     if row.blocked and schedule.pieces != schedule.ranks:
-        raise ScheduleError(f"{name}: {schedule.pieces} pieces, expected one block for each rank")
+        raise ScheduleError(
+            f"{name}: {schedule.pieces} pieces, expected one block for each rank"
+        )
     if row.rooted and not 0 <= schedule.root < schedule.ranks:
         raise ScheduleError(f"{name}: root {schedule.root}, expected 0 to {schedule.ranks - 1}")
     needed = row.slots(schedule.ranks, schedule.pieces)
@@ -235,7 +241,8 @@ def _wrong_output(
         return f"{where} holds nothing, expected piece {piece_name(piece)}"
     # Of an output that only lacks something, what is missing says more than what it should have been.
     missing = [
-        f"{piece_name(piece)}{origin}" for origin in np.flatnonzero((expected > 0) & (held == 0))
+        f"{piece_name(piece)}{origin}"
+        for origin in np.flatnonzero((expected > 0) & (held == 0))
     ]
     if state.piece[rank, slot] == piece and missing and not np.any(held[expected == 0]):
         return f"{where} holds {state.show(rank, slot)}; missing: {', '.join(missing)}"

@@ -11,7 +11,15 @@ import math
 
 import numpy as np
 
-from ccbench.schedules.schedule import Advance, Indices, Phase, Schedule, everyone, phase, schedule
+from ccbench.schedules.schedule import (
+    Advance,
+    Indices,
+    Phase,
+    Schedule,
+    everyone,
+    phase,
+    schedule,
+)
 
 BACKWARDS = Advance(source_slot=-1, target_slot=-1)
 

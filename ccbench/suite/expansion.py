@@ -106,7 +106,9 @@ class _Block:
         """Every case of the block; some of them may be equal."""
         row, values = self.row, {name: axis.has for name, axis in self.values.items()}
         settings = {name: has for name, has in values.items() if name not in INNER}
-        for *chosen, work, dtype in product(*settings.values(), values["work"], values["dtype"]):
+        for *chosen, work, dtype in product(
+            *settings.values(), values["work"], values["dtype"]
+        ):
             varied = Case(
                 suite_name,
                 self.backend,
@@ -131,7 +133,8 @@ class _Block:
                     for size in size_points(self.sweep.size)
                 )
                 points = [
-                    (row.size_bytes(n, group_ranks, item_bytes), n) for n in dict.fromkeys(counts)
+                    (row.size_bytes(n, group_ranks, item_bytes), n)
+                    for n in dict.fromkeys(counts)
                 ]
             # Nothing else runs while something is computed, and everybody computes.
             plain = varied.everybody and not varied.concurrent
@@ -197,7 +200,9 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
                     "take fewer sizes, dtypes or ranks",
                 )
     cases = tuple(
-        dict.fromkeys(case for block in blocks for case in block.cases(suite.name, context.nodes))
+        dict.fromkeys(
+            case for block in blocks for case in block.cases(suite.name, context.nodes)
+        )
     )
     if not cases:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
@@ -231,7 +236,9 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
     rank_counts = (max(context.auto_ranks, 2),) if isinstance(sweep.ranks, str) else sweep.ranks
     if context.ranks is not None:
         rank_counts = (context.ranks,)
-    return tuple(ranks for ranks in rank_counts if sweep.fewest_ranks <= ranks <= sweep.most_ranks)
+    return tuple(
+        ranks for ranks in rank_counts if sweep.fewest_ranks <= ranks <= sweep.most_ranks
+    )
 
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
@@ -257,7 +264,8 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         )
         meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
         modes = replace(
-            modes, has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))]
+            modes,
+            has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))],
         )
         algorithms = _algorithms(sweep, context.algorithms_of(backend, name), name)
         values = {
@@ -316,7 +324,9 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
         if offers(backend, axis.name, value):
             return ""
         # Of an axis of which it has nothing all values are missing together.
-        return f"{axis.key} {value}" if axis.name in capabilities_of(backend).values else axis.key
+        return (
+            f"{axis.key} {value}" if axis.name in capabilities_of(backend).values else axis.key
+        )
 
     return _parted({value: lack(value) for value in sweep.values_of(axis.name)})
 
@@ -341,7 +351,9 @@ def _base(algorithm: str) -> str:
     return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
 
 
-def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: ExpansionContext) -> None:
+def _check_algorithms(
+    suite: Suite, index: int, sweep: Sweep, context: ExpansionContext
+) -> None:
     """Refuse a name that no backend in sight offers for any of the sweep's collectives."""
     named = [name for name in sweep.algorithm if name not in ("all", "default")]
     if not named:
@@ -378,11 +390,15 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     ranks = ", ".join(
         dict.fromkeys(str(n) for sweep in suite.sweep for n in _rank_counts(sweep, context)[:8])
     )
-    nothing = f"nothing is left to run on {backends} with {ranks} rank{'' if ranks == '1' else 's'}"
+    nothing = (
+        f"nothing is left to run on {backends} with {ranks} rank{'' if ranks == '1' else 's'}"
+    )
     named = dict.fromkeys(name for sweep in suite.sweep for name in sweep.backends)
     if not {*_backends(suite, context)} & {*named}:
         return f"{nothing}: its sweeps are for {', '.join(named)}"
-    sweeps = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
+    sweeps = (
+        (sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8]
+    )
     reasons = {why_no_groups(*sweep_and_ranks, context.nodes) for sweep_and_ranks in sweeps}
     if "" not in reasons and len(reasons) == 1:
         return f"{nothing}: {reasons.pop()}"

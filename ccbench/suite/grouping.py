@@ -159,7 +159,9 @@ read_group_modes = words("group mode", GROUP_MODES)
 def read_within(value: Any) -> int | str:
     """Return the scope of pairs: 'all', 'rail', or blocks of so many consecutive units."""
     return (
-        value if value in ("all", "rail") else whole_number(value, 2, MOST_RANKS, "number of nodes")
+        value
+        if value in ("all", "rail")
+        else whole_number(value, 2, MOST_RANKS, "number of nodes")
     )
 
 
@@ -247,7 +249,9 @@ def check_layout(sweep: Partners) -> None:
     ]
     if not sweep.layout:
         for key, axis in named:
-            raise MisfitError(f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key)
+            raise MisfitError(
+                f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key
+            )
         return
     if not named:
         raise MisfitError("is used by nothing; name its axes: 'groups: [tp, dp]'", "layout")
@@ -338,7 +342,9 @@ def _groupings(sweep: Partners, ranks: int, nodes: int) -> Iterator[str]:
     """
     visited = set()
     for expression in (
-        expression for group in sweep.groups for expression in rounds_of(group, sweep, ranks, nodes)
+        expression
+        for group in sweep.groups
+        for expression in rounds_of(group, sweep, ranks, nodes)
     ):
         try:
             spelled = _spelled(expression, sweep.layout, ranks)
@@ -373,7 +379,9 @@ def rounds_of(expression: str, sweep: Partners, ranks: int, nodes: int) -> Itera
     if match:
         kind, rounds, seed = "matching", min(rounds, int(match[1])), int(match[2] or 0)
     for number in range(rounds):
-        made = PairingRound(kind, number, seed, unit_ranks, block % units, sweep.within == "rail")
+        made = PairingRound(
+            kind, number, seed, unit_ranks, block % units, sweep.within == "rail"
+        )
         yield str(made)
 
 
@@ -393,7 +401,9 @@ def why_no_groups(sweep: Partners, ranks: int, nodes: int) -> str:
     """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks, nodes)):
         return ""
-    if ranks % nodes and (sweep.per == NODE or sweep.groups[0] == NODE or sweep.within == "rail"):
+    if ranks % nodes and (
+        sweep.per == NODE or sweep.groups[0] == NODE or sweep.within == "rail"
+    ):
         return f"groups {sweep.groups[0]}: {ranks} ranks are no equal numbers on {nodes} nodes"
     expression = next(rounds_of(sweep.groups[0], sweep, ranks, nodes), "")
     if not expression:
@@ -421,7 +431,9 @@ def _concurrents(sweep: Partners, row: Collective, ranks: int, groups: str) -> I
             if len(members[0]) == 1:
                 continue
             own = "all" if members == (tuple(range(ranks)),) else own
-        if own and parse_groups("" if own == "all" else own, ranks) == parse_groups(groups, ranks):
+        if own and parse_groups("" if own == "all" else own, ranks) == parse_groups(
+            groups, ranks
+        ):
             own = ""
         if own or name != row.name:
             yield f"{name} on {own}" if own else name

@@ -172,7 +172,9 @@ class StrictModel(BaseModel):
         # pydantic would refuse an unknown key as well, but without naming the nearest that exists.
         keys = [field.alias or name for name, field in cls.model_fields.items()]
         needed = [
-            field.alias or name for name, field in cls.model_fields.items() if field.is_required()
+            field.alias or name
+            for name, field in cls.model_fields.items()
+            if field.is_required()
         ]
         if not isinstance(value, Mapping):
             raise MisfitError(
@@ -242,13 +244,15 @@ else:
 class Sweep(_SweptKeys):
     """Points to measure: every combination of what its keys say."""
 
-    collective: Annotated[tuple[str, ...], _words(read_collectives, *COLLECTIVES, *SETUPS, "all")]
+    collective: Annotated[
+        tuple[str, ...], _words(read_collectives, *COLLECTIVES, *SETUPS, "all")
+    ]
     algorithm: Annotated[tuple[str, ...], _texts(read_algorithms, "string")] = ("default",)
     size: Annotated[tuple[int | Range, ...], SIZES] = DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, RANKS] = "auto"
-    backends: Annotated[tuple[str, ...], _words(read_sweep_backends, *backend_names(), "all")] = (
-        Field(default_factory=backend_names)
-    )
+    backends: Annotated[
+        tuple[str, ...], _words(read_sweep_backends, *backend_names(), "all")
+    ] = Field(default_factory=backend_names)
     fewest_ranks: Annotated[int, _whole(1, MOST_RANKS)] = 1
     most_ranks: Annotated[int, _whole(1, MOST_RANKS)] = MOST_RANKS
     root: Annotated[tuple[int, ...] | str, ROOTS] = (0,)
@@ -260,14 +264,16 @@ class Sweep(_SweptKeys):
         tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")
     ] = ("",)
     per: Annotated[str, _one_of("unit", *grouping.UNITS)] = "rank"
-    within: Annotated[int | str, Reads(grouping.read_within, {"type": ["string", "integer"]})] = (
-        "all"
-    )
+    within: Annotated[
+        int | str, Reads(grouping.read_within, {"type": ["string", "integer"]})
+    ] = "all"
     group_mode: Annotated[
         tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)
     ] = ("concurrent",)
     concurrent: Annotated[tuple[str, ...], _texts(grouping.read_concurrent, "string")] = ("",)
-    traffic: Annotated[tuple[str, ...], _texts(grouping.read_traffics, "string", "array")] = ("",)
+    traffic: Annotated[tuple[str, ...], _texts(grouping.read_traffics, "string", "array")] = (
+        "",
+    )
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """The values of one of the axes in SWEPT, as cases hold them."""

@@ -143,7 +143,8 @@ read_collectives = words("collective", (*COLLECTIVES, *SETUPS), tuple(COLLECTIVE
 
 
 read_algorithms = several(
-    "algorithm", one_text("algorithm", _ALGORITHM.fullmatch, "'ring', 'hierarchical:4' or 'all'")
+    "algorithm",
+    one_text("algorithm", _ALGORITHM.fullmatch, "'ring', 'hierarchical:4' or 'all'"),
 )
 """Reads names, ``default`` and ``all``; a backend knows which algorithms exist."""
 
@@ -177,7 +178,8 @@ class Reads:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            self.read, serialization=core_schema.plain_serializer_function_ser_schema(self.write)
+            self.read,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
         )
 
     def __get_pydantic_json_schema__(
@@ -271,12 +273,14 @@ def _read_range(
         raise MisfitError(f"has both {chosen[0]!r} and {chosen[1]!r}; keep one")
     if ends["from"] > ends["to"]:
         raise MisfitError(
-            f"{shown(value['from'])} is larger than 'to' ({shown(value['to'])}); swap them", "from"
+            f"{shown(value['from'])} is larger than 'to' ({shown(value['to'])}); swap them",
+            "from",
         )
     rule = chosen[0]
     if rule != "step" and ends["from"] == 0:
         raise MisfitError(
-            "a range that starts at 0 never grows by a factor; start at 1 or give a 'step'", "from"
+            "a range that starts at 0 never grows by a factor; start at 1 or give a 'step'",
+            "from",
         )
     amount = read_at((rule,), lambda raw: _amount(rule, raw, read), value.get(rule, 2))
     values = Range(ends["from"], ends["to"], rule, amount)
@@ -340,7 +344,9 @@ def _one_size(item: Any) -> int | Range:
         return _read_range(item, ("factor", "step", "per_decade"), _size)
     if isinstance(item, str) and item.count(":") in (1, 2):
         first, last, *factor = item.split(":")
-        if factor and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", factor[0].strip(), re.ASCII):
+        if factor and not re.fullmatch(
+            r"[0-9]{1,9}(\.[0-9]{1,9})?", factor[0].strip(), re.ASCII
+        ):
             raise MisfitError(f"{shown(item)} is not a range; write it as '8:1GiB:2'")
         amount = float(factor[0]) if factor else 2
         # A whole factor stays a whole number, as the suite is written back.

@@ -24,7 +24,9 @@ _KEYS = ("library", "env")
 _read_name = one_text(
     "name of a variant", _NAME.fullmatch, "letters, digits, '.', '_', '+', '-', at most 32"
 )
-_read_variable = one_text("name of a variable", _VARIABLE.fullmatch, "a name such as NCCL_BUFFSIZE")
+_read_variable = one_text(
+    "name of a variable", _VARIABLE.fullmatch, "a name such as NCCL_BUFFSIZE"
+)
 _read_library = one_text(
     "path",
     lambda text: 0 < len(text) <= LONGEST_SETTING and text.isprintable(),
@@ -43,7 +45,8 @@ def read_variants(value: Any) -> tuple[Variant, ...]:
     if len(value) > MOST_VARIANTS:
         raise MisfitError(f"has {len(value)} variants; write at most {MOST_VARIANTS}")
     return tuple(
-        read_at((), _read_name, name) and _one(name, settings) for name, settings in value.items()
+        read_at((), _read_name, name) and _one(name, settings)
+        for name, settings in value.items()
     )
 
 

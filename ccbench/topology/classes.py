@@ -191,14 +191,18 @@ class ClassVerdict:
         """True if GPUs hang on NVSwitches; None where that is open."""
         if self.topology_class is not TopologyClass.UNKNOWN:
             return self.topology_class is TopologyClass.NVSWITCH
-        return None if not self.candidates or TopologyClass.NVSWITCH in self.candidates else False
+        return (
+            None if not self.candidates or TopologyClass.NVSWITCH in self.candidates else False
+        )
 
 
 Counts = Mapping[tuple[int, int], int]
 """(GPU, GPU) -> NVLinks between them, both orders, pairs without NVLinks left out."""
 
 
-def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False) -> ClassVerdict:
+def class_of_counts(
+    counts: Counts, gpu_count: int, *, before_2020: bool = False
+) -> ClassVerdict:
     """Return the class of a machine whose matrix was seen whole, or of what a cut matrix shows.
 
     counts: NV# of every pair seen, which is the number of active NVLinks on the path: to each other where two
@@ -247,7 +251,9 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
             TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", candidates
         )
     if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
-        reason = f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
+        reason = (
+            f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
+        )
         return ClassVerdict(TopologyClass.UNKNOWN, reason, both)
     # Here all links are direct, and their numbers tell plugs from traces of a board.
     is_bridge = set(counts.values()) <= (BRIDGES_BEFORE_2020 if before_2020 else BRIDGES)
@@ -313,7 +319,9 @@ def class_of_model(model: str, highest: int) -> ClassVerdict:
             TopologyClass.NVSWITCH, f"boards with {model} and this many GPUs have NVSwitches"
         )
     if _USUALLY_SWITCHED.search(model):
-        reason = f"{model} usually sits behind NVSwitches; a four-GPU board without prints the same"
+        reason = (
+            f"{model} usually sits behind NVSwitches; a four-GPU board without prints the same"
+        )
         return ClassVerdict(TopologyClass.NVSWITCH, reason, certain=False)
     reason = f"boards with {model} exist with NVSwitches and without"
     return ClassVerdict(
@@ -353,7 +361,10 @@ XGMI: Mapping[str, tuple[float, str]] = {
     "gfx908": (46e9, "23 GT/s x 16 lanes, ROCm documentation of the MI100"),
     "gfx90a": (50e9, "25 GT/s x 16 lanes, ROCm documentation of the MI250"),
     "gfx94": (64e9, "32 GT/s x 16 lanes: Linux, amdgpu_xgmi.h"),
-    "gfx95": (76.8e9, "assumed: half of the 153.6 GB/s both ways that are stated for the MI350X"),
+    "gfx95": (
+        76.8e9,
+        "assumed: half of the 153.6 GB/s both ways that are stated for the MI350X",
+    ),
 }
 """Architecture, or how its name begins -> one xGMI link and where that is from. ROCm/rccl, src/graph/topo.h
 searches with 24 (Vega), 36 (gfx90a) and 48 GB/s (gfx94x, gfx95x)."""
@@ -397,7 +408,8 @@ def topology_class(topology: Topology) -> TopologyClass:
             of_node[names[link.source]].append(link)
     # Machines that differ have no class together.
     classes = {
-        _class_of_node(topology, gpus, of_node[node], switches) for node, gpus in by_node.items()
+        _class_of_node(topology, gpus, of_node[node], switches)
+        for node, gpus in by_node.items()
     }
     return classes.pop() if len(classes) == 1 else TopologyClass.UNKNOWN
 
@@ -430,14 +442,17 @@ def _class_of_node(
         return shape or TopologyClass.NVLINK_MESH
     # The absence of NVLinks and the like is an answer only where somebody looked for them.
     hidden = any(
-        warning.kind == "not_visible" and "NVLink" in warning.text for warning in topology.warnings
+        warning.kind == "not_visible" and "NVLink" in warning.text
+        for warning in topology.warnings
     )
     if hidden or any(gpu.attributes.get("nvlinks_up_unknown_end") for gpu in gpus):
         looked = False
     elif topology.facts.get("nvlinks_per_gpu") is not None:
         looked = True
     elif topology.matrix:
-        looked = all((name, peer) in topology.matrix for name in names for peer in names - {name})
+        looked = all(
+            (name, peer) in topology.matrix for name in names for peer in names - {name}
+        )
     else:
         visible = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
         looked = any(link.kind is LinkKind.PCIE for link in visible)

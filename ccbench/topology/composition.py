@@ -185,7 +185,9 @@ def compose(
     ]
     links = [
         replace(
-            link, source=_named(link.source, copy, nodes), target=_named(link.target, copy, nodes)
+            link,
+            source=_named(link.source, copy, nodes),
+            target=_named(link.target, copy, nodes),
         )
         for copy in copies
         for link in box.links
@@ -204,7 +206,12 @@ def compose(
     devices = (*inside, *graph.devices[first_outer:])
     facts = {name: box.facts[name] for name in _KEPT_FACTS if name in box.facts}
     return replace(
-        box, name=graph.name, devices=devices, links=(*links, *outer), matrix=matrix, facts=facts
+        box,
+        name=graph.name,
+        devices=devices,
+        links=(*links, *outer),
+        matrix=matrix,
+        facts=facts,
     )
 
 
@@ -224,7 +231,9 @@ def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
             f"{node.name}: is {machines} machines already; a cluster is made of copies of one, so name that"
         )
     if network is None and nodes > 1:
-        raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")
+        raise MachineError(
+            f"network: missing for {nodes} nodes; write for example ib-ndr-400x8"
+        )
 
 
 def _wanted(network: Network | str | None) -> Network:
@@ -238,7 +247,9 @@ def _named(name: str, copy: int, nodes: int) -> str:
 
 def _copy(device: Device, copy: int, nodes: int) -> Device:
     return (
-        device if nodes == 1 else replace(device, name=_named(device.name, copy, nodes), node=copy)
+        device
+        if nodes == 1
+        else replace(device, name=_named(device.name, copy, nodes), node=copy)
     )
 
 
@@ -286,7 +297,9 @@ class _Cluster:
             # All links that carry data have rates here.
             rate, latency = link.bytes_per_second or 0.0, link.latency_seconds or 0.0
             wire = Wire(rate, latency, link.kind, link.count, link.origin)
-            made.append(Bundle(self.vertices_of(link.source), self.vertices_of(link.target), wire))
+            made.append(
+                Bundle(self.vertices_of(link.source), self.vertices_of(link.target), wire)
+            )
         if self.outer is None:
             return made
         nics = np.stack([self.vertices_of(nic) for nic in self.node.nics], axis=1).ravel()

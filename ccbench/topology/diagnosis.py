@@ -138,7 +138,9 @@ def isolation(topology: Topology) -> Iterator[Finding]:
         return
     redirecting, types = map(topology.facts.get, ("acs_redirecting", "iommu_types"))
     if isinstance(redirecting, list) and redirecting:
-        listed = ", ".join(map(str, redirecting[:4])) + (", ..." if len(redirecting) > 4 else "")
+        listed = ", ".join(map(str, redirecting[:4])) + (
+            ", ..." if len(redirecting) > 4 else ""
+        )
         yield Finding(
             "problem",
             "acs_redirects",
@@ -224,7 +226,8 @@ def placement(topology: Topology) -> Iterator[Finding]:
     unknown = [gpu for gpu in topology.gpus if gpu.numa_node == -1]
     if (
         unknown
-        and len([processor for processor in processors if processor.node == unknown[0].node]) > 1
+        and len([processor for processor in processors if processor.node == unknown[0].node])
+        > 1
     ):
         yield Finding(
             "note",
@@ -242,7 +245,9 @@ def placement(topology: Topology) -> Iterator[Finding]:
     ]
     if down:
         called = {nic.name: nic.attributes.get("name") for nic in down}
-        listed = ", ".join(f"{name} ({word})" if word else name for name, word in called.items())
+        listed = ", ".join(
+            f"{name} ({word})" if word else name for name, word in called.items()
+        )
         yield Finding(
             "note",
             "nic_down",
@@ -265,7 +270,9 @@ def nvlinks(topology: Topology) -> Iterator[Finding]:
         if down[gpu.name] and gpu.name not in resting and not complete:
             broken.append(gpu.name)
     if broken:
-        counts = ", ".join(f"{name}: {down[name]} of {up[name] + down[name]}" for name in broken)
+        counts = ", ".join(
+            f"{name}: {down[name]} of {up[name] + down[name]}" for name in broken
+        )
         yield Finding(
             "problem",
             "nvlink_down",
@@ -299,14 +306,18 @@ def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
                 up[gpu.name] = max(up[gpu.name], count)
     listed = topology.facts.get("faults")
     faults = (
-        [fault for fault in listed if isinstance(fault, dict)] if isinstance(listed, list) else []
+        [fault for fault in listed if isinstance(fault, dict)]
+        if isinstance(listed, list)
+        else []
     )
     for gpu in topology.gpus:
         resting = gpu.attributes.get("nvlinks_down")
         down[gpu.name] += resting if isinstance(resting, int) else 0
         # Links that a listing of the driver calls inactive, where the graph has no ends for them.
         names = (gpu.attributes.get("name"), gpu.name)
-        numbers = next((fault.get("down") for fault in faults if fault.get("gpu") in names), None)
+        numbers = next(
+            (fault.get("down") for fault in faults if fault.get("gpu") in names), None
+        )
         if numbers == ["all"]:
             down[gpu.name] = max(down[gpu.name], nvlinks_of_model(_model(gpu)) or 1)
         elif isinstance(numbers, list):
@@ -507,7 +518,9 @@ def _slow_hops(
     for link in topology.links:
         state = _numbers(link)
         stated = (
-            "max_width" not in link.attributes and state.get("gigatransfers") and state.get("width")
+            "max_width" not in link.attributes
+            and state.get("gigatransfers")
+            and state.get("width")
         )
         if link.kind is LinkKind.PCIE and stated and link.source in devices:
             links.append(link)

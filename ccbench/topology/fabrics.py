@@ -101,7 +101,9 @@ def cheapest_paths(
     arriving_keys = before.astype(np.int64) * vertices + np.arange(vertices)
     at = np.minimum(np.searchsorted(keys[first], arriving_keys), len(chosen) - 1)
     arriving = (
-        np.where(before >= 0, chosen[at], -1) if len(chosen) else np.full(arriving_keys.shape, -1)
+        np.where(before >= 0, chosen[at], -1)
+        if len(chosen)
+        else np.full(arriving_keys.shape, -1)
     )
     row = np.full(vertices, -1, dtype=np.int64)
     row[list(starts)] = np.arange(len(starts))
@@ -311,7 +313,14 @@ class Fabric:
             )
         devices = tuple(self.device(vertex) for vertex in range(self.vertices))
         links = tuple(
-            Link(devices[source].name, devices[target].name, LINK_KINDS[kind], rate, latency, count)
+            Link(
+                devices[source].name,
+                devices[target].name,
+                LINK_KINDS[kind],
+                rate,
+                latency,
+                count,
+            )
             for source, target, kind, rate, latency, count in zip(
                 self.link_source.tolist(),
                 self.link_target.tolist(),
@@ -337,7 +346,9 @@ class Bundle:
 def check_size(name: str, links: int) -> None:
     """MachineError where a fabric would have too many links; before its arrays are made."""
     if links > MOST_LINKS:
-        raise MachineError(f"{name}: {links} links; at most {MOST_LINKS}, so describe fewer ranks")
+        raise MachineError(
+            f"{name}: {links} links; at most {MOST_LINKS}, so describe fewer ranks"
+        )
 
 
 def wired(
@@ -423,7 +434,10 @@ def full_mesh(ranks: int, wire: Wire) -> Fabric:
     levels = (
         LevelCut("rank", 1, (ranks - 1) * wire.bytes_per_second, ranks),
         LevelCut(
-            "half", half, half * (ranks - half) * wire.bytes_per_second, 2 if ranks % 2 == 0 else 0
+            "half",
+            half,
+            half * (ranks - half) * wire.bytes_per_second,
+            2 if ranks % 2 == 0 else 0,
         ),
     )
     bundle = Bundle(source, peer + (peer >= source), wire)
@@ -454,9 +468,12 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
     check_size(name, ranks * len(steps))
     every = np.arange(ranks)
     bundles = [
-        Bundle(every, _moved(every, length, stride, step), wire) for length, stride, step in steps
+        Bundle(every, _moved(every, length, stride, step), wire)
+        for length, stride, step in steps
     ]
-    first_bundle = {(stride, step): position for position, (_, stride, step) in enumerate(steps)}
+    first_bundle = {
+        (stride, step): position for position, (_, stride, step) in enumerate(steps)
+    }
 
     def router(source: Ints, target: Ints) -> Ints:
         # Flows of one call have unequal ways, so that each step moves only those that have not arrived.
@@ -476,9 +493,13 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
             for hop in range(most):
                 moves = hop < hops
                 columns.append(np.where(moves, bundle + here, -1))
-                here = np.where(moves, _moved(here, length, stride, np.where(rising, 1, -1)), here)
+                here = np.where(
+                    moves, _moved(here, length, stride, np.where(rising, 1, -1)), here
+                )
         return (
-            np.stack(columns, axis=1) if columns else np.full((len(source), 0), -1, dtype=np.int64)
+            np.stack(columns, axis=1)
+            if columns
+            else np.full((len(source), 0), -1, dtype=np.int64)
         )
 
     # The narrowest even cut halves the longest dimension; rows of two have one link each way.

@@ -119,7 +119,9 @@ def from_plain(plain: Any, place: str) -> Topology:
     topology = Topology(**_checked(mapping, TOPOLOGY, ("name", "devices"), place))
     machines = topology.facts.get("machines", 1)
     if type(machines) is int and machines > MOST_MACHINES:
-        raise _wrong(machines, f"{place}.facts.machines", f"a whole number up to {MOST_MACHINES}")
+        raise _wrong(
+            machines, f"{place}.facts.machines", f"a whole number up to {MOST_MACHINES}"
+        )
     # Names are looked up by every reader of a graph, so each is there once and no link leads to nowhere.
     names: set[str] = set()
     for index, device in enumerate(topology.devices):
@@ -139,14 +141,19 @@ def from_plain(plain: Any, place: str) -> Topology:
 
 
 def _checked(
-    mapping: Mapping[str, Any], checks: Mapping[str, Check], required: tuple[str, ...], place: str
+    mapping: Mapping[str, Any],
+    checks: Mapping[str, Check],
+    required: tuple[str, ...],
+    place: str,
 ) -> dict[str, Any]:
     missing = [name for name in required if name not in mapping]
     if missing:
         raise MachineError(f"{place}: {missing[0]} is missing; give it")
     for name in mapping:
         if name not in checks:
-            raise MachineError(f"{place}: {shown(name)} is not a field; one of {', '.join(checks)}")
+            raise MachineError(
+                f"{place}: {shown(name)} is not a field; one of {', '.join(checks)}"
+            )
     return {name: checks[name](value, f"{place}.{name}") for name, value in mapping.items()}
 
 
@@ -174,7 +181,11 @@ def _name(value: Any, place: str) -> str:
 
 def _whole(lowest: int | None, most: int | None = None) -> Check:
     bounds = (
-        "" if lowest is None else f", {lowest} or more" if most is None else f", {lowest} to {most}"
+        ""
+        if lowest is None
+        else f", {lowest} or more"
+        if most is None
+        else f", {lowest} to {most}"
     )
 
     def check(value: Any, place: str) -> int:
@@ -213,7 +224,9 @@ def _one_of(kind: type[Enum]) -> Check:
     def check(value: Any, place: str) -> Enum:
         words = [str(member.value) for member in kind]
         if not isinstance(value, str) or value not in words:
-            raise MachineError(f"{place}: {shown(value)} is not known; one of {', '.join(words)}")
+            raise MachineError(
+                f"{place}: {shown(value)} is not known; one of {', '.join(words)}"
+            )
         return kind(value)
 
     return check
@@ -223,7 +236,9 @@ def _list_of(entry_check: Check) -> Check:
     def check(value: Any, place: str) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
             raise _wrong(value, place, "a list")
-        return tuple(entry_check(entry, f"{place}[{index}]") for index, entry in enumerate(value))
+        return tuple(
+            entry_check(entry, f"{place}[{index}]") for index, entry in enumerate(value)
+        )
 
     return check
 
@@ -244,7 +259,9 @@ def _matrix(value: Any, place: str) -> dict[tuple[str, str], str]:
 def _built(
     kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]
 ) -> Check:
-    return lambda value, place: kind(**_checked(_mapping(value, place), checks, required, place))
+    return lambda value, place: kind(
+        **_checked(_mapping(value, place), checks, required, place)
+    )
 
 
 DEVICE: Mapping[str, Check] = {
@@ -268,7 +285,11 @@ LINK: Mapping[str, Check] = {
     "attributes": _mapping,
 }
 
-SOURCE_WARNING: Mapping[str, Check] = {"kind": _name, "text": _text, "line": _or_none(_whole(0))}
+SOURCE_WARNING: Mapping[str, Check] = {
+    "kind": _name,
+    "text": _text,
+    "line": _or_none(_whole(0)),
+}
 
 TOPOLOGY: Mapping[str, Check] = {
     "name": _text,
@@ -308,7 +329,9 @@ def expand(plain: Mapping[str, Any], name: str) -> Topology:
     """
     gpus, count = plain["gpus"], plain["gpus"]["count"]
     attributes = {"model": gpus["model"]}
-    devices = [Device(f"gpu{rank}", DeviceKind.GPU, attributes=attributes) for rank in range(count)]
+    devices = [
+        Device(f"gpu{rank}", DeviceKind.GPU, attributes=attributes) for rank in range(count)
+    ]
     devices += _cpus(plain.get("cpus", 0))
     links: list[Link] = []
     sources: list[str] = []
@@ -407,7 +430,9 @@ def with_pcie(
     """GPUs dealt in equal runs to the switches, or to the CPUs where there are none; CPUs all joined."""
     holders = cpus * max(1, switches_per_cpu)
     if gpus % holders:
-        raise MachineError(f"{gpus} GPUs do not spread evenly over {holders} places; change one")
+        raise MachineError(
+            f"{gpus} GPUs do not spread evenly over {holders} places; change one"
+        )
     devices = _cpus(cpus)
     links: list[Link] = []
     for index in range(cpus * switches_per_cpu):
@@ -419,7 +444,9 @@ def with_pcie(
         links += _joined(f"gpu{rank}", holder, LinkKind.PCIE, port, 1, source)
     for b in range(cpus):
         for a in range(b):
-            links += _joined(f"cpu{a}", f"cpu{b}", LinkKind.INTER_SOCKET, between_cpus, 1, source)
+            links += _joined(
+                f"cpu{a}", f"cpu{b}", LinkKind.INTER_SOCKET, between_cpus, 1, source
+            )
     return devices, links
 
 

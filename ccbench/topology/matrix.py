@@ -48,7 +48,9 @@ def path_labels(
     prints words for every pair (fact ``paths``). Paths between devices of one machine stay in it. Without a
     path: ``-``, ``?`` or ``down``, as named above.
     """
-    chosen = topology.gpus + topology.of_kind(DeviceKind.NIC) if devices is None else tuple(devices)
+    chosen = (
+        topology.gpus + topology.of_kind(DeviceKind.NIC) if devices is None else tuple(devices)
+    )
     labels: dict[tuple[str, str], str] = {}
     paths = _Paths(topology)
     only_printed = topology.facts.get("paths") == "as printed" and bool(topology.matrix)
@@ -56,7 +58,9 @@ def path_labels(
         row_labels: dict[str, str] | None = None
         for target in chosen:
             pair = (source.name, target.name)
-            printed = topology.matrix.get(pair) or topology.matrix.get((target.name, source.name))
+            printed = topology.matrix.get(pair) or topology.matrix.get(
+                (target.name, source.name)
+            )
             if source.name == target.name:
                 labels[pair] = "X"
             elif printed:
@@ -65,7 +69,9 @@ def path_labels(
                 labels[pair] = NOT_VISIBLE
             else:
                 # The search is made once a device, and not at all where the source prints every pair.
-                row_labels = paths.labels_from(source.name) if row_labels is None else row_labels
+                row_labels = (
+                    paths.labels_from(source.name) if row_labels is None else row_labels
+                )
                 label = paths.direct(*pair)
                 if not label and not paths.is_unseen(*pair):
                     label = row_labels.get(target.name) or paths.by_a_peer(*pair)
@@ -113,7 +119,8 @@ class _Paths:
         self._is_damaged = any(warning.kind in _DAMAGE for warning in topology.warnings)
         # Every machine has a host that joins its devices; only a plain graph, told by nobody, may have none.
         self._has_host = bool(topology.source) or any(
-            device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH) for device in topology.devices
+            device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
+            for device in topology.devices
         )
         self._has_host |= topology.facts.get("omits", "nothing") != "nothing"
         self._linked: set[str] = set()
@@ -162,7 +169,8 @@ class _Paths:
             if (
                 mine
                 and yours
-                and {self._plane[switch] for switch in mine} & {self._plane[your] for your in yours}
+                and {self._plane[switch] for switch in mine}
+                & {self._plane[your] for your in yours}
             ):
                 count, ends = min(sum(mine.values()), sum(yours.values())), {source, target}
         if count and ends & self._cut:
@@ -175,7 +183,9 @@ class _Paths:
         """Return True if there is, or may be, a link of which nobody could see if it is up."""
         seen_whole = not {source, target} <= self._adrift
         return (
-            not seen_whole or (source, target) in self._unseen or (target, source) in self._unseen
+            not seen_whole
+            or (source, target) in self._unseen
+            or (target, source) in self._unseen
         )
 
     def by_a_peer(self, source: str, target: str) -> str:
@@ -185,7 +195,9 @@ class _Paths:
             return ""
         gpu, nic = ends[DeviceKind.GPU], ends[DeviceKind.NIC]
         peers = (
-            name for name in self._edges.get(nic, ()) if self._devices[name].kind is DeviceKind.GPU
+            name
+            for name in self._edges.get(nic, ())
+            if self._devices[name].kind is DeviceKind.GPU
         )
         return BY_A_PEER if any(self.direct(gpu, peer) for peer in peers) else ""
 
@@ -241,7 +253,10 @@ class _Paths:
                 if device.kind is DeviceKind.NIC and name != start:
                     # A path that has come to a NIC does not leave it again on the side it came from.
                     outside = {DeviceKind.NETWORK_SWITCH, DeviceKind.NIC}
-                    if self._devices[through[name][-2]].kind not in outside and kind not in outside:
+                    if (
+                        self._devices[through[name][-2]].kind not in outside
+                        and kind not in outside
+                    ):
                         continue
                 network, processors, switches, hops = cost
                 further = (

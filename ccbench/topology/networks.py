@@ -112,7 +112,9 @@ class _Tree:
     def device(self, vertex: int) -> Device:
         if vertex < self.ranks:
             return gpu(vertex)
-        level = next(level for level in range(1, self.height + 1) if vertex < self.first[level + 1])
+        level = next(
+            level for level in range(1, self.height + 1) if vertex < self.first[level + 1]
+        )
         return Device(
             f"level{level}.switch{vertex - self.first[level]}", DeviceKind.NETWORK_SWITCH, -1
         )
@@ -194,7 +196,9 @@ class _Dragonfly:
             # A router skips itself in its row of peers.
             end = group_of * self.leaves + peer + (peer >= start % self.leaves)
             made.append(Bundle(start + self.ranks, end + self.ranks, local))
-        gates, first = (self.spines, self.first_spine) if self.spines else (self.leaves, self.ranks)
+        gates, first = (
+            (self.spines, self.first_spine) if self.spines else (self.leaves, self.ranks)
+        )
         group, port, peer_group, other_port = self.laid.ends()
         leave = first + group * gates + port // self.global_links
         return [
@@ -239,7 +243,9 @@ class _Dragonfly:
     def _between(self, start: Ints, end: Ints) -> Ints:
         """The link from one router of a group to another, -1 where they are the same."""
         a, b = start % self.leaves, end % self.leaves
-        return np.where(start != end, 2 * self.ranks + start * (self.leaves - 1) + b - (b > a), -1)
+        return np.where(
+            start != end, 2 * self.ranks + start * (self.leaves - 1) + b - (b > a), -1
+        )
 
     def device(self, vertex: int) -> Device:
         if vertex < self.ranks:

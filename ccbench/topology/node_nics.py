@@ -177,7 +177,9 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     origin = f"{network}: assumed as fast as its port"
     link = Link("", "", LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin)
     devices = [device for device in machine.devices if device.name not in old]
-    links = [link for link in machine.links if link.source not in old and link.target not in old]
+    links = [
+        link for link in machine.links if link.source not in old and link.target not in old
+    ]
     # A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
     kinds = {device.name: device.kind for device in machine.devices}
     hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
@@ -189,16 +191,22 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     }
     processors = {name for name, kind in kinds.items() if kind is DeviceKind.CPU}
     place = (
-        "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
+        "next to the GPUs it serves"
+        if upwards
+        else "on the GPUs it serves, for no PCIe is shown"
     )
     text = f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
     warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
     taken = {device.name for device in devices}
-    names = (name for name in (f"nic{number}" for number in itertools.count()) if name not in taken)
+    names = (
+        name for name in (f"nic{number}" for number in itertools.count()) if name not in taken
+    )
     gpus = [gpu.name for gpu in machine.gpus]
     for port, name in zip(range(ports), names, strict=False):
-        devices.append(Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes))
+        devices.append(
+            Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes)
+        )
         # The GPUs that the port serves; with more ports than GPUs the one whose port it is.
         served = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
         served = [gpus[port * len(gpus) // ports]] if ports > len(gpus) else served
@@ -216,7 +224,9 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         links=tuple(links),
         warnings=(*machine.warnings, *warnings),
         facts={
-            name: value for name, value in machine.facts.items() if not name.startswith(_OF_NICS)
+            name: value
+            for name, value in machine.facts.items()
+            if not name.startswith(_OF_NICS)
         },
         matrix=words,
     )
@@ -262,7 +272,9 @@ def _rated(machine: Topology, network: Network) -> Topology:
     return replace(machine, devices=devices, warnings=(*machine.warnings, warning))
 
 
-def _places(gpus: Sequence[str], upwards: Mapping[str, Link], processors: set[str]) -> list[str]:
+def _places(
+    gpus: Sequence[str], upwards: Mapping[str, Link], processors: set[str]
+) -> list[str]:
     """Places of a NIC of these GPUs: one, unless they are shown without anything above them."""
     above = list(dict.fromkeys(upwards[gpu].target for gpu in gpus if gpu in upwards))
     if len(above) <= 1:

@@ -66,7 +66,11 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     one_way = [[0] * len(group) for _ in group]
     for link in topology.links:
         is_fast = link.kind in FAST_KINDS and link.carries
-        if is_fast and link.source != link.target and {link.source, link.target} <= index.keys():
+        if (
+            is_fast
+            and link.source != link.target
+            and {link.source, link.target} <= index.keys()
+        ):
             one_way[index[link.source]][index[link.target]] += link.count
     # A ring is run both ways, so only what is there in both directions counts.
     size = range(len(group))
@@ -95,7 +99,9 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
     left = 1 - used
     note = (
-        f"{left.numerator}/{left.denominator} of the links fit into no further ring" if left else ""
+        f"{left.numerator}/{left.denominator} of the links fit into no further ring"
+        if left
+        else ""
     )
     return RingPlan(
         tuple(Ring(order, number) for order, number in orders.items()), method, used, note
@@ -103,9 +109,7 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
 
 
 def _fallback(group: tuple[str, ...]) -> RingPlan:
-    note = (
-        "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
-    )
+    note = "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
     return RingPlan((Ring(group),), "fallback", Fraction(0), note)
 
 

@@ -33,7 +33,14 @@ from dataclasses import asdict
 from typing import Any
 
 from ccbench.findings import Finding
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    LinkKind,
+    LinkState,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.matrix import NOT_VISIBLE, is_counted, path_labels
 from ccbench.topology.rings import FAST_KINDS, are_joined, usable_share
 
@@ -91,7 +98,9 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
             for finding in findings
         ],
         "warnings": [asdict(warning) for warning in topology.warnings],
-        "facts": {name: value for name, value in topology.facts.items() if name not in _ALREADY},
+        "facts": {
+            name: value for name, value in topology.facts.items() if name not in _ALREADY
+        },
     }
 
 
@@ -190,7 +199,9 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
             links = listed if isinstance(listed, dict) else {}
             entries = [links.get(gpu.attributes.get("name")) for gpu in topology.gpus]
             cut = [isinstance(entry, dict) and entry.get("cut") is True for entry in entries]
-            return [None if is_cut else count for is_cut, count in zip(cut, stated, strict=True)]
+            return [
+                None if is_cut else count for is_cut, count in zip(cut, stated, strict=True)
+            ]
         # Behind switches every path shows all links of a GPU; else each path has its own.
         switched = topology.topology_class is TopologyClass.NVSWITCH
         hidden = _hidden(topology)
@@ -285,9 +296,7 @@ def usable_shares(topology: Topology) -> dict[str, str | None] | None:
     sizes = sorted({size for size in (2, 4, 8, 16) if size < len(gpus)} | {len(gpus)})
     shares = {size: min(usable_share(topology, gpus[:size]).values()) for size in sizes}
     if not shares[len(gpus)]:
-        return (
-            None  # the graph does not hold the links between them, such as those between two boards
-        )
+        return None  # the graph does not hold the links between them, such as those between two boards
     joined = {size for size in sizes if are_joined(topology, gpus[:size])}
     return {str(size): str(share) if size in joined else None for size, share in shares.items()}
 

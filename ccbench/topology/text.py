@@ -105,7 +105,9 @@ _SHARE = (
 
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?", re.ASCII)
+_NUMBER = re.compile(
+    r"[+-]?[0-9]{1,30}(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?", re.ASCII
+)
 
 
 def plain(text: str) -> str:
@@ -413,7 +415,9 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> XmlDocumen
 def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[XmlDocument, Element]:
     """Return what ``parse_xml`` does, and its first ``tag``; MachineError naming ``writer`` without."""
     document = parse_xml(text, name)
-    first_element = next((element for element in document.root.walk() if element.tag == tag), None)
+    first_element = next(
+        (element for element in document.root.walk() if element.tag == tag), None
+    )
     if first_element is None:
         raise MachineError(
             f"{name}: line {document.root.line}: <{document.root.tag}> was found, <{tag}> was expected; "
@@ -436,7 +440,9 @@ CODING: Mapping[float, float] = {
 PCIe 6.0 flit (PCI Express Base Specification 1.1, 3.0 and 6.0)."""
 
 
-GENERATIONS: Mapping[float, int] = {speed: index + 1 for index, speed in enumerate(sorted(CODING))}
+GENERATIONS: Mapping[float, int] = {
+    speed: index + 1 for index, speed in enumerate(sorted(CODING))
+}
 """GT/s -> PCIe generation."""
 
 

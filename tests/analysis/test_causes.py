@@ -60,7 +60,9 @@ def test_sockets_are_the_first_cause_of_the_rate_that_sockets_give(name: str) ->
     for over in rule("sockets").systems(healthy):
         times = seconds(over)
         if times[-1] > 3 * seconds(healthy)[-1]:
-            assert causes_of(healthy, LARGE, times, small_are_slow=True)[0].rule is rule("sockets")
+            assert causes_of(healthy, LARGE, times, small_are_slow=True)[0].rule is rule(
+                "sockets"
+            )
 
 
 def test_the_rates_that_a_cause_gives_hold_what_was_measured() -> None:
@@ -121,7 +123,9 @@ def test_what_is_usual_is_no_sign(sign: str) -> None:
 def test_what_a_log_shows_at_work_is_no_cause(line: str, word: str) -> None:
     healthy = system("hgx-h100")
     for worse in rule(word).systems(healthy):
-        assert rule(word).name not in names(causes_of(healthy, LARGE, seconds(worse), True, line))
+        assert rule(word).name not in names(
+            causes_of(healthy, LARGE, seconds(worse), True, line)
+        )
     settings = "NCCL_IB_DISABLE=1\nNCCL_NET_GDR_LEVEL=0\nNCCL_P2P_DISABLE=1\n"
     times = [1.5 * time for time in seconds(healthy)]
     assert rule(word).name not in names(causes_of(healthy, LARGE, times, signs=settings + line))
@@ -154,7 +158,9 @@ def test_a_size_that_is_faster_than_a_cause_allows_rules_it_out() -> None:
         assert rule("one NIC").name not in names(causes)
 
 
-def test_where_only_small_messages_are_slow_a_cause_must_slow_them_and_leave_large_ones() -> None:
+def test_where_only_small_messages_are_slow_a_cause_must_slow_them_and_leave_large_ones() -> (
+    None
+):
     healthy = system("hgx-b200")
     for factor, word in ((1.0, "processors"), (1.8, "GPUDirect")):
         times = [factor * time for time in seconds(healthy)]
@@ -166,7 +172,9 @@ def test_where_only_small_messages_are_slow_a_cause_must_slow_them_and_leave_lar
 
 def test_one_node_has_no_cause_in_its_network_and_what_is_not_there_cannot_break() -> None:
     alone = system("dgx-a100", nodes=1)
-    causes = causes_of(alone, LARGE, [9 * time for time in seconds(alone)], small_are_slow=False)
+    causes = causes_of(
+        alone, LARGE, [9 * time for time in seconds(alone)], small_are_slow=False
+    )
     assert not {"sockets", "NIC", "GPUDirect"} & {
         word for name in names(causes) for word in name.split()
     }

@@ -159,7 +159,9 @@ def test_findings_are_ordered_by_severity_and_complete(
 @pytest.fixture
 def near(points: tuple[Point, ...]) -> Point:
     """2 us, as predicted, twice its bound."""
-    return replace(timed(points[0], 2e-6), bottleneck="a link", samples_seconds=np.full(10, 2e-6))
+    return replace(
+        timed(points[0], 2e-6), bottleneck="a link", samples_seconds=np.full(10, 2e-6)
+    )
 
 
 def taking(point: Point, seconds: float) -> Point:
@@ -176,10 +178,14 @@ def test_the_cases_furthest_from_bound_and_prediction_are_named_first(near: Poin
     some = [taking(near, seconds) for seconds in (1.2e-6, 2e-6, 2.5e-6, 4e-6, 8e-6, 0.5e-6)]
     findings = {finding.kind: finding for finding in findings_of(some)}
     assert findings["beats_bound"].cases == 1
-    assert "500 ns beats the bound" in findings["beats_bound"].evidence.replace("0.5 us", "500 ns")
+    assert "500 ns beats the bound" in findings["beats_bound"].evidence.replace(
+        "0.5 us", "500 ns"
+    )
     slower = findings["slower_than_predicted"]
     assert (slower.cases, slower.severity) == (2, "doubt")
-    assert slower.evidence.index("4x the prediction") < slower.evidence.index("2x the prediction")
+    assert slower.evidence.index("4x the prediction") < slower.evidence.index(
+        "2x the prediction"
+    )
     assert "by the model a link costs most" in slower.evidence
     faster = findings["faster_than_predicted"]
     assert (faster.cases, faster.severity) == (1, "note")
@@ -202,11 +208,15 @@ def test_simulated_points_and_single_ranks_stray_from_no_prediction(near: Point)
 # Not so near to the limit that the last digit of a division decides.
 @given(
     ratios=st.lists(
-        st.floats(0.1, 10.0).filter(lambda one: abs(abs(one - 1) - PREDICTION_ERROR_LIMIT) > 1e-9),
+        st.floats(0.1, 10.0).filter(
+            lambda one: abs(abs(one - 1) - PREDICTION_ERROR_LIMIT) > 1e-9
+        ),
         max_size=12,
     )
 )
-def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: list[float]) -> None:
+def test_exactly_the_far_ones_are_counted(
+    points: tuple[Point, ...], ratios: list[float]
+) -> None:
     some = [
         replace(taking(points[0], 2e-6 * ratio), predicted_seconds=2e-6, bound_seconds=None)
         for ratio in ratios
@@ -234,7 +244,9 @@ def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(
         return replace(slower, variant="new", algorithm_used=ran)
 
     old = [
-        replace(timed(point, point.median_seconds or 0, 1e-6), variant="old", algorithm_used="tree")
+        replace(
+            timed(point, point.median_seconds or 0, 1e-6), variant="old", algorithm_used="tree"
+        )
         for point in line
     ]
     both = [*old, *(new(place, point) for place, point in enumerate(line))]

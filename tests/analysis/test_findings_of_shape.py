@@ -85,7 +85,10 @@ def test_a_default_that_loses_is_found_and_the_winner_named(
     assert finding.kind == "default_loses"
     assert "force tree" in finding.advice
     assert kinds([default, timed(replace(point, algorithm="tree"), 1.99e-5)]) == []
-    assert kinds([default, timed(replace(point, algorithm="tree", groups="rank // 2"), 1e-5)]) == []
+    assert (
+        kinds([default, timed(replace(point, algorithm="tree", groups="rank // 2"), 1e-5)])
+        == []
+    )
 
 
 def test_emulated_points_are_not_judged(curve: list[Point]) -> None:
@@ -98,5 +101,7 @@ def test_no_alpha_beta_curve_has_a_finding(
     one_of_each: Mapping[str, Point], alpha: float, rate: float, width: float
 ) -> None:
     point = one_of_each["all_reduce"]
-    some = [timed(replace(point, size_bytes=size), alpha + size / rate, width) for size in SIZES]
+    some = [
+        timed(replace(point, size_bytes=size), alpha + size / rate, width) for size in SIZES
+    ]
     assert kinds(some) == []

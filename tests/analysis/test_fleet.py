@@ -61,11 +61,19 @@ def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
 def test_a_pair_of_nodes_that_are_fast_with_others_has_a_slow_path() -> None:
     pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
     fleet = verdict([*alone(), *pairs([pair])])
-    assert (fleet.once, fleet.causes, fleet.exit_code) == ((FleetCause("slow_link", pair),), (), 3)
+    assert (fleet.once, fleet.causes, fleet.exit_code) == (
+        (FleetCause("slow_link", pair),),
+        (),
+        3,
+    )
     assert (fleet.exclude, fleet.suspects) == ("", pair)
     assert pair in [pair_again for some in second_look(fleet) for pair_again in some]
     again = verdict([*alone(), *pairs([pair]), GroupTime("pair", pair, 1.5)])
-    assert (again.causes, again.once, again.exit_code) == ((FleetCause("slow_link", pair),), (), 1)
+    assert (again.causes, again.once, again.exit_code) == (
+        (FleetCause("slow_link", pair),),
+        (),
+        1,
+    )
 
 
 def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_again() -> None:
@@ -130,7 +138,11 @@ def test_what_is_much_faster_than_most_keeps_the_verdict_open() -> None:
     fleet = verdict(pairs([(node,) for node in range(3, NODES)], rounds=7))
     assert (fleet.word, fleet.causes) == ("NO VERDICT", ())
     few = verdict(
-        [pair for pair in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7) if max(pair.nodes) < 5]
+        [
+            pair
+            for pair in pairs([(2,), (3,), (4,), (5,), (6,)], rounds=7)
+            if max(pair.nodes) < 5
+        ]
     )
     assert few.doubt
     noisy = [
@@ -143,7 +155,8 @@ def test_what_is_much_faster_than_most_keeps_the_verdict_open() -> None:
 
 def test_times_that_vary_by_more_than_faults_do_give_no_verdict() -> None:
     observations = [
-        replace(observation, seconds=1.0 + number % 6) for number, observation in enumerate(pairs())
+        replace(observation, seconds=1.0 + number % 6)
+        for number, observation in enumerate(pairs())
     ]
     fleet = verdict(observations)
     assert fleet.word == "NO VERDICT"
@@ -153,7 +166,9 @@ def test_times_that_vary_by_more_than_faults_do_give_no_verdict() -> None:
 def test_pairs_stay_inside_their_blocks_in_a_second_look() -> None:
     blocks = {node: node // 4 for node in range(NODES)}
     inside = [
-        GroupTime("pair", (4 * block + left, 4 * block + peer), 1.5 if block == peer == 1 else 1.0)
+        GroupTime(
+            "pair", (4 * block + left, 4 * block + peer), 1.5 if block == peer == 1 else 1.0
+        )
         for block in (0, 1)
         for left, peer in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
     ]
@@ -238,13 +253,18 @@ def test_planted_faults_of_fifty_percent_are_found_on_64_nodes() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("nodes", "bad", "least"), [(64, 1, 0.99), (256, 5, 0.99), (1024, 20, 0.99), (1024, 102, 0.95)]
+    ("nodes", "bad", "least"),
+    [(64, 1, 0.99), (256, 5, 0.99), (1024, 20, 0.99), (1024, 102, 0.95)],
 )
 def test_planted_faults_of_fifteen_percent_are_found_and_no_healthy_node_is_blamed(
     nodes: int, bad: int, least: float
 ) -> None:
-    done = [trial(nodes, bad, nodes // 32, 0.15, seed) for seed in range(30 if nodes < 1024 else 8)]
-    assert sum(outcome.found for outcome in done) >= least * sum(outcome.bad for outcome in done)
+    done = [
+        trial(nodes, bad, nodes // 32, 0.15, seed) for seed in range(30 if nodes < 1024 else 8)
+    ]
+    assert sum(outcome.found for outcome in done) >= least * sum(
+        outcome.bad for outcome in done
+    )
     assert bad > 0.02 * nodes or sum(outcome.blamed for outcome in done) == 0
 
 

@@ -50,11 +50,15 @@ class Fleet:
         ]
         if stuck:
             ranks = ", ".join(str(rank) for group in stuck for rank in group)
-            detail = f"timed out before its samples: furthest behind: rank {ranks} of {self.nodes}"
+            detail = (
+                f"timed out before its samples: furthest behind: rank {ranks} of {self.nodes}"
+            )
             return Measurement(round_case, Status.TIMED_OUT, detail, hosts=self.names)
         if bad := self.wrong & {*round_case.communicating_ranks}:
             detail = f"rank {min(bad)}: 1 wrong, first at element 5"
-            return Measurement(round_case, Status.WRONG, detail, wrong_elements=1, hosts=self.names)
+            return Measurement(
+                round_case, Status.WRONG, detail, wrong_elements=1, hosts=self.names
+            )
         random = np.random.default_rng(self.measured)
         times = []
         for group in round_case.members:
@@ -103,7 +107,9 @@ class Fleet:
             ]
             if not more:
                 return run
-            further += [round_case for round_case in more if round_case not in (*planned, *further)]
+            further += [
+                round_case for round_case in more if round_case not in (*planned, *further)
+            ]
             cases = more
             for round_case in more:
                 measurement = self.measure(round_case)
@@ -135,8 +141,12 @@ def fleet_verdict(run: Run) -> FleetVerdict:
     return fleet
 
 
-def verdict(fleet: Fleet, rounds: Iterable[list[tuple[int, int]]] | None = None) -> FleetVerdict:
-    return fleet_verdict(fleet.checked(fleet.planned(rounds or matchings(fleet.nodes, 3, seed=1))))
+def verdict(
+    fleet: Fleet, rounds: Iterable[list[tuple[int, int]]] | None = None
+) -> FleetVerdict:
+    return fleet_verdict(
+        fleet.checked(fleet.planned(rounds or matchings(fleet.nodes, 3, seed=1)))
+    )
 
 
 def test_a_fleet_without_a_fault_is_healthy_after_the_planned_rounds() -> None:
@@ -249,7 +259,9 @@ def test_a_bad_node_is_named_whoever_it_is(half: int, kind: str, data: st.DataOb
     ],
 )
 def test_partners_of_those_left_out_are_joined(out: set[int], groups: str) -> None:
-    pairs_case = replace(case("all_reduce", 4096, 2), ranks=6, groups="[[0, 1], [2, 3], [4, 5]]")
+    pairs_case = replace(
+        case("all_reduce", 4096, 2), ranks=6, groups="[[0, 1], [2, 3], [4, 5]]"
+    )
     left = without(pairs_case, out)
     assert left is not None
     assert left.groups == groups

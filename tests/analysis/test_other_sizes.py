@@ -56,7 +56,8 @@ def test_the_verdict_stays_one_against_other_machines(tmp_path: Path) -> None:
 def test_latency_and_rate_of_the_machine_are_its_own(tmp_path: Path) -> None:
     levels = {"latency": 1.9, "middle": 1.6, "large": 1.25}
     assert (
-        found_in(tmp_path / "run", lambda size_case: levels[regime_of(size_case.size_bytes)]) == []
+        found_in(tmp_path / "run", lambda size_case: levels[regime_of(size_case.size_bytes)])
+        == []
     )
 
 
@@ -69,17 +70,22 @@ def test_of_neighbours_only_the_one_that_is_most_off_counts(tmp_path: Path) -> N
         == []
     )
     dips = {MIB: 3.0, 2 * MIB: 4.0}
-    (finding,) = found_in(tmp_path / "slow", lambda size_case: dips.get(size_case.size_bytes, 1.0))
+    (finding,) = found_in(
+        tmp_path / "slow", lambda size_case: dips.get(size_case.size_bytes, 1.0)
+    )
     assert finding.subject.startswith("1 size ")
     assert "2 MiB took" in finding.evidence
 
 
 def test_a_size_within_the_interval_of_its_own_noise_is_not_found(tmp_path: Path) -> None:
     run = write_run(
-        tmp_path / "run", sweep(), lambda size_case: 2.0 if size_case.size_bytes == 4 * MIB else 1.0
+        tmp_path / "run",
+        sweep(),
+        lambda size_case: 2.0 if size_case.size_bytes == 4 * MIB else 1.0,
     )
     points = [
-        replace(point, low_seconds=0.4 * (point.median_seconds or 0.0)) for point in points_of(run)
+        replace(point, low_seconds=0.4 * (point.median_seconds or 0.0))
+        for point in points_of(run)
     ]
     assert KIND not in {finding.kind for finding in findings_of(points)}
 
@@ -102,9 +108,13 @@ def test_nothing_is_implied_for_other_work_and_of_few_sizes(
     assert "by other sizes" not in screen_table(run, 200)
 
 
-def test_nothing_is_implied_where_no_machine_is_named_or_points_are_flagged(tmp_path: Path) -> None:
+def test_nothing_is_implied_where_no_machine_is_named_or_points_are_flagged(
+    tmp_path: Path,
+) -> None:
     unnamed = write_run(tmp_path / "unnamed", sweep(), manifest={"suite": {"name": "nccl"}})
-    flagged = write_run(tmp_path / "flagged", sweep(), conditions=Conditions(flags=("throttled",)))
+    flagged = write_run(
+        tmp_path / "flagged", sweep(), conditions=Conditions(flags=("throttled",))
+    )
     for run in (unnamed, flagged):
         assert with_other_sizes(run) == run.points
 

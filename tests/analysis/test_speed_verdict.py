@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from ccbench.analysis.findings import run_findings
-from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, expected_from, speed_verdicts
+from ccbench.analysis.speed_verdict import (
+    SpeedVerdict,
+    SpeedWord,
+    expected_from,
+    speed_verdicts,
+)
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import collective
@@ -31,7 +36,9 @@ SIZES = tuple(2**power for power in range(3, 33))
 Slower = Callable[[Case], float]
 
 
-def case(size_bytes: int, name: str = "all_reduce", backend: str = "nccl", **changes: Any) -> Case:
+def case(
+    size_bytes: int, name: str = "all_reduce", backend: str = "nccl", **changes: Any
+) -> Case:
     row, ranks, nodes = collective(name), changes.pop("ranks", 16), changes.pop("nodes", 2)
     count = row.count_for(size_bytes, ranks, 4)
     return Case(
@@ -82,7 +89,9 @@ def words(verdict: SpeedVerdict) -> dict[str, str]:
     return {regime.regime: regime.word.value for regime in verdict.regimes}
 
 
-def test_times_at_the_prediction_are_normal_and_the_first_sentence_says_so(tmp_path: Path) -> None:
+def test_times_at_the_prediction_are_normal_and_the_first_sentence_says_so(
+    tmp_path: Path,
+) -> None:
     run = write_run(tmp_path / "run", sweep())
     verdict = only(run)
     assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": "NORMAL"}
@@ -202,7 +211,9 @@ def test_a_machine_that_was_detected_is_known_by_what_was_detected(tmp_path: Pat
 
     detected = replace(load_catalog("hgx-h100"), name="node7")
     manifest = {**MANIFEST, "machine": {"name": "node7"}, "topology": to_plain(detected)}
-    assert only(write_run(tmp_path / "run", sweep(), manifest=manifest)).word is SpeedWord.NORMAL
+    assert (
+        only(write_run(tmp_path / "run", sweep(), manifest=manifest)).word is SpeedWord.NORMAL
+    )
 
 
 def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path) -> None:
@@ -239,7 +250,11 @@ def test_what_was_not_measured_between_devices_gets_no_verdict(
             "WRONG",
             "30 of 30 cases gave wrong results (worst: ",
         ),
-        ({"conditions": Conditions(flags=(Flag.LOOPBACK,))}, "CANNOT SAY", "30 flagged loopback"),
+        (
+            {"conditions": Conditions(flags=(Flag.LOOPBACK,))},
+            "CANNOT SAY",
+            "30 flagged loopback",
+        ),
         ({"status": Status.FAILED}, "CANNOT SAY", "30 of 30 cases not judged: 30 failed"),
     ],
 )
@@ -265,7 +280,8 @@ def test_one_wrong_case_outranks_all_that_is_normal(tmp_path: Path, algorithm: s
 
 
 @pytest.mark.parametrize(
-    "changes", [{"backend": "cpu", "algorithm": "ring"}, {"mode": "isolated"}, {"aggregation": 4}]
+    "changes",
+    [{"backend": "cpu", "algorithm": "ring"}, {"mode": "isolated"}, {"aggregation": 4}],
 )
 def test_ranks_on_processors_and_other_work_get_no_verdict(
     tmp_path: Path, changes: dict[str, Any]
@@ -294,7 +310,11 @@ def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
         [size_case for name in slow for size_case in sweep(name=name)],
         lambda size_case: slow[size_case.collective],
     )
-    assert [verdict.word.value for verdict in speed_verdicts(run)] == ["SLOW", "NORMAL", "NORMAL"]
+    assert [verdict.word.value for verdict in speed_verdicts(run)] == [
+        "SLOW",
+        "NORMAL",
+        "NORMAL",
+    ]
     assert sentences(points_of(run), (), speed_verdicts(run))[0].startswith(
         "SLOW: nccl reduce_scatter"
     )

@@ -27,7 +27,9 @@ from tests.backends.measuring import SAMPLING, launched, spoilt
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 
 
-def case_of(collective: str, algorithm: str, ranks: int, count: int = 97, **changes: Any) -> Case:
+def case_of(
+    collective: str, algorithm: str, ranks: int, count: int = 97, **changes: Any
+) -> Case:
     return measuring.case_of("cuda-host", collective, algorithm, ranks, count, **changes)
 
 
@@ -125,14 +127,18 @@ GROUPINGS = (
 )
 
 
-def grouped(collective: str, algorithm: str, groups: str, count: int = 97, **changes: Any) -> Case:
+def grouped(
+    collective: str, algorithm: str, groups: str, count: int = 97, **changes: Any
+) -> Case:
     """A case of four ranks in groups."""
     return case_of(collective, algorithm, 4, count, groups=groups, **changes)
 
 
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
-def test_every_kernel_is_right_in_groups_at_once_and_alone(collective: str, algorithm: str) -> None:
+def test_every_kernel_is_right_in_groups_at_once_and_alone(
+    collective: str, algorithm: str
+) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 4)
     for groups, alone in (("rank % 2", -1), ("rank // 2", 1)):
         case = grouped(collective, algorithm, groups, active_group=alone)
@@ -173,7 +179,10 @@ def test_groups_know_only_their_members_memory() -> None:
     endpoint.prepare(grouped("all_gather", "ring", "rank % 2"))
     world, calls = endpoint._world, endpoint._calls
     assert world is not None
-    assert [call.communicator and call.communicator.members for call in calls] == [(0, 2), (1, 3)]
+    assert [call.communicator and call.communicator.members for call in calls] == [
+        (0, 2),
+        (1, 3),
+    ]
     buffers = [{*call.inputs, *call.outputs} for call in calls]
     assert not buffers[0] & buffers[1]
     before = {name: world.area(0, name).copy() for name in ("flags", "state")}
@@ -188,7 +197,9 @@ def test_groups_know_only_their_members_memory() -> None:
 def measured(case: Case, limit_seconds: float = 30.0) -> tuple[Measurement, bool]:
     team = WorkerTeam("cuda-host", case.ranks)
     try:
-        return team.run(case, replace(SAMPLING, time_limit_seconds=limit_seconds)), team.usable()
+        return team.run(
+            case, replace(SAMPLING, time_limit_seconds=limit_seconds)
+        ), team.usable()
     finally:
         team.close()
 

@@ -26,7 +26,9 @@ CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)
 class OnDevice:
     """A result whose device says ``told`` of it, or fails; by default what is true."""
 
-    def __init__(self, output: Array, answer: tuple[int, int] | Exception | None = None) -> None:
+    def __init__(
+        self, output: Array, answer: tuple[int, int] | Exception | None = None
+    ) -> None:
         self.output, self.answer = output, answer
         self.reads = self.compared = 0
 
@@ -132,7 +134,13 @@ def test_the_host_compares_what_was_rounded_and_where_a_fault_is_armed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     averages = replace(
-        CASE, backend="nccl", collective="all_reduce", dtype="float32", op="avg", ranks=3, count=6
+        CASE,
+        backend="nccl",
+        collective="all_reduce",
+        dtype="float32",
+        op="avg",
+        ranks=3,
+        count=6,
     )
     rounded = [OnDevice(right(averages)) for _ in range(2)]
     rounds(*rounded, case=averages)

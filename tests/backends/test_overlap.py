@@ -44,7 +44,9 @@ class Counted:
 
 
 @given(launches=st.integers(1, 8), repetitions=st.integers(0, 40), looks=st.integers(0, 5))
-def test_everything_asked_for_is_done_and_over(launches: int, repetitions: int, looks: int) -> None:
+def test_everything_asked_for_is_done_and_over(
+    launches: int, repetitions: int, looks: int
+) -> None:
     background = Counted(looks)
 
     def once() -> None:
@@ -62,7 +64,9 @@ def test_everything_asked_for_is_done_and_over(launches: int, repetitions: int, 
 
 
 @given(launches=st.integers(1, 8), repetitions=st.integers(0, 40))
-def test_what_does_not_tell_is_waited_for_after_its_share(launches: int, repetitions: int) -> None:
+def test_what_does_not_tell_is_waited_for_after_its_share(
+    launches: int, repetitions: int
+) -> None:
     background = Counted(1000, tells=False)
     computed, communicated = run_while_computing(
         background, lambda: background.log.append("once"), launches, repetitions

@@ -25,7 +25,9 @@ from ccbench.cases.axes import Case
 class Mirror:
     """Every other rank gives what this one gives, plus ``offset`` for each rank between."""
 
-    def __init__(self, hosts: Sequence[str], one_clock: bool = True, offset: float = 0.0) -> None:
+    def __init__(
+        self, hosts: Sequence[str], one_clock: bool = True, offset: float = 0.0
+    ) -> None:
         self.rank, self.ranks, self.hosts = 0, len(hosts), tuple(hosts)
         self.one_clock, self.oversubscribed, self.offset = one_clock, False, offset
         self.positions: list[Position] = []
@@ -76,7 +78,10 @@ MEMORY = Copying(Mirror(["a"])).memory
 
 
 @given(
-    st.integers(0, 5000), st.sampled_from(["u1", "f4", "f8"]), st.integers(0, 3), st.integers(0, 64)
+    st.integers(0, 5000),
+    st.sampled_from(["u1", "f4", "f8"]),
+    st.integers(0, 3),
+    st.integers(0, 64),
 )
 def test_buffers_start_where_they_were_asked_to(
     elements: int, dtype: str, number: int, off: int

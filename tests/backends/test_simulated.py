@@ -213,7 +213,9 @@ def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
         (replace(case_of(ranks=8), groups="rank // 3"), "groups of 2 and 3"),
     ],
 )
-def test_what_cannot_be_simulated_is_unsupported_with_the_reason(case: Case, reason: str) -> None:
+def test_what_cannot_be_simulated_is_unsupported_with_the_reason(
+    case: Case, reason: str
+) -> None:
     assert reason in (BACKEND.unsupported(case) or "")
     measurement = run(case)
     assert measurement.status is Status.UNSUPPORTED
@@ -270,7 +272,9 @@ GROUPINGS: tuple[dict[str, object], ...] = (
 
 
 @given(st.data())
-def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.DataObject) -> None:
+def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(
+    data: st.DataObject,
+) -> None:
     collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
     traffic = (
         data.draw(st.sampled_from(("", "zipf:1.2", "hot:1")))

@@ -60,7 +60,9 @@ def test_a_run_becomes_a_machine_file_and_a_summary(
     )
     # One collective on one node does not tell what a launch costs from what hops do; both are small sizes.
     scales = {scale.term: scale.scale for scale in machine.scales if scale.points >= 5}
-    scales = {term: scale for term, scale in scales.items() if term.startswith(("rate", "fill"))}
+    scales = {
+        term: scale for term, scale in scales.items() if term.startswith(("rate", "fill"))
+    }
     assert scales == pytest.approx({term: SCALES[term] for term in scales}, rel=0.1)
     assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
 
@@ -126,7 +128,9 @@ def test_what_cannot_be_calibrated_is_refused_in_one_line_and_writes_nothing(
     assert not (tmp_path / "mine.yaml").exists()
 
 
-def test_a_run_that_is_faster_than_its_machine_is_remarked_on(ccbench: Command, run: Path) -> None:
+def test_a_run_that_is_faster_than_its_machine_is_remarked_on(
+    ccbench: Command, run: Path
+) -> None:
     ended = ccbench("calibrate", "run", "--machine", "pcie3-x16", "-o", "mine.yaml").done
     assert "points are faster than anything can be on pcie3-x16" in ended.err
 
@@ -264,7 +268,10 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
         ("256MiB=400Gb/s", "'400Gb' is not a size"),
         ("0=23us", "nothing is sent, or in no time"),
         ("1KiB=0us", "nothing is sent, or in no time"),
-        ("256MiB=900GB/s", r"no algorithm takes less than 596.5 us .*\(bus bandwidth 787.5 GB/s\)"),
+        (
+            "256MiB=900GB/s",
+            r"no algorithm takes less than 596.5 us .*\(bus bandwidth 787.5 GB/s\)",
+        ),
         ("1KiB=1ns", "no algorithm takes less than"),
         (
             "1KiB=1e30s",
@@ -273,7 +280,9 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
         ("1KiB=1B/s", "no algorithm takes so much more than"),
     ],
 )
-def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, sentence: str) -> None:
+def test_an_anchor_that_cannot_be_is_refused(
+    ccbench: Command, anchor: str, sentence: str
+) -> None:
     ended = ccbench(*ANCHORED, "--anchor", anchor).refused
     assert "--anchor" in ended.err
     assert re.search(sentence, ended.err), ended.err
@@ -327,7 +336,9 @@ def test_a_calibration_that_has_grown_old_is_told(
     )
 
 
-@pytest.mark.parametrize(("here", "noted"), [("570.86", True), ("550.54", False), (None, False)])
+@pytest.mark.parametrize(
+    ("here", "noted"), [("570.86", True), ("550.54", False), (None, False)]
+)
 def test_a_calibration_of_another_driver_is_told(
     ccbench: Command, run: Path, monkeypatch: pytest.MonkeyPatch, here: str | None, noted: bool
 ) -> None:

@@ -43,7 +43,9 @@ def price(ccbench: Command, *arguments: str, machine: str = MACHINE) -> list[dic
 
 
 def test_predict_prints_the_promised_keys(ccbench: Command) -> None:
-    (point,) = price(ccbench, *ALL_REDUCE, "--algorithm", "ring", "--ranks", "4", "--sizes", "1MiB")
+    (point,) = price(
+        ccbench, *ALL_REDUCE, "--algorithm", "ring", "--ranks", "4", "--sizes", "1MiB"
+    )
     assert list(point) == POINT_KEYS
     assert point["size_bytes"] == 1 << 20
     assert 0 < point["bound_seconds"] <= point["predicted_seconds"]
@@ -55,7 +57,9 @@ def test_predict_prints_the_promised_keys(ccbench: Command) -> None:
 def test_predict_prices_every_algorithm_when_none_is_named(
     ccbench: Command, collective: str
 ) -> None:
-    points = price(ccbench, "--collective", collective, "--ranks", "3", "--sizes", "1KiB:1MiB:32")
+    points = price(
+        ccbench, "--collective", collective, "--ranks", "3", "--sizes", "1KiB:1MiB:32"
+    )
     assert points
     assert all(point["bound_seconds"] <= point["predicted_seconds"] for point in points)
     names = {point["algorithm"] for point in points}
@@ -128,7 +132,9 @@ def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
 def test_predict_refuses_what_cannot_be(
     ccbench: Command, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    ended = ccbench("predict", "--collective", "all_reduce", "--sizes", "1MiB", *arguments).refused
+    ended = ccbench(
+        "predict", "--collective", "all_reduce", "--sizes", "1MiB", *arguments
+    ).refused
     for words in sentence.split(": "):
         assert words in ended.err
 
@@ -160,7 +166,12 @@ def test_a_drawing_that_cannot_be_is_refused_before_anything_is_printed(
 @pytest.mark.parametrize(
     ("collective", "algorithm", "ranks", "proven"),
     [
-        ("all_reduce", "ring", "1", "every output of 1 rank holds every contribution exactly once"),
+        (
+            "all_reduce",
+            "ring",
+            "1",
+            "every output of 1 rank holds every contribution exactly once",
+        ),
         (
             "all_reduce",
             "ring",
@@ -265,7 +276,11 @@ def test_calibrate_replaces_a_file_only_when_forced(
     [("no/mine.yaml", "no folder no"), ("d.yaml", "it is a folder"), ("mine.txt", ".yaml")],
 )
 def test_calibrate_checks_its_output_before_measuring(
-    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, sentence: str
+    ccbench: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    sentence: str,
 ) -> None:
     (tmp_path / "d.yaml").mkdir()
     monkeypatch.setattr("ccbench.model.calibration.measure_machine", no_measuring)
@@ -288,7 +303,14 @@ def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(
 
 def test_list_shows_which_kernels_there_are_and_for_which_collectives(ccbench: Command) -> None:
     kernels = ccbench("list", "kernels", "--json").json["kernels"]
-    assert set(kernels) >= {"ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:NAME"}
+    assert set(kernels) >= {
+        "ring",
+        "tree",
+        "mesh_one_shot",
+        "mesh_two_shot",
+        "ll",
+        "schedule:NAME",
+    }
     assert kernels["mesh_two_shot"] == ["all_reduce"]
     assert kernels["barrier"] == ["barrier"]
     for name in COLLECTIVES:

@@ -39,7 +39,9 @@ def slow(tmp_path: Path) -> str:
     return str(write(tmp_path / "slow", [2e-5] + [1e-5] * (POINTS - 1)))
 
 
-def test_nothing_slower_is_0_and_something_slower_1(ccbench: Command, base: str, slow: str) -> None:
+def test_nothing_slower_is_0_and_something_slower_1(
+    ccbench: Command, base: str, slow: str
+) -> None:
     same = ccbench("compare", base, base).done
     assert same.out.splitlines()[-1].startswith("no regression: 0 faster, 0 slower, 4 same")
     ended = ccbench("compare", base, slow)

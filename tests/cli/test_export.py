@@ -31,7 +31,9 @@ def test_an_export_is_of_one_run_and_alone(ccbench: Command) -> None:
         assert "ask for it alone" in ccbench("report", "run", *more).refused.err
 
 
-def test_a_report_of_which_no_case_can_be_read_is_no_verdict(ccbench: Command, run: Run) -> None:
+def test_a_report_of_which_no_case_can_be_read_is_no_verdict(
+    ccbench: Command, run: Run
+) -> None:
     for file in run.path.glob("cases/*.parquet"):
         file.write_bytes(b"cut")
     assert ccbench("report", "run", "--format", "md").code == 3

@@ -6,7 +6,9 @@ from tests.analysis.history.made import write_history
 from tests.cli.conftest import Command
 
 
-def test_the_newest_steps_are_told_and_a_page_is_written(ccbench: Command, tmp_path: Path) -> None:
+def test_the_newest_steps_are_told_and_a_page_is_written(
+    ccbench: Command, tmp_path: Path
+) -> None:
     write_history(tmp_path / "results", [1.0] * 6 + [1.3] * 3, {6: {"kernel": "6.8"}}, last=10)
     ended = ccbench("history", "results", "-o", "page.html").done
     assert "slower" in ended.out

@@ -50,7 +50,9 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
     assert "interval of the median" not in picture
 
 
-def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_path: Path) -> None:
+def test_a_machine_that_the_log_shows_is_taken_and_said(
+    ccbench: Command, tmp_path: Path
+) -> None:
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     ended = ccbench("import", "log.txt", "-o", "run").done
     assert (
@@ -100,7 +102,9 @@ def test_the_first_sentence_says_whether_the_numbers_are_normal(
         )
 
 
-OLD = ALL_RIGHT.replace("#wrong", " error").replace("      0", "  5e-07").replace("-1  ", "    ")
+OLD = (
+    ALL_RIGHT.replace("#wrong", " error").replace("      0", "  5e-07").replace("-1  ", "    ")
+)
 FAILED = ("values : 0 OK", "values : 12 FAILED")
 
 
@@ -133,7 +137,10 @@ FAILED = ("values : 0 OK", "values : 12 FAILED")
             ALL_RIGHT.replace("      0", "    nan", 1),
             "1 of 4 cases gave wrong results (at: 1 MiB out of",
         ),
-        (ALL_RIGHT.replace("      0", "  1,024", 1), "1 MiB out of place, 1024 wrong elements)"),
+        (
+            ALL_RIGHT.replace("      0", "  1,024", 1),
+            "1 MiB out of place, 1024 wrong elements)",
+        ),
         (
             OLD.replace("5e-07", "  nan", 1),
             "1 of 4 cases gave wrong results (at: 1 MiB out of place",
@@ -169,11 +176,15 @@ def test_wrong_data_are_the_first_sentence_wherever_the_log_says_so(
 def test_wrong_data_of_a_table_that_is_left_out_are_in_the_exit_code(
     ccbench: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "bad.txt").write_text("\n".join([*BROADCAST, "# Out of bounds values : 12 FAILED"]))
+    (tmp_path / "bad.txt").write_text(
+        "\n".join([*BROADCAST, "# Out of bounds values : 12 FAILED"])
+    )
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     ended = ccbench("import", "log.txt", "bad.txt")
     assert (ended.code, "bad.txt:2: table 1 (4 rows) left out" in ended.err) == (1, True)
-    sentence = "WRONG: bad.txt: the closing lines count 12 wrong values, of rows that are left out"
+    sentence = (
+        "WRONG: bad.txt: the closing lines count 12 wrong values, of rows that are left out"
+    )
     assert ended.out.startswith(f"{sentence}\nNORMAL: ")
     ended = ccbench("import", "bad.txt")
     assert (ended.code, ended.out.splitlines()[0]) == (1, sentence)
@@ -200,7 +211,9 @@ LAUNCHING = ALL_RIGHT.replace("   time   algbw", "cputime   algbw")
         (LAUNCHING, 0, "4 of 4 cases not judged: 4 flagged cpu_time"),
         (
             re.sub(
-                r"0\n( +2097152 .*)\n", r"0\n\1\n# 2097152 B in place: flags loopback\n", ALL_RIGHT
+                r"0\n( +2097152 .*)\n",
+                r"0\n\1\n# 2097152 B in place: flags loopback\n",
+                ALL_RIGHT,
             ),
             0,
             "1 of 4 cases not judged: 1 flagged loopback",
@@ -240,9 +253,7 @@ def test_less_than_half_of_the_announced_sizes_are_no_normal_run(
 
 
 STARTED = ALL_RIGHT[: ALL_RIGHT.index("# Using devices")]
-LIMIT = (
-    "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 DUE TO TIME LIMIT ***\n"
-)
+LIMIT = "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 DUE TO TIME LIMIT ***\n"
 KILL = "srun: error: n1: task 1: Terminated\n"
 BANNER = "# Intel(R) MPI Benchmarks 2021.7, MPI-1 part\n"
 
@@ -270,7 +281,8 @@ def test_a_program_that_ends_before_its_first_row_is_told_though_there_is_no_run
     assert ended.out.startswith(f"CANNOT SAY: log.txt: {words}")
     assert not (tmp_path / "run").exists()
     assert (
-        ccbench("import", "log.txt", "--json").json["speed_verdicts"][0]["verdict"] == "CANNOT SAY"
+        ccbench("import", "log.txt", "--json").json["speed_verdicts"][0]["verdict"]
+        == "CANNOT SAY"
     )
 
 
@@ -344,15 +356,15 @@ def test_ranks_of_the_command_line_in_a_log_count_before_the_machines(
 def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(
     ccbench: Command, tmp_path: Path
 ) -> None:
-    command = (
-        "user@host:~$ mpirun --hostfile two -n 2 ./build/broadcast_perf -b 1M -e 2M -f 2 -g 4 -n 30"
-    )
+    command = "user@host:~$ mpirun --hostfile two -n 2 ./build/broadcast_perf -b 1M -e 2M -f 2 -g 4 -n 30"
     (tmp_path / "bare.txt").write_text(
         "\n".join([command, *BROADCAST, "# Out of bounds values : 0 OK"])
     )
     machine_options = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("import", "bare.txt", *machine_options, "-o", "run").done
-    assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {(8, 2)}
+    assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {
+        (8, 2)
+    }
 
 
 CARDS = [
@@ -385,7 +397,9 @@ def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_collapse_is_named(
     ccbench: Command, tmp_path: Path
 ) -> None:
     rates = [30.1, 34.3, 0.9, 1.2, 1.3, 2.4, 4.4, 7.2, 13.9, 27.8, 37.3]
-    device = "#  Rank {0} Group  0 Pid {0} on host{1} device  {2} [0000:0{2}:00] NVIDIA RTX 6000D"
+    device = (
+        "#  Rank {0} Group  0 Pid {0} on host{1} device  {2} [0000:0{2}:00] NVIDIA RTX 6000D"
+    )
     devices = [device.format(rank, rank // 8, rank % 8) for rank in range(16)]
     rows = []
     for place, rate in enumerate(rates):
@@ -429,7 +443,9 @@ def test_a_variable_is_a_sign_where_it_is_set_and_not_where_prose_denies_it(
     assert ("NCCL_IB_DISABLE=1 was seen" in out) is is_sign
 
 
-def test_an_indented_log_says_as_much_as_one_that_is_not(ccbench: Command, tmp_path: Path) -> None:
+def test_an_indented_log_says_as_much_as_one_that_is_not(
+    ccbench: Command, tmp_path: Path
+) -> None:
     lines = [line for line in ALL_RIGHT.splitlines(keepends=True) if "nccl-library" not in line]
     text = "".join(lines).replace("#\n", "NCCL version 2.21.5+cuda12.4\n#\n", 1)
     for indent in ("", "    ", "  \t"):
@@ -455,7 +471,9 @@ def test_flagged_times_are_the_basis_of_no_advice(ccbench: Command, tmp_path: Pa
         assert page.splitlines()[1].startswith("CANNOT SAY: ") is not advised
 
 
-def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
+def test_json_tells_a_script_what_became_of_every_file(
+    ccbench: Command, tmp_path: Path
+) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")
     assert ended.code == 1, "wrong results are graver than a file that is none"
@@ -524,7 +542,14 @@ def test_published_results_lie_beside_the_points_they_are_like(
     ccbench: Command, tmp_path: Path
 ) -> None:
     ended = ccbench(
-        "report", "run", "--baseline", "published:hgx-h100", "--format", "svg,csv,md", "-o", "out"
+        "report",
+        "run",
+        "--baseline",
+        "published:hgx-h100",
+        "--format",
+        "svg,csv,md",
+        "-o",
+        "out",
     )
     assert ended.code == 1
     assert "Compared with published:hgx-h100" in ended.out

@@ -31,13 +31,16 @@ def test_version(ccbench: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("fly",), ("run",), ("run", "quick", "--fast"), ("run", "quick", "--ranks", "0")]
+    "arguments",
+    [("fly",), ("run",), ("run", "quick", "--fast"), ("run", "quick", "--ranks", "0")],
 )
 def test_a_usage_error_ends_with_2_and_says_where_help_is(
     ccbench: Command, arguments: tuple[str, ...]
 ) -> None:
     ended = ccbench(*arguments).refused
-    assert re.search(r"Try 'ccbench.* (-h|--help)' for help", ended.err)  # click 8.1 and 8.2 differ
+    assert re.search(
+        r"Try 'ccbench.* (-h|--help)' for help", ended.err
+    )  # click 8.1 and 8.2 differ
     assert "Error: " in ended.err
 
 
@@ -248,7 +251,9 @@ def test_a_full_stdout_is_one_line_and_exit_2(
     ended = in_shell(f"ccbench {arguments} > /dev/full", tmp_path, **environment)
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("ccbench: error: stdout: cannot be written (No space left on device)")
+    assert line.startswith(
+        "ccbench: error: stdout: cannot be written (No space left on device)"
+    )
 
 
 @needs_full

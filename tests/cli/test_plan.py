@@ -143,7 +143,9 @@ def test_measured_points_take_the_place_of_predictions(
     before = ccbench("plan", plan, "--json").json["layouts"][0]
     after = ccbench("plan", plan, "--measured", run, "--json").json["layouts"][0]
     sources = {
-        line["purpose"]: line["source"] for line in after["communication"] if line["axis"] == "tp"
+        line["purpose"]: line["source"]
+        for line in after["communication"]
+        if line["axis"] == "tp"
     }
     assert set(sources.values()) == {"measured"}
     assert {entry["source"] for entry in after["communication"] if entry["axis"] == "dp"} == {
@@ -202,12 +204,27 @@ MISTAKES = [
     ("", "", ("--machine", "pcie4-x16"), "device: how fast any PCIe 4 x16 card computes"),
     (LAYOUT, "layouts: [{tp: 3}, {tp: 5}]", (), "layouts: none can be"),
     (LAYOUT, f"{LAYOUT}\ndtype: int8", (), ":8: dtype: device h100: no rate for dtype 'int8'"),
-    (LAYOUT, f"{LAYOUT}\ndevice: a1000", (), ":8: device: how fast a1000 computes is not known"),
+    (
+        LAYOUT,
+        f"{LAYOUT}\ndevice: a1000",
+        (),
+        ":8: device: how fast a1000 computes is not known",
+    ),
     ("", "", ("--network", "foo"), "network: 'foo' is not <kind>"),
     ("hgx-h100", "hgx-h1000", (), ":2: machine: 'hgx-h1000' is neither a file"),
     ("ib-ndr-400x8", "foo", (), ":4: network: 'foo' is not <kind>"),
-    ("network: ib-ndr-400x8\n", "", (), ":2: machine: hgx-h100: 16 ranks are 2 nodes and need a"),
-    (LAYOUT, "search: {tp: 3}", (), ":7: search: no layout of 16 devices divides model and batch"),
+    (
+        "network: ib-ndr-400x8\n",
+        "",
+        (),
+        ":2: machine: hgx-h100: 16 ranks are 2 nodes and need a",
+    ),
+    (
+        LAYOUT,
+        "search: {tp: 3}",
+        (),
+        ":7: search: no layout of 16 devices divides model and batch",
+    ),
     (LAYOUT, "device: {memory: 1 MB}", (), ":1: search: none of "),
     (
         "vocabulary: 32000}",

@@ -31,12 +31,16 @@ def test_a_late_rank_is_named_and_its_part_told(ccbench: Command, traces: list[s
     assert "rank 2 (5 of 5)" in ended.out
 
 
-def test_a_folder_of_traces_is_the_job_of_its_files(ccbench: Command, traces: list[str]) -> None:
+def test_a_folder_of_traces_is_the_job_of_its_files(
+    ccbench: Command, traces: list[str]
+) -> None:
     folder = str(Path(traces[0]).parent)
     assert ccbench("replay", folder).done.out == ccbench("replay", *traces).done.out
 
 
-def test_json_has_the_parts_of_a_step_and_of_each_case(ccbench: Command, traces: list[str]) -> None:
+def test_json_has_the_parts_of_a_step_and_of_each_case(
+    ccbench: Command, traces: list[str]
+) -> None:
     document = ccbench("replay", *traces, "--json").done.json
     step, (case,) = document["step"], document["cases"]
     assert step["waiting_seconds"] == pytest.approx(3 / 4 * LATE_SECONDS)
@@ -63,7 +67,9 @@ def test_fewer_ranks_than_the_job_are_marked(ccbench: Command, traces: list[str]
     assert "remark 1: 2 of the job's 4 ranks" in ended.out
 
 
-def test_another_machine_is_priced_with_what_if_lines(ccbench: Command, traces: list[str]) -> None:
+def test_another_machine_is_priced_with_what_if_lines(
+    ccbench: Command, traces: list[str]
+) -> None:
     document = ccbench("replay", *traces, "--machine", "hgx-h100", "--json").done.json
     (case,) = document["cases"]
     assert 0 < case["bound_seconds"] <= case["predicted_seconds"]
@@ -91,7 +97,9 @@ def test_ranks_are_priced_on_as_many_machines_as_are_given(
     assert cases[2]["remarks"] == ["not priced: 4 ranks do not spread evenly over 3 machines"]
 
 
-def test_a_host_is_priced_by_the_run_of_its_backend(ccbench: Command, traces: list[str]) -> None:
+def test_a_host_is_priced_by_the_run_of_its_backend(
+    ccbench: Command, traces: list[str]
+) -> None:
     options = (
         "--machine",
         "cpu-shared-memory",
@@ -127,7 +135,9 @@ def test_a_suite_of_the_cases_runs_as_it_is(ccbench: Command, traces: list[str])
     assert [point.size_bytes for point in load_run("run").points] == [4096]
 
 
-def test_a_page_has_the_verdict_the_step_and_the_cases(ccbench: Command, traces: list[str]) -> None:
+def test_a_page_has_the_verdict_the_step_and_the_cases(
+    ccbench: Command, traces: list[str]
+) -> None:
     assert ccbench("replay", *traces, "-o", "job.html").done
     page = Path("job.html").read_text()
     assert "wait for rank 2" in page
@@ -164,7 +174,10 @@ def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
         (["-o", "job.txt"], "end it in .yaml for a suite or .html for a page"),
         (["--machine", "no-such"], "no-such"),
         (["--machine", "p3.2xlarge"], "p3.2xlarge"),
-        (["--launch", "mpirun -n 4", "--ranks", "4"], "--launch mpirun -n 4: say with --backend"),
+        (
+            ["--launch", "mpirun -n 4", "--ranks", "4"],
+            "--launch mpirun -n 4: say with --backend",
+        ),
         (["--network", "ib-ndr-400x8"], "--network ib-ndr-400x8: say with --machine"),
         (
             ["--machine", "cpu-shared-memory"],
@@ -184,10 +197,14 @@ def test_mistakes_are_one_line(
 
 def test_what_is_no_trace_is_refused(ccbench: Command) -> None:
     Path("words.txt").write_text("no trace")
-    assert "words.txt: no trace that ccbench knows" in ccbench("replay", "words.txt").refused.err
+    assert (
+        "words.txt: no trace that ccbench knows" in ccbench("replay", "words.txt").refused.err
+    )
     Path("dump.pkl").write_bytes(b"\x80\x04\x95")
     for command in ("replay", "import"):
-        assert "a Python pickle, which ccbench does not open" in ccbench(command, "dump.pkl").err
+        assert (
+            "a Python pickle, which ccbench does not open" in ccbench(command, "dump.pkl").err
+        )
 
 
 def test_a_rank_under_mpirun_does_not_replay(
@@ -223,7 +240,9 @@ def test_a_job_is_imported_and_set_beside_a_run(ccbench: Command, traces: list[s
     assert point.median_seconds == pytest.approx(TRANSFER_SECONDS)
     assert (point.backend, point.nodes, point.ranks) == ("nccl", 0, 4)
     slower = job(steps=5, transfer_seconds=2 * TRANSFER_SECONDS)
-    assert ccbench("import", *map(str, kineto_files(Path("slower"), slower)), "-o", "later").done
+    assert ccbench(
+        "import", *map(str, kineto_files(Path("slower"), slower)), "-o", "later"
+    ).done
     compared = ccbench("compare", "job", "later")
     assert compared.code == 1
     assert "+100" in compared.out

@@ -73,7 +73,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     return made
 
 
-def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fakes: Fakes) -> None:
+def test_a_run_prints_table_verdicts_and_where_things_are(
+    ccbench: Command, fakes: Fakes
+) -> None:
     ended = ccbench("run", "quick").done
     assert ended.out.splitlines() == [
         "a table 100 wide",
@@ -153,7 +155,9 @@ def test_a_stopped_run_waits_for_no_report_and_says_why_and_how_to_go_on(
     )
     ended = ccbench("run", "quick", "--ranks", "3", "--backend", "cpu", "--only", "ring 4KiB")
     assert ended.code == code
-    again = "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
+    again = (
+        "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
+    )
     assert ended.err.splitlines() == [
         "run folder: results/a b",
         f"ccbench: {why}; go on with: {again}",
@@ -306,14 +310,18 @@ def test_a_signal_before_the_first_case_ends_with_its_code(
     )
 
 
-def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_path: Path) -> None:
+def test_a_suite_runs_end_to_end_on_the_simulated_backend(
+    ccbench: Command, tmp_path: Path
+) -> None:
     ended = ccbench(
         "run", "quick", "--backend", "simulated", "--only", "all_reduce", "-o", "made", "--json"
     ).done
     assert ended.json["folder"] == "made"
     assert set(ended.json["counts"]) == {"ok"}
     assert (tmp_path / "made" / "run.json").is_file()
-    assert len(list((tmp_path / "made" / "cases").glob("*.parquet"))) == ended.json["counts"]["ok"]
+    assert (
+        len(list((tmp_path / "made" / "cases").glob("*.parquet"))) == ended.json["counts"]["ok"]
+    )
     for file in ended.json["files"]:
         assert (tmp_path / file).is_file()
     assert ccbench("report", "made", "--json").done.json["files"]
@@ -360,7 +368,9 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
     file = suite_file(tmp_path, "{collective: all_reduce, size: 1 KiB, ranks: 2}", ROUNDS)
     folder = tmp_path / "r"
     passing_seconds(monkeypatch)
-    ended = ccbench("run", str(file), "-o", str(folder), "--no-report", "--time-limit", "3500 ms")
+    ended = ccbench(
+        "run", str(file), "-o", str(folder), "--no-report", "--time-limit", "3500 ms"
+    )
     assert ended.code == 5
     assert "1 case not measured in as many rounds as planned" in ended.out
     (line_shown,) = [line for line in ended.err.splitlines() if "go on with" in line]
@@ -376,7 +386,9 @@ def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
     ccbench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "no driver is here")
-    ended = ccbench("run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8").done
+    ended = ccbench(
+        "run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8"
+    ).done
     (note_shown,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
     assert note_shown.startswith(
         "note: backend cuda cannot run here: no driver is here (planned for 8 ranks; --ranks "
@@ -478,7 +490,9 @@ def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:
     (ring,) = (line for line in lines if line.startswith("nccl all_reduce ring, 8 ranks: "))
     assert "41 cases, 8 B to 512 MiB; at most 1 GiB a rank; " in ring
     assert ring.endswith("ms predicted")
-    (barrier,) = (line for line in plan_lines(planned("health")) if line.startswith("cuda barrier"))
+    (barrier,) = (
+        line for line in plan_lines(planned("health")) if line.startswith("cuda barrier")
+    )
     assert barrier == "cuda barrier default, 8 ranks: 1 case, 0 B; at most 0 B a rank"
 
 
@@ -521,7 +535,9 @@ def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leav
     assert any(path.suffix == ".parquet" for path in files)
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert manifest["options"]["launch"] == f"env 'DB_TOKEN=<redacted>' NCCL_ALGO=Ring {SRUN} -n 2"
+    assert (
+        manifest["options"]["launch"] == f"env 'DB_TOKEN=<redacted>' NCCL_ALGO=Ring {SRUN} -n 2"
+    )
     assert {manifest["environment"]["variables"][name] for name in VARIABLES} == {"<redacted>"}
 
 

@@ -85,7 +85,9 @@ def test_a_picture_is_drawn(name: str, tmp_path: Path, ccbench: Command) -> None
     assert (tmp_path / name).stat().st_size > 5000
 
 
-def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path, ccbench: Command) -> None:
+def test_a_picture_beside_json_leaves_stdout_to_the_json(
+    tmp_path: Path, ccbench: Command
+) -> None:
     assert shown(ccbench, "l40s", "--json", "--draw", "one.svg").json["gpu_count"]
 
 
@@ -247,7 +249,9 @@ def test_a_cluster_has_the_nics_of_its_network(nodes: int, nics: int, ccbench: C
     assert (inside["pairs"], inside["bytes_per_second"]) == (nodes * max(nics, 8), 50e9)
     out = shown(ccbench, *arguments).out
     assert f"{nics * nodes} NIC" in out
-    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith("gpu")}
+    rows = {
+        line.split()[0]: line.split() for line in out.splitlines() if line.startswith("gpu")
+    }
     assert "NET" not in rows["gpu0"]
     assert rows["gpu0"].count("PIX") == max(1, nics // 8)
 
@@ -324,7 +328,9 @@ def test_a_ring_that_the_source_cut_says_so() -> None:
 
 
 def test_chains_name_their_graph() -> None:
-    assert list(channel_lines({"chains": {"1": [[0, 1]], "2": []}})) == ["chain of graph 1: 0 1"]
+    assert list(channel_lines({"chains": {"1": [[0, 1]], "2": []}})) == [
+        "chain of graph 1: 0 1"
+    ]
 
 
 def test_a_tree_is_its_known_edges() -> None:
@@ -341,7 +347,9 @@ def test_many_orders_are_cut_with_a_count() -> None:
 
 
 def test_facts_of_any_other_form_print_nothing() -> None:
-    assert list(channel_lines({"rings": 3, "chains": [1], "trees": {"a": {"0": 1}, "b": 2}})) == []
+    assert (
+        list(channel_lines({"rings": 3, "chains": [1], "trees": {"a": {"0": 1}, "b": 2}})) == []
+    )
 
 
 def test_a_log_without_a_machine_says_how_many_ranks_and_devices_it_names() -> None:

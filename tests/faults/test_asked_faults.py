@@ -42,7 +42,10 @@ FAULTS = {
 def check_fault(bench: Bench, fault: str, backend: str) -> None:
     status, detail = FAULTS[fault]
     suite = bench.suite(
-        {"collective": ["all_gather", "all_reduce"]}, backends=[backend], rounds=2, time_limit="2 s"
+        {"collective": ["all_gather", "all_reduce"]},
+        backends=[backend],
+        rounds=2,
+        time_limit="2 s",
     )
     ended = bench.run(suite, fault=f"{fault}:rank=1:collective=all_gather")
     assert ended.code == EXIT_CODES[status], ended.err
@@ -88,7 +91,9 @@ def test_a_misspelt_fault_ends_the_run_before_it_begins(bench: Bench) -> None:
 
 
 @pytest.mark.exhaustive
-def test_ranks_that_do_not_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_do_not_wait_for_each_other_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The same data launch after launch would hide it: launches with new data and late ranks show it."""
     monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
     sampling = Sampling(rounds=6, warmup_seconds=0.002, budget_seconds=0.03)
@@ -150,6 +155,7 @@ def test_a_rank_that_gets_no_addresses_for_its_buffers_is_out_of_memory_and_the_
     small, large = sorted(ended.rows, key=lambda row: int(row["size_bytes"]))
     assert (small["status"], large["status"]) == ("ok", "out_of_memory")
     assert re.search(
-        rf"no memory is to be had .*; ulimit -v leaves a process {limit >> 20} MiB", large["detail"]
+        rf"no memory is to be had .*; ulimit -v leaves a process {limit >> 20} MiB",
+        large["detail"],
     )
     assert ended.code == 5

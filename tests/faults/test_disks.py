@@ -33,7 +33,9 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
     folder.mkdir()
     program = shutil.which("mount")
     command = [program or "mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
-    mounted = program is not None and subprocess.run(command, capture_output=True).returncode == 0
+    mounted = (
+        program is not None and subprocess.run(command, capture_output=True).returncode == 0
+    )
     try:
         yield mounted
     finally:
@@ -68,7 +70,9 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line_before_anything_is
         elif "disk" in where or "limit" in where:
             bench.before_exec = no_file_above_20_kib
         elif where == "read-only mount" and mounted:
-            subprocess.run(["mount", "-o", "remount,ro", str(bench.folder / "disk")], check=True)
+            subprocess.run(
+                ["mount", "-o", "remount,ro", str(bench.folder / "disk")], check=True
+            )
         elif where == "read-only mount":
             (bench.folder / "disk").chmod(
                 0o500
@@ -102,7 +106,9 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
         run_suite(suite, options, Progress())
     monkeypatch.undo()
     out = tmp_path / "out"
-    assert str(caught.value).endswith(f"; 2 cases kept in {out}; then go on with --resume {out}")
+    assert str(caught.value).endswith(
+        f"; 2 cases kept in {out}; then go on with --resume {out}"
+    )
     assert caught.value.exit_code == 5
     rows = rows_of(tmp_path / "out")
     assert [row["status"] for row in rows] == [Status.OK.value] * 2
@@ -127,7 +133,9 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: B
     process = bench.start_run(bench.long_suite())
     manifest = bench.folder / "out" / "run.json"
     # The machine is measured once the folder is the run's own; then run.json is complete.
-    traces.wait_until(lambda: manifest.exists() and "machine" in json.loads(manifest.read_text()))
+    traces.wait_until(
+        lambda: manifest.exists() and "machine" in json.loads(manifest.read_text())
+    )
     before = _contents(bench.folder / "out")
     second = bench.run(bench.suite({"collective": "barrier"}))
     assert second.code == 2

@@ -75,7 +75,8 @@ def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(
     bench: Bench, tmp_path: Path
 ) -> None:
     suite = bench.suite(
-        {"collective": ["all_reduce", "broadcast", "barrier"], "size": ["64 B", "4 KiB"]}, rounds=2
+        {"collective": ["all_reduce", "broadcast", "barrier"], "size": ["64 B", "4 KiB"]},
+        rounds=2,
     )
     wanted = {case.case_id for case in plan_suite(load_suite(suite), RunOptions()).cases}
     assert len(wanted) == 5

@@ -30,7 +30,14 @@ from tests.faults.conftest import Bench
 from tests.faults.test_asked_faults import check_fault
 
 FAKE_SRUN = str(Path(__file__).resolve().parents[1] / "fake_srun")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node",
+    "2",
+    "--no-python",
+)
 
 needs_mpi = pytest.mark.skipif(
     MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}"
@@ -57,7 +64,9 @@ def agents(bench: Bench, is_wanted: Callable[[int], bool] = lambda _: True) -> l
     found = []
     for process in traces.marked(bench.mark):
         with suppress(OSError):  # it has ended
-            found += [process] if traces.role(process) == b"agent" and is_wanted(process) else []
+            found += (
+                [process] if traces.role(process) == b"agent" and is_wanted(process) else []
+            )
     return found
 
 
@@ -100,10 +109,15 @@ def test_a_runner_that_is_signalled_leaves_no_rank_and_no_mpirun(
     "fault",
     [
         "kill",
-        *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("stop", "raise", "stale")),
+        *(
+            pytest.param(one, marks=pytest.mark.exhaustive)
+            for one in ("stop", "raise", "stale")
+        ),
     ],
 )
-def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(bench: Bench, fault: str) -> None:
+def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(
+    bench: Bench, fault: str
+) -> None:
     check_fault(bench, fault, "mpi")
 
 
@@ -132,16 +146,16 @@ def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Be
 @pytest.mark.mpich
 @needs_mpi
 @needs_shared_memory
-def test_full_shared_memory_is_named_with_what_is_wanted_and_nothing_stays(bench: Bench) -> None:
+def test_full_shared_memory_is_named_with_what_is_wanted_and_nothing_stays(
+    bench: Bench,
+) -> None:
     """As in a container: a /dev/shm of the run's own, in which a rank's library finds no room."""
     library = installed()
     assert not isinstance(library, str), "checked by needs_mpi"
     if library.vendor != MPICH:
         pytest.skip("others start without shared memory, or in a folder that is elsewhere then")
     suite = bench.suite({"collective": "all_reduce", "size": "8 B"}, backends=["mpi"])
-    run = (
-        f"{sys.executable} -m ccbench run {suite} -o {bench.folder}/out --machine cpu-shared-memory"
-    )
+    run = f"{sys.executable} -m ccbench run {suite} -o {bench.folder}/out --machine cpu-shared-memory"
     mount = "mount -t tmpfs -o size=64k tmpfs /dev/shm"
     script = f"{mount} && {run} --no-report -q; sleep 2; echo left: $(ls /dev/shm)"
     private = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]

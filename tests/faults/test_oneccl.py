@@ -22,7 +22,14 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
 ]
 
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
+COLLECTIVES = [
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+]
 
 
 def test_the_library_has_every_function_of_the_table_and_words_for_every_result(
@@ -69,7 +76,9 @@ def test_every_element_is_right(
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop", "raise", "stale"])
-def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(bench: Bench, fault: str) -> None:
+def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(
+    bench: Bench, fault: str
+) -> None:
     check_fault(bench, fault, "oneccl")
 
 

@@ -92,7 +92,9 @@ def half_of_its_processor(process: int) -> Iterator[None]:
 
 def points_of(team: WorkerTeam, ranks: int) -> tuple[Point, ...]:
     """One for each collective in which all ranks do as much."""
-    measured = [team.run(case, SAMPLING) for case in (case_of(name, ranks) for name in SYMMETRIC)]
+    measured = [
+        team.run(case, SAMPLING) for case in (case_of(name, ranks) for name in SYMMETRIC)
+    ]
     assert [one.status for one in measured] == [Status.OK] * len(measured)
     return run_of_rows([row_of(_unloaded(one), None, 0.95) for one in measured], {}).points
 

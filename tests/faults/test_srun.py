@@ -30,12 +30,19 @@ def test_srun_makes_one_run_of_its_tasks(bench: Bench) -> None:
             marks=pytest.mark.exhaustive,
         ),
         pytest.param(
-            "", ("--launch", "mpirun -n 2"), "leave one of them out", marks=pytest.mark.exhaustive
+            "",
+            ("--launch", "mpirun -n 2"),
+            "leave one of them out",
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )
 def test_tasks_that_are_no_run_of_their_own_are_refused_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, lie: str, arguments: tuple[str, ...], words: str
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    lie: str,
+    arguments: tuple[str, ...],
+    words: str,
 ) -> None:
     monkeypatch.setenv("LYING_SRUN", lie)
     ended = bench.run(bench.suite({"collective": "all_reduce"}), *arguments, launcher=SRUN)

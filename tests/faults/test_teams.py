@@ -24,7 +24,9 @@ LONG = Sampling(
     maximum_samples=4000,
     minimum_sample_seconds=0.005,
 )
-SHORT = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
+SHORT = Sampling(
+    rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002
+)
 RING = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 3)
 
 
@@ -62,7 +64,10 @@ def test_a_rank_killed_between_cases_is_named_by_the_next_one() -> None:
     os.kill(team.pids[1], signal.SIGKILL)
     measurement = team.run(RING, SHORT)
     assert measurement.status is Status.FAILED
-    assert measurement.detail == f"rank 1 (process {team.pids[1]}) was killed by SIGKILL while idle"
+    assert (
+        measurement.detail
+        == f"rank 1 (process {team.pids[1]}) was killed by SIGKILL while idle"
+    )
 
 
 def test_a_sweep_whose_leader_is_killed_goes_on_with_a_fresh_team(bench: Bench) -> None:
@@ -104,11 +109,13 @@ def test_a_case_that_never_ends_names_who_is_behind(monkeypatch: pytest.MonkeyPa
     """Nobody is stopped here: rank 1 sleeps in every launch, and the limit comes first."""
     monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=1")
     measurement = WorkerTeam("cpu", 3).run(
-        RING, Sampling(rounds=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0)
+        RING,
+        Sampling(rounds=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0),
     )
     assert measurement.status is Status.TIMED_OUT
     assert re.match(
-        r"timed out (in sample \d+|before its samples): furthest behind: rank ", measurement.detail
+        r"timed out (in sample \d+|before its samples): furthest behind: rank ",
+        measurement.detail,
     )
 
 
@@ -120,7 +127,9 @@ def test_a_case_too_large_says_what_it_needs_allocates_nothing_and_keeps_its_tea
     large = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1 << 42, 1 << 40, 3)
     measurement = team.run(large, SHORT)
     assert measurement.status is Status.OUT_OF_MEMORY
-    found = re.fullmatch(r"needs (\d+) bytes on 3 ranks, (\d+) are to be had", measurement.detail)
+    found = re.fullmatch(
+        r"needs (\d+) bytes on 3 ranks, (\d+) are to be had", measurement.detail
+    )
     assert found is not None
     needed, had = map(int, found.groups())
     assert needed >= 3 * 2 * large.size_bytes  # input and output

@@ -46,7 +46,9 @@ def state_and_parent(pid: int) -> tuple[str, int]:
 
 def all_gone(pids: Iterable[int], seconds: float = 5.0) -> bool:
     """True as soon as none of the processes lives; a zombie that waits for its parent does not."""
-    wait_until(lambda: not any(state_and_parent(pid)[0] not in ("", "Z") for pid in pids), seconds)
+    wait_until(
+        lambda: not any(state_and_parent(pid)[0] not in ("", "Z") for pid in pids), seconds
+    )
     return True
 
 
@@ -55,7 +57,9 @@ def marked(mark: str) -> list[int]:
     found = []
     for pid in processes():
         with suppress(OSError):
-            if f"{MARK}={mark}".encode() in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            if f"{MARK}={mark}".encode() in (PROC / str(pid) / "environ").read_bytes().split(
+                b"\0"
+            ):
                 found.append(pid)
     return sorted(found)
 
@@ -76,7 +80,9 @@ def role(pid: int) -> bytes:
     """``leader`` or ``agent`` of a process that ccbench started as such."""
     words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     return (
-        words[3] if len(words) > 3 and b"run_module('ccbench.runner.workers'" in words[2] else b""
+        words[3]
+        if len(words) > 3 and b"run_module('ccbench.runner.workers'" in words[2]
+        else b""
     )
 
 

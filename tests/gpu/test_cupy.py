@@ -17,7 +17,9 @@ from ccbench.backends import cuda
 
 MODULES = ("runtime", "driver")
 BACKENDS = Path(cuda.__file__).parents[1]
-FILES = sorted(file for part in ("cuda", "nccl", ".") for file in (BACKENDS / part).glob("*.py"))
+FILES = sorted(
+    file for part in ("cuda", "nccl", ".") for file in (BACKENDS / part).glob("*.py")
+)
 
 
 def calls(file: Path) -> Iterator[tuple[str, str, int | None]]:

@@ -37,9 +37,13 @@ def test_every_kernel_is_right_in_groups(
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])
-def test_groups_leave_the_bits_that_the_emulation_leaves(opened: Opened, algorithm: str) -> None:
+def test_groups_leave_the_bits_that_the_emulation_leaves(
+    opened: Opened, algorithm: str
+) -> None:
     case = grouped("all_reduce", algorithm, "rank % 2")
     on_host = results(emulated(RANKS), case, 3)
     on_device = results(opened(RANKS), case, 3)
     assert len(on_device) == len(on_host) == RANKS
-    assert all(np.array_equal(one, other) for one, other in zip(on_device, on_host, strict=True))
+    assert all(
+        np.array_equal(one, other) for one, other in zip(on_device, on_host, strict=True)
+    )

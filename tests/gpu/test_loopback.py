@@ -53,7 +53,9 @@ def test_a_device_and_its_emulation_agree_bit_for_bit(
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("op", OPS)
-def test_every_type_and_op_agrees_with_the_emulation(opened: Opened, dtype: str, op: str) -> None:
+def test_every_type_and_op_agrees_with_the_emulation(
+    opened: Opened, dtype: str, op: str
+) -> None:
     host, endpoint = emulated(4), opened(4)
     for collective, algorithm in reducing_share(dtype, op):
         case = case_of(collective, algorithm, 4, 1003, dtype, op)

@@ -173,7 +173,9 @@ def test_variations_of_ranks_that_share_a_gpu_are_exact(
 ) -> None:
     case = replace(case_of("all_reduce", 4, 5003), **changes)  # type: ignore[arg-type]  # fields of a case
     (measurement,) = run(nccl, [case])
-    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
+    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), (
+        measurement.detail
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,9 @@ def test_forced_algorithms_of_ranks_that_share_a_gpu_are_what_runs_or_are_refuse
 def test_a_rank_that_is_stopped_or_killed_ends_the_case_and_leaves_no_process(
     nccl: Library, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CCBENCH_FAULT", f"{'stop' if number is signal.SIGSTOP else 'kill'}:rank=1")
+    monkeypatch.setenv(
+        "CCBENCH_FAULT", f"{'stop' if number is signal.SIGSTOP else 'kill'}:rank=1"
+    )
     case = case_of("all_reduce", 2, 5003, processes=PER_GPU)
     team = team_of(2, shared_settings(nccl, case))
     pids = team.pids

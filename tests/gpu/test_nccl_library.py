@@ -150,9 +150,13 @@ SELECTIONS = {
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, selection: str) -> None:
+def test_the_library_parses_the_algorithm_of_a_call_as_meant(
+    nccl: Library, selection: str
+) -> None:
     if nccl.version < 23102 or not shutil.which("nm"):
-        pytest.skip(f"NCCL {nccl.version_text} takes no algorithm with a call, or there is no nm")
+        pytest.skip(
+            f"NCCL {nccl.version_text} takes no algorithm with a call, or there is no nm"
+        )
     address = local_function(nccl.path, nccl.native, "_Z12ncclAlgParsePKcPm")
     if not address:
         pytest.skip(f"{nccl.path} is stripped of its local names")
@@ -160,7 +164,10 @@ def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, sele
         address
     )
     bits = ctypes.c_uint64(0)
-    assert (parse(selection.encode(), ctypes.byref(bits)), bits.value) == (0, SELECTIONS[selection])
+    assert (parse(selection.encode(), ctypes.byref(bits)), bits.value) == (
+        0,
+        SELECTIONS[selection],
+    )
 
 
 def dropped(nccl: Library) -> None:
@@ -259,7 +266,8 @@ def test_memory_of_nccl_is_registered(alone: Communicator, symmetric: bool) -> N
     held = alone.register(address, 1 << 21, symmetric)
     values = np.arange(100, dtype=np.float32)
     assert np.array_equal(
-        moved(alone, Call("all_reduce", address, address, 100, "float32", "sum"), values), values
+        moved(alone, Call("all_reduce", address, address, 100, "float32", "sum"), values),
+        values,
     )
     alone.deregister(held, symmetric)
     alone.library.free(address)

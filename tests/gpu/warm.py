@@ -45,7 +45,9 @@ def programs() -> list[CompilerInput]:
         ]
     for dtype in ITEM_BYTES:
         for op in OPS:
-            cases = (case_of(*point, RANKS, 1003, dtype, op) for point in reducing_share(dtype, op))
+            cases = (
+                case_of(*point, RANKS, 1003, dtype, op) for point in reducing_share(dtype, op)
+            )
             wanted += [program(choose(case).entry, dtype, op) for case in cases]
     return list({one.digest: one for one in wanted}.values())
 
@@ -64,7 +66,9 @@ def compiler_for(capability: int) -> Nvrtc:
 def compiled(one: CompilerInput, capability: int) -> None:
     """Into the cache."""
     compiler = compiler_for(capability)
-    compile_program(one, architecture_for(capability, compiler.architectures), compiler=compiler)
+    compile_program(
+        one, architecture_for(capability, compiler.architectures), compiler=compiler
+    )
 
 
 def work(capability: int, most: int | None) -> Iterator[Callable[[], object]]:

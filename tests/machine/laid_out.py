@@ -53,7 +53,9 @@ class LaidOut(Files):
 
 def examined(root: Path, driver: Callable[[], Nvml] = absent) -> dict[str, Check]:
     """Every check of the machine below ``root``, by name."""
-    return {one.name: one for one in examine(observe(root, driver=driver), LaidOut(root), driver)}
+    return {
+        one.name: one for one in examine(observe(root, driver=driver), LaidOut(root), driver)
+    }
 
 
 def check(

@@ -60,7 +60,9 @@ class Gpu:
     celsius: float = 30.0
     hottest_celsius: float = 90.0
     joules: float = 0.0
-    held_nanoseconds: dict[int, int] = field(default_factory=lambda: {74: 0, 75: 0, 77: 0, 79: 0})
+    held_nanoseconds: dict[int, int] = field(
+        default_factory=lambda: {74: 0, 75: 0, 77: 0, 79: 0}
+    )
     corrected: int = 0
     uncorrected: int = 0
     replays: int = 0
@@ -247,7 +249,9 @@ OF_A_SENSOR: dict[str, Callable[[Gpu, int], Any]] = {
     "Temperature": lambda gpu, sensor: int(gpu.celsius),
     "MaxClockInfo": lambda gpu, kind: gpu.top_mhz if kind == 1 else gpu.memory_mhz,
     "ClockInfo": lambda gpu, kind: gpu.sm_mhz if kind == 1 else gpu.memory_mhz,
-    "ApplicationsClock": lambda gpu, kind: _application_mhz(gpu) if kind == 1 else gpu.memory_mhz,
+    "ApplicationsClock": lambda gpu, kind: (
+        _application_mhz(gpu) if kind == 1 else gpu.memory_mhz
+    ),
 }
 """Question -> its answer; those of a sensor or a clock have a second argument."""
 
@@ -256,7 +260,9 @@ def _asked(function: str, answer: Callable[[Gpu], Any]) -> Callable[[Nvml, Gpu],
     return lambda self, handle: answer(self._of(handle, function))
 
 
-def _asked_of(function: str, answer: Callable[[Gpu, int], Any]) -> Callable[[Nvml, Gpu, int], Any]:
+def _asked_of(
+    function: str, answer: Callable[[Gpu, int], Any]
+) -> Callable[[Nvml, Gpu, int], Any]:
     return lambda self, handle, kind: answer(self._of(handle, function), kind)
 
 

@@ -94,7 +94,9 @@ def switched(
     """Answers of a machine with NVSwitches; ``hidden`` switches have no address, as in a VM."""
     addresses = bus_ids or [f"00000000:{place + 1:02X}:00.0" for place in range(count)]
     switches = (
-        ["ffffffff:ff:ff.0"] if hidden else [f"00000000:{0xC0 + one:02X}:00.0" for one in range(6)]
+        ["ffffffff:ff:ff.0"]
+        if hidden
+        else [f"00000000:{0xC0 + one:02X}:00.0" for one in range(6)]
     )
     one_link = [
         {"up": True, "version": version, "type": 2, "bus_id": switches[link % len(switches)]}

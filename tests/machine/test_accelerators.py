@@ -81,7 +81,9 @@ def test_any_configuration_space_is_read_to_an_end(config: bytes) -> None:
 
 
 @given(st.integers(0, 0xFFFF), st.sampled_from(range(0x104, 0xFF8, 4)))
-def test_the_control_word_is_found_wherever_the_capability_lies(control: int, offset: int) -> None:
+def test_the_control_word_is_found_wherever_the_capability_lies(
+    control: int, offset: int
+) -> None:
     assert redirects(config_space(control, offset)) is bool(control & 0b1100)
 
 
@@ -125,7 +127,9 @@ def test_without_a_driver_the_files_are_read_all_the_same(tmp_path: Path) -> Non
         "sys/module/gdrdrv/initstate": "live\n",
         "sys/module/ext4/initstate": "live\n",
     }
-    seen = read_accelerators(Files(lay_out(tmp_path, files)), lambda: opened(Nvml([], absent=True)))
+    seen = read_accelerators(
+        Files(lay_out(tmp_path, files)), lambda: opened(Nvml([], absent=True))
+    )
     assert (seen.driver, seen.open_kernel_module, seen.cuda_driver) == ("580.65.06", True, None)
     assert seen.device_files == ("/dev/nvidia0",)
     assert seen.modules == {"nvidia_peermem": "580.65.06", "gdrdrv": ""}
@@ -135,7 +139,10 @@ def test_without_a_driver_the_files_are_read_all_the_same(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "version"),
     [
-        ("NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "550.54.15"),
+        (
+            "NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
+            "550.54.15",
+        ),
         ("NVIDIA UNIX Open Kernel Module for aarch64  570.10  Release Build", "570.10"),
         ("something new", None),
     ],

@@ -22,7 +22,11 @@ def dgx(root: Path, count: int = 8) -> Topology:
     kernel = read_sysfs(Files(root))
     addresses = [gpu.bus_id for gpu in reversed(kernel.gpus)][:count]
     answers = switched(
-        "NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{address.upper()}" for address in addresses]
+        "NVIDIA A100-SXM4-80GB",
+        count,
+        12,
+        4,
+        [f"0000{address.upper()}" for address in addresses],
     )
     return joined(kernel, read_nvml(RecordedNvml(answers)))
 
@@ -96,7 +100,8 @@ def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_b
     found = dgx(tmp_path)
     pair = (found.gpus[0].name, found.gpus[1].name)
     untold = replace(
-        found, matrix={ends: word for ends, word in found.matrix.items() if set(ends) != set(pair)}
+        found,
+        matrix={ends: word for ends, word in found.matrix.items() if set(ends) != set(pair)},
     )
     before, after = gpu_matrix(found), gpu_matrix(untold)
     assert before is not None

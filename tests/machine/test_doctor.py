@@ -35,11 +35,29 @@ def limited(**limits: str) -> dict[str, str | None]:
 
 
 SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
-    ("cores", limited(cpu_max="150000 100000\n"), "problem", "may use the time of 1.5", "cpuset"),
-    ("cores", {ALLOWED: "Cpus_allowed_list: 0\n"}, "problem", "8 online, 1 allowed", "two cores"),
+    (
+        "cores",
+        limited(cpu_max="150000 100000\n"),
+        "problem",
+        "may use the time of 1.5",
+        "cpuset",
+    ),
+    (
+        "cores",
+        {ALLOWED: "Cpus_allowed_list: 0\n"},
+        "problem",
+        "8 online, 1 allowed",
+        "two cores",
+    ),
     ("cores", {ALLOWED: "Cpus_allowed_list: 0-3\n"}, "note", "4 allowed", "other processes"),
     ("SMT", {f"{CPU}/smt/active": "1\n"}, "note", "on, 2 threads", "one rank a core"),
-    ("governor", {GOVERNOR: "powersave\n"}, "note", "performance on 1, powersave on 1", "cpupower"),
+    (
+        "governor",
+        {GOVERNOR: "powersave\n"},
+        "note",
+        "performance on 1, powersave on 1",
+        "cpupower",
+    ),
     (
         "virtual machine",
         {"proc/cpuinfo": GUEST},
@@ -54,7 +72,13 @@ SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
         "2.5 over the last minute on 8",
         "wait, or stop",
     ),
-    ("memory", {MEMORY: "MemAvailable: 1048576 kB\n"}, "problem", "1.0 GiB to use", "free memory"),
+    (
+        "memory",
+        {MEMORY: "MemAvailable: 1048576 kB\n"},
+        "problem",
+        "1.0 GiB to use",
+        "free memory",
+    ),
     (
         "memory",
         limited(memory_max=str(GIB)),
@@ -76,7 +100,12 @@ SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
 
 @pytest.mark.parametrize(("name", "changes", "status", "seen", "advice"), SICKNESSES)
 def test_a_sickness_is_named_with_its_cure(
-    tmp_path: Path, name: str, changes: dict[str, str | None], status: str, seen: str, advice: str
+    tmp_path: Path,
+    name: str,
+    changes: dict[str, str | None],
+    status: str,
+    seen: str,
+    advice: str,
 ) -> None:
     found = check(tmp_path, name, changes)
     assert found.status == status

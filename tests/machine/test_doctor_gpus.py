@@ -25,7 +25,10 @@ SAME_CUDA = {"usr/lib64/libcuda.so.550.54.15": ""}
 NEWER_CUDA = {"usr/lib64/libcuda.so.580.65.06": ""}
 LOADED_SEEN = "nvidia_peermem loaded for 2 RDMA card(s), gdrcopy (gdrdrv) loaded"
 OPEN_DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release\n"
-CARDS = {"sys/class/infiniband/mlx5_0/node_guid": "1", "sys/class/infiniband/mlx5_1/node_guid": "2"}
+CARDS = {
+    "sys/class/infiniband/mlx5_0/node_guid": "1",
+    "sys/class/infiniband/mlx5_1/node_guid": "2",
+}
 
 
 @pytest.mark.parametrize(
@@ -61,16 +64,33 @@ CARDS = {"sys/class/infiniband/mlx5_0/node_guid": "1", "sys/class/infiniband/mlx
             )
         ),
         ("driver versions", ON_THE_BUS | SAME_CUDA, "ok", "550.54.15 in the kernel", ""),
-        ("driver versions", ON_THE_BUS | NEWER_CUDA, "problem", "libcuda is 580.65.06", "reboot"),
+        (
+            "driver versions",
+            ON_THE_BUS | NEWER_CUDA,
+            "problem",
+            "libcuda is 580.65.06",
+            "reboot",
+        ),
         ("GPUDirect RDMA", ON_THE_BUS, "ok", "no RDMA network card", ""),
-        ("GPUDirect RDMA", ON_THE_BUS | CARDS, "note", "2 RDMA card(s)", "modprobe nvidia_peermem"),
+        (
+            "GPUDirect RDMA",
+            ON_THE_BUS | CARDS,
+            "note",
+            "2 RDMA card(s)",
+            "modprobe nvidia_peermem",
+        ),
         ("GPUDirect RDMA", ON_THE_BUS | CARDS | LOADED, "ok", LOADED_SEEN, ""),
         ("GPUDirect RDMA", ON_THE_BUS | CARDS | {DRIVER: OPEN_DRIVER}, "ok", "DMA-BUF", ""),
         ("IOMMU", ON_THE_BUS, "ok", "none", ""),
     ],
 )
 def test_why_a_gpu_cannot_be_used_or_reached_is_told_apart(
-    tmp_path: Path, name: str, changes: dict[str, str | None], status: str, seen: str, advice: str
+    tmp_path: Path,
+    name: str,
+    changes: dict[str, str | None],
+    status: str,
+    seen: str,
+    advice: str,
 ) -> None:
     found = check(tmp_path, name, changes)
     assert found.status == status
@@ -78,7 +98,9 @@ def test_why_a_gpu_cannot_be_used_or_reached_is_told_apart(
     assert advice in found.advice
 
 
-def test_bridges_that_send_peers_up_to_the_root_are_named_with_the_command(tmp_path: Path) -> None:
+def test_bridges_that_send_peers_up_to_the_root_are_named_with_the_command(
+    tmp_path: Path,
+) -> None:
     box(tmp_path, config_space(0x1D), config_space(0))
     found = examined(tmp_path)
     assert found["PCIe ACS"].status == "note"
@@ -128,8 +150,20 @@ def test_healthy_gpus_need_nothing(tmp_path: Path, name: str) -> None:
         ),
         ("GPU modes", second(mig=True), "note", "MIG on", "-mig 0"),
         ("GPU modes", second(ecc=False), "note", "ECC off", "-e 1"),
-        ("GPU limits", second(limit_watts=400.0), "note", "power limit below the default", "-pl"),
-        ("GPU limits", second(application_mhz=1200), "note", "application clocks below", "-rac"),
+        (
+            "GPU limits",
+            second(limit_watts=400.0),
+            "note",
+            "power limit below the default",
+            "-pl",
+        ),
+        (
+            "GPU limits",
+            second(application_mhz=1200),
+            "note",
+            "application clocks below",
+            "-rac",
+        ),
         ("GPU health", second(reasons=HW_THERMAL), "problem", "hw_thermal_slowdown", "cooling"),
         ("GPU health", second(uncorrected=2), "problem", "2 uncorrected memory errors", "xid"),
     ],

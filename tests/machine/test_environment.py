@@ -47,7 +47,9 @@ def a_server(root: Path) -> Path:
     }
     for core in range(8):
         files[f"{CPU}/cpu{core}/topology/physical_package_id"] = str(core % 2)
-        files[f"{CPU}/cpu{core}/cpufreq/scaling_governor"] = "powersave" if core else "performance"
+        files[f"{CPU}/cpu{core}/cpufreq/scaling_governor"] = (
+            "powersave" if core else "performance"
+        )
     return lay_out(root, files)
 
 
@@ -61,7 +63,11 @@ def test_a_whole_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert seen.host.product == "QEMU Standard PC"
     assert seen.processor.model == "Quick CPU 9000"
     assert (seen.processor.cores, seen.processor.cores_allowed) == (8, 4)
-    assert (seen.processor.sockets, seen.processor.numa_nodes, seen.processor.threads_per_core) == (
+    assert (
+        seen.processor.sockets,
+        seen.processor.numa_nodes,
+        seen.processor.threads_per_core,
+    ) == (
         2,
         2,
         2,
@@ -121,7 +127,9 @@ def test_bytes_that_are_not_utf8_can_still_be_written_as_json(tmp_path: Path) ->
 
 def test_capture_of_this_machine_is_plain_json_and_knows_its_python() -> None:
     captured = capture()
-    assert json.loads(json.dumps(captured))["software"]["python"].startswith(("CPython", "PyPy"))
+    assert json.loads(json.dumps(captured))["software"]["python"].startswith(
+        ("CPython", "PyPy")
+    )
     assert "numpy" in captured["software"]["libraries"]
 
 
@@ -158,7 +166,9 @@ def test_the_tightest_limit_of_nested_v2_groups_counts(tmp_path: Path) -> None:
     assert available_memory_bytes(Files(tmp_path)) == 3096
 
 
-def test_a_container_that_cannot_see_its_host_path_reads_the_mount_itself(tmp_path: Path) -> None:
+def test_a_container_that_cannot_see_its_host_path_reads_the_mount_itself(
+    tmp_path: Path,
+) -> None:
     lay_out(
         tmp_path,
         {"proc/self/cgroup": "0::/kubepods/x\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"},

@@ -44,7 +44,8 @@ def literal_flags(tree: ast.Module) -> list[str]:
         if isinstance(node, ast.keyword) and _named_flags(node):
             found += () if isinstance(node.value, ast.Call) else _literals(node.value)
         elif (
-            isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None
+            isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
+            and node.value is not None
         ):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(map(_named_flags, targets)) and isinstance(node.value, ast.Tuple | ast.List):

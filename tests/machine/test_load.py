@@ -73,8 +73,12 @@ def test_load_of_one_round_is_forgiven_when_all_together_were_quiet() -> None:
 
 
 def test_a_processor_that_moved_in_any_round_stays_flagged() -> None:
-    moved = flagged(Conditions(core_latency_before_seconds=1e-7, core_latency_after_seconds=5e-7))
-    calm = flagged(Conditions(core_latency_before_seconds=5e-7, core_latency_after_seconds=5e-7))
+    moved = flagged(
+        Conditions(core_latency_before_seconds=1e-7, core_latency_after_seconds=5e-7)
+    )
+    calm = flagged(
+        Conditions(core_latency_before_seconds=5e-7, core_latency_after_seconds=5e-7)
+    )
     both = over_all(over_all(calm, moved), calm)
     assert both.flags == ("core_distance_changed",)
     assert (both.core_latency_before_seconds, both.core_latency_after_seconds) == (5e-7, 5e-7)
@@ -92,7 +96,10 @@ def test_a_processor_that_moved_in_any_round_stays_flagged() -> None:
         ((2.1e-7, 1e-7, None, None, False), ("core_distance_changed",)),
         ((1e-7, 1.9e-7, None, None, False), ()),
         ((None, 1e-7, None, None, True), ("oversubscribed",)),
-        ((1e-7, 5e-7, 0.5, 0.0, True), ("other_load", "core_distance_changed", "oversubscribed")),
+        (
+            (1e-7, 5e-7, 0.5, 0.0, True),
+            ("other_load", "core_distance_changed", "oversubscribed"),
+        ),
         ((None, None, 0.3, 0.3, False), ("other_load", "steal", "cpu_contention")),
     ],
 )
@@ -128,7 +135,8 @@ def two_threads_a_core(root: Path, cores: int) -> Path:
     """Processor n and n + cores are threads of core n."""
     siblings = {cpu: f"{cpu % cores},{cpu % cores + cores}\n" for cpu in range(2 * cores)}
     return lay_out(
-        root, {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": of for cpu, of in siblings.items()}
+        root,
+        {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": of for cpu, of in siblings.items()},
     )
 
 
@@ -149,7 +157,9 @@ def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path
 def test_a_shared_core_is_a_flag_and_stays_one_over_all_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ccbench.machine.readings.share_a_core", lambda binding: binding == (0, 4))
+    monkeypatch.setattr(
+        "ccbench.machine.readings.share_a_core", lambda binding: binding == (0, 4)
+    )
     assert flagged(Conditions(binding=(0, 4))).flags == ("shared_core",)
     assert flagged(Conditions(binding=(0, 1))).flags == ()
     one_round = flagged(Conditions(binding=(0, 4)))

@@ -34,7 +34,9 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
 
 
 @pytest.mark.parametrize("hosts", [(), ("north", "south")])
-def test_a_measurement_has_the_devices_and_flags_of_all_processes(hosts: tuple[str, ...]) -> None:
+def test_a_measurement_has_the_devices_and_flags_of_all_processes(
+    hosts: tuple[str, ...],
+) -> None:
     leader = Leader(GroupRequest("cpu", 2, None))
     leader.hosts = hosts
     facts = (CaseFacts(devices=look(1)), CaseFacts(devices=look(2, 5), flags=("link_errors",)))
@@ -60,4 +62,6 @@ def test_the_readings_of_the_round_with_most_to_flag_stay() -> None:
         return Measurement(CASE, Status.OK, samples_seconds=(1.0,), device_readings=readings)
 
     loud, quiet = one_round(look(1, 5)), one_round(look(1))
-    assert merged(loud, quiet).device_readings == merged(quiet, loud).device_readings == look(1, 5)
+    assert (
+        merged(loud, quiet).device_readings == merged(quiet, loud).device_readings == look(1, 5)
+    )

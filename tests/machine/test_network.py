@@ -32,7 +32,8 @@ def card(name: str, ports: dict[str, dict[str, str]], *interfaces: str) -> dict[
             **files,
         }
         found |= {
-            f"sys/class/infiniband/{name}/ports/{port}/{file}": text for file, text in plain.items()
+            f"sys/class/infiniband/{name}/ports/{port}/{file}": text
+            for file, text in plain.items()
         }
     return found
 

@@ -113,7 +113,11 @@ def test_a_line_of_a_log_keeps_its_own_words() -> None:
         ),
         *("MPICH_GPU_SUPPORT_ENABLED=1", "GLOO_SOCKET_IFNAME=eth0", "RCCL_MSCCL_ENABLE=0"),
         *("MPIR_CVAR_BCAST_INTRA_ALGORITHM=binomial", "NVSHMEM_IB_ENABLE_IBGDA=1"),
-        *("TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "ROCR_VISIBLE_DEVICES=0,1", "SLURM_GPUS_PER_NODE=8"),
+        *(
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+            "ROCR_VISIBLE_DEVICES=0,1",
+            "SLURM_GPUS_PER_NODE=8",
+        ),
         "SLURM_TASKS_PER_NODE=8(x4)",
     ],
 )

@@ -37,11 +37,15 @@ class Backends:
         """By name, after ``changes``, without ``missing`` parts."""
         root = lay_out(self._path / "root", {**HEALTHY, **OTHER_DEVICES, **(changes or {})})
         hidden = {
-            name for part in missing for name in (PARTS[part].module, *PARTS[part].distributions)
+            name
+            for part in missing
+            for name in (PARTS[part].module, *PARTS[part].distributions)
         }
         answers = {
             "has_module": lambda module: module not in hidden,
-            "installed_version": lambda distribution: None if distribution in hidden else "1.2.3",
+            "installed_version": lambda distribution: (
+                None if distribution in hidden else "1.2.3"
+            ),
             "shutil.which": lambda program: program if programs else None,
         }
         for name, answer in answers.items():
@@ -134,7 +138,9 @@ def test_what_only_the_backend_knows_is_said_in_its_words(
 
 
 def test_every_backend_of_this_version_is_examined_on_this_machine() -> None:
-    found = {check.name: check for check in backend_checks(observe(), Files(), said_unavailable)}
+    found = {
+        check.name: check for check in backend_checks(observe(), Files(), said_unavailable)
+    }
     for name in backend_names():
         assert found[f"backend {name}"].seen
     assert found["backend cpu"].status == "ok"

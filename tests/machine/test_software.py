@@ -51,5 +51,9 @@ def test_an_extra_is_installed_from_the_checkout_for_ccbench_is_on_no_index(
 
 def test_nothing_that_is_shown_or_written_down_installs_ccbench_from_an_index() -> None:
     root = Path(__file__).resolve().parents[2]
-    texts = [*(root / "ccbench").rglob("*.py"), *(root / "docs").rglob("*.md"), root / "README.md"]
+    texts = [
+        *(root / "ccbench").rglob("*.py"),
+        *(root / "docs").rglob("*.md"),
+        root / "README.md",
+    ]
     assert [path.name for path in texts if "ccbench[" in path.read_text()] == []

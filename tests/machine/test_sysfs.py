@@ -68,7 +68,9 @@ def test_the_rate_of_a_hop_is_that_of_its_generation_and_width(tmp_path: Path) -
     assert "16 GT/s x16" in hop.origin
 
 
-def test_an_idle_gpus_rate_is_what_its_link_can_do_and_both_speeds_are_kept(tmp_path: Path) -> None:
+def test_an_idle_gpus_rate_is_what_its_link_can_do_and_both_speeds_are_kept(
+    tmp_path: Path,
+) -> None:
     tree = Tree(tmp_path)
     tree.processors("0-7")
     tree.function("pci0000:00/0000:00:01.0", BRIDGE, "0x8086", most=(32.0, 16))
@@ -84,7 +86,10 @@ def test_a_port_slower_than_the_link_that_runs_is_not_believed(tmp_path: Path) -
     flattened_vm(tmp_path)
     hop = next(link for link in read(tmp_path).links if link.source == "gpu0")
     assert hop.bytes_per_second == bytes_per_second(32.0, 16)
-    assert (hop.attributes["port_max_gigatransfers"], hop.attributes["port_max_width"]) == (2.5, 1)
+    assert (hop.attributes["port_max_gigatransfers"], hop.attributes["port_max_width"]) == (
+        2.5,
+        1,
+    )
 
 
 def test_network_cards_have_names_rates_states_and_no_addresses(tmp_path: Path) -> None:

@@ -26,7 +26,13 @@ from ccbench.machine.readings import (
     readings_json,
     telling,
 )
-from ccbench.machine.telemetry import REASONS, DeviceWatch, NvidiaDevices, in_words, read_devices
+from ccbench.machine.telemetry import (
+    REASONS,
+    DeviceWatch,
+    NvidiaDevices,
+    in_words,
+    read_devices,
+)
 from tests.machine.nvml_double import BLACKWELL, HOPPER, OLD, POWER_BRAKE, Gpu, Nvml
 
 ADDRESS = "0000:3b:00.0"
@@ -51,10 +57,22 @@ def test_a_gpu_at_work_tells_clocks_heat_power_and_counters() -> None:
     gpu = Gpu(corrected=2, replays=1)
     gpu.work(seconds=10, watts=400)
     (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
-    assert (seen.bus_id, seen.vendor, seen.model) == (ADDRESS, "nvidia", "NVIDIA H100 80GB HBM3")
-    assert (seen.performance_state, seen.sm_clock_mhz, seen.sm_clock_limit_mhz) == (0, 1980, 1980)
+    assert (seen.bus_id, seen.vendor, seen.model) == (
+        ADDRESS,
+        "nvidia",
+        "NVIDIA H100 80GB HBM3",
+    )
+    assert (seen.performance_state, seen.sm_clock_mhz, seen.sm_clock_limit_mhz) == (
+        0,
+        1980,
+        1980,
+    )
     assert (seen.memory_clock_mhz, seen.clock_reasons) == (2619, ())
-    assert (seen.power_watts, seen.power_limit_watts, seen.energy_joules) == (400.0, 700.0, 4000.0)
+    assert (seen.power_watts, seen.power_limit_watts, seen.energy_joules) == (
+        400.0,
+        700.0,
+        4000.0,
+    )
     assert seen.temperature_celsius == 70
     assert (seen.ecc_corrected_volatile, seen.ecc_uncorrected_volatile) == (2, 0)
     assert (seen.pcie_generation, seen.pcie_width, seen.pcie_replays) == (5, 16, 1)
@@ -228,7 +246,9 @@ def test_what_goes_wrong_during_a_case_is_its_only_flag(
     assert flags == (flag,)
     assert flags_of(*readings_from_json(text)) == (flag,)
     watching.before()
-    assert flag not in watching.after()[1] or flag == "throttled"  # a new case is judged by itself
+    assert (
+        flag not in watching.after()[1] or flag == "throttled"
+    )  # a new case is judged by itself
 
 
 @pytest.mark.parametrize(
@@ -261,7 +281,9 @@ def test_a_look_taken_when_the_samples_ended_counts_whatever_follows() -> None:
     assert readings_from_json(text)[1][0].sm_clock_mhz == 1980
 
 
-@pytest.mark.parametrize(("held_seconds", "flags"), [(0.05, ()), (0.1, ()), (0.2, ("throttled",))])
+@pytest.mark.parametrize(
+    ("held_seconds", "flags"), [(0.05, ()), (0.1, ()), (0.2, ("throttled",))]
+)
 def test_clocks_may_be_held_back_for_a_hundredth_of_the_time(
     held_seconds: float, flags: tuple[str, ...]
 ) -> None:
@@ -299,7 +321,8 @@ def test_an_xid_belongs_to_the_case_in_which_it_came() -> None:
 def test_a_counter_that_was_reset_is_no_error() -> None:
     before = DeviceReading(ADDRESS, pcie_replays=9, ecc_corrected_volatile=4)
     assert (
-        flags_of([before], [DeviceReading(ADDRESS, pcie_replays=0, ecc_corrected_volatile=0)]) == ()
+        flags_of([before], [DeviceReading(ADDRESS, pcie_replays=0, ecc_corrected_volatile=0)])
+        == ()
     )
 
 
@@ -391,7 +414,9 @@ def test_devices_of_several_hosts_may_have_one_address() -> None:
 @few
 @given(st.lists(looks, max_size=3))
 def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, ...]]) -> None:
-    before, after = readings_from_json(joined([*(readings_json(team, team) for team in teams), ""]))
+    before, after = readings_from_json(
+        joined([*(readings_json(team, team) for team in teams), ""])
+    )
     assert before == after
     assert {one.bus_id for one in before} == {one.bus_id for team in teams for one in team}
     assert len(before) == len({one.device for one in before})
@@ -407,9 +432,7 @@ def test_of_several_rounds_the_one_with_most_to_flag_is_kept() -> None:
 
 
 def test_what_a_newer_version_adds_is_left_out() -> None:
-    text = (
-        '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"pcie_width":2}}]'
-    )
+    text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"pcie_width":2}}]'
     (before,), (after,) = readings_from_json(text)
     assert (before.bus_id, after.pcie_width) == ("a", 2)
 
@@ -454,7 +477,9 @@ def test_a_gpu_that_rested_works_until_its_clock_rises_no_more_before_the_first_
     assert rising.now == 0.002  # back where it was: nothing to wait for
 
 
-@pytest.mark.parametrize(("step_mhz", "absent", "seconds"), [(1, False, 0.1), (400, True, 0.05)])
+@pytest.mark.parametrize(
+    ("step_mhz", "absent", "seconds"), [(1, False, 0.1), (400, True, 0.05)]
+)
 def test_a_clock_that_creeps_or_is_not_told_is_waited_for_so_long_and_no_longer(
     step_mhz: int, absent: bool, seconds: float
 ) -> None:
@@ -496,7 +521,9 @@ def test_the_double_has_the_functions_arguments_and_errors_of_pynvml() -> None:
     for name in names:
         ours = list(inspect.signature(getattr(Nvml, name)).parameters)[1:]
         theirs = inspect.signature(inspect.unwrap(getattr(pynvml, name))).parameters
-        required = [one for one, what in theirs.items() if what.default is inspect.Parameter.empty]
+        required = [
+            one for one, what in theirs.items() if what.default is inspect.Parameter.empty
+        ]
         assert len(ours) >= len(required), name
         assert len(ours) <= len(theirs), name
     for error in ("NVMLError_NotSupported", "NVMLError_InvalidArgument", "NVMLError_Timeout"):

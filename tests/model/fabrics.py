@@ -67,11 +67,15 @@ def random_fabric(seed: int) -> Fabric:
         case 5:
             return fat_tree([small(2), small(2)], wire(), float(random.uniform(0.4, 5)))
         case 6:
-            return fat_tree([small(), small(2), small(2, 3)], wire(), float(random.uniform(1, 4)))
+            return fat_tree(
+                [small(), small(2), small(2, 3)], wire(), float(random.uniform(1, 4))
+            )
         case 7:
             return dragonfly(small(2), small(2), small(1, 3), 2, wire(), wire(), wire())
         case 8:
-            return dragonfly_plus(small(2), small(1, 2), 2, small(1, 3), 2, wire(), wire(), wire())
+            return dragonfly_plus(
+                small(2), small(1, 2), 2, small(1, 3), 2, wire(), wire(), wire()
+            )
     ranks = small(3, 6)
     links = random.integers(0, 3, size=(ranks, ranks))
     links += links.T

@@ -50,7 +50,9 @@ def measured(
     found: Measured = []
     for collective in collectives:
         request = LibraryRequest(collective, tuple(sizes))
-        seconds = seconds_of(system, request, table) * np.exp(random.normal(0, noise, len(sizes)))
+        seconds = seconds_of(system, request, table) * np.exp(
+            random.normal(0, noise, len(sizes))
+        )
         found.append((request, tuple(seconds.tolist())))
     return found
 

@@ -69,7 +69,9 @@ class Replay:
                 size = width * size_bytes / schedule.pieces
                 links = [link for link in ids if link >= 0]
                 own = (target - source) % schedule.ranks
-                place = max(sum(one < own for one in far) for far in (sent[source], taken[target]))
+                place = max(
+                    sum(one < own for one in far) for far in (sent[source], taken[target])
+                )
                 self.waiting.append(Message(source, target, size, step.index, links, place))
                 for rank in (self.ranks[source], self.ranks[target]):
                     rank.steps[step.index] = rank.steps.get(step.index, 0) + 1
@@ -77,7 +79,9 @@ class Replay:
     def start(self) -> None:
         """Sends off every message whose two ranks have come to its step."""
         turn = [next(iter(rank.steps), -1) for rank in self.ranks]
-        ready = [one for one in self.waiting if turn[one.source] == turn[one.target] == one.step]
+        ready = [
+            one for one in self.waiting if turn[one.source] == turn[one.target] == one.step
+        ]
         self.waiting = [
             one for one in self.waiting if not turn[one.source] == turn[one.target] == one.step
         ]
@@ -120,7 +124,9 @@ class Replay:
                 message.left -= rate * (self.now - before)
                 if message.left <= rate * TOGETHER:
                     self.arrived(message)
-            self.flowing = [message for message, rate in flows if message.left > rate * TOGETHER]
+            self.flowing = [
+                message for message, rate in flows if message.left > rate * TOGETHER
+            ]
             while self.events and self.events[0][0] <= self.now + TOGETHER:
                 _, _, message = heapq.heappop(self.events)
                 self.flowing.append(message) if message.left > 0 else self.arrived(message)

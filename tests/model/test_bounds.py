@@ -63,7 +63,9 @@ def test_no_price_is_below_its_bound(seed: int, root: int) -> None:
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "dgx-1v"])
 @pytest.mark.parametrize("nodes", [1, 2, 6])
-def test_no_price_on_machines_of_the_catalog_is_below_its_bound(machine: str, nodes: int) -> None:
+def test_no_price_on_machines_of_the_catalog_is_below_its_bound(
+    machine: str, nodes: int
+) -> None:
     below_every_price(box_cluster(nodes, machine, "ib-hdr-200x8"), 3, FabricCosts())
 
 
@@ -75,7 +77,9 @@ def test_no_price_on_machines_of_the_catalog_is_below_its_bound(machine: str, no
         pytest.param((32, 64, 64), 2.0, marks=pytest.mark.exhaustive),
     ],
 )
-def test_no_price_of_many_ranks_is_below_its_bound(levels: tuple[int, ...], over: float) -> None:
+def test_no_price_of_many_ranks_is_below_its_bound(
+    levels: tuple[int, ...], over: float
+) -> None:
     below_every_price(fat_tree(levels, Wire(50e9, 1e-6), over), 5, FabricCosts())
 
 
@@ -161,7 +165,9 @@ WIRE = Wire(50e9, 1e-6)
         (dragonfly(9, 4, 2, 2, Wire(25e9)), "25.35"),
     ],
 )
-def test_known_optima_of_all_gather_by_levels_and_by_flows(fabric: Fabric, expected: str) -> None:
+def test_known_optima_of_all_gather_by_levels_and_by_flows(
+    fabric: Fabric, expected: str
+) -> None:
     decimals = len(expected.partition(".")[2])
     by_flow = cut_bound("all_gather", fabric.topology())
     for algbw in (level_bound(fabric, "all_gather")[0], by_flow):
@@ -256,7 +262,10 @@ def test_reduce_scatter_looks_at_what_leaves_and_all_gather_at_what_arrives() ->
         ],
         both_ways=False,
     )
-    scattered, gathered = cut_bound("reduce_scatter", slow_out), cut_bound("all_gather", slow_out)
+    scattered, gathered = (
+        cut_bound("reduce_scatter", slow_out),
+        cut_bound("all_gather", slow_out),
+    )
     assert gigabytes(gathered) == 3  # gpu0's shard leaves at 1 GB/s
     assert gigabytes(scattered) == 1.5  # two partial shards leave gpu0
 
@@ -264,10 +273,14 @@ def test_reduce_scatter_looks_at_what_leaves_and_all_gather_at_what_arrives() ->
 @st.composite
 def random_graphs(draw: st.DrawFn, both_ways: bool = False) -> Topology:
     gpus, switches = draw(st.integers(2, 4)), draw(st.integers(0, 2))
-    names = [f"gpu{rank}" for rank in range(gpus)] + [f"switch{index}" for index in range(switches)]
+    names = [f"gpu{rank}" for rank in range(gpus)] + [
+        f"switch{index}" for index in range(switches)
+    ]
     pairs = list((itertools.combinations if both_ways else itertools.permutations)(names, 2))
     rates = draw(
-        st.lists(st.sampled_from([0, 0, 1, 2, 3, 5.5]), min_size=len(pairs), max_size=len(pairs))
+        st.lists(
+            st.sampled_from([0, 0, 1, 2, 3, 5.5]), min_size=len(pairs), max_size=len(pairs)
+        )
     )
     edges = [(*pair, rate) for pair, rate in zip(pairs, rates, strict=True) if rate]
     return topology(gpus, edges, both_ways)
@@ -276,12 +289,16 @@ def random_graphs(draw: st.DrawFn, both_ways: bool = False) -> Topology:
 def every_side(machine: Topology) -> list[set[str]]:
     names = [device.name for device in machine.devices]
     return [
-        set(part) for size in range(1, len(names)) for part in itertools.combinations(names, size)
+        set(part)
+        for size in range(1, len(names))
+        for part in itertools.combinations(names, size)
     ]
 
 
 def leaving(machine: Topology, side: set[str]) -> Fraction:
-    crossing = [link for link in machine.links if link.source in side and link.target not in side]
+    crossing = [
+        link for link in machine.links if link.source in side and link.target not in side
+    ]
     return sum((Fraction(link.bytes_per_second or 0) for link in crossing), Fraction(0))
 
 
@@ -289,7 +306,9 @@ def leaving(machine: Topology, side: set[str]) -> Fraction:
 def test_bounds_equal_the_worst_of_all_cuts(machine: Topology) -> None:
     ranks = {device.name for device in machine.gpus}
     sides = [side for side in every_side(machine) if side & ranks]
-    gather_all = min(leaving(machine, s) / len(s & ranks) for s in sides if ranks - s) * len(ranks)
+    gather_all = min(leaving(machine, s) / len(s & ranks) for s in sides if ranks - s) * len(
+        ranks
+    )
     to_root = min(leaving(machine, s) / len(s & ranks) for s in sides if "gpu0" not in s) * len(
         ranks
     )
@@ -308,7 +327,8 @@ def test_bounds_equal_the_worst_of_all_cuts(machine: Topology) -> None:
 @given(random_graphs())
 def test_turning_all_links_round_swaps_gathering_and_scattering(machine: Topology) -> None:
     links = tuple(
-        Link(link.target, link.source, link.kind, link.bytes_per_second) for link in machine.links
+        Link(link.target, link.source, link.kind, link.bytes_per_second)
+        for link in machine.links
     )
     turned = Topology("turned", machine.devices, links)
     for forward, backward in (
@@ -326,14 +346,21 @@ def two_phases(machine: Topology) -> Fraction:
 
 
 @given(random_graphs(both_ways=True))
-def test_a_limit_of_all_reduce_never_lies_below_what_two_phases_reach(machine: Topology) -> None:
+def test_a_limit_of_all_reduce_never_lies_below_what_two_phases_reach(
+    machine: Topology,
+) -> None:
     """Where as much can leave a switch as enters it: else the cuts of all_gather are no more than limits."""
     assert cut_bound("all_reduce", machine) >= two_phases(machine)
 
 
 @pytest.mark.parametrize(
     "machine",
-    [boxes(1, 8, 300, 0), boxes(4, 8, 300, 25, 2), meshed(CUBE_MESH, 25), meshed(FULL_MESH, 28)],
+    [
+        boxes(1, 8, 300, 0),
+        boxes(4, 8, 300, 25, 2),
+        meshed(CUBE_MESH, 25),
+        meshed(FULL_MESH, 28),
+    ],
 )
 def test_on_symmetric_machines_two_phases_are_the_best_all_reduce(machine: Topology) -> None:
     assert cut_bound("all_reduce", machine) == two_phases(machine)

@@ -53,7 +53,9 @@ POSITIVE = st.floats(1e-8, 1e8)
 @st.composite
 def clusters(draw: st.DrawFn) -> CalibratedCluster:
     scales = draw(
-        st.lists(st.tuples(st.text(min_size=1), POSITIVE), max_size=4, unique_by=lambda one: one[0])
+        st.lists(
+            st.tuples(st.text(min_size=1), POSITIVE), max_size=4, unique_by=lambda one: one[0]
+        )
     )
     sizes = draw(st.lists(st.integers(0, 2**50), min_size=1, max_size=6, unique=True))
     corrections = tuple(Correction(size, draw(POSITIVE)) for size in sorted(sizes))
@@ -73,7 +75,11 @@ def clusters(draw: st.DrawFn) -> CalibratedCluster:
         scales=tuple(ScaleEstimate(term, scale, 5, 0.5) for term, scale in scales),
         measured=(
             MeasuredCollective(
-                "all_reduce", draw(st.booleans()), 9, (LibrarySetting("ring", "ll"),), corrections
+                "all_reduce",
+                draw(st.booleans()),
+                9,
+                (LibrarySetting("ring", "ll"),),
+                corrections,
             ),
         ),
         held_out=held,
@@ -201,7 +207,9 @@ def test_a_file_with_a_few_bytes_changed_is_read_or_refused_in_one_line(
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(9, 126))
     damaged = folder / "damaged.yaml"
-    damaged.write_bytes(bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))]))
+    damaged.write_bytes(
+        bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))])
+    )
     try:
         load_calibrated(damaged)
     except MachineError as error:
@@ -308,17 +316,27 @@ def test_only_what_was_forced_is_calibrated_where_everything_was_forced() -> Non
 
 def test_the_placement_that_was_measured_stands_for_the_other() -> None:
     machine = calibrated(collectives=("all_reduce",))
-    assert as_measured(machine, LibraryRequest("all_reduce", (8,), in_place=True)).in_place is False
-    assert as_measured(machine, LibraryRequest("broadcast", (8,), in_place=True)).in_place is True
+    assert (
+        as_measured(machine, LibraryRequest("all_reduce", (8,), in_place=True)).in_place
+        is False
+    )
+    assert (
+        as_measured(machine, LibraryRequest("broadcast", (8,), in_place=True)).in_place is True
+    )
 
 
 def test_points_are_launched_as_the_machine_was_measured() -> None:
     machine = calibrated(nodes=1)
     slow = replace(machine, measured_as=replace(machine.measured_as, gpus_per_process=8))
     request = LibraryRequest("all_reduce", (8,))
-    (alone,), (together,) = calibrated_points(machine, request), calibrated_points(slow, request)
+    (alone,), (together,) = (
+        calibrated_points(machine, request),
+        calibrated_points(slow, request),
+    )
     assert together.calibrated_seconds > alone.calibrated_seconds
-    assert together.point.prediction.predicted_seconds > alone.point.prediction.predicted_seconds
+    assert (
+        together.point.prediction.predicted_seconds > alone.point.prediction.predicted_seconds
+    )
 
 
 def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None:
@@ -329,9 +347,12 @@ def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None
 
 
 @pytest.mark.parametrize(
-    ("nodes", "sweeps", "apart", "levels"), [(1, 1, 0.06, 7), (1, 20, 0.004, 7), (2, 20, 0.03, 6)]
+    ("nodes", "sweeps", "apart", "levels"),
+    [(1, 1, 0.06, 7), (1, 20, 0.004, 7), (2, 20, 0.03, 6)],
 )
-def test_planted_scales_are_found_again(nodes: int, sweeps: int, apart: float, levels: int) -> None:
+def test_planted_scales_are_found_again(
+    nodes: int, sweeps: int, apart: float, levels: int
+) -> None:
     """The pull towards one is worth a point or so, and vanishes as points become many."""
     found = calibrated("hgx-h100", nodes, sweeps=sweeps).scales
     assert [one.term for one in found] == list(LEVELS)
@@ -397,7 +418,9 @@ def test_near_what_was_measured_intervals_are_narrower_and_of_other_collectives_
         points = calibrated_points(
             told, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29))
         )
-        own = [point.interval.high_80_seconds / point.interval.low_80_seconds for point in points]
+        own = [
+            point.interval.high_80_seconds / point.interval.low_80_seconds for point in points
+        ]
         likely = [point.point.prediction.interval for point in points]
         usual = [one.high_80_seconds / one.low_80_seconds for one in likely if one is not None]
         return own, usual
@@ -439,7 +462,9 @@ def test_points_faster_than_the_bound_are_counted() -> None:
     on = base(nodes=1)
     possible = measured(on.cluster.system, SCALES)
     assert faster_than_bound(on, possible) == 0
-    impossible = [(request, tuple(one / 100 for one in seconds)) for request, seconds in possible]
+    impossible = [
+        (request, tuple(one / 100 for one in seconds)) for request, seconds in possible
+    ]
     large = sum(size >= 1 << 30 for request, _ in possible for size in request.size_bytes)
     assert large <= faster_than_bound(on, impossible) < 2 * len(SIZES)
 
@@ -449,7 +474,9 @@ def test_points_faster_than_the_bound_are_counted() -> None:
 )
 def test_a_network_is_written_so_that_it_reads_back_the_same(network: str) -> None:
     on = open_base("dgx-a100", 2, network)
-    found = calibrate_cluster(on, measured(on.cluster.system, SCALES, ("all_reduce",)), PROVENANCE)
+    found = calibrate_cluster(
+        on, measured(on.cluster.system, SCALES, ("all_reduce",)), PROVENANCE
+    )
     assert found.network == network
     assert found.cluster.system == on.cluster.system
 
@@ -471,7 +498,8 @@ def test_a_rate_at_its_limit_still_has_points() -> None:
         system, {**SCALES, "rate across": 1.1}, ("all_reduce", "all_gather"), noise=0.02
     )
     points = [
-        Observation(system, request, tuple(s * 0.97 for s in seconds)) for request, seconds in fast
+        Observation(system, request, tuple(s * 0.97 for s in seconds))
+        for request, seconds in fast
     ]
     across = next(
         estimate

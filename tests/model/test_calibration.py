@@ -96,7 +96,9 @@ class FakeProbe(Probe):
         return calls_of(key) * CALL + BLOCK_BYTES / (3e8 if key.startswith("float16") else 2e10)
 
     def operation_time(self, kind: str, working_set_bytes: int, processes: int) -> float:
-        rate = {"copy": 8e9, "reduce": 5e9}[kind] * (2.0 if working_set_bytes < 1 << 24 else 1.0)
+        rate = {"copy": 8e9, "reduce": 5e9}[kind] * (
+            2.0 if working_set_bytes < 1 << 24 else 1.0
+        )
         # Twice one process's rate is what memory gives, however many cores ask.
         shared = 1.0 if working_set_bytes < 1 << 24 else max(1.0, processes / 2)
         return self._sample(CALL + payload_bytes(kind, working_set_bytes) * shared / rate)
@@ -168,7 +170,9 @@ def test_where_processes_cannot_be_pinned_the_yield_is_assumed_and_says_so() -> 
     assert machine.fabric.yield_seconds == calibration.ASSUMED_YIELD_SECONDS
     assert machine.origins["yield_seconds"].startswith("assumed")
     assert (
-        machine_of(FakeProbe()).origins["yield_seconds"].startswith("measured 2031-05-06 07:08 UTC")
+        machine_of(FakeProbe())
+        .origins["yield_seconds"]
+        .startswith("measured 2031-05-06 07:08 UTC")
     )
 
 
@@ -185,9 +189,13 @@ def test_noise_that_breaks_the_curves_is_smoothed_until_the_machine_is_valid() -
 
 def test_processors_that_a_hypervisor_may_move_apart_are_granted_what_each_has_alone() -> None:
     samples = vars(collected(FakeProbe()))
-    here, moved = (machine_from_samples(samples, NOW, virtual).fabric for virtual in (False, True))
+    here, moved = (
+        machine_from_samples(samples, NOW, virtual).fabric for virtual in (False, True)
+    )
     alone, together = here.peak_traffic.one_process, here.peak_traffic.all_cores
-    assert together[-1].bytes_per_second == pytest.approx(2 * alone[-1].bytes_per_second, rel=0.01)
+    assert together[-1].bytes_per_second == pytest.approx(
+        2 * alone[-1].bytes_per_second, rel=0.01
+    )
     assert moved.peak_traffic.all_cores[-1].bytes_per_second == pytest.approx(
         4 * alone[-1].bytes_per_second
     )
@@ -254,14 +262,19 @@ def slower(machine: Machine, factor: float) -> Machine:
     def rates(curves: Rates) -> Rates:
         return Rates(
             *(
-                tuple(replace(one, bytes_per_second=one.bytes_per_second / factor) for one in curve)
+                tuple(
+                    replace(one, bytes_per_second=one.bytes_per_second / factor)
+                    for one in curve
+                )
                 for curve in (curves.one_process, curves.all_cores)
             )
         )
 
     fabric = machine.fabric
     changed: dict[str, Any] = {name: factor * getattr(fabric, name) for name in SECONDS_FIELDS}
-    changed |= {name: rates(getattr(fabric, name)) for name in ("copy", "reduce", "peak_traffic")}
+    changed |= {
+        name: rates(getattr(fabric, name)) for name in ("copy", "reduce", "peak_traffic")
+    }
     computing = {key: rate / factor for key, rate in fabric.operation_bytes_per_second.items()}
     origins = {name: f"then: {text}" for name, text in machine.origins.items()}
     return Machine(
@@ -274,7 +287,8 @@ def test_of_two_calibrations_each_figure_is_the_better_one() -> None:
     best = better_of(earlier, Calibration(now))
     assert best.fabric == now.fabric
     assert (
-        best.origins["copy"] == f"{now.origins['copy']}; the best of this and earlier calibrations"
+        best.origins["copy"]
+        == f"{now.origins['copy']}; the best of this and earlier calibrations"
     )
     assert best.origins["cores"].startswith("then: ")
     assert better_of(now, Calibration(earlier)) == now
@@ -327,7 +341,10 @@ def test_a_busy_host_that_was_never_quiet_is_not_told(measured: list[Calibration
 
 def test_a_busy_host_is_as_it_was_when_it_was_quiet(measured: list[Calibration]) -> None:
     good = machine_of(FakeProbe())
-    measured[:] = [Calibration(good), Calibration(slower(good, 40.0), "other programs took 66 %")]
+    measured[:] = [
+        Calibration(good),
+        Calibration(slower(good, 40.0), "other programs took 66 %"),
+    ]
     assert quick_machine() == quick_machine() == good
 
 
@@ -339,7 +356,10 @@ def test_a_busy_host_stays_as_it_was_where_its_figures_contradict_those_of_then(
 
     good = machine_of(FakeProbe())
     monkeypatch.setattr(calibration, "better_of", contradiction)
-    measured[:] = [Calibration(good), Calibration(slower(good, 40.0), "other programs took 66 %")]
+    measured[:] = [
+        Calibration(good),
+        Calibration(slower(good, 40.0), "other programs took 66 %"),
+    ]
     assert quick_machine() == quick_machine() == good
 
 
@@ -359,7 +379,9 @@ def test_a_kept_calibration_grows_old_and_is_measured_anew_when_the_host_is_quie
         Calibration(slow),
     ]
     assert "31 days ago; calibrate again" in stale(quick_machine())
-    assert "31 days ago" in stale(quick_machine())  # too busy: the old figures, and that is told
+    assert "31 days ago" in stale(
+        quick_machine()
+    )  # too busy: the old figures, and that is told
     assert quick_machine().fabric == slow.fabric
     assert stale(aged(good, MOST_DAYS)) == stale(slow) == ""
 
@@ -371,10 +393,14 @@ def test_figures_of_this_host_before_an_update_are_told_and_not_taken_for_kept_o
     assert stale(here) == ""
     monkeypatch.setattr(calibration, "__version__", "99.0")
     assert re.search(
-        r"was measured on .* ccbench 0.*; now it is .* ccbench 99\.0; calibrate again", stale(here)
+        r"was measured on .* ccbench 0.*; now it is .* ccbench 99\.0; calibrate again",
+        stale(here),
     )
     assert kept_file() != kept
-    other = {**here.origins, "cores": here.origins["cores"].replace("; host ", "; host another-")}
+    other = {
+        **here.origins,
+        "cores": here.origins["cores"].replace("; host ", "; host another-"),
+    }
     assert stale(replace(here, origins=other)) == ""
 
 
@@ -407,7 +433,9 @@ def test_this_machine_can_be_measured_and_saved(tmp_path: Path) -> None:
 
 def test_a_worker_that_fails_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(MachineError, match=r"exit status 1: no message\); name a machine instead"):
+    with pytest.raises(
+        MachineError, match=r"exit status 1: no message\); name a machine instead"
+    ):
         measure_machine()
 
 
@@ -433,7 +461,9 @@ def command_line(folder: Path) -> str:
         return ""  # it ended meanwhile
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel's parent-death signal is Linux's"
+)
 def test_nothing_is_left_when_the_measuring_process_is_killed() -> None:
     # The time at which to stop is far away and serves as the mark of these processes.
     until = repr(time.monotonic() + 1000.125)

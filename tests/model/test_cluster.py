@@ -79,7 +79,9 @@ def test_nics_of_a_node_are_all_there_and_only_those_beside_other_gpus_are_not_u
     # The bound holds whichever NICs are used.
     whole = replace(cluster, network=cluster.stated or cluster.network, stated=None)
     size = [2**30]
-    assert bound_seconds(cluster, "all_gather", size) == bound_seconds(whole, "all_gather", size)
+    assert bound_seconds(cluster, "all_gather", size) == bound_seconds(
+        whole, "all_gather", size
+    )
 
 
 def test_more_ranks_than_gpus_are_more_nodes() -> None:
@@ -215,7 +217,9 @@ def test_a_processor_that_posts_slowly_makes_messages_to_the_network_dearer() ->
             (point,) = schedule_points(cluster, "gather", "direct", (8,))
             latency = 1e-6 + (3e-6 if nodes > 1 else 0.8e-6)
             messages = 6 * 0.4e-6 + (8 * seconds if nodes > 1 else 0)
-            assert point.prediction.predicted_seconds == pytest.approx(latency + messages, rel=1e-3)
+            assert point.prediction.predicted_seconds == pytest.approx(
+                latency + messages, rel=1e-3
+            )
 
 
 def fastest(cluster: Cluster, collective: str, size_bytes: int) -> str:
@@ -260,8 +264,12 @@ def test_one_shot_gives_way_to_two_shot_near_where_vllm_changes_over(
     one, two = (
         schedule_points(cluster, "all_reduce", name, sizes) for name in ("one_shot", "two_shot")
     )
-    seconds = [[point.prediction.predicted_seconds for point in points] for points in (one, two)]
-    changes = next(size for size, (a, b) in zip(sizes, np.array(seconds).T, strict=True) if a > b)
+    seconds = [
+        [point.prediction.predicted_seconds for point in points] for points in (one, two)
+    ]
+    changes = next(
+        size for size, (a, b) in zip(sizes, np.array(seconds).T, strict=True) if a > b
+    )
     assert published / 2 <= changes <= published * 2
 
 
@@ -275,7 +283,9 @@ def test_ten_thousand_random_predictions_stand_above_their_bounds() -> None:
         kind = str(draw.choice(["roce", "ib-ndr", "efa", "tcp"]))
         network = f"{kind}-{int(draw.choice([25, 100, 200, 400]))}x{int(draw.integers(1, 17))}"
         collective = str(draw.choice(COLLECTIVES))
-        ranks = nodes * int(draw.integers(1 if nodes > 1 else 2, len(load_catalog(name).gpus) + 1))
+        ranks = nodes * int(
+            draw.integers(1 if nodes > 1 else 2, len(load_catalog(name).gpus) + 1)
+        )
         for point in points_of_some(name, nodes, network, ranks, collective):
             cases += 1
             if point.prediction.predicted_seconds < point.prediction.bound_seconds:

@@ -90,7 +90,9 @@ def test_of_computing_meanwhile_nothing_is_said() -> None:
 def test_what_a_library_has_nothing_of_to_send_has_neither_price_nor_bound() -> None:
     nothing = replace(ON_GPUS, collective="all_gather", op="none", size_bytes=0, count=0)
     assert named_context("hgx-h100").predict(nothing) is None
-    assert named_context("hgx-h100").predict(replace(nothing, size_bytes=64, count=16)) is not None
+    assert (
+        named_context("hgx-h100").predict(replace(nothing, size_bytes=64, count=16)) is not None
+    )
 
 
 def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Path) -> None:
@@ -106,7 +108,9 @@ def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
     context = named_context("hgx-h100")
     ring = price(context, ON_GPUS, "ring", "simple")
     assert ring == context.predict(replace(ON_GPUS, algorithm="ring", protocol="simple"))
-    assert price(context, ON_GPUS, "ring", "ll").predicted_seconds > 1.5 * ring.predicted_seconds
+    assert (
+        price(context, ON_GPUS, "ring", "ll").predicted_seconds > 1.5 * ring.predicted_seconds
+    )
     collnet = context.predict(ON_GPUS, "collnet", "simple")
     assert context.predict(ON_GPUS, "collnetdirect", "simple") == collnet
 
@@ -153,7 +157,9 @@ def test_a_launch_that_nobody_tells_is_asked_of_the_model_as_unknown(
     monkeypatch.setattr(context_module, "library_points", points)
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
     cluster = cluster_of(load_topology("hgx-h100"), 1, None, 8)
-    prices = [predict_case(case, cluster, gpus_per_process=launched) for launched in (None, 1, 8)]
+    prices = [
+        predict_case(case, cluster, gpus_per_process=launched) for launched in (None, 1, 8)
+    ]
     assert [(one.gpus_per_process, one.launch_known) for one in asked] == [
         (1, False),
         (1, True),

@@ -101,7 +101,9 @@ def test_a_torus_has_no_representatives_because_others_pass_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fabric_loads, "FEWEST_RANKS", 64)
-    fabric = cluster(load_catalog("dgx-a100"), 16, "ib-hdr-200x8", torus([8, 16], Wire(1e9, 1e-6)))
+    fabric = cluster(
+        load_catalog("dgx-a100"), 16, "ib-hdr-200x8", torus([8, 16], Wire(1e9, 1e-6))
+    )
     assert representative_ranks(fabric) is not None
     assert representatives(LinkTable(fabric, FabricCosts(), fabric.ranks)) is None
 

@@ -169,7 +169,9 @@ def test_without_bytes_a_price_grows_by_the_messages_of_each_steps_busiest_rank(
 def test_another_message_is_never_cheaper(seed: int, flows: list[tuple[int, int]]) -> None:
     fabric, random = random_fabric(seed), np.random.default_rng(seed)
     costs = FabricCosts(message_seconds=random.uniform(0, 1e-6, fabric.links))
-    pairs = list(dict.fromkeys((one % fabric.ranks, other % fabric.ranks) for one, other in flows))
+    pairs = list(
+        dict.fromkeys((one % fabric.ranks, other % fabric.ranks) for one, other in flows)
+    )
     sizes, before = [0.0, 1e2, 1e4, 1e6], np.zeros(4)
     for count in range(1, len(pairs) + 1):
         source, target = np.array(pairs[:count]).T
@@ -201,11 +203,15 @@ def test_a_ring_on_a_torus_waits_for_its_longest_way_only() -> None:
     grid = torus([4, 4], Wire(1 / B, A))
     # From the end of a row to the start of the next: back round the row, then one across.
     expected = 2 * 15 * 2 * A + 2 * SIZE * SHARE * B
-    assert price_algorithm("all_reduce", "ring", grid, SIZE).seconds[0] == pytest.approx(expected)
+    assert price_algorithm("all_reduce", "ring", grid, SIZE).seconds[0] == pytest.approx(
+        expected
+    )
 
 
 @given(n=st.floats(1e3, 1e11), ranks=st.integers(3, 40))
-def test_the_best_chain_is_within_two_percent_of_its_square_root_form(n: float, ranks: int) -> None:
+def test_the_best_chain_is_within_two_percent_of_its_square_root_form(
+    n: float, ranks: int
+) -> None:
     fabric = single_switch(ranks, Wire(1 / B, A / 2))
     prices = price_algorithm("broadcast", "chain", fabric, n)
     best = (ranks - 2) * A + n * B + 2 * math.sqrt((ranks - 2) * A * n * B)
@@ -236,7 +242,9 @@ def test_all_sizes_at_once_are_what_each_alone_is_and_all_are_explained(
     fabric, row = random_fabric(seed), ALGORITHMS[index]
     sizes = [0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11]
     together = price_algorithm(row.collective, row.name, fabric, sizes)
-    alone = [price_algorithm(row.collective, row.name, fabric, size).seconds[0] for size in sizes]
+    alone = [
+        price_algorithm(row.collective, row.name, fabric, size).seconds[0] for size in sizes
+    ]
     np.testing.assert_array_equal(together.seconds, alone)
     assert bool(np.all(np.diff(together.seconds) >= 0))
     assert bool(np.all(np.isfinite(together.seconds)))
@@ -293,9 +301,9 @@ def test_the_explanation_names_the_link_its_load_and_the_split() -> None:
     assert "50 GB/s, up to 3 GB through it in a step" in words
     small = price_algorithm("all_reduce", "ring", tree, 8).explanation(0)
     assert small.startswith("100% latency of 30 steps over up to 4 links")
-    assert price_algorithm("all_reduce", "ring", single_switch(1, Wire(1e9)), 8).explanation(0) == (
-        "nothing to do"
-    )
+    assert price_algorithm("all_reduce", "ring", single_switch(1, Wire(1e9)), 8).explanation(
+        0
+    ) == ("nothing to do")
 
 
 def test_the_explanation_takes_links_of_one_rate_together() -> None:
@@ -325,7 +333,10 @@ def test_loads_are_found_once_and_forgotten_with_the_fabric() -> None:
         ({"link_latency_seconds": np.ones(3)}, "link_latency_seconds"),
         ({"link_latency_seconds": np.full(SWITCH.links, -1.0)}, "link_latency_seconds"),
         ({"message_seconds": -1e-9}, "message_seconds"),
-        ({"message_seconds": np.ones(3)}, "message_seconds: not zero or more for each of 32 links"),
+        (
+            {"message_seconds": np.ones(3)},
+            "message_seconds: not zero or more for each of 32 links",
+        ),
     ],
 )
 def test_costs_that_cannot_be_are_refused(costs: dict[str, object], words: str) -> None:

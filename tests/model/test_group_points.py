@@ -83,7 +83,9 @@ def test_four_of_a_full_mesh_of_eight_use_three_sevenths_of_the_links(
 @pytest.mark.parametrize("groups", ["rank // 2", "rank // 4", "rank % 4", "rank % 2"])
 def test_groups_behind_an_nvswitch_fill_their_links(groups: str) -> None:
     cluster = cluster_of("hgx-h100")
-    (whole,) = group_points(cluster, parse_groups("", 8), "all_gather", (LARGE,), algorithm="ring")
+    (whole,) = group_points(
+        cluster, parse_groups("", 8), "all_gather", (LARGE,), algorithm="ring"
+    )
     (part,) = group_points(
         cluster, parse_groups(groups, 8), "all_gather", (LARGE,), algorithm="ring"
     )
@@ -101,7 +103,9 @@ def test_groups_that_share_nics_take_as_much_longer_as_there_are_groups_on_a_nic
     assert "2 groups share a NIC" in together.prediction.bottleneck
     # With a NIC for each GPU nothing is shared.
     own = cluster_of("hgx-h100", 2, "ib-ndr-400x8")
-    together, alone = (one(own, "rank % 8", "all_gather", alone=alone) for alone in (False, True))
+    together, alone = (
+        one(own, "rank % 8", "all_gather", alone=alone) for alone in (False, True)
+    )
     assert together.prediction.predicted_seconds == alone.prediction.predicted_seconds
 
 
@@ -127,7 +131,9 @@ def test_all_ranks_as_one_group_are_priced_as_without_groups(
         grouped, library_points(cluster, LibraryRequest(name, sizes)), strict=True
     ):
         # Where messages of several GPUs share a link in between, the graph may say more than the library.
-        assert found.prediction.predicted_seconds <= whole.prediction.predicted_seconds * (1 + 1e-9)
+        assert found.prediction.predicted_seconds <= whole.prediction.predicted_seconds * (
+            1 + 1e-9
+        )
         if name not in ("all_to_all", "all_to_all_v", "gather", "scatter", "send_recv"):
             assert found.prediction.predicted_seconds == pytest.approx(
                 whole.prediction.predicted_seconds
@@ -146,8 +152,16 @@ def asked(draw: some.DrawFn) -> tuple[Cluster, str, str, int, str]:
             [list(shuffled[start : start + 2]) for start in range(0, cluster.ranks - 1, 2)]
         )
     name = draw(some.sampled_from(MOVING))
-    traffic = draw(some.sampled_from(("", "zipf:1.2", "hot:0.7"))) if name == "all_to_all_v" else ""
-    return cluster, groups, name, draw(some.sampled_from((8, 1 << 14, 1 << 20, 1 << 28))), traffic
+    traffic = (
+        draw(some.sampled_from(("", "zipf:1.2", "hot:0.7"))) if name == "all_to_all_v" else ""
+    )
+    return (
+        cluster,
+        groups,
+        name,
+        draw(some.sampled_from((8, 1 << 14, 1 << 20, 1 << 28))),
+        traffic,
+    )
 
 
 @given(asked())
@@ -158,7 +172,9 @@ def test_together_takes_at_least_as_long_as_alone_and_at_most_as_often_as_there_
     groups = parse_groups(text, cluster.ranks)
     (together,) = group_points(cluster, groups, name, (size,), traffic=traffic)
     alone = [
-        group_points(cluster, (group,), name, (size,), alone=True, traffic=traffic)[0].prediction
+        group_points(cluster, (group,), name, (size,), alone=True, traffic=traffic)[
+            0
+        ].prediction
         for group in groups
     ]
     longest = max(prediction.predicted_seconds for prediction in alone)
@@ -223,7 +239,9 @@ NODE_SIZES = (1, 2, 4, 6, 8)
 
 @some.composite
 def layouts(draw: some.DrawFn) -> Layout:
-    sizes = {name: draw(some.sampled_from((1, 2, 3, 4, 8))) for name in ("tp", "cp", "dp", "pp")}
+    sizes = {
+        name: draw(some.sampled_from((1, 2, 3, 4, 8))) for name in ("tp", "cp", "dp", "pp")
+    }
     order = draw(some.sampled_from((ORDERS["megatron"], "tp-pp-ep-dp-cp")))
     try:
         return Layout(order, ep=draw(some.sampled_from((1, 2))), **sizes)
@@ -252,7 +270,9 @@ def test_an_axis_that_nodes_cut_unevenly_is_refused() -> None:
         axis_placement(Layout(tp=6, dp=4), "tp", 8)
 
 
-@pytest.mark.parametrize("text", ["[[0, 1, 2], [3, 8, 9]]", "[[0, 1], [2, 8]]", "[[0, 8], [1, 2]]"])
+@pytest.mark.parametrize(
+    "text", ["[[0, 1, 2], [3, 8, 9]]", "[[0, 1], [2, 8]]", "[[0, 8], [1, 2]]"]
+)
 def test_groups_that_do_not_stand_alike_have_no_placement(text: str) -> None:
     assert placement_of(parse_groups(text, 16), 8) is None
 

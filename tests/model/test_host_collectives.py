@@ -100,7 +100,9 @@ def test_gloos_all_reduce_is_a_ring(ranks: int, size: int) -> None:
     network = replace(network_of(tuple(range(ranks))), call_seconds=1e-4)
     block = max(size / ranks, SIZES_BYTES[0])
     expected = 1e-4 + 2 * (ranks - 1) * (LATENCY + block / RATE)
-    assert seconds(case_of("all_reduce", ranks, size), network) == pytest.approx(expected, rel=1e-6)
+    assert seconds(case_of("all_reduce", ranks, size), network) == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_mpis_small_all_reduce_takes_the_logarithm_of_the_ranks_and_its_large_one_the_rings_share() -> (
@@ -166,7 +168,9 @@ def test_gloos_root_sends_to_all_its_children_through_one_port() -> None:
     assert two_hosts == pytest.approx(2 * whole, rel=0.02)
 
 
-def test_ranks_that_swap_are_priced_by_what_swaps_take_and_a_ring_by_what_a_ring_takes() -> None:
+def test_ranks_that_swap_are_priced_by_what_swaps_take_and_a_ring_by_what_a_ring_takes() -> (
+    None
+):
     plain = network_of((0, 1, 2, 3), backend="mpi")
     slow = replace(plain, swapped=line(rate=RATE / 2))
     exchange, ring = (
@@ -219,7 +223,10 @@ def test_a_message_one_way_in_a_row_takes_what_the_probe_saw_of_such() -> None:
 
 def test_no_bound_is_above_what_was_seen_of_messages_that_nobody_waits_for() -> None:
     network = replace(network_of((0, 1, 2, 3), backend="mpi"), one_way=line(latency=1e-6))
-    for case in (case_of("broadcast", 4, 8, "mpi"), case_of("send_recv", 4, 8, "mpi", pair="0>2")):
+    for case in (
+        case_of("broadcast", 4, 8, "mpi"),
+        case_of("send_recv", 4, 8, "mpi", pair="0>2"),
+    ):
         assert predicted(case, network).bound_seconds <= 1.2e-6
     assert predicted(case_of("all_reduce", 4, 8, "mpi"), network).bound_seconds >= LATENCY
 
@@ -246,7 +253,9 @@ def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> 
     )  # there is no plan of it
     assert predict_host_library(case_of("all_reduce", 4, 1024), network) is None
     assert predict_host_library(case_of("all_reduce", 2, 1024, "mpi"), network) is None
-    assert predict_host_library(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
+    assert (
+        predict_host_library(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
+    )
     told = network_of((0, 1, 2, 3), backend="mpi")
     case = case_of("all_reduce", 4, 1 << 20, "mpi")
     assert predict_host_library(case, told, "mpi:basic_linear") is None
@@ -311,7 +320,9 @@ class PlantedTeam:
         )
 
 
-@pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1), (0, 0)])
+@pytest.mark.parametrize(
+    "node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1), (0, 0)]
+)
 def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> None:
     found = probe_network(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
     planted = network_of(node_of_rank)
@@ -391,7 +402,9 @@ def test_a_pipeline_streams_its_pieces() -> None:
     large = 1 << 26
     binomial = plan_seconds(MPI_PLANS["broadcast"]["binomial"](4, 0), large, network)
     whole = large / RATE
-    assert whole * (1 - 1e-9) <= seconds(case_of("broadcast", 4, large, "mpi"), network) < binomial
+    assert (
+        whole * (1 - 1e-9) <= seconds(case_of("broadcast", 4, large, "mpi"), network) < binomial
+    )
 
 
 def test_a_stream_of_small_pieces_is_no_quicker_than_the_link_however_quick_one_of_them_is() -> (
@@ -446,7 +459,10 @@ def host(cores: int = 2) -> Machine:
     return replace(
         plain,
         fabric=replace(
-            plain.fabric, cores=cores, copy=flat(COPIED, 2 * COPIED), reduce=flat(ADDED, 2 * ADDED)
+            plain.fabric,
+            cores=cores,
+            copy=flat(COPIED, 2 * COPIED),
+            reduce=flat(ADDED, 2 * ADDED),
         ),
     )
 
@@ -466,7 +482,9 @@ def two_prices(
     messages = predict_host_library(case, network, algorithm)
     assert whole is not None
     assert messages is not None
-    assert whole.latency_seconds + whole.bandwidth_seconds == pytest.approx(whole.predicted_seconds)
+    assert whole.latency_seconds + whole.bandwidth_seconds == pytest.approx(
+        whole.predicted_seconds
+    )
     return whole.predicted_seconds, messages.predicted_seconds
 
 

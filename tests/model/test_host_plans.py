@@ -73,8 +73,12 @@ def test_a_ring_of_fewer_elements_than_ranks_is_recursive_doubling() -> None:
     ],
 )
 def test_mpichs_selection(collective: str, ranks: int, size_bytes: int, expected: str) -> None:
-    assert own_choice("MPICH 5.0.2", collective, size_bytes, size_bytes, apart(ranks)) == expected
-    assert own_choice("MPICH 5.0.2", collective, size_bytes, size_bytes, (*apart(ranks), 0)) == ""
+    assert (
+        own_choice("MPICH 5.0.2", collective, size_bytes, size_bytes, apart(ranks)) == expected
+    )
+    assert (
+        own_choice("MPICH 5.0.2", collective, size_bytes, size_bytes, (*apart(ranks), 0)) == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,9 @@ def test_plans_send_between_ranks_that_exist_and_broadcasts_only_from_ranks_that
         for stage in make(ranks, root):
             sources, targets = ([end[side] for end in stage.messages] for side in (0, 1))
             assert all(0 <= rank < ranks for rank in (*sources, *targets)), name
-            assert all(source != target for source, target in stage.messages) or ranks == 1, name
+            assert all(source != target for source, target in stage.messages) or ranks == 1, (
+                name
+            )
             if whole:
                 assert set(sources) <= have, name
                 assert len({*targets}) == len(targets), name

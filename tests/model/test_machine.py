@@ -56,7 +56,11 @@ def text(tmp_path: Path) -> str:
         ("kind: cpu", "kind: gpu", "kind: input should be 'cpu'; seen 'gpu'"),
         ("name: toy", "name: [", "is not YAML"),
         ("  yield_seconds: made up for a test\n", "", "origins: nothing about yield_seconds"),
-        ("  cores: made", "  sockets: made up\n  cores: made", "origins: sockets is not a number"),
+        (
+            "  cores: made",
+            "  sockets: made up\n  cores: made",
+            "origins: sockets is not a number",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_path_and_place(
@@ -172,7 +176,9 @@ def test_points_must_rise_and_larger_must_not_be_quicker() -> None:
 
 def test_rates_are_straight_lines_in_log_log() -> None:
     rates = Rates((RatePoint(100, 4e9), RatePoint(10_000, 1e9)), (RatePoint(100, 16e9),))
-    assert rates.at([1, 100, 1000, 10_000, 10**9], 1, 4) == pytest.approx([4e9, 4e9, 2e9, 1e9, 1e9])
+    assert rates.at([1, 100, 1000, 10_000, 10**9], 1, 4) == pytest.approx(
+        [4e9, 4e9, 2e9, 1e9, 1e9]
+    )
     # Two of four cores are half way, on a logarithmic scale, between one and all.
     assert rates.at(100, 2, 4) == pytest.approx(8e9)
     assert rates.at(100, 4, 4) == pytest.approx(16e9)

@@ -69,7 +69,8 @@ def test_patterns_cost_what_their_schedule_costs_flow_by_flow(
     assert_the_same(priced(schedule, fabric), expected)
     if name in DIRECTLY:
         assert_the_same(
-            priced(AlgorithmTraffic(*name, ranks, *DIRECTLY[name](ranks, place)), fabric), expected
+            priced(AlgorithmTraffic(*name, ranks, *DIRECTLY[name](ranks, place)), fabric),
+            expected,
         )
 
 
@@ -97,7 +98,9 @@ def test_every_direct_pattern_and_pipeline_is_an_algorithm() -> None:
 def test_many_ranks_need_no_schedule_of_all_pairs(row: Algorithm) -> None:
     traffic = traffic_for(row.collective, row.name, 4096)
     flows = [
-        len(pattern.source) for pattern in traffic.patterns if isinstance(pattern, RepeatedSteps)
+        len(pattern.source)
+        for pattern in traffic.patterns
+        if isinstance(pattern, RepeatedSteps)
     ]
     assert max(flows, default=0) <= 4096
     assert traffic.ranks == 4096

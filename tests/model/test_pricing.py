@@ -88,15 +88,21 @@ def test_between_steps_without_a_wait_only_the_busiest_ranks_sum_counts() -> Non
 def test_the_two_parts_add_up_and_zero_bytes_are_latency_alone() -> None:
     schedule = schedule_for("all_reduce", "ring", 4)
     full, empty = price(schedule, 10**6, 4, toy()), price(schedule, 0, 4, toy())
-    assert full.latency_seconds + full.bandwidth_seconds == pytest.approx(full.predicted_seconds)
+    assert full.latency_seconds + full.bandwidth_seconds == pytest.approx(
+        full.predicted_seconds
+    )
     assert empty.bandwidth_seconds == 0.0
-    assert empty.predicted_seconds == empty.latency_seconds == pytest.approx(full.latency_seconds)
+    assert (
+        empty.predicted_seconds == empty.latency_seconds == pytest.approx(full.latency_seconds)
+    )
 
 
 def test_the_bottleneck_names_the_largest_term() -> None:
     schedule = schedule_for("all_reduce", "ring", 4)
     assert price(schedule, 10**7, 4, toy()).bottleneck.startswith("adding through memory: 67%")
-    assert price(schedule, 0, 4, toy()).bottleneck.startswith("fixed cost of array operations: 62%")
+    assert price(schedule, 0, 4, toy()).bottleneck.startswith(
+        "fixed cost of array operations: 62%"
+    )
     assert price(schedule, 0, 4, toy(cores=1)).bottleneck.startswith("7 waits for flags")
 
 
@@ -219,7 +225,9 @@ def two_steps(second_source: list[int], second_slot: list[int], pushed: bool) ->
     def whole(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         return np.array(numbers, dtype=np.int32)
 
-    first = Phase(whole(1, 2, 0), whole(0, 1, 2), whole(0, 1, 2), whole(0, 1, 2), whole(1, 1, 1))
+    first = Phase(
+        whole(1, 2, 0), whole(0, 1, 2), whole(0, 1, 2), whole(0, 1, 2), whole(1, 1, 1)
+    )
     slots = whole(*second_slot)
     second = Phase(
         whole(*second_source), whole(2, 0, 1), slots, slots, whole(1, 1, 1), pushed=pushed
@@ -232,7 +240,11 @@ def two_steps(second_source: list[int], second_slot: list[int], pushed: bool) ->
     [
         ([0, 1, 2], False, [False, True]),  # reads what another rank wrote
         ([0, 1, 2], True, [False]),  # pushes what it wrote itself
-        ([1, 2, 0], True, [False, True]),  # rank 2 pushes into slot 0 of rank 1, which rank 0 read
+        (
+            [1, 2, 0],
+            True,
+            [False, True],
+        ),  # rank 2 pushes into slot 0 of rank 1, which rank 0 read
     ],
 )
 def test_a_step_waits_for_what_other_ranks_did_and_not_for_its_own(
@@ -327,7 +339,11 @@ def test_one_rank_has_no_bound_above_zero() -> None:
 
 
 @given(
-    machines(), st.sampled_from(sorted(COLLECTIVES)), st.integers(1, 9), st.data(), st.booleans()
+    machines(),
+    st.sampled_from(sorted(COLLECTIVES)),
+    st.integers(1, 9),
+    st.data(),
+    st.booleans(),
 )
 def test_no_schedule_is_priced_below_the_bound(
     machine: Machine, name: str, ranks: int, data: st.DataObject, in_place: bool
@@ -342,5 +358,7 @@ def test_no_schedule_is_priced_below_the_bound(
         data.draw(st.sampled_from(CPU_DTYPES)),
         data.draw(st.sampled_from(("sum", "max", "avg"))),
     )
-    prices = price_sizes(schedule, COUNTS, item_bytes(dtype), machine, in_place, dtype=dtype, op=op)
+    prices = price_sizes(
+        schedule, COUNTS, item_bytes(dtype), machine, in_place, dtype=dtype, op=op
+    )
     assert np.all(prices.bound <= prices.seconds * (1 + 1e-9))

@@ -32,7 +32,9 @@ TABLE = shipped().table
 TRAFFICS = ("", "zipf:1.3", "hot:0.8")
 
 
-def case_of(name: str = "all_reduce", ranks: int = 4, size: int = 1 << 20, **asked: object) -> Case:
+def case_of(
+    name: str = "all_reduce", ranks: int = 4, size: int = 1 << 20, **asked: object
+) -> Case:
     found = case_with(name, "default", size, ranks, **{"backend": "simulated", **asked})
     part = case_with(name, "default", size, found.group_ranks)
     return replace(found, count=part.count, size_bytes=part.size_bytes)
@@ -85,7 +87,9 @@ def test_every_group_sends_what_the_schedule_says_seat_by_seat(
 def test_on_cores_that_do_not_disturb_each_other_groups_cost_what_one_does() -> None:
     together, alone = case_of(groups="rank // 2"), case_of(groups="rank // 2", active_group=0)
     schedule = schedule_of(together, "ring")
-    seconds = [float(case_prices(case, MACHINE, schedule).seconds[0]) for case in (together, alone)]
+    seconds = [
+        float(case_prices(case, MACHINE, schedule).seconds[0]) for case in (together, alone)
+    ]
     assert seconds[0] == pytest.approx(seconds[1])
     # E + a + 2 o + n/2 (b + c) of two ranks, as docs/model-memory.md has it.
     edges = 2 * 1e-6
@@ -131,7 +135,9 @@ def parties(draw: some.DrawFn) -> Case:
     name = draw(some.sampled_from(sorted(COLLECTIVES)))
     traffic = draw(some.sampled_from(TRAFFICS)) if name == UNEVEN else ""
     groups = draw(
-        some.sampled_from(("", "rank // 2", "rank % 2", "rank // 4", "[[0, 3], [5, 1], [2, 4]]"))
+        some.sampled_from(
+            ("", "rank // 2", "rank % 2", "rank // 4", "[[0, 3], [5, 1], [2, 4]]")
+        )
     )
     size = draw(some.sampled_from((64, 1 << 12, 1 << 20, 1 << 27)))
     return case_of(name, 8, size, groups=groups, traffic=traffic)
@@ -155,7 +161,9 @@ def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_
     machine: Machine, case: Case, data: some.DataObject
 ) -> None:
     try:
-        schedule = schedule_of(case, data.draw(some.sampled_from(algorithms_of(case.collective))))
+        schedule = schedule_of(
+            case, data.draw(some.sampled_from(algorithms_of(case.collective)))
+        )
     except ScheduleError:
         assume(False)
     together = predict(case, machine, schedule)
@@ -189,7 +197,9 @@ def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
         for one in range(len(case.members))
     ]
     longest = max(one.predicted_seconds for one in alone)
-    assert longest * (1 - 1e-9) <= together.predicted_seconds <= len(alone) * longest * (1 + 1e-9)
+    assert (
+        longest * (1 - 1e-9) <= together.predicted_seconds <= len(alone) * longest * (1 + 1e-9)
+    )
     assert all(one.bound_seconds <= one.predicted_seconds for one in alone)
     assert schedule.ranks == case.group_ranks
 
@@ -229,7 +239,9 @@ def test_two_at_once_take_at_least_the_longer_and_at_most_one_after_the_other(
     other = main.concurrent_case
     assert other is not None
     schedules = [cheapest(one, machine) for one in (main, other)]
-    alone = [predict(one, machine, its) for one, its in zip((main, other), schedules, strict=True)]
+    alone = [
+        predict(one, machine, its) for one, its in zip((main, other), schedules, strict=True)
+    ]
     both = schedules_at_once(machine, (main, schedules[0]), (other, schedules[1]))
     longer = max(one.predicted_seconds for one in alone)
     whole = both.prediction.predicted_seconds

@@ -79,7 +79,9 @@ def test_both_ends_of_a_link_have_the_rate(network: Network) -> None:
         (f"{network.prefix}-switch", "port0"),
     ):
         shown = subprocess.run(
-            ["tc", "-n", namespace, "qdisc", "show", "dev", device], capture_output=True, text=True
+            ["tc", "-n", namespace, "qdisc", "show", "dev", device],
+            capture_output=True,
+            text=True,
         ).stdout
         assert "tbf" in shown
         assert "rate 1Gbit" in shown

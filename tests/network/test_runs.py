@@ -111,7 +111,10 @@ def check_places(folder: Path) -> None:
     assert list(row["node_of_rank"]) == [0, 0, 1, 1]
     assert row["predicted_seconds"] > 0
     manifest = load_run(folder).manifest.document
-    assert [(host["name"], host["ranks"]) for host in manifest["hosts"]] == [("h0", 2), ("h1", 2)]
+    assert [(host["name"], host["ranks"]) for host in manifest["hosts"]] == [
+        ("h0", 2),
+        ("h1", 2),
+    ]
     for host in manifest["hosts"]:
         assert any(interface.startswith("eth0") for interface in host["interfaces"])
     (probed,) = manifest["host_networks"]
@@ -124,7 +127,9 @@ def test_a_launcher_of_the_users_own_starts_ranks_on_two_hosts(
     network: Network, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, "gloo", "64 KiB")
-    process = started(network, ccbench(file, tmp_path / "run", "--launch", plain("h0,h0,h1,h1")))
+    process = started(
+        network, ccbench(file, tmp_path / "run", "--launch", plain("h0,h0,h1,h1"))
+    )
     text = said(process)
     assert process.returncode == 0, text
     check_places(tmp_path / "run")

@@ -151,7 +151,10 @@ VOLUMES = [
         phase="optimizer",
     ),
     launches(
-        "a head of its own is not summed", named_shape("llama-2-70b"), IN_STAGES, phase="optimizer"
+        "a head of its own is not summed",
+        named_shape("llama-2-70b"),
+        IN_STAGES,
+        phase="optimizer",
     ),
     # GShard (Lepikhin et al. 2020, section 3); Switch (Fedus et al. 2021, section 2.2).
     launches(
@@ -310,7 +313,10 @@ def test_buckets_are_full_but_for_the_last() -> None:
 
 
 @given(
-    st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3), st.booleans()
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.integers(0, 3),
+    st.booleans(),
 )
 def test_all_ranks_together_reduce_every_parameter(
     tp: int, pp: int, stage: int, tied: bool
@@ -352,7 +358,9 @@ def test_only_the_ends_have_embedding_and_loss() -> None:
 
 
 def test_a_matrix_of_another_size_is_refused() -> None:
-    strategy = made(Layout(tp=2, dp=8, ep=8), sequence_parallel=True, traffic="[[1, 2], [2, 1]]")
+    strategy = made(
+        Layout(tp=2, dp=8, ep=8), sequence_parallel=True, traffic="[[1, 2], [2, 1]]"
+    )
     with pytest.raises(UsageError, match="a matrix of 2 rows for 8 ranks"):
         communications(MIXTRAL, strategy)
 
@@ -369,7 +377,9 @@ def test_routed_layers_have_no_tensor_parallel_output_but_shared_experts_do(
     mixed: dict[str, int], times: int
 ) -> None:
     routed = {"top_k": 2, "expert_ffn_hidden": 32} if mixed else {}
-    shape = make_shape({"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 64, **routed, **mixed})
+    shape = make_shape(
+        {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 64, **routed, **mixed}
+    )
     strategy = made(Layout(tp=2, dp=8, ep=8 if mixed else 1), sequence_parallel=True)
     (outputs,) = of(shape, strategy, axis="tp", purpose="outputs")
     assert outputs.times == times
@@ -394,7 +404,9 @@ def test_what_attention_recomputes_it_communicates_again(
     kind: str, recompute: str, fused: bool, again: int
 ) -> None:
     def sent(recompute: str, **phase: str) -> int:
-        strategy = made(Layout(cp=8), context_kind=kind, fused_attention=fused, recompute=recompute)
+        strategy = made(
+            Layout(cp=8), context_kind=kind, fused_attention=fused, recompute=recompute
+        )
         return sum(one.total_bytes for one in of(GPT, strategy, axis="cp", **phase))
 
     assert sent(recompute) == sent("none") + again * sent("none", phase="forward")

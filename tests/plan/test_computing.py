@@ -85,7 +85,9 @@ PUBLISHED = [
 ]
 
 
-def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settings: Any) -> float:
+def step_seconds(
+    name: str, sequences: int, layout: Layout, parts: int, **settings: Any
+) -> float:
     """With bubble and exposed communication: 235 GB/s is what NCCL reaches over NVLink 3 (DGX A100)."""
     shape = named_shape(name)
     strategy = made(
@@ -101,7 +103,8 @@ def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settin
     turns = []
     for holding in holdings(shape, strategy):
         computing = sum(
-            seconds_of(part, A100, Efficiency()) for part in stage_work(shape, strategy, holding)
+            seconds_of(part, A100, Efficiency())
+            for part in stage_work(shape, strategy, holding)
         )
         exposed = sum(
             communication.total_bytes
@@ -114,7 +117,9 @@ def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settin
         )
         turns.append(computing + exposed / 235e9)
     # All stages wait for the slowest; the bubble is p - 1 turns, of a part each.
-    return max(turns) * strategy.micro_batches + turns[len(turns) // 2] * (layout.pp - 1) / parts
+    return (
+        max(turns) * strategy.micro_batches + turns[len(turns) // 2] * (layout.pp - 1) / parts
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +172,8 @@ def test_fused_attention_computes_five_products_backward_instead_of_four() -> No
     shape = named_shape("gpt3-175b")
     (holding,) = holdings(shape, made(Layout()))
     fused, plain = (
-        stage_work(shape, made(Layout(), fused_attention=fused), holding) for fused in (True, False)
+        stage_work(shape, made(Layout(), fused_attention=fused), holding)
+        for fused in (True, False)
     )
     assert fused[0].flops == plain[0].flops
     assert fused[1].attention_flops * 4 == plain[1].attention_flops * 5
@@ -215,8 +221,12 @@ def test_few_tokens_take_as_long_as_their_weights_are_read() -> None:
 
 
 def test_times_add_up_from_stated_rates() -> None:
-    work = Work(matrix_flops=312e12, attention_flops=312e12, fused_flops=312e12, moved_bytes=2039e9)
-    seconds = seconds_of(work, A100, Efficiency(matrix=1.0, attention=0.5, memory=0.5, causal=0.5))
+    work = Work(
+        matrix_flops=312e12, attention_flops=312e12, fused_flops=312e12, moved_bytes=2039e9
+    )
+    seconds = seconds_of(
+        work, A100, Efficiency(matrix=1.0, attention=0.5, memory=0.5, causal=0.5)
+    )
     assert seconds == pytest.approx(1 / A100.achieved + 1 + 2)
 
 
@@ -224,7 +234,9 @@ def test_a_product_as_narrow_as_the_efficiency_says_takes_twice_as_long() -> Non
     balance = A100.peak("bfloat16") / A100.memory_bytes_per_second
     wide, narrow = (
         seconds_of(
-            product(2048, 8192, width, 2), A100, Efficiency(narrow=4000 / balance * (width == 4000))
+            product(2048, 8192, width, 2),
+            A100,
+            Efficiency(narrow=4000 / balance * (width == 4000)),
         )
         for width in (4000.0, 4001.0)
     )
@@ -244,7 +256,9 @@ def test_narrower_parts_take_longer_than_their_share(tp: int) -> None:
     shape = named_shape("gpt3-175b")
     whole, half = (
         seconds_of(
-            layer_work(shape, made(Layout(tp=ranks), sequence_parallel=True)), A100, Efficiency()
+            layer_work(shape, made(Layout(tp=ranks), sequence_parallel=True)),
+            A100,
+            Efficiency(),
         )
         for ranks in (tp, 2 * tp)
     )

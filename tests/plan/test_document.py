@@ -37,7 +37,9 @@ def test_a_plan_keeps_what_it_says() -> None:
 
 
 def test_what_a_layout_says_goes_before_what_the_plan_says() -> None:
-    plan = read_plan(START + "zero: 1\nlayouts:\n- {tp: 8, zero: 3, name: sharded}\n- tp8-pp2\n")
+    plan = read_plan(
+        START + "zero: 1\nlayouts:\n- {tp: 8, zero: 3, name: sharded}\n- tp8-pp2\n"
+    )
     assert [choice.name for choice in plan.choices] == ["sharded", "tp8-pp2"]
     assert [choice.settings["zero_stage"] for choice in plan.choices] == [3, 1]
     assert plan.choices[1].strategy(16).layout.pp == 2
@@ -58,8 +60,14 @@ def test_a_layout_in_one_word_fills_the_machine_as_one_of_keys_does() -> None:
 
 
 def test_layouts_without_a_name_are_called_by_all_that_they_say() -> None:
-    plan = read_plan(START + "layouts:\n- {tp: 8}\n- {tp: 8, zero: 3}\n- {tp: 8, order: pp-tp}\n")
-    assert [choice.name for choice in plan.choices] == ["tp8", "tp8, zero 3", "tp8, order pp-tp"]
+    plan = read_plan(
+        START + "layouts:\n- {tp: 8}\n- {tp: 8, zero: 3}\n- {tp: 8, order: pp-tp}\n"
+    )
+    assert [choice.name for choice in plan.choices] == [
+        "tp8",
+        "tp8, zero 3",
+        "tp8, order pp-tp",
+    ]
 
 
 def test_traffic_may_be_a_matrix_as_yaml_writes_it() -> None:
@@ -117,7 +125,10 @@ WRONG_KEYS = [
     ("layouts: []", "layouts: [] is not a list"),
     ("layouts: [tp8]\nlayout: tp8", "layouts: beside layout"),
     ("layouts: [{tp: 8}, {tp: 8}]", "layouts[1]: has the name of an earlier one, 'tp8'"),
-    ("layouts: [{tp: 8, capacity: 2}]", "layouts[0].capacity: is of tokens among experts, and the"),
+    (
+        "layouts: [{tp: 8, capacity: 2}]",
+        "layouts[0].capacity: is of tokens among experts, and the",
+    ),
     ("traffic: zipf:1", "traffic: is of tokens among experts, and the"),
     ("traffic: zapf:2", "traffic: 'zapf:2' is none; write balanced"),
     ("zero: 4", "zero: 4 is not a whole number from 0 to 3"),
@@ -152,7 +163,9 @@ def test_a_mistake_is_told_with_its_line(text: str, complaint: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match=r"no.yaml: cannot be read .* or one that ships: .*gpt3,"):
+    with pytest.raises(
+        SuiteError, match=r"no.yaml: cannot be read .* or one that ships: .*gpt3,"
+    ):
         load_plan(tmp_path / "no.yaml")
 
 
@@ -186,7 +199,9 @@ _values = st.recursive(
 
 
 @given(
-    st.dictionaries(st.sampled_from(sorted(PlanKeys.model_fields)), _values, min_size=1, max_size=5)
+    st.dictionaries(
+        st.sampled_from(sorted(PlanKeys.model_fields)), _values, min_size=1, max_size=5
+    )
 )
 def test_whatever_stands_in_a_plan_ends_in_a_plan_or_one_line(tree: dict[str, object]) -> None:
     said = "plan"
@@ -207,6 +222,8 @@ def test_what_runs_behind_computing_is_kept_in_full_and_layout_by_layout() -> No
     assert first.overlap_experts
     assert first.overlap_tensor
     assert plan.hide_pipeline is True
-    assert not any((nothing.overlap_experts, nothing.overlap_gradients, nothing.overlap_parameters))
+    assert not any(
+        (nothing.overlap_experts, nothing.overlap_gradients, nothing.overlap_parameters)
+    )
     assert waits.overlap_experts
     assert [choice.hide_pipeline for choice in plan.choices] == [None, False, False]

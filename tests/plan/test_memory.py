@@ -74,7 +74,9 @@ def test_a_layer_keeps_as_many_bytes_as_published(
 def test_stages_hold_micro_batches_in_flight(
     sequences: int, pipeline: str, stage: int, held: int
 ) -> None:
-    assert parts_in_flight(Strategy(Layout(pp=8), sequences, 8, pipeline=pipeline), stage) == held
+    assert (
+        parts_in_flight(Strategy(Layout(pp=8), sequences, 8, pipeline=pipeline), stage) == held
+    )
 
 
 @pytest.mark.parametrize("parts", [2, 3, 6])
@@ -113,7 +115,9 @@ class TestStates:
         of_experts = 32 * shape.expert_parameters
         rest = shape.parameters - 8 * of_experts
         assert memory.parameter_bytes == 2 * (rest + of_experts)
-        assert memory.optimizer_bytes == pytest.approx(12 * (rest / 32 + of_experts / 4), abs=24)
+        assert memory.optimizer_bytes == pytest.approx(
+            12 * (rest / 32 + of_experts / 4), abs=24
+        )
 
     def test_fsdp_gathers_two_layers_besides(self) -> None:
         shape = named_shape("llama-2-70b")
@@ -283,7 +287,9 @@ def test_models_belong_to_one_device() -> None:
 
 @pytest.mark.parametrize("name", catalog_names())
 def test_every_accelerator_of_the_catalog_has_a_device(name: str) -> None:
-    models = {str(device.attributes.get("model", "any")) for device in load_catalog(name).devices}
+    models = {
+        str(device.attributes.get("model", "any")) for device in load_catalog(name).devices
+    }
     for model in models:
         if not model.startswith("any"):
             assert named_device(model)

@@ -127,7 +127,9 @@ def end_of(pipeline: Pipeline) -> float:
 @pytest.mark.parametrize(
     ("stages", "micro_batches", "chunks"), [(4, 8, 1), (4, 8, 2), (8, 64, 4), (1, 5, 1)]
 )
-def test_the_bubble_is_the_published_share(stages: int, micro_batches: int, chunks: int) -> None:
+def test_the_bubble_is_the_published_share(
+    stages: int, micro_batches: int, chunks: int
+) -> None:
     # Narayanan et al. 2021, sections 2.2.1 and 2.2.2: (p - 1) / m of the computing, and a v-th of that.
     pipeline = alike(stages, micro_batches, chunks)
     computing = micro_batches * 3.0
@@ -149,7 +151,13 @@ _rates = st.floats(0.1, 10)
     st.booleans(),
 )
 def test_without_messages_the_closed_form_is_what_the_simulation_finds(
-    stages: int, rounds: int, chunks: int, forward: float, backward: float, last: float, gpipe: bool
+    stages: int,
+    rounds: int,
+    chunks: int,
+    forward: float,
+    backward: float,
+    last: float,
+    gpipe: bool,
 ) -> None:
     chunks = 1 if stages == 1 or gpipe else chunks
     # The last stage has the head besides: the others are alike, as in a real pipeline.
@@ -160,7 +168,9 @@ def test_without_messages_the_closed_form_is_what_the_simulation_finds(
     assert end_of(pipeline) == pytest.approx(pipeline_seconds(pipeline))
 
 
-@given(st.integers(2, 8), st.integers(1, 4), st.integers(1, 3), st.floats(0.0, 0.3), st.booleans())
+@given(
+    st.integers(2, 8), st.integers(1, 4), st.integers(1, 3), st.floats(0.0, 0.3), st.booleans()
+)
 def test_hops_cost_what_the_closed_form_says_at_the_most(
     stages: int, rounds: int, chunks: int, hop: float, overlapped: bool
 ) -> None:
@@ -182,14 +192,21 @@ def test_a_stage_does_every_chunk_once_each_way_one_at_a_time_and_after_its_inpu
     chunks = 1 if stages == 1 else chunks
     intervals = simulate(alike(stages, rounds * stages, chunks, hop_seconds=hop))
     ends = {
-        (interval.work, interval.stage, interval.chunk, interval.micro_batch): interval.end_seconds
+        (
+            interval.work,
+            interval.stage,
+            interval.chunk,
+            interval.micro_batch,
+        ): interval.end_seconds
         for interval in intervals
     }
     assert len(intervals) == len(ends) == 2 * stages * chunks * rounds * stages
     assert {interval.chunk for interval in intervals} == set(range(chunks))
     assert {interval.micro_batch for interval in intervals} == set(range(rounds * stages))
     for stage in range(stages):
-        for one, then in pairwise(interval for interval in intervals if interval.stage == stage):
+        for one, then in pairwise(
+            interval for interval in intervals if interval.stage == stage
+        ):
             assert then.begin_seconds >= one.end_seconds - 1e-9
     for one in intervals:
         if one.work == "forward" and one.stage > 0:

@@ -17,7 +17,13 @@ from ccbench.model.group_placement import axis_placement
 from ccbench.model.group_points import group_points
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import StepCommunication
-from ccbench.plan.step import MEASURED, PREDICTED, ClusterPrices, MeasuredPoints, measured_points
+from ccbench.plan.step import (
+    MEASURED,
+    PREDICTED,
+    ClusterPrices,
+    MeasuredPoints,
+    measured_points,
+)
 from ccbench.results import RunFolder, load_run
 from tests.results.samples import CASE, measured
 
@@ -27,7 +33,9 @@ GIB = 2**30
 def test_groups_across_nodes_share_the_nics_and_are_named_so() -> None:
     cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
     layout = Layout(tp=8, dp=4)
-    asked = StepCommunication("dp", 4, "all_reduce", 2**28, 1, "test", "backward", "bucket", "only")
+    asked = StepCommunication(
+        "dp", 4, "all_reduce", 2**28, 1, "test", "backward", "bucket", "only"
+    )
     found = ClusterPrices(cluster).price(layout, asked)
     assert (found.nodes, found.groups_on_node) == (4, 8)
     assert "network" in found.bottleneck
@@ -37,7 +45,9 @@ def test_groups_across_nodes_share_the_nics_and_are_named_so() -> None:
 
 def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
     cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
-    ends = StepCommunication("pp", 2, "all_reduce", 2**28, 1, "test", "optimizer", "step", "first")
+    ends = StepCommunication(
+        "pp", 2, "all_reduce", 2**28, 1, "test", "optimizer", "step", "first"
+    )
     found = ClusterPrices(cluster).price(Layout(tp=8, pp=4), ends)
     assert found.nodes == 2
     inside = ClusterPrices(open_cluster("hgx-h100")).price(Layout(tp=2, pp=4), ends)
@@ -47,7 +57,9 @@ def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
 
 def test_groups_that_stand_unevenly_are_listed_or_refused() -> None:
     cluster = open_cluster("hgx-h100", 3, "ib-ndr-400x8")
-    asked = StepCommunication("tp", 3, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
+    asked = StepCommunication(
+        "tp", 3, "all_reduce", 2**20, 1, "test", "forward", "layer", "only"
+    )
     assert ClusterPrices(cluster).price(Layout(tp=3, dp=8), asked).nodes == 2
     large = open_cluster("hgx-h100", 768, "ib-ndr-400x8")
     with pytest.raises(UsageError, match="unevenly"):
@@ -76,7 +88,9 @@ def test_measured_points_replace_predictions_of_the_same_thing(tmp_path: Path) -
     run = load_run(run_with(tmp_path / "run", (2**20, 1e-3), (2**22, 4e-3)))
     points = measured_points([run])
     prices = ClusterPrices(open_cluster("hgx-h100"), points)
-    asked = StepCommunication("tp", 8, "all_reduce", 2**21, 1, "test", "forward", "layer", "only")
+    asked = StepCommunication(
+        "tp", 8, "all_reduce", 2**21, 1, "test", "forward", "layer", "only"
+    )
     between = prices.price(Layout(tp=8), asked)
     assert between.source == MEASURED
     assert between.seconds == pytest.approx(2e-3, rel=0.05)
@@ -98,9 +112,9 @@ def test_groups_of_a_run_stand_for_groups_of_a_layout(tmp_path: Path) -> None:
 def test_of_several_measured_ways_the_fastest_counts(tmp_path: Path) -> None:
     slow = load_run(run_with(tmp_path / "slow", (2**20, 5e-3), algorithm="tree"))
     fast = load_run(run_with(tmp_path / "fast", (2**20, 1e-3)))
-    assert measured_points([slow, fast]).seconds(("all_reduce", 8, 1, ""), 2**20) == pytest.approx(
-        1e-3, rel=0.05
-    )
+    assert measured_points([slow, fast]).seconds(
+        ("all_reduce", 8, 1, ""), 2**20
+    ) == pytest.approx(1e-3, rel=0.05)
 
 
 def of_case(**asked: Any) -> dict[str, Any]:
@@ -127,7 +141,9 @@ def test_what_was_not_measured_or_not_as_a_step_has_it_is_refused(
     with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
         made.write(replace(measured(rank_samples_seconds=()), **change), None, 0.95)
     complaint = (
-        "its times come from a model" if "simulated" in change else "holds no measured collective"
+        "its times come from a model"
+        if "simulated" in change
+        else "holds no measured collective"
     )
     with pytest.raises(UsageError, match=complaint):
         measured_points([load_run(tmp_path / "run")])

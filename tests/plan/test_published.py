@@ -74,7 +74,9 @@ def test_more_pipeline_stages_instead_of_data_parallel_ranks_are_slower(batch: i
 
 
 @pytest.mark.parametrize("batch", [128, 512])
-def test_more_tensor_parallel_ranks_instead_of_data_parallel_ones_are_slower(batch: int) -> None:
+def test_more_tensor_parallel_ranks_instead_of_data_parallel_ones_are_slower(
+    batch: int,
+) -> None:
     # Figure 15: from 2 to 32 tensor parallel ranks 103 to 22 TFLOP/s with a batch of 128, 127 to 21 with 512.
     found = tflops(shipped("narayanan-figure-15"), global_batch=batch)
     assert order(found) == ["tp2-dp32", "tp4-dp16", "tp8-dp8", "tp16-dp4", "tp32-dp2"]

@@ -139,17 +139,27 @@ def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -
     step = step_of(result)
     assert step.waiting_seconds == pytest.approx(0.0225)
     assert step.untold_seconds == pytest.approx(0.040 / 4)
-    parts = (step.waiting_seconds, step.competing_seconds, step.slower_seconds, step.wire_seconds)
+    parts = (
+        step.waiting_seconds,
+        step.competing_seconds,
+        step.slower_seconds,
+        step.wire_seconds,
+    )
     assert sum(one or 0.0 for one in parts) + step.untold_seconds == pytest.approx(
         step.communication_seconds
     )
     assert (
-        "10 ms are of collectives that one rank alone recorded, with its waiting" in result.verdict
+        "10 ms are of collectives that one rank alone recorded, with its waiting"
+        in result.verdict
     )
     alone = replace(
-        made, communications=(*apart, replace(apart[0], rank=1, group=ProcessGroup("9", 2, (1, 6))))
+        made,
+        communications=(*apart, replace(apart[0], rank=1, group=ProcessGroup("9", 2, (1, 6)))),
     )
-    assert "waiting is unknown: of each collective one rank alone was" in taken_apart(alone).verdict
+    assert (
+        "waiting is unknown: of each collective one rank alone was"
+        in taken_apart(alone).verdict
+    )
 
 
 def test_calls_that_are_no_case_compete_too() -> None:
@@ -158,7 +168,9 @@ def test_calls_that_are_no_case_compete_too() -> None:
         replace(communication, group=ProcessGroup("", 0), stream="21")
         for communication in made.communications
     ]
-    both = taken_apart(replace(made, communications=(*made.communications, *lost)), seconds=0.004)
+    both = taken_apart(
+        replace(made, communications=(*made.communications, *lost)), seconds=0.004
+    )
     assert step_of(both).competing_seconds == pytest.approx(0.006)
     assert step_of(both).slower_seconds == pytest.approx(0.0)
 
@@ -187,7 +199,9 @@ def test_where_nothing_is_known_of_a_case_its_transfer_is_not_called_the_wire() 
     ]
     mixed = replace(made, communications=(*made.communications, *larger))
     first, *_ = fold(mixed).cases
-    result = replay(mixed, fold(mixed), {first.case: Alone(predicted_seconds=0.004)}, "predicted")
+    result = replay(
+        mixed, fold(mixed), {first.case: Alone(predicted_seconds=0.004)}, "predicted"
+    )
     assert "are the wire, or transfer with nothing to compare with" in result.verdict
 
 
@@ -242,7 +256,9 @@ def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> Non
         )
         for rank, seconds in busy.items()
     ]
-    result = taken_apart(replace(made, communications=(*made.communications, *uneven), steps={}))
+    result = taken_apart(
+        replace(made, communications=(*made.communications, *uneven), steps={})
+    )
     (one,) = (one for one in result.cases if one.job.case.traffic)
     assert one.last is None
     assert step_of(result).waiting_for == {}

@@ -25,7 +25,9 @@ def planner(shape: ModelShape = SHAPE, nodes: int = 2) -> Planner:
     return Planner(shape, cluster, named_device("h100"), "bfloat16", Efficiency())
 
 
-def test_the_best_of_a_search_are_the_best_of_all_candidates_none_shorter_than_its_bound() -> None:
+def test_the_best_of_a_search_are_the_best_of_all_candidates_none_shorter_than_its_bound() -> (
+    None
+):
     made = planner()
     found = search(made, SETTINGS, {}, 16, 5)
     seconds = []

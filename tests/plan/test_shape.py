@@ -57,7 +57,9 @@ def test_a_gpt_has_the_parameters_of_the_papers_formula_and_a_last_norm(name: st
     """Narayanan et al. 2021, equation 2: 12 l h^2 (1 + 13 / 12h + (V + s) / 12lh)."""
     shape = named_shape(name)
     layers, hidden = shape.layers, shape.hidden
-    formula = 12 * layers * hidden**2 + 13 * layers * hidden + (shape.vocabulary + 2048) * hidden
+    formula = (
+        12 * layers * hidden**2 + 13 * layers * hidden + (shape.vocabulary + 2048) * hidden
+    )
     assert shape.parameters == formula + 2 * hidden
 
 
@@ -84,7 +86,9 @@ def test_what_follows_from_the_rest_may_be_left_out() -> None:
         ({"vocabulary": None}, "vocabulary is missing"),
     ],
 )
-def test_a_mistake_in_a_shape_is_told_with_its_cure(changes: dict[str, object], said: str) -> None:
+def test_a_mistake_in_a_shape_is_told_with_its_cure(
+    changes: dict[str, object], said: str
+) -> None:
     values = {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 100, **changes}
     with pytest.raises(UsageError, match="shape: ") as told:
         make_shape({key: value for key, value in values.items() if value is not None})

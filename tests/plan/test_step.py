@@ -77,7 +77,9 @@ def test_one_device_computes_and_nothing_else() -> None:
 def test_tensor_parallel_communication_is_waited_for_unless_it_is_overlapped() -> None:
     base = Strategy(Layout(tp=4), 8, 512)
     waited = step(base)
-    assert waited.exposed_seconds == pytest.approx(sum(line.total_seconds for line in waited.lines))
+    assert waited.exposed_seconds == pytest.approx(
+        sum(line.total_seconds for line in waited.lines)
+    )
     hidden = step(replace(base, overlap_tensor=True))
     # What is not split by layers (embedding, loss) is waited for all the same.
     assert hidden.exposed_seconds < 0.2 * waited.exposed_seconds
@@ -110,7 +112,9 @@ def test_gradients_of_stage_2_run_on_behind_the_next_micro_batch() -> None:
     base = Strategy(Layout(dp=2), 32, 512, zero_stage=2, bucket_bytes=2**20)
     one = step(base)
     dp = [line for line in one.lines if line.communication.phase != OPTIMIZER]
-    assert sum(line.exposed_seconds for line in dp) < 0.1 * sum(line.total_seconds for line in dp)
+    assert sum(line.exposed_seconds for line in dp) < 0.1 * sum(
+        line.total_seconds for line in dp
+    )
 
 
 def test_an_embedding_that_two_stages_share_is_summed_at_the_end() -> None:
@@ -215,7 +219,9 @@ def test_faster_computing_and_faster_links_never_make_a_step_longer(
 
 
 @given(_strategies, st.sampled_from([1e9, 1e10, 1e11]), st.sampled_from(OVERLAPS))
-def test_what_may_hide_never_makes_a_step_longer(drawn: Drawn, rate: float, overlap: str) -> None:
+def test_what_may_hide_never_makes_a_step_longer(
+    drawn: Drawn, rate: float, overlap: str
+) -> None:
     strategy, shape = drawn_strategy(drawn)
     waiting: dict[str, Any] = {overlap: False}
     hiding: dict[str, Any] = {overlap: True}
@@ -243,7 +249,9 @@ def test_gradients_that_are_kept_are_sent_once_as_those_of_stage_1_are() -> None
     one = Strategy(Layout(dp=8), 128, 512, zero_stage=1, bucket_bytes=2**20)
     kept = replace(one, zero_stage=2, keep_gradients=True)
     for rate in (1e9, 1e11):
-        assert step(kept, ByRate(rate)).seconds == pytest.approx(step(one, ByRate(rate)).seconds)
+        assert step(kept, ByRate(rate)).seconds == pytest.approx(
+            step(one, ByRate(rate)).seconds
+        )
 
 
 @pytest.mark.parametrize("reshard", [True, False])

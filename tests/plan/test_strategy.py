@@ -23,7 +23,10 @@ def test_batches_sequences_and_gradients_are_shared_among_ranks() -> None:
     split = made(Layout(tp=2, cp=4), micro_batch=3, global_batch=3, sequence_parallel=True)
     assert (split.rank_tokens, split.sharded_tokens) == (1536, 768)
     assert (made(Layout(dp=4)).data_axis, made(Layout(dp=4)).data_ranks) == ("dp", 4)
-    assert (made(Layout(dp=4, cp=2)).data_axis, made(Layout(dp=4, cp=2)).data_ranks) == ("dp-cp", 8)
+    assert (made(Layout(dp=4, cp=2)).data_axis, made(Layout(dp=4, cp=2)).data_ranks) == (
+        "dp-cp",
+        8,
+    )
 
 
 def test_interleaved_stages_have_a_part_of_each_turn() -> None:
@@ -53,12 +56,22 @@ def test_leading_layers_without_experts_are_on_the_first_stages() -> None:
 def test_stages_hold_every_layer_once_however_they_are_cut(
     stages: int, parts: int, layers: int, dense: int
 ) -> None:
-    mixed = {"experts": 4, "top_k": 1, "expert_ffn_hidden": 8, "dense_layers": min(dense, layers)}
+    mixed = {
+        "experts": 4,
+        "top_k": 1,
+        "expert_ffn_hidden": 8,
+        "dense_layers": min(dense, layers),
+    }
     shape = make_shape({"layers": layers, "hidden": 8, "heads": 1, "vocabulary": 8, **mixed})
     parts = parts if stages > 1 else 1
     pipeline = "interleaved" if parts > 1 else "1f1b"
     strategy = Strategy(
-        Layout(pp=stages), stages, 8, pipeline=pipeline, virtual_stages=parts, uneven_stages=True
+        Layout(pp=stages),
+        stages,
+        8,
+        pipeline=pipeline,
+        virtual_stages=parts,
+        uneven_stages=True,
     )
     if layers < stages * parts:
         with pytest.raises(UsageError, match="choose a product of pp and virtual_stages"):
@@ -103,7 +116,12 @@ def test_what_does_not_go_together_is_told_with_its_cure(
         ("gpt3-175b", Layout(pp=7), {}, "96 layers do not divide into 7 stages"),
         ("gpt3-175b", Layout(dp=2, ep=2), {}, "the model has none; leave ep and etp out"),
         ("llama-2-70b", Layout(tp=64), {"context_kind": "ring"}, ""),
-        ("llama-2-70b", Layout(tp=8, cp=16), {"context_kind": "ulysses"}, "or context_kind: ring"),
+        (
+            "llama-2-70b",
+            Layout(tp=8, cp=16),
+            {"context_kind": "ulysses"},
+            "or context_kind: ring",
+        ),
         ("deepseek-v3", Layout(cp=2), {"context_kind": "ulysses"}, "write context_kind: ring"),
         ("mixtral-8x7b", Layout(dp=16, ep=16), {}, "ep 16 does not divide 8 experts"),
         (

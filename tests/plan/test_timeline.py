@@ -92,7 +92,9 @@ def test_pieces_of_a_lane_do_not_overlap() -> None:
 
 def test_a_long_step_is_drawn_with_fewer_micro_batches_and_says_so() -> None:
     found = timeline(step(Strategy(Layout(pp=4), 256, 512)))
-    assert found.left_out == "drawn with 16 of 256 micro-batches, for the others do the same again"
+    assert (
+        found.left_out == "drawn with 16 of 256 micro-batches, for the others do the same again"
+    )
     assert max(int(piece.text) for piece in found.pieces if piece.text) == 15
     whole = step(Strategy(Layout(pp=4), 16, 512))
     assert _end(found) == pytest.approx(whole.seconds, rel=0.01)

@@ -127,7 +127,10 @@ def write_run(
 
 
 def sweep(
-    name: str = "all_reduce", algorithms: Iterable[str] = ("ring",), last: int = 26, **changes: Any
+    name: str = "all_reduce",
+    algorithms: Iterable[str] = ("ring",),
+    last: int = 26,
+    **changes: Any,
 ) -> list[Case]:
     """Sizes 1 KiB to 2**last, factor 4, for every algorithm."""
     return [

@@ -93,9 +93,9 @@ def test_every_form_names_the_baseline_and_the_ratio(run: Run, slow: Run) -> Non
     lines = pairs_csv(pairs).splitlines()
     assert len(lines) == 1 + len(points)
     assert float(lines[1].rsplit(",", 1)[1]) == pytest.approx(2.0)
-    assert sum(row[0].startswith("cpu all_reduce ring") for row in pairs_table(pairs).rows) == len(
-        pairs
-    )
+    assert sum(
+        row[0].startswith("cpu all_reduce ring") for row in pairs_table(pairs).rows
+    ) == len(pairs)
     assert any("x2 " in line and "[1]" in line for line in baseline_lines(points, slow))
 
 
@@ -163,7 +163,9 @@ def test_published_figures_over_another_network_are_not_laid_beside(tmp_path: Pa
     assert not any("tcp" in line or "efa-" in line for line in lines)
 
 
-def test_where_no_published_network_fits_that_is_said_with_what_there_is(tmp_path: Path) -> None:
+def test_where_no_published_network_fits_that_is_said_with_what_there_is(
+    tmp_path: Path,
+) -> None:
     points = points_of(of_gpus(tmp_path / "run", "ib-ndr-400x8", 16, 2))
     (line,) = baseline_lines(points, load_published("dgx-a100"))
     assert "nothing like this run's points over ib-ndr-400x8; it has " in line
@@ -172,7 +174,9 @@ def test_where_no_published_network_fits_that_is_said_with_what_there_is(tmp_pat
 
 def test_without_a_declared_network_every_published_one_is_named(tmp_path: Path) -> None:
     points = points_of(of_gpus(tmp_path / "run", "", 16, 2))
-    networks = {point.network for point in comparable_points(points, load_published("dgx-a100"))}
+    networks = {
+        point.network for point in comparable_points(points, load_published("dgx-a100"))
+    }
     assert {"ib-hdr-200x8", "efa-100x4"} <= networks
 
 

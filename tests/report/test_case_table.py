@@ -22,7 +22,9 @@ from .synthetic import Edit, case, failed, flagged, sweep, write_run
 EDITS = {
     1: lambda one: flagged(one, "clock fell"),
     2: lambda one: failed(one, Status.TIMED_OUT, "rank 2 hung"),
-    3: lambda one: replace(one, status=Status.WRONG, wrong_elements=5, detail="5 elements differ"),
+    3: lambda one: replace(
+        one, status=Status.WRONG, wrong_elements=5, detail="5 elements differ"
+    ),
 }
 
 
@@ -80,7 +82,9 @@ def test_no_line_is_wider_than_the_screen_and_no_number_is_cut(run: Run, width: 
     text = screen_table(run, width)
     assert max(map(len, text.splitlines())) <= max(width, 40)
     assert sum("KiB" in line or "MiB" in line for line in text.splitlines()) >= len(run.points)
-    assert "…" not in "".join(line for line in text.splitlines() if "us [" in line and width >= 60)
+    assert "…" not in "".join(
+        line for line in text.splitlines() if "us [" in line and width >= 60
+    )
 
 
 def test_a_narrow_screen_says_what_it_leaves_out_and_keeps_series_apart(run: Run) -> None:
@@ -129,7 +133,9 @@ def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column
         "No result: ring 64 KiB wrong (5 elements differ); ring 16 KiB timed_out (rank 2 hung)"
         in text
     )
-    assert "not shown" not in text or "flags" not in text.split("not shown for want of width: ")[1]
+    assert (
+        "not shown" not in text or "flags" not in text.split("not shown for want of width: ")[1]
+    )
     wide = screen_table(run, 200)
     assert "Flagged as doubtful: " not in wide
     assert "clock fell" in wide
@@ -180,7 +186,9 @@ def test_empty_all_failed_and_mixed_runs_have_tables(tmp_path: Path) -> None:
 
 
 @settings(max_examples=20)
-@given(text=st.sampled_from(["a|b", "<script>", "x\ny", "`", "$", "=1+1"]) | st.text(max_size=20))
+@given(
+    text=st.sampled_from(["a|b", "<script>", "x\ny", "`", "$", "=1+1"]) | st.text(max_size=20)
+)
 def test_no_name_breaks_markdown_or_csv(
     text: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

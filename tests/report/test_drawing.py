@@ -122,7 +122,9 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
                 if isinstance(one, Text) and one.get_text().strip()
             ]
             boxes = [
-                (text.get_text(), text.get_window_extent()) for text in texts if text.get_visible()
+                (text.get_text(), text.get_window_extent())
+                for text in texts
+                if text.get_visible()
             ]
         width, height = canvas.bbox.width, canvas.bbox.height
         for index, (text, box) in enumerate(boxes):
@@ -186,7 +188,10 @@ def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) ->
     )
     run = write_run(tmp_path / "run", [case("all_reduce", "ring", 4096)])
     done = subprocess.run(
-        [sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, str(run.path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -199,11 +204,14 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
 
     from ccbench.report.drawing import canvas_of
 
-    runs = [write_run(tmp_path / name, sweep(last=last), manifest=MANIFEST) for name in ("a", "b")]
+    runs = [
+        write_run(tmp_path / name, sweep(last=last), manifest=MANIFEST) for name in ("a", "b")
+    ]
     points = [point for run in runs for point in points_of(run, name=run.path.name)]
     points = [
         replace(
-            point, bound_seconds=(point.bound_seconds or 0.0) * (0.9 if point.run == "a" else 0.8)
+            point,
+            bound_seconds=(point.bound_seconds or 0.0) * (0.9 if point.run == "a" else 0.8),
         )
         for point in points
     ]

@@ -40,7 +40,10 @@ def mixed_run(path: Path) -> Run:
             replace(one, samples_seconds=tuple(0.1 * one for one in one.samples_seconds))
         )
 
-    cases = [*sweep(algorithms=("ring", "tree")), *sweep(algorithms=("ring",), backend="cuda-host")]
+    cases = [
+        *sweep(algorithms=("ring", "tree")),
+        *sweep(algorithms=("ring",), backend="cuda-host"),
+    ]
     return write_run(
         path,
         cases,
@@ -59,9 +62,13 @@ def test_only_measured_algorithms_race_where_some_are_emulated(tmp_path: Path) -
 
 
 def test_emulated_times_are_in_no_figure_but_that_of_time(tmp_path: Path) -> None:
-    assert {one.topic for one in figures_of(points_of(emulated_run(tmp_path / "run")))} == {"time"}
+    assert {one.topic for one in figures_of(points_of(emulated_run(tmp_path / "run")))} == {
+        "time"
+    }
     mixed = [
-        one for one in figures_of(points_of(mixed_run(tmp_path / "mixed"))) if one.topic != "time"
+        one
+        for one in figures_of(points_of(mixed_run(tmp_path / "mixed")))
+        if one.topic != "time"
     ]
     assert {one.topic for one in mixed} == {"algorithms", "bandwidth", "prediction", "ranks"}
     for figure in mixed:
@@ -81,7 +88,9 @@ def test_emulated_times_are_drawn_apart_from_measured_ones_and_labelled(tmp_path
 
 def test_emulated_barriers_are_drawn_apart_too(tmp_path: Path) -> None:
     both = [(backend, ranks) for backend in ("cpu", "cuda-host") for ranks in (2, 4)]
-    cases = [case("barrier", "dissemination", 0, ranks=n, backend=backend) for backend, n in both]
+    cases = [
+        case("barrier", "dissemination", 0, ranks=n, backend=backend) for backend, n in both
+    ]
     run = write_run(tmp_path / "run", cases, {2: emulated, 3: emulated})
     drawn = {figure.key: figure for figure in of_topic(run, "time")}
     assert set(drawn) == {"time-barrier-by-ranks", "time-barrier-by-ranks-emulated"}
@@ -98,7 +107,9 @@ def test_a_run_without_any_real_time_names_no_peak_and_says_why(tmp_path: Path) 
     assert WHY in LEFT_OUT
 
 
-def test_the_peak_is_of_a_measured_case_however_fast_an_emulated_one_looks(tmp_path: Path) -> None:
+def test_the_peak_is_of_a_measured_case_however_fast_an_emulated_one_looks(
+    tmp_path: Path,
+) -> None:
     run = mixed_run(tmp_path / "run")
     (peak,) = [line for line in verdict_lines(run) if "Peak bus bandwidth" in line]
     assert "(cpu all_reduce" in peak
@@ -110,8 +121,12 @@ def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(
 ) -> None:
     points = points_of(emulated_run(tmp_path / "run"))
     assert all(point.bound_share is None and point.prediction_error is None for point in points)
-    assert all(point.bound_seconds is None and point.predicted_seconds is None for point in points)
-    assert not {"beats_bound", "slower_than_predicted"} & {one.kind for one in findings_of(points)}
+    assert all(
+        point.bound_seconds is None and point.predicted_seconds is None for point in points
+    )
+    assert not {"beats_bound", "slower_than_predicted"} & {
+        one.kind for one in findings_of(points)
+    }
 
 
 @pytest.mark.parametrize(
@@ -137,7 +152,9 @@ def test_only_the_measured_part_of_a_run_is_laid_beside_a_baseline(tmp_path: Pat
     assert {pair.point.backend for pair in pairs} == {"cpu"}
 
 
-def test_small_print_and_page_say_once_each_where_emulated_times_are_not(tmp_path: Path) -> None:
+def test_small_print_and_page_say_once_each_where_emulated_times_are_not(
+    tmp_path: Path,
+) -> None:
     run = emulated_run(tmp_path / "run")
     assert sum(WHY in line for line in footnote(points_of(run))) == 1
     page = markdown_report(Drawn([run], [points_of(run)], ()))

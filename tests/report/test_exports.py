@@ -86,7 +86,9 @@ def test_a_row_is_laid_out_as_nccl_tests_lays_it_out(tmp_path: Path) -> None:
         (0.067018, "67018"),
     ],
 )
-def test_times_have_the_digits_nccl_tests_prints(tmp_path: Path, seconds: float, text: str) -> None:
+def test_times_have_the_digits_nccl_tests_prints(
+    tmp_path: Path, seconds: float, text: str
+) -> None:
     (table,) = _tables(tmp_path, [case("all_reduce", "ring", 4096)], {0: _timed(seconds)})
     assert _rows(table)[0][5] == text
 
@@ -97,7 +99,9 @@ def test_versions_that_have_several_words_are_told_apart(tmp_path: Path) -> None
         number: lambda one, version=version: replace(one, backend_version=version)
         for number, version in enumerate(versions)
     }
-    (table,) = _tables(tmp_path, [case("all_reduce", "ring", size) for size in (4096, 8192)], edits)
+    (table,) = _tables(
+        tmp_path, [case("all_reduce", "ring", size) for size in (4096, 8192)], edits
+    )
     assert f"# measured with {'; '.join(versions)}\n" in table.text
 
 
@@ -191,10 +195,15 @@ def _same_figures(first: Run, second: Run) -> None:
     assert wanted.keys() == found.keys()
     for case_key, row in wanted.items():
         back = found[case_key]
-        assert (back["status"], back["wrong_elements"]) == (row["status"], row["wrong_elements"]), (
-            case_key
-        )
-        for name, digits in (("median_seconds", 5e-9), ("algbw_GB_s", 5e-3), ("busbw_GB_s", 5e-3)):
+        assert (back["status"], back["wrong_elements"]) == (
+            row["status"],
+            row["wrong_elements"],
+        ), case_key
+        for name, digits in (
+            ("median_seconds", 5e-9),
+            ("algbw_GB_s", 5e-3),
+            ("busbw_GB_s", 5e-3),
+        ):
             figure = row[name]
             if figure is not None:
                 # Five significant digits of times and two decimals of rates are printed.
@@ -254,7 +263,9 @@ def _flags(run: Run) -> list[tuple[str, ...]]:
 
 
 def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -> None:
-    cases = [one for place in (False, True) for one in sweep(backend="cuda-host", in_place=place)]
+    cases = [
+        one for place in (False, True) for one in sweep(backend="cuda-host", in_place=place)
+    ]
     run = write_run(tmp_path / "run", cases, dict.fromkeys(range(len(cases)), emulated))
     back = back_again(tmp_path, run)
     assert provenance(points_of(back)) == provenance(points_of(run)) == "EMULATION"
@@ -262,7 +273,9 @@ def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -
     assert all(point.simulated for point in back.points)
 
 
-def test_tables_of_emulations_that_list_no_flags_come_back_as_emulated_too(tmp_path: Path) -> None:
+def test_tables_of_emulations_that_list_no_flags_come_back_as_emulated_too(
+    tmp_path: Path,
+) -> None:
     run = write_run(tmp_path / "run", sweep(backend="cuda-host"))
     back = back_again(tmp_path, run)
     assert provenance(points_of(back)) == "EMULATION"
@@ -288,14 +301,20 @@ def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
     _same_figures(run, back)
 
 
-def test_uneven_traffic_is_a_table_of_alltoallv_that_says_so_and_comes_back(tmp_path: Path) -> None:
+def test_uneven_traffic_is_a_table_of_alltoallv_that_says_so_and_comes_back(
+    tmp_path: Path,
+) -> None:
     cases = [case("all_to_all_v", "direct", 2**power, traffic="hot:0.5") for power in (10, 20)]
     run = write_run(tmp_path / "run", cases)
     (table,) = nccl_tests_tables(points_of(run))
     assert table.text.splitlines()[0] == "# Collective test starting: alltoallv_perf"
     assert "traffic hot:0.5" in table.text
-    size, count, *_ = next(line for line in table.text.splitlines() if line.startswith(" ")).split()
-    assert int(size) == int(count) * 4 * 4  # what one rank sends to all four; count is one block
+    size, count, *_ = next(
+        line for line in table.text.splitlines() if line.startswith(" ")
+    ).split()
+    assert (
+        int(size) == int(count) * 4 * 4
+    )  # what one rank sends to all four; count is one block
     back = back_again(tmp_path, run)
     assert {point.collective for point in back.points} == {"alltoallv"}
     times = [sorted(one.table["median_seconds"].to_pylist()) for one in (run, back)]
@@ -413,7 +432,11 @@ def test_no_text_can_break_a_line_or_a_label(run: Run, host: str, version: str) 
 def test_the_summary_has_a_version_counts_curves_failures_and_flags(run: Run) -> None:
     summary = json.loads(json.dumps(json_summary(run), allow_nan=False))
     assert (summary["format"], summary["version"]) == ("ccbench-summary", SUMMARY_VERSION)
-    assert summary["cases"] == {"total": len(run.points), "ok": len(run.points) - 1, "timed_out": 1}
+    assert summary["cases"] == {
+        "total": len(run.points),
+        "ok": len(run.points) - 1,
+        "timed_out": 1,
+    }
     assert {one["algorithm"] for one in summary["curves"]} == {"ring", "tree"}
     (failure,) = summary["failures"]
     assert failure["detail"] == "rank 2 did not come back"
@@ -443,6 +466,7 @@ def test_the_version_of_a_measured_run_is_among_its_libraries(run: Run) -> None:
         "versions": {"cpu": "numpy"},
     }
     assert (
-        json_summary(replace(run, manifest=Manifest(measured)))["run"]["ccbench_version"] == "0.3.0"
+        json_summary(replace(run, manifest=Manifest(measured)))["run"]["ccbench_version"]
+        == "0.3.0"
     )
     assert json_summary(run)["run"]["ccbench_version"] == "0.1.0"

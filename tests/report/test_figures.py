@@ -102,7 +102,9 @@ def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path
     cases = sweep(algorithms=("ring", "tree"))
     cases += [replace(one, groups="rank // 2") for one in cases]
     points = points_of(write_run(tmp_path / "run", cases))
-    points = tuple(replace(point, bound_seconds=1e-3 if point.groups else 1e-6) for point in points)
+    points = tuple(
+        replace(point, bound_seconds=1e-3 if point.groups else 1e-6) for point in points
+    )
     figure = next(figure for figure in figures_of(points) if figure.topic == "time")
     assert [series.label for series in figure.series if series.kind == SeriesKind.BOUND] == [
         "ring all ranks together, tree all ranks together: bound",
@@ -173,7 +175,9 @@ def test_crossovers_are_marked_and_explained(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep(algorithms=("ring", "tree")))[f"algorithms-{ALL_REDUCE}"]
     assert [span.label for span in figure.spans] == ["tree", "ring"]
     assert len(figure.marks) == 1
-    assert f"ring overtakes tree by {figure.marks[0].label}, the first size" in figure.footnote[0]
+    assert (
+        f"ring overtakes tree by {figure.marks[0].label}, the first size" in figure.footnote[0]
+    )
     best = [min(ys) for ys in zip(*(series.y for series in figure.series), strict=True)]
     assert best == [1.0] * len(best)
 
@@ -196,7 +200,9 @@ def test_simulated_points_never_race_against_measured_ones(tmp_path: Path) -> No
         for number in range(18, 36)
     }
     figures = _figures(tmp_path, cases, edits)
-    measured, computed = (figures[f"algorithms-{ALL_REDUCE}{end}"] for end in ("", "-simulated"))
+    measured, computed = (
+        figures[f"algorithms-{ALL_REDUCE}{end}"] for end in ("", "-simulated")
+    )
     assert measured.title.startswith("all_reduce")
     assert measured.subtitle.endswith(" cpu")
     assert computed.title.startswith("SIMULATED")
@@ -241,7 +247,9 @@ def test_a_figure_that_cannot_be_made_costs_only_itself(
 
 def test_many_series_are_spread_over_figures_and_none_is_lost(tmp_path: Path) -> None:
     algorithms = ("ring", "tree", "halving_doubling", "default")
-    cases = [one for b in ("cpu", "mpi", "gloo") for one in sweep(algorithms=algorithms, backend=b)]
+    cases = [
+        one for b in ("cpu", "mpi", "gloo") for one in sweep(algorithms=algorithms, backend=b)
+    ]
     figures = _figures(tmp_path, cases)
     parts = [figure for key, figure in figures.items() if key.startswith("bandwidth")]
     labels = [
@@ -317,7 +325,8 @@ def test_ranks_that_take_turns_do_not_stand_out(tmp_path: Path) -> None:
 
     figures = _figures(tmp_path, sweep(), {number: turn(number) for number in range(9)})
     assert (
-        "no rank stands out (9 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+        "no rank stands out (9 of 9 cases decided)"
+        in figures["ranks-cpu-4ranks-1nodes"].subtitle
     )
 
 
@@ -326,12 +335,15 @@ def test_ranks_that_tie_decide_no_case(tmp_path: Path) -> None:
         shares = (1.004, 1.0, 1.003, 1.001)
         return replace(
             one,
-            rank_samples_seconds=tuple(tuple(x * s for s in one.samples_seconds) for x in shares),
+            rank_samples_seconds=tuple(
+                tuple(x * s for s in one.samples_seconds) for x in shares
+            ),
         )
 
     figures = _figures(tmp_path, sweep(), dict.fromkeys(range(9), tie))
     assert (
-        "no rank stands out (0 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+        "no rank stands out (0 of 9 cases decided)"
+        in figures["ranks-cpu-4ranks-1nodes"].subtitle
     )
 
 
@@ -342,11 +354,15 @@ def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> No
             one, rank_waiting_seconds=tuple((share * launch,) for share in (0.5, 0.1, 0.6, 0.4))
         )
 
-    figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
+    figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))[
+        "ranks-cpu-4ranks-1nodes"
+    ]
     assert "rank 1 slowest in 9 of 9 decided cases" in figure.subtitle
     assert figure.y.unit == "share"
     assert figure.series[1].y == pytest.approx((0.4, 0.0, 0.5, 0.3), rel=0.05)
-    assert any("waits least" in line and "10 % of the launch" in line for line in figure.footnote)
+    assert any(
+        "waits least" in line and "10 % of the launch" in line for line in figure.footnote
+    )
 
 
 def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(
@@ -360,7 +376,9 @@ def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(
             one, rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5))
         )
 
-    figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
+    figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))[
+        "ranks-cpu-4ranks-1nodes"
+    ]
     assert max(figure.series[0].y) < 0.35
     assert "rank 2 slowest in 9 of 9 decided cases" in figure.subtitle
 
@@ -382,7 +400,9 @@ def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -
     above = sorted(
         (point.median_seconds or 0.0) / (point.predicted_seconds or 1.0) - 1 for point in points
     )
-    text = f"measured times are typically {percent(above[len(above) // 2])} above the prediction"
+    text = (
+        f"measured times are typically {percent(above[len(above) // 2])} above the prediction"
+    )
     assert text in figure.subtitle
 
 
@@ -391,7 +411,9 @@ def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:
     old = write_run(tmp_path / "old", sweep(), slowdown=1.3)
     points = [*points_of(run), *points_of(old, name="old", baseline=True)]
     figures = {figure.key: figure for figure in figures_of(points)}
-    (baseline,) = [s for s in figures[f"time-{ALL_REDUCE}"].series if s.kind == SeriesKind.BASELINE]
+    (baseline,) = [
+        s for s in figures[f"time-{ALL_REDUCE}"].series if s.kind == SeriesKind.BASELINE
+    ]
     assert baseline.label == "baseline old ring"
     assert len(figures[f"algorithms-{ALL_REDUCE}"].series) == 2
 
@@ -495,7 +517,9 @@ def test_algorithms_that_cannot_be_told_apart_do_not_take_turns() -> None:
 
 def test_a_twin_of_the_leader_hides_no_crossover() -> None:
     ring = _curve(9e-6, 1e-10, SIZES)
-    _, crossings = leads({"tree": _curve(1e-6, 4e-10, SIZES), "ring": ring, "default": dict(ring)})
+    _, crossings = leads(
+        {"tree": _curve(1e-6, 4e-10, SIZES), "ring": ring, "default": dict(ring)}
+    )
     assert len(crossings) == 1
 
 
@@ -510,7 +534,9 @@ def test_a_leader_that_was_not_measured_further_on_is_followed_without_a_crossov
 
 def test_a_lead_is_broken_where_only_one_was_measured() -> None:
     gap = [*SIZES[:3], *SIZES[5:]]
-    found, crossings = leads({"ring": _curve(1e-6, 1e-10, gap), "tree": _curve(2e-6, 2e-10, SIZES)})
+    found, crossings = leads(
+        {"ring": _curve(1e-6, 1e-10, gap), "tree": _curve(2e-6, 2e-10, SIZES)}
+    )
     assert [(one.name, one.low_bytes, one.high_bytes) for one in found] == [
         ("ring", SIZES[0], SIZES[2]),
         ("ring", SIZES[5], SIZES[-1]),

@@ -34,7 +34,11 @@ def test_nodes_and_links_to_blame_fail_and_the_others_pass() -> None:
         **dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), ""),
     }
     root = ElementTree.fromstring(verdict_junit(run))
-    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("7", "1", "0")
+    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == (
+        "7",
+        "1",
+        "0",
+    )
     assert "--exclude=h2" in (root.findtext("system-out") or "")
     linked = checked(Fleet(6, slow_links=frozenset({(0, 3)})))
     assert {name for name, end in ends(linked).items() if end} == {"path between h0 and h3"}

@@ -62,7 +62,9 @@ def test_every_matrix_has_a_figure_with_its_own_file() -> None:
 
 
 def test_cells_have_numbers_and_their_links_where_links_differ() -> None:
-    mesh, switch = (grid_of(pair_figures(made(machine))[-1]) for machine in ("dgx-1v", "hgx-h100"))
+    mesh, switch = (
+        grid_of(pair_figures(made(machine))[-1]) for machine in ("dgx-1v", "hgx-h100")
+    )
     assert mesh.texts[0][1].endswith("\nNV1")
     assert "\n" not in switch.texts[0][1]
     assert switch.texts[0][0] == ""
@@ -136,7 +138,8 @@ def test_the_csv_file_has_a_row_for_every_pair_in_full_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(None, ""), (0.12345, "0.123"), (4.0, "4"), (99.96, "100"), (412.6, "413")]
+    ("number", "text"),
+    [(None, ""), (0.12345, "0.123"), (4.0, "4"), (99.96, "100"), (412.6, "413")],
 )
 def test_cells_have_three_digits(number: float | None, text: str) -> None:
     assert short(number) == text
@@ -149,7 +152,9 @@ def lightness(figure: Figure, *cells: tuple[int, int]) -> list[float]:
     axes = Canvas().add_axes((0.1, 0.1, 0.6, 0.8))
     draw_map(figure, grid_of(figure), axes)
     (image,) = axes.images
-    values = np.array([grid_of(figure).values[row][column] for row, column in cells], dtype=float)
+    values = np.array(
+        [grid_of(figure).values[row][column] for row, column in cells], dtype=float
+    )
     colours = np.asarray(image.cmap(image.norm(values)))
     return [float(one) for one in colours[:, :3].mean(axis=1)]
 
@@ -242,7 +247,15 @@ def test_emulated_cases_and_empty_runs_have_none(tmp_path: Path) -> None:
 
 
 def test_there_are_never_more_maps_than_people_look_at(tmp_path: Path) -> None:
-    names = ("all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "gather", "scatter")
+    names = (
+        "all_reduce",
+        "all_gather",
+        "broadcast",
+        "reduce",
+        "all_to_all",
+        "gather",
+        "scatter",
+    )
     run = write_run(tmp_path / "run", [one for name in names for one in sweep(name, last=12)])
     assert len(sample_figures(run.points)) == MOST_MAPS
 

@@ -25,7 +25,9 @@ def texts(figure: Figure) -> list[str]:
 
 
 def test_more_ranks_than_lanes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="65 ranks have no room in one picture; draw 64 or fewer"):
+    with pytest.raises(
+        UsageError, match="65 ranks have no room in one picture; draw 64 or fewer"
+    ):
         draw_schedule(schedule_for("all_reduce", "ring", 65), tmp_path / "ring.svg")
 
 
@@ -110,7 +112,11 @@ def test_long_schedules_are_cut_in_the_middle() -> None:
     figure = picture(schedule)
     heads = [text for text in texts(figure) if "step" in text]
     first, last = range(1, 13), range(25, 31)
-    assert heads == [*(f"step {n}" for n in first), "12 more steps", *(f"step {n}" for n in last)]
+    assert heads == [
+        *(f"step {n}" for n in first),
+        "12 more steps",
+        *(f"step {n}" for n in last),
+    ]
     assert len(arrows(figure)) == 18 * 16
 
 
@@ -137,7 +143,10 @@ def test_no_label_covers_another(row: Algorithm, ranks: int) -> None:
     covering = [
         (one.get_text(), other.get_text())
         for (one, left), (other, right) in combinations(zip(labels, boxes, strict=True), 2)
-        if left.x0 < right.x1 and right.x0 < left.x1 and left.y0 < right.y1 and right.y0 < left.y1
+        if left.x0 < right.x1
+        and right.x0 < left.x1
+        and left.y0 < right.y1
+        and right.y0 < left.y1
     ]
     assert covering == []
 

@@ -92,7 +92,9 @@ def test_only_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
 def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
     def parts(one: Measurement) -> Measurement:
         samples = (one.samples_seconds, tuple(1.5 * sample for sample in one.samples_seconds))
-        return replace(one, group_names=("ranks 0-1", "ranks 2-3"), group_samples_seconds=samples)
+        return replace(
+            one, group_names=("ranks 0-1", "ranks 2-3"), group_samples_seconds=samples
+        )
 
     run = write_run(tmp_path / "run", cases(groups="rank // 2"), dict.fromkeys(range(5), parts))
     assert points_of(run)[0].slowest_group == "ranks 2-3 +50.0%"

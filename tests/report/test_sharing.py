@@ -91,7 +91,9 @@ def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
 
 
 def test_a_doubtful_ratio_is_marked(tmp_path: Path) -> None:
-    (one,) = found(groups_run(tmp_path, _1=lambda one: flagged(taking(1e-3)(one), "other_load")))
+    (one,) = found(
+        groups_run(tmp_path, _1=lambda one: flagged(taking(1e-3)(one), "other_load"))
+    )
     assert one["ratio"].startswith("~2")
     assert (one["shared"][0], one["alone"][0]) == ("2", "~")
 
@@ -120,7 +122,9 @@ def overlap_run(path: Path) -> Run:
     return write_run(path / "run", [one], {0: taking(1.25e-3, seconds)})
 
 
-def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_path: Path) -> None:
+def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(
+    tmp_path: Path,
+) -> None:
     run = overlap_run(tmp_path)
     (one,) = found(run)
     assert (one["compared"], one["alone"]) == ("hidden", "-")
@@ -135,7 +139,8 @@ def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
     run = overlap_run(tmp_path)
     assert "collective 1.25" in screen_table(run, 100)
     files = {
-        file.name: file for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))
+        file.name: file
+        for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))
     }
     assert "0.75 " in files["report.md"].read_text(encoding="utf-8")
     page = files["report.html"].read_text(encoding="utf-8")

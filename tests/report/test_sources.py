@@ -58,7 +58,9 @@ def test_tables_that_cannot_be_mixed_up_have_no_label(tmp_path: Path) -> None:
 
 
 def test_like_tables_are_told_apart_by_file_and_number(tmp_path: Path) -> None:
-    run = _run(tmp_path / "run", ORIGIN, replace(ORIGIN, table=2), replace(ORIGIN, source="b.txt"))
+    run = _run(
+        tmp_path / "run", ORIGIN, replace(ORIGIN, table=2), replace(ORIGIN, source="b.txt")
+    )
     assert {point.run for point in points_of(run, name="x")} == {"x a #1", "x a #2", "x b"}
 
 
@@ -117,5 +119,7 @@ def test_several_sources_are_counted_and_measured_points_are_not_called_imported
     measured: tuple[Point, ...] = points_of(write_run(tmp_path / "measured", sweep()))
     assert imported_from(measured) == ""
     assert all(
-        series.low for series in figures_of(measured)[0].series if series.kind.value == "measured"
+        series.low
+        for series in figures_of(measured)[0].series
+        if series.kind.value == "measured"
     )

@@ -84,7 +84,9 @@ def check(topology: Topology) -> list[tuple[Text, Bbox]]:
         found = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
         found += [text for legend in figure.legends for text in legend.get_texts()]
         figure.draw(renderer)
-        places = [(one, Text.get_window_extent(one, renderer)) for one in found if one.get_text()]
+        places = [
+            (one, Text.get_window_extent(one, renderer)) for one in found if one.get_text()
+        ]
     assert places
     for (one, first), (other, second) in itertools.combinations(places, 2):
         apart = (
@@ -113,7 +115,9 @@ def test_no_text_of_a_machine_covers_another(name: str) -> None:
 
 @pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_texts_of_a_cluster_stay_inside_their_boxes_and_labels_of_lines_off_them(name: str) -> None:
+def test_texts_of_a_cluster_stay_inside_their_boxes_and_labels_of_lines_off_them(
+    name: str,
+) -> None:
     topology = CLUSTERS[name]()
     layout = laid_out(topology)
     assert (
@@ -135,12 +139,15 @@ def test_texts_of_a_cluster_stay_inside_their_boxes_and_labels_of_lines_off_them
             for box in layout.boxes.values():
                 across = drawn.x1 > box.x - box.width / 2 and drawn.x0 < box.x + box.width / 2
                 upward = (
-                    drawn.y1 > box.y - HEIGHT / 2 + 0.02 and drawn.y0 < box.y + HEIGHT / 2 - 0.02
+                    drawn.y1 > box.y - HEIGHT / 2 + 0.02
+                    and drawn.y0 < box.y + HEIGHT / 2 - 0.02
                 )
                 assert not (across and upward), (one.get_text(), box.label)
 
 
-def on_nvswitches(gpus: int, switches: int = 1, broken: int = 0, counted: bool = True) -> Topology:
+def on_nvswitches(
+    gpus: int, switches: int = 1, broken: int = 0, counted: bool = True
+) -> Topology:
     """GPUs with two links each to every NVSwitch; those of the first ``broken`` are down."""
     devices = [Device(f"gpu{one}", DeviceKind.GPU) for one in range(gpus)]
     devices += [Device(f"nvswitch{one}", DeviceKind.NVSWITCH) for one in range(switches)]
@@ -156,7 +163,9 @@ def on_nvswitches(gpus: int, switches: int = 1, broken: int = 0, counted: bool =
 
 def leaves_and_spines() -> Topology:
     devices = [
-        Device(f"n{node}.nic{one}", DeviceKind.NIC, node) for node in range(2) for one in range(4)
+        Device(f"n{node}.nic{one}", DeviceKind.NIC, node)
+        for node in range(2)
+        for one in range(4)
     ]
     devices += [Device(f"switch{one}", DeviceKind.NETWORK_SWITCH, -1) for one in range(6)]
     pairs = [(f"n{node}.nic{one}", f"switch{one}") for node in range(2) for one in range(4)]
@@ -194,7 +203,10 @@ def test_no_line_of_a_machine_passes_behind_a_box(name: str) -> None:
 
 
 def test_no_line_of_a_cluster_passes_behind_a_box() -> None:
-    for topology in (load_cluster("hgx-h100", 4, "ib-ndr-400x8/torus:4x8"), leaves_and_spines()):
+    for topology in (
+        load_cluster("hgx-h100", 4, "ib-ndr-400x8/torus:4x8"),
+        leaves_and_spines(),
+    ):
         check_lines(laid_out(topology))
     assert len(laid_out(leaves_and_spines()).lines) == 12
 
@@ -343,7 +355,9 @@ def test_of_many_machines_the_first_is_drawn_and_the_rest_counted() -> None:
 
 def test_what_finds_no_room_is_counted_below_the_picture() -> None:
     routers = load_cluster("hgx-h100", 36, "ib-ndr-400x8/dragonfly:9x4x8x2")
-    assert picture(routers).texts[-1].get_text().endswith("Not shown: 31 machines, 31 switches.")
+    assert (
+        picture(routers).texts[-1].get_text().endswith("Not shown: 31 machines, 31 switches.")
+    )
     assert "Not shown" not in picture(machines(100)).texts[-1].get_text()
 
 
@@ -393,7 +407,8 @@ def test_links_that_nobody_could_see_are_neither_up_nor_down() -> None:
 def two_gpus(*links: tuple[str, str, float | None, int]) -> Topology:
     gpus = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
     made = tuple(
-        Link(one, other, LinkKind.NVLINK, rate, count=count) for one, other, rate, count in links
+        Link(one, other, LinkKind.NVLINK, rate, count=count)
+        for one, other, rate, count in links
     )
     return Topology("two", gpus, made)
 
@@ -429,7 +444,8 @@ def test_the_switch_of_a_row_reaches_over_what_hangs_on_it() -> None:
     for name in ("n0.nic0", "n1.gpu0"):
         assert abs(layout.boxes[name].x - switch.x) < switch.width / 2
     assert math.isclose(
-        switch.x + switch.width / 2, layout.boxes["n1.gpu0"].x + layout.boxes["n1.gpu0"].width / 2
+        switch.x + switch.width / 2,
+        layout.boxes["n1.gpu0"].x + layout.boxes["n1.gpu0"].width / 2,
     )
 
 

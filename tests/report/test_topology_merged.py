@@ -72,7 +72,10 @@ def test_a_link_between_classes_is_what_one_of_the_lower_has() -> None:
 
 def test_of_many_gpus_that_are_joined_to_each_other_the_links_are_counted() -> None:
     (box,) = boxes(torus((8, 8), WIRE).topology())
-    assert (box.label, box.detail) == ("64 GPUs", "gpu0 ... gpu63, 4 links each to others of them")
+    assert (box.label, box.detail) == (
+        "64 GPUs",
+        "gpu0 ... gpu63, 4 links each to others of them",
+    )
 
 
 def test_machines_are_told_by_the_leaf_they_are_on() -> None:
@@ -117,7 +120,8 @@ def six_gpus(machine: int, pairs: list[tuple[int, int]]) -> tuple[list[Device], 
     devices = [Device(f"n{machine}.gpu{place}", DeviceKind.GPU, machine) for place in range(6)]
     both = pairs + [(other, one) for one, other in pairs]
     links = [
-        Link(devices[one].name, devices[other].name, LinkKind.NVLINK, 25e9) for one, other in both
+        Link(devices[one].name, devices[other].name, LinkKind.NVLINK, 25e9)
+        for one, other in both
     ]
     return devices, links
 
@@ -125,7 +129,9 @@ def six_gpus(machine: int, pairs: list[tuple[int, int]]) -> tuple[list[Device], 
 def test_a_machine_is_like_another_only_if_the_same_devices_are_joined() -> None:
     triangles = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)]
     ring = [(place, (place + 1) % 6) for place in range(6)]
-    built = [six_gpus(machine, pairs) for machine, pairs in enumerate((triangles, ring, triangles))]
+    built = [
+        six_gpus(machine, pairs) for machine, pairs in enumerate((triangles, ring, triangles))
+    ]
     devices = tuple(device for listed, _ in built for device in listed)
     links = tuple(link for _, listed in built for link in listed)
     found = boxes(Topology("three", devices, links))

@@ -37,7 +37,9 @@ def test_a_clean_run_is_summed_up_without_complaints(tmp_path: Path) -> None:
 
 def test_the_worst_comes_first(tmp_path: Path) -> None:
     edits: dict[int, Edit] = {
-        0: lambda one: replace(one, status=Status.WRONG, wrong_elements=5, detail="first at 17"),
+        0: lambda one: replace(
+            one, status=Status.WRONG, wrong_elements=5, detail="first at 17"
+        ),
         1: lambda one: failed(one, Status.TIMED_OUT, "rank 2 hung"),
         2: lambda one: failed(one, Status.UNSUPPORTED, "needs a power of two"),
         3: lambda one: flagged(one, "clock fell"),
@@ -90,7 +92,9 @@ def test_more_than_one_sample_in_twenty_must_beat_the_bound(
 
 def test_small_cases_are_not_held_against_the_bound(tmp_path: Path) -> None:
     lines = verdict_lines(write_run(tmp_path / "run", sweep()))
-    assert any(line.startswith("Half of the 6 cases of at least 64 KiB reach") for line in lines)
+    assert any(
+        line.startswith("Half of the 6 cases of at least 64 KiB reach") for line in lines
+    )
     small = verdict_lines(write_run(tmp_path / "small", sweep(last=14)))
     assert not any("of the bound" in line for line in small)
 
@@ -103,7 +107,9 @@ def test_one_rank_is_not_held_against_a_bound(tmp_path: Path) -> None:
     assert "Peak" not in lines[0]
 
 
-def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(
+    tmp_path: Path,
+) -> None:
     reasons = [
         "no graphs here",
         *["needs 2 GPUs, this host has 0"] * 6,
@@ -173,7 +179,9 @@ def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(
     assert flags[0].startswith("Doubt: 9 of 9 cases flagged: cpu contention")
 
 
-def test_a_prediction_that_load_does_not_keep_from_being_made_is_not_missed(tmp_path: Path) -> None:
+def test_a_prediction_that_load_does_not_keep_from_being_made_is_not_missed(
+    tmp_path: Path,
+) -> None:
     loaded: dict[int, Edit] = {0: lambda one: flagged(one, "other_load", "cpu_contention")}
     priced = write_run(tmp_path / "priced", sweep(), loaded)
     of_messages = write_run(tmp_path / "mpi", sweep(backend="mpi"), loaded, priced=False)
@@ -183,7 +191,12 @@ def test_a_prediction_that_load_does_not_keep_from_being_made_is_not_missed(tmp_
 def test_a_problem_of_the_machine_is_told_and_a_note_is_not(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep())
     note = {"severity": "note", "devices": ["nic0"], "evidence": "far", "advice": "reseat it"}
-    problem = {**note, "severity": "problem", "devices": ["gpu3"], "evidence": "2 of 12 NVLinks"}
+    problem = {
+        **note,
+        "severity": "problem",
+        "devices": ["gpu3"],
+        "evidence": "2 of 12 NVLinks",
+    }
 
     def found(*findings: object) -> list[str]:
         return verdict_lines(

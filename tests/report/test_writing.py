@@ -88,7 +88,9 @@ def test_a_baseline_is_in_the_files(tmp_path: Path) -> None:
     assert sum(row.startswith("old,true") for row in rows) == 5
 
 
-def test_a_full_disk_leaves_the_old_report_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_report_whole(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (target,) = write_report([run], None, ["csv"])
     before = target.read_bytes()
 
@@ -133,7 +135,9 @@ def test_a_figure_that_cannot_be_drawn_costs_only_itself(
 
     monkeypatch.setattr("ccbench.report.drawing.render", drawn)
     monkeypatch.setattr("ccbench.report.drawing.render_pages", pages)
-    with pytest.raises(ReportIncomplete, match=r"ranks-cpu.*ValueError: no such rank") as caught:
+    with pytest.raises(
+        ReportIncomplete, match=r"ranks-cpu.*ValueError: no such rank"
+    ) as caught:
         write_report([run], None, ["png", "pdf", "md", "csv"])
     names = {path.name for path in caught.value.files}
     assert {"report.md", "cases.csv", "report.pdf", "prediction-cpu.png"} <= names

@@ -52,7 +52,8 @@ def measured(size_bytes: int = 4096, seconds: float = 1e-4, **changes: object) -
         warmup_seconds=samples[:2],
         skew_seconds=tuple(0.01 * sample for sample in samples),
         rank_samples_seconds=tuple(
-            tuple(sample * (1.0 if rank != 2 else 1.05) for sample in samples) for rank in range(4)
+            tuple(sample * (1.0 if rank != 2 else 1.05) for sample in samples)
+            for rank in range(4)
         ),
         wrong_elements=0,
         stop_reason="interval narrow enough",

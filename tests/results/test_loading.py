@@ -142,7 +142,9 @@ def test_a_flipped_bit_in_a_page_header_or_footer_is_named(tmp_path: Path) -> No
 def test_a_short_row_is_read_without_its_pages_and_a_long_one_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = replace(measured(2048), samples_seconds=(1e-4 / 3,) * 10_000, round_samples=(10_000,))
+    many = replace(
+        measured(2048), samples_seconds=(1e-4 / 3,) * 10_000, round_samples=(10_000,)
+    )
     path = _written(tmp_path / "run", measured(1024), many)
     opened: list[int] = []
     really = pq.ParquetFile
@@ -200,7 +202,9 @@ def test_a_manifest_that_was_edited_is_named_and_shown(tmp_path: Path) -> None:
     file.write_text(json.dumps({**manifest, "suite": "other"}))
     run = load_run(path)
     assert run.manifest.suite == "other"
-    assert run.problems == (f"{file}: was changed after it was written; what it says now is shown",)
+    assert run.problems == (
+        f"{file}: was changed after it was written; what it says now is shown",
+    )
     with pytest.raises(
         RunFolderError, match=r"run\.json: was changed .* take the key 'digest' out of it"
     ):
@@ -258,7 +262,9 @@ def test_a_row_that_makes_no_sense_is_named_and_the_rest_is_shown_and_resumed(
         assert folder.unfinished() == {}
 
 
-def test_a_report_names_the_file_of_a_pair_that_is_none_and_shows_the_rest(tmp_path: Path) -> None:
+def test_a_report_names_the_file_of_a_pair_that_is_none_and_shows_the_rest(
+    tmp_path: Path,
+) -> None:
     path = _written(tmp_path / "run", measured(1024), measured(2048))
     row = {**row_of(measured(4096), PREDICTION, 0.95), "pair": "0=>1"}
     (path / "cases" / f"{row['case_id']}.parquet").write_bytes(as_parquet(row))
@@ -271,7 +277,9 @@ def test_a_report_names_the_file_of_a_pair_that_is_none_and_shows_the_rest(tmp_p
 
 def test_names_that_are_newer_than_this_version_are_shown(tmp_path: Path) -> None:
     path = _written(tmp_path / "run")
-    names = dict.fromkeys(("backend", "collective", "algorithm", "dtype", "op", "mode"), "newer")
+    names = dict.fromkeys(
+        ("backend", "collective", "algorithm", "dtype", "op", "mode"), "newer"
+    )
     row = {**row_of(measured(4096), PREDICTION, 0.95), **names}
     (path / "cases" / f"{row['case_id']}.parquet").write_bytes(as_parquet(row))
     run = load_run(path)

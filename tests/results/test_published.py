@@ -106,7 +106,10 @@ def test_an_unknown_name_is_refused_with_near_ones() -> None:
     [
         ("owner/name:docs/a.md", "owner/name:docs/a.md"),
         ("NVIDIA/nccl-tests#194", "NVIDIA/nccl-tests#194"),
-        ("repository not named by the index (file id 12)", "public repository, name not recorded"),
+        (
+            "repository not named by the index (file id 12)",
+            "public repository, name not recorded",
+        ),
         ("", "public repository, name not recorded"),
         (
             "Some notes (repository not named by the index; file id 12)",
@@ -171,4 +174,6 @@ def test_what_ships_is_what_the_corpus_gives() -> None:
     assert sorted(rows) == list(published_names())
     for name, members in rows.items():
         shipped = pq.read_table(published_folder() / f"{name}.parquet")
-        assert table_of(members).equals(shipped), f"{name}: run python -m benchmarks.publish again"
+        assert table_of(members).equals(shipped), (
+            f"{name}: run python -m benchmarks.publish again"
+        )

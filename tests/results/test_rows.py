@@ -108,9 +108,18 @@ def test_ranks_and_case_are_summed_up_alike_when_rounds_differ() -> None:
     assert row["slowest_rank"] == 1
 
 
-CASE = Case("nccl-tests", "nccl", "all_reduce", "default", "float32", "sum", 1 << 20, 1 << 18, 8)
+CASE = Case(
+    "nccl-tests", "nccl", "all_reduce", "default", "float32", "sum", 1 << 20, 1 << 18, 8
+)
 ORIGIN = Origin(
-    "log.txt", 1, 12, "nccl-tests", seconds=1e-5, algbw=104.86, busbw=183.5, time_statistic="mean"
+    "log.txt",
+    1,
+    12,
+    "nccl-tests",
+    seconds=1e-5,
+    algbw=104.86,
+    busbw=183.5,
+    time_statistic="mean",
 )
 
 
@@ -122,7 +131,11 @@ def _row(
 
 def test_printed_figures_are_kept_and_no_interval_is_made_up() -> None:
     row = _row()
-    assert (row["median_seconds"], row["algbw_GB_s"], row["busbw_GB_s"]) == (1e-5, 104.86, 183.5)
+    assert (row["median_seconds"], row["algbw_GB_s"], row["busbw_GB_s"]) == (
+        1e-5,
+        104.86,
+        183.5,
+    )
     assert row["low_seconds"] is None
     assert row["high_seconds"] is None
     assert row["samples_seconds"] is None
@@ -191,7 +204,9 @@ def overlapped(
         rank_samples_seconds=(),
         round_samples=(len(together),),
     )
-    return replace(measurement, case=replace(measurement.case, mode=OVERLAP, overlap_with="matmul"))
+    return replace(
+        measurement, case=replace(measurement.case, mode=OVERLAP, overlap_with="matmul")
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +222,9 @@ def overlapped(
 def test_efficiency_is_the_share_of_the_shorter_that_was_hidden(
     computing: float, communicating: float, together: float, hidden: float
 ) -> None:
-    row = row_of(overlapped((computing,) * 8, (communicating,) * 8, (together,) * 8), None, 0.95)
+    row = row_of(
+        overlapped((computing,) * 8, (communicating,) * 8, (together,) * 8), None, 0.95
+    )
     shares = [row[name] for name in ("overlap_efficiency", "overlap_low", "overlap_high")]
     assert shares == pytest.approx([hidden] * 3)
 

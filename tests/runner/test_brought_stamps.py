@@ -68,7 +68,9 @@ class Calibrated(Remembering):
 def test_stamps_of_a_sample_are_brought_after_those_of_matching_the_computation() -> None:
     endpoint = Calibrated()
     sampler = OverlapSampler(endpoint, 1, computes=True)  # type: ignore[arg-type]  # as above
-    case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 1, mode="overlap")
+    case = Case(
+        "s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 1, mode="overlap"
+    )
     measure.match_computation(endpoint, case, sampler, 40.0)  # type: ignore[arg-type]
     assert sampler.repetitions == 40
     assert endpoint.shared == 0

@@ -73,7 +73,9 @@ def test_an_interval_is_not_narrow_without_the_confidence_that_was_asked_for() -
     st.integers(1, 40),
     st.integers(1, 40),
 )
-def test_it_always_ends(samples: list[float], elapsed: float, minimum: int, maximum: int) -> None:
+def test_it_always_ends(
+    samples: list[float], elapsed: float, minimum: int, maximum: int
+) -> None:
     rule = Sampling(minimum_samples=minimum, maximum_samples=maximum, budget_seconds=1.0)
     why = stop_reason(rule, np.array(samples), elapsed)
     if len(samples) >= maximum or elapsed >= OVERTIME_FACTOR:
@@ -289,7 +291,8 @@ def test_adversarial_launches_follow_each_with_data_of_its_own() -> None:
     steps_of_launch = ["poison", "refill", "launch"]
     first = SEEDS_PER_ROUND * 3 + 2
     expected = [
-        [*steps_of_launch, f"check {seed} 1"] for seed in range(first, first + ADVERSARIAL_LAUNCHES)
+        [*steps_of_launch, f"check {seed} 1"]
+        for seed in range(first, first + ADVERSARIAL_LAUNCHES)
     ]
     assert endpoint.done[-4 * ADVERSARIAL_LAUNCHES :] == [
         step for steps in expected for step in steps
@@ -315,7 +318,9 @@ def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filli
 
 
 def test_an_isolated_case_has_one_launch_a_sample() -> None:
-    case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode="isolated")
+    case = Case(
+        "s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode="isolated"
+    )
     (endpoint, _), (result, _) = measured(case=case)
     assert result.launches == 1
     assert set(endpoint.launched[-result.stamps.shape[1] :]) == {1}
@@ -420,7 +425,9 @@ def test_a_sample_is_each_alone_and_then_both() -> None:
     repetitions = endpoint.computed[-ADVERSARIAL_LAUNCHES - 1]
     took = result.part_stamps[0, :, :, 1] - result.part_stamps[0, :, :, 0]
     expected = [0.001 * repetitions, 0.060, 0.0012 * repetitions, 0.072]
-    np.testing.assert_allclose(took, np.repeat(np.array(expected)[:, None], took.shape[1], axis=1))
+    np.testing.assert_allclose(
+        took, np.repeat(np.array(expected)[:, None], took.shape[1], axis=1)
+    )
     both = result.stamps[0, :, 1] - result.stamps[0, :, 0]
     np.testing.assert_allclose(both, max(expected))
 

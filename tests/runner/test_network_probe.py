@@ -11,7 +11,11 @@ import pytest
 from ccbench.backends.base import lacked
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
-from ccbench.model.host_collectives import HostNetwork, is_priced_on_one_host, predict_host_library
+from ccbench.model.host_collectives import (
+    HostNetwork,
+    is_priced_on_one_host,
+    predict_host_library,
+)
 from ccbench.runner.network_probe import MOST_TRIES, ROUNDS, probe_network
 
 MESSAGE_SECONDS, BARRIER_SECONDS, DISTURBED_SECONDS = 5e-7, 2e-6, 3e-2
@@ -44,7 +48,13 @@ HALF_DISTURBED = (BARRIER_SECONDS, DISTURBED_SECONDS, 1.2 * DISTURBED_SECONDS)
         ([HALF_DISTURBED] * ROUNDS + [QUIET] * 2, ROUNDS + 2),
         ([HALF_DISTURBED] * (MOST_TRIES - 1) + [QUIET], MOST_TRIES),
     ],
-    ids=["quiet", "one slow", "one quiet", "none quiet but by single samples", "quiet in the last"],
+    ids=[
+        "quiet",
+        "one slow",
+        "one quiet",
+        "none quiet but by single samples",
+        "quiet in the last",
+    ],
 )
 def test_what_disturbs_most_tries_of_a_point_spoils_no_figure(
     tries: list[tuple[float, ...]], times: int
@@ -59,7 +69,9 @@ def test_what_disturbs_most_tries_of_a_point_spoils_no_figure(
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_collectives_of_two_ranks_stand_for_messages_where_a_library_has_none(ranks: int) -> None:
+def test_collectives_of_two_ranks_stand_for_messages_where_a_library_has_none(
+    ranks: int,
+) -> None:
     cases_run: dict[str, Case] = {}
 
     def measured(case: Case, sampling: Sampling) -> Measurement:

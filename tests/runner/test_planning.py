@@ -49,7 +49,8 @@ def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> N
     lacking = "no predictions: 2 nodes need a network; write --network ib-ndr-400x8 or the like"
     assert plan_suite(load_suite("quick"), two).notes[-1] == lacking
     assert (
-        lacking not in plan_suite(load_suite("quick"), replace(two, network="ib-ndr-400x8")).notes
+        lacking
+        not in plan_suite(load_suite("quick"), replace(two, network="ib-ndr-400x8")).notes
     )
     with pytest.raises(UsageError, match="--nodes: 2 nodes need a network; write --network"):
         plan_suite(load_suite("quick"), replace(two, backends=("simulated",), only_plan=False))
@@ -76,7 +77,9 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
     monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda name: Missing())
     backends, notes = automatic_backends(RunOptions())
     assert backends == ("cpu",)
-    assert notes == ("backend auto: cpu, because no GPU can be used here (no driver; install it)",)
+    assert notes == (
+        "backend auto: cpu, because no GPU can be used here (no driver; install it)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,10 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
     ],
 )
 def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...], words: tuple[str, ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: tuple[str, ...],
+    words: tuple[str, ...],
 ) -> None:
     for file in files:
         (tmp_path / "dev" / file).parent.mkdir(parents=True, exist_ok=True)
@@ -111,9 +117,15 @@ def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_librar
     assert caught.value.exit_code == 2
     plan = plan_suite(load_suite("quick"), RunOptions(backends=("cpu",)))
     assert {case.backend for case in plan.cases} == {"cpu"}
-    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"):
+    for variable in (
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ASCEND_RT_VISIBLE_DEVICES",
+    ):
         monkeypatch.setenv(variable, "")  # hidden on purpose
-    assert {case.backend for case in plan_suite(load_suite("quick"), RunOptions()).cases} == {"cpu"}
+    assert {case.backend for case in plan_suite(load_suite("quick"), RunOptions()).cases} == {
+        "cpu"
+    }
 
 
 def test_auto_leaves_no_amd_gpu_idle_either_where_nothing_is_missing(
@@ -123,7 +135,9 @@ def test_auto_leaves_no_amd_gpu_idle_either_where_nothing_is_missing(
     for file in ("kfd", "dri/renderD128", "dri/renderD129"):
         (tmp_path / "dev" / file).touch()
     on_files(monkeypatch, tmp_path)
-    monkeypatch.setattr("ccbench.backends.nccl.installed_version", {"cupy-rocm-7-0": "14.0"}.get)
+    monkeypatch.setattr(
+        "ccbench.backends.nccl.installed_version", {"cupy-rocm-7-0": "14.0"}.get
+    )
     with pytest.raises(
         BackendUnavailable, match=r"2 AMD GPUs, .* never run on one; write --backend rccl; or"
     ):
@@ -132,7 +146,11 @@ def test_auto_leaves_no_amd_gpu_idle_either_where_nothing_is_missing(
 
 def on_files(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Let the device files below ``root`` be this machine's, whatever it has and hides."""
-    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"):
+    for variable in (
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ASCEND_RT_VISIBLE_DEVICES",
+    ):
         monkeypatch.delenv(variable, raising=False)
     for function in (
         "runner.planning.driver_missing",
@@ -215,7 +233,9 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
 
 
 def test_teams_that_cannot_all_stay_open_start_twice() -> None:
-    text = "sweep: {{collective: all_reduce, backends: all, size: 8 B, ranks: 8, algorithm: {}}}\n"
+    text = (
+        "sweep: {{collective: all_reduce, backends: all, size: 8 B, ranks: 8, algorithm: {}}}\n"
+    )
     options = RunOptions(backends=("nccl",), machine="hgx-h100", only_plan=True)
 
     def seconds(algorithms: str) -> float:
@@ -231,13 +251,17 @@ def test_teams_that_cannot_all_stay_open_start_twice() -> None:
     assert four - 4 * (single - each) == pytest.approx((4 + 1) * each)  # three are still open
 
 
-def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> None:
+def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> (
+    None
+):
     plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
     assert plan.expected_seconds <= 600
     assert {case.processes for case in plan.cases if case.backend == "nccl"} == {PER_GPU}
 
 
-def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cases_get() -> None:
+def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cases_get() -> (
+    None
+):
     sampling = Sampling(rounds=6, budget_seconds=0.6)
     small = replace(CASE, size_bytes=4, count=1)
     of_a_round = (
@@ -256,7 +280,9 @@ def test_ranks_that_each_round_starts_are_in_the_plan_as_often() -> None:
 
 def test_a_look_at_messages_is_in_the_plan_once() -> None:
     sampling = Sampling(rounds=1)
-    cases = [replace(CASE, backend="mpi", collective=name) for name in ("all_reduce", "broadcast")]
+    cases = [
+        replace(CASE, backend="mpi", collective=name) for name in ("all_reduce", "broadcast")
+    ]
     assert starting_seconds(cases[:1], sampling) == starting_seconds(cases, sampling)
     assert starting_seconds(cases, sampling)["mpi"] > capabilities_of("mpi").start_seconds + 1.0
 
@@ -275,7 +301,11 @@ def test_a_look_at_messages_is_in_the_plan_once() -> None:
         ({"concurrent": "all_reduce on rank % 2"}, 4 * (5120 + 8192), 5120 + 8192),
         ({"collective": "all_to_all_v"}, 4 * (4096 + 4096), 4096 + 4096),
         # The rank that everybody sends to needs most.
-        ({"collective": "all_to_all_v", "traffic": "hot:0.5"}, 4 * (4096 + 4096), 4096 + 4 * 2048),
+        (
+            {"collective": "all_to_all_v", "traffic": "hot:0.5"},
+            4 * (4096 + 4096),
+            4096 + 4 * 2048,
+        ),
         # Even traffic of many ranks needs no matrix.
         (
             {"collective": "all_to_all_v", "ranks": 10**5, "count": 1, "size_bytes": 400_000},
@@ -301,7 +331,11 @@ def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> 
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("CCBENCH_KERNEL_CHANNELS", "99", "CCBENCH_KERNEL_CHANNELS: '99' cannot be; write 1 to 64"),
+        (
+            "CCBENCH_KERNEL_CHANNELS",
+            "99",
+            "CCBENCH_KERNEL_CHANNELS: '99' cannot be; write 1 to 64",
+        ),
         (
             "CCBENCH_KERNEL_LANES",
             "33",
@@ -338,7 +372,9 @@ def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
     assert (len(of_some.cases), of_some.notes) == (3, ())
 
 
-@pytest.mark.parametrize(("processes", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})])
+@pytest.mark.parametrize(
+    ("processes", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})]
+)
 def test_process_models_of_the_command_line_replace_the_suites(
     processes: str | None, planned: set[str]
 ) -> None:
@@ -400,7 +436,9 @@ def test_launched_ranks_have_a_process_each() -> None:
     ]
 
 
-@pytest.mark.parametrize(("reason", "planned"), [(None, ["cpu", "oneccl"]), ("not here", ["cpu"])])
+@pytest.mark.parametrize(
+    ("reason", "planned"), [(None, ["cpu", "oneccl"]), ("not here", ["cpu"])]
+)
 def test_a_backend_joins_a_suite_where_nothing_of_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, reason: str | None, planned: list[str]
 ) -> None:

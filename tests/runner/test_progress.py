@@ -90,7 +90,9 @@ def test_a_case_without_a_speed_shows_its_status_and_detail() -> None:
     assert result_text(ended(Status.TIMED_OUT, detail="rank 2 was silent"), PREDICTION) == (
         "timed_out: rank 2 was silent"
     )
-    assert result_text(ended(Status.WRONG, wrong_elements=7), None) == "wrong (7 wrong elements)"
+    assert (
+        result_text(ended(Status.WRONG, wrong_elements=7), None) == "wrong (7 wrong elements)"
+    )
 
 
 def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> None:
@@ -289,4 +291,7 @@ def test_a_run_that_grows_counts_on_to_its_new_total() -> None:
     progress.started(Left(1, 1.0))
     for left in (1, 0):
         progress.case_finished(ended(), PREDICTION, Left(left, 1.0))
-    assert [line.split()[0] for line in stream.getvalue().splitlines()[1:]] == ["[1/2]", "[2/2]"]
+    assert [line.split()[0] for line in stream.getvalue().splitlines()[1:]] == [
+        "[1/2]",
+        "[2/2]",
+    ]

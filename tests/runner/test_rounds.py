@@ -70,7 +70,9 @@ def test_the_processor_time_of_ranks_is_a_mean_over_rounds() -> None:
     assert whole.rank_cpu_share == pytest.approx((0.7, 0.6))
 
 
-def test_rounds_of_an_older_run_that_did_not_keep_processor_times_leave_it_to_newer_ones() -> None:
+def test_rounds_of_an_older_run_that_did_not_keep_processor_times_leave_it_to_newer_ones() -> (
+    None
+):
     whole = merged(one_round(1.0, rank_cpu_share=()), one_round(2.0))
     assert whole.rank_cpu_share == (0.5, 1.0)
 
@@ -91,9 +93,14 @@ def test_a_round_that_failed_speaks_for_the_case_and_samples_stay(status: Status
 
 def test_a_round_with_wrong_data_makes_the_case_wrong() -> None:
     whole = merged(
-        one_round(1.0), one_round(2.0, status=Status.WRONG, detail="rank 0: ...", wrong_elements=7)
+        one_round(1.0),
+        one_round(2.0, status=Status.WRONG, detail="rank 0: ...", wrong_elements=7),
     )
-    assert (whole.status, whole.wrong_elements, whole.detail) == (Status.WRONG, 7, "rank 0: ...")
+    assert (whole.status, whole.wrong_elements, whole.detail) == (
+        Status.WRONG,
+        7,
+        "rank 0: ...",
+    )
     assert whole.samples_seconds == (1.0, 2.0)
 
 
@@ -136,7 +143,9 @@ def test_a_case_is_visited_until_it_is_narrow_but_not_for_ever(
 
 def test_where_any_interval_is_narrow_enough_no_case_is_visited_again() -> None:
     wide = one_round(1.0, 100.0, round_samples=(1, 1))
-    assert judged(wide, Sampling(rounds=2, target_relative_width=0.99)).stop_reason == MORE_ROUNDS
+    assert (
+        judged(wide, Sampling(rounds=2, target_relative_width=0.99)).stop_reason == MORE_ROUNDS
+    )
     assert judged(wide, Sampling(rounds=2, target_relative_width=1.0)).stop_reason == "interval"
 
 

@@ -75,7 +75,9 @@ class Teams(Backend):
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         return (
-            (("WAY", self.settings[case.collective]),) if case.collective in self.settings else ()
+            (("WAY", self.settings[case.collective]),)
+            if case.collective in self.settings
+            else ()
         )
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
@@ -199,7 +201,9 @@ def test_the_exit_code_is_that_of_the_worst_case(
     assert outcome.exit_code == code
     assert sum(outcome.counts.values()) == 3
     assert statuses(outcome.folder) == {
-        collective: (found_statuses[number] if number < len(found_statuses) else Status.OK).value
+        collective: (
+            found_statuses[number] if number < len(found_statuses) else Status.OK
+        ).value
         for number, collective in enumerate(COLLECTIVES)
     }
 
@@ -214,7 +218,15 @@ def test_a_failure_costs_the_team_and_the_next_case_has_a_fresh_one(teams: Teams
 def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_and_a_resumed_run_tries_again(
     teams: Teams,
 ) -> None:
-    names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all", "barrier"]
+    names = [
+        "all_reduce",
+        "broadcast",
+        "gather",
+        "reduce",
+        "all_gather",
+        "all_to_all",
+        "barrier",
+    ]
     teams.settings = {"barrier": "another kind"}
     teams.answers = dict.fromkeys(names[1:-1], status_of(Status.FAILED, "no space in /dev/shm"))
     outcome = run(teams, names, rounds=3)
@@ -247,7 +259,8 @@ def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
 
 
 @pytest.mark.parametrize(
-    ("refusal", "status"), [(BackendUnavailable, Status.FAILED), (CannotRun, Status.UNSUPPORTED)]
+    ("refusal", "status"),
+    [(BackendUnavailable, Status.FAILED), (CannotRun, Status.UNSUPPORTED)],
 )
 def test_teams_that_cannot_start_are_tried_three_times(
     teams: Teams, refusal: type[CcbenchError], status: Status
@@ -258,7 +271,8 @@ def test_teams_that_cannot_start_are_tried_three_times(
     assert outcome.counts == {status: 5}
     details = [point.detail for point in load_run(outcome.folder).points]
     assert (
-        sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
+        sorted(details)
+        == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
     )
 
 
@@ -526,7 +540,9 @@ def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(teams: Teams)
     assert teams.opened == 2
 
 
-def test_a_parameter_that_an_algorithm_does_not_have_is_refused_in_the_plan(tmp_path: Path) -> None:
+def test_a_parameter_that_an_algorithm_does_not_have_is_refused_in_the_plan(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text("sweep: {collective: all_reduce, algorithm: 'ring:4', size: 8 B}")
     with pytest.raises(UsageError, match="'ring:4': ring has no parameter"):
@@ -597,7 +613,13 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     ]
     first = ["all_reduce", "all_gather"] * 3
     once = ["broadcast"] * 3
-    assert [name for name, _ in teams.measured] == [*first, *once, *["reduce"] * 6, *once, *first]
+    assert [name for name, _ in teams.measured] == [
+        *first,
+        *once,
+        *["reduce"] * 6,
+        *once,
+        *first,
+    ]
     assert {len(point.round_samples) for point in load_run(outcome.folder).points} == {6}
 
 
@@ -678,7 +700,9 @@ def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_
         priced.append(case.collective)
 
     monkeypatch.setattr(PredictionContext, "predict", predict)
-    monkeypatch.setattr("ccbench.runner.network_probe.NetworkLooks.cases", lambda self, case: [])
+    monkeypatch.setattr(
+        "ccbench.runner.network_probe.NetworkLooks.cases", lambda self, case: []
+    )
     conditions = Conditions(flags=(Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
     teams.answers["broadcast"] = lambda case, sampling: replace(
         good(case, sampling), conditions=conditions
@@ -798,7 +822,9 @@ def libraries(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> Teams:
     return teams
 
 
-def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(libraries: Teams) -> None:
+def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
+    libraries: Teams,
+) -> None:
     libraries.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
     outcome = run(libraries)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 1}
@@ -812,7 +838,9 @@ def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_t
     libraries: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
-    monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
+    monkeypatch.setattr(
+        "ccbench.runner.run.with_launched_ranks", lambda options, progress: options
+    )
     with pytest.raises(
         BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"
     ):
@@ -824,7 +852,9 @@ def test_ranks_that_a_launcher_started_cannot_be_started_for_each_round(
     teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
-    monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
+    monkeypatch.setattr(
+        "ccbench.runner.run.with_launched_ranks", lambda options, progress: options
+    )
     text = "backends: [cpu]\nsampling: {start_ranks: each_round}\nsweep: {collective: all_reduce, ranks: 2}"
     options = RunOptions(
         machine="cpu-shared-memory", output=teams.folder / "out", launched_by="mpirun"

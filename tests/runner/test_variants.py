@@ -29,7 +29,9 @@ from tests.runner.test_run import Teams, good
 CASE = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 8, 2, 2)
 
 
-def suite(variants: str, sweep: str = "collective: all_reduce, size: [8, 64], ranks: 2") -> Suite:
+def suite(
+    variants: str, sweep: str = "collective: all_reduce, size: [8, 64], ranks: 2"
+) -> Suite:
     return read_suite(f"backends: [mpi]\nvariants: {variants}\nsweep: {{{sweep}}}")
 
 
@@ -84,7 +86,9 @@ def test_other_variables_are_refused_with_their_place_and_the_cure(name: str) ->
     st.text("abcdef0123456789", min_size=6, max_size=20),
 )
 def test_what_is_called_a_secret_is_refused_and_not_repeated(name: str, value: str) -> None:
-    with pytest.raises(SuiteError, match=f"variants.a.env.{name}: looks like a secret") as refused:
+    with pytest.raises(
+        SuiteError, match=f"variants.a.env.{name}: looks like a secret"
+    ) as refused:
         refuse_variants(suite(f"{{a: {{env: {{{name}: 'x{value}'}}}}}}"))
     assert value not in str(refused.value)
 
@@ -98,7 +102,9 @@ def test_what_looks_like_a_secret_is_refused_and_not_repeated(value: str) -> Non
     assert value not in str(refused.value)
 
 
-def test_a_library_is_there_by_its_whole_path_unless_ranks_are_elsewhere(tmp_path: Path) -> None:
+def test_a_library_is_there_by_its_whole_path_unless_ranks_are_elsewhere(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(
         SuiteError, match=r"variants\.a\.library: is no whole path; write the whole path"
     ):
@@ -176,7 +182,9 @@ def test_settings_that_name_no_file_need_no_word(setting: str) -> None:
 def test_files_that_depend_on_the_working_folder_are_refused_whatever_is_allowed(
     setting: str,
 ) -> None:
-    with pytest.raises(SuiteError, match=r"which is no whole path; write whole paths, from '/' on"):
+    with pytest.raises(
+        SuiteError, match=r"which is no whole path; write whole paths, from '/' on"
+    ):
         refuse_variants(suite(f"{{a: {{env: {{{setting}}}}}}}"), allowed=True)
 
 
@@ -190,7 +198,9 @@ def test_a_plan_loads_no_file_of_a_suite_and_says_what_a_run_needs(
     started: list[str] = []
     start = subprocess.Popen.__init__
 
-    def watched(self: subprocess.Popen[str], command: object, *rest: Any, **options: Any) -> None:
+    def watched(
+        self: subprocess.Popen[str], command: object, *rest: Any, **options: Any
+    ) -> None:
         started.append(f"{command} {options.get('env')}")
         start(self, command, *rest, **options)  # type: ignore[call-overload]  # passed on as it came
 
@@ -202,7 +212,8 @@ def test_a_plan_loads_no_file_of_a_suite_and_says_what_a_run_needs(
     assert len(plan.cases) == 4
     assert not [command for command in started if str(library) in command]
     assert (
-        "variant b: its files were not looked into; to run it, add --allow-libraries" in plan.notes
+        "variant b: its files were not looked into; to run it, add --allow-libraries"
+        in plan.notes
     )
     with pytest.raises(SuiteError, match="--allow-libraries"):
         plan_suite(text, RunOptions())
@@ -247,7 +258,9 @@ names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
 def test_a_turn_reverses_variants_of_a_point_and_nothing_else(
     points: Sequence[Sequence[str]],
 ) -> None:
-    cases = [named(name, 8 * (place + 1)) for place, those in enumerate(points) for name in those]
+    cases = [
+        named(name, 8 * (place + 1)) for place, those in enumerate(points) for name in those
+    ]
     assert [variant_case.size_bytes for variant_case in turned(cases)] == [
         variant_case.size_bytes for variant_case in cases
     ]

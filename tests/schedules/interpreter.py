@@ -45,8 +45,13 @@ def _after_step(schedule: Schedule, phase: Phase, turn: int, before: Slots) -> S
         target = (int(phase.target[flow]) + turn * advance.target) % ranks
         for offset in range(int(phase.width[flow])):
             start, into = int(phase.source_slot[flow]), int(phase.target_slot[flow])
-            read = start // pieces * pieces + (start + turn * advance.source_slot + offset) % pieces
-            write = into // pieces * pieces + (into + turn * advance.target_slot + offset) % pieces
+            read = (
+                start // pieces * pieces
+                + (start + turn * advance.source_slot + offset) % pieces
+            )
+            write = (
+                into // pieces * pieces + (into + turn * advance.target_slot + offset) % pieces
+            )
             content = before[source][read]
             clash = (target, write) in written and not (phase.reduces and phase.fan_in)
             written.add((target, write))

@@ -52,7 +52,9 @@ def test_every_golden_is_used() -> None:
 def test_any_schedule_can_be_told_in_plain_ascii_lines(
     row: Algorithm, ranks: int, drawn: st.DataObject
 ) -> None:
-    schedule = schedule_for(row.collective, row.name, ranks, drawn.draw(st.integers(0, ranks - 1)))
+    schedule = schedule_for(
+        row.collective, row.name, ranks, drawn.draw(st.integers(0, ranks - 1))
+    )
     text = describe(schedule)
     assert text.isascii()
     assert text.startswith(f"{row.collective} {row.name}, {ranks} rank")
@@ -73,7 +75,9 @@ def test_the_largest_ring_is_told_without_running_it() -> None:
 
 
 def test_a_schedule_of_ones_own_is_told_without_a_source() -> None:
-    own = Schedule("send_recv", "mine", 2, 1, 3, (phase([0, 1], [1, 0], 0, 1), phase(0, 0, 1, 2)))
+    own = Schedule(
+        "send_recv", "mine", 2, 1, 3, (phase([0, 1], [1, 0], 0, 1), phase(0, 0, 1, 2))
+    )
     text = describe(own)
     assert text.startswith(
         "send_recv mine, 2 ranks\npieces: 1, the whole buffer\nsteps: 1, and 1 of local moves\n"

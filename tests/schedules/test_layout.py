@@ -46,7 +46,9 @@ def test_equal_amounts_lie_as_those_of_an_all_to_all_do(ranks: int, count: int) 
 
 
 def test_layouts_of_the_same_amounts_are_one_key() -> None:
-    assert len({uneven(((1, 2), (3, 4))), uneven(((1, 2), (3, 4))), uneven(((1, 2), (3, 5)))}) == 2
+    assert (
+        len({uneven(((1, 2), (3, 4))), uneven(((1, 2), (3, 4))), uneven(((1, 2), (3, 5)))}) == 2
+    )
 
 
 def test_blocks_of_different_sizes_cannot_be_in_place_or_of_other_collectives() -> None:
@@ -57,5 +59,7 @@ def test_blocks_of_different_sizes_cannot_be_in_place_or_of_other_collectives() 
         SlotLayout(schedule, 3, True, ((1, 2), (3, 4)))
     with pytest.raises(ScheduleError, match="amounts of 1 sources, expected 2 by 2"):
         SlotLayout(schedule, 3, False, ((1, 2),))
-    with pytest.raises(ScheduleError, match="all_gather direct: its blocks cannot differ in size"):
+    with pytest.raises(
+        ScheduleError, match="all_gather direct: its blocks cannot differ in size"
+    ):
         SlotLayout(schedule_for("all_gather", "direct", 2), 3, False, ((1, 2), (3, 4)))

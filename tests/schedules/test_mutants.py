@@ -73,7 +73,12 @@ def mutants(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
         yield f"step {index} twice", with_phase(schedule, index, phase, phase)
         if index:
             before = schedule.phases[index - 1]
-            swapped = (*schedule.phases[: index - 1], phase, before, *schedule.phases[index + 1 :])
+            swapped = (
+                *schedule.phases[: index - 1],
+                phase,
+                before,
+                *schedule.phases[index + 1 :],
+            )
             yield f"steps {index - 1} and {index} swapped", replace(schedule, phases=swapped)
 
 
@@ -82,7 +87,9 @@ def mutants(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
 @pytest.mark.parametrize("ranks", [4, 5])
 def test_every_mutant_with_another_result_is_rejected(row: Algorithm, ranks: int) -> None:
     parameter = 2 if row.parameter == "pieces" else None
-    schedule = unrolled(schedule_for(row.collective, row.name, ranks, root=1, parameter=parameter))
+    schedule = unrolled(
+        schedule_for(row.collective, row.name, ranks, root=1, parameter=parameter)
+    )
     assert not rejected(schedule)
     found = [(name, mutant, is_right(mutant)) for name, mutant in mutants(schedule)]
     wrong = [(name, mutant) for name, mutant, right in found if not right]
@@ -98,7 +105,9 @@ def test_a_changed_index_is_rejected_or_changes_nothing(
     index = drawn.draw(st.integers(0, len(schedule.phases) - 1))
     phase = schedule.phases[index]
     field = drawn.draw(st.sampled_from(FIELDS))
-    limit = {"source": ranks, "target": ranks, "width": schedule.pieces}.get(field, schedule.slots)
+    limit = {"source": ranks, "target": ranks, "width": schedule.pieces}.get(
+        field, schedule.slots
+    )
     value = drawn.draw(st.integers(0, limit - 1)) + (field == "width")
     flow = drawn.draw(st.integers(0, phase.flows - 1))
     mutant = with_phase(schedule, index, with_value(phase, field, flow, value))

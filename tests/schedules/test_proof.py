@@ -59,7 +59,13 @@ def exchange(**options: Any) -> Phase:
             "step 1: slot 0 of rank 1 is read",
         ),
         (
-            made("all_gather", phase([0, 1], [1, 0], [0, 1]), phase(0, 0, 0, 1), pieces=2, slots=2),
+            made(
+                "all_gather",
+                phase([0, 1], [1, 0], [0, 1]),
+                phase(0, 0, 0, 1),
+                pieces=2,
+                slots=2,
+            ),
             "after the last step: slot 1 of rank 0 holds A0, expected A1",
         ),
         (
@@ -112,7 +118,10 @@ def with_array(field: str, values: list[int], dtype: type = np.int32) -> Schedul
     ("wrong", "message"),
     [
         (with_array("source", [0, 2]), "phase 0: flow 1: source is 2, expected 0 to 1"),
-        (with_array("target_slot", [-1, 0]), "phase 0: flow 0: target_slot is -1, expected 0 to 0"),
+        (
+            with_array("target_slot", [-1, 0]),
+            "phase 0: flow 0: target_slot is -1, expected 0 to 0",
+        ),
         (with_array("width", [1, 2]), "phase 0: flow 1: width is 2, expected 1 to 1"),
         (
             with_array("target", [1, 0], np.int64),

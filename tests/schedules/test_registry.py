@@ -61,7 +61,9 @@ def test_counting_with_multisets_agrees_with_the_proof(
     root = drawn.draw(st.integers(0, ranks - 1))
     parameter = drawn.draw(st.integers(1, 9)) if row.parameter else None
     if parameter is None or not row.unsupported(ranks, parameter):
-        assert is_right(schedule_for(row.collective, row.name, ranks, root, parameter, prove=False))
+        assert is_right(
+            schedule_for(row.collective, row.name, ranks, root, parameter, prove=False)
+        )
 
 
 @pytest.mark.parametrize("row", ROWS)

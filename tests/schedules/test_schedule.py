@@ -19,7 +19,9 @@ def test_steps_of_local_moves_are_not_counted() -> None:
     offset=st.integers(-40, 40),
     slot=st.integers(0, 35),
 )
-def test_a_slot_wraps_inside_its_region(pieces: int, regions: int, offset: int, slot: int) -> None:
+def test_a_slot_wraps_inside_its_region(
+    pieces: int, regions: int, offset: int, slot: int
+) -> None:
     schedule = Schedule("all_reduce", "made_up", 1, pieces, regions * pieces, ())
     slot %= regions * pieces
     (moved,) = schedule.wrapped(np.array([slot], np.int32), offset).tolist()

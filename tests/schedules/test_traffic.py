@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, log2
 
 import numpy as np
@@ -97,14 +98,21 @@ def built(collective: str, algorithm: str, ranks: int) -> Schedule:
 
 
 @pytest.mark.parametrize(("collective", "algorithm", "steps", "share"), ANY)
-def test_steps_and_bytes_are_those_of_the_closed_forms(collective, algorithm, steps, share) -> None:  # type: ignore[no-untyped-def]  # lambdas of the table
+def test_steps_and_bytes_are_those_of_the_closed_forms(
+    collective: str,
+    algorithm: str,
+    steps: Callable[[int], int],
+    share: Callable[[int], float],
+) -> None:
     for ranks in POWERS + OTHERS:
         schedule = built(collective, algorithm, ranks)
         assert schedule.steps == steps(ranks), ranks
         assert busiest_share(schedule) == pytest.approx(share(ranks)), ranks
 
 
-@pytest.mark.parametrize(("collective", "algorithm", "steps", "share", "folding", "more"), POWER)
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "steps", "share", "folding", "more"), POWER
+)
 def test_halving_and_doubling_reach_the_closed_forms_for_powers_of_two(  # type: ignore[no-untyped-def]  # as above
     collective, algorithm, steps, share, folding, more
 ) -> None:
@@ -198,7 +206,9 @@ def test_counting_in_closed_form_agrees_with_counting_flow_by_flow(
 @given(
     ranks=st.integers(1, 12),
     ends=st.lists(
-        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 4)), min_size=1, max_size=5
+        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 4)),
+        min_size=1,
+        max_size=5,
     ),
     repeat=st.integers(1, 30),
     moves=st.tuples(st.integers(-13, 13), st.integers(-13, 13)),

@@ -105,7 +105,13 @@ def log(rows: Sequence[ImportedRow], **changes: Any) -> ImportedLog:
     table = ImportedTable(of_table.pop("collective", "all_reduce"), tuple(rows), **of_table)
     facts = {"gpus_per_thread": 1}
     return ImportedLog(
-        **{"tool": "nccl-tests", "library": "NCCL", "tables": (table,), "facts": facts, **changes}
+        **{
+            "tool": "nccl-tests",
+            "library": "NCCL",
+            "tables": (table,),
+            "facts": facts,
+            **changes,
+        }
     )
 
 

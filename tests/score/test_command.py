@@ -93,9 +93,7 @@ def test_what_is_to_know_is_said_in_text_and_json(score: Command, tmp_path: Path
     manifest = write_corpus(
         tmp_path, [({**HOPPER, "collective": "all_gather"}, "# all_reduce_perf\n" + good())]
     )
-    line = (
-        "log0.txt: the manifest's collective is all_gather, and the log's, which counts, all_reduce"
-    )
+    line = "log0.txt: the manifest's collective is all_gather, and the log's, which counts, all_reduce"
     ended = score(str(manifest))
     assert ended.code == 0
     assert f"To know:\n  {line}" in ended.out

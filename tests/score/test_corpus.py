@@ -58,7 +58,9 @@ def test_most_healthy_logs_of_gpu_libraries_are_modelled() -> None:
         ), (log.entry.file, log.reason)
 
 
-def test_the_numbers_in_file_names_are_the_ranks_where_the_rows_do_not_contradict_them() -> None:
+def test_the_numbers_in_file_names_are_the_ranks_where_the_rows_do_not_contradict_them() -> (
+    None
+):
     """Names in this corpus say <ranks>g: a check from outside, which nothing in ccbench reads."""
     for log in logs():
         stated = re.search(r"_([0-9]+)g_[0-9]+n_|racks_([0-9]+)g_", log.entry.file)
@@ -82,13 +84,17 @@ def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> Non
     right = 0
     for entry in read_manifest(LOGS / "manifest.yaml"):
         try:
-            (file,) = import_logs([(Path(entry.file), read_log(LOGS / entry.file))], StatedSystem())
+            (file,) = import_logs(
+                [(Path(entry.file), read_log(LOGS / entry.file))], StatedSystem()
+            )
         except CcbenchError:
             continue
         if not file.system.source:
             continue
         # Networks that the log does not show are any here: the machine is what is compared.
-        ranks, nodes = next((table.ranks, table.nodes) for table in file.log.tables if table.ranks)
+        ranks, nodes = next(
+            (table.ranks, table.nodes) for table in file.log.tables if table.ranks
+        )
         assert (ranks, nodes) == (entry.gpus_per_node[0] * entry.nodes[0], entry.nodes[0]), (
             entry.file
         )
@@ -97,9 +103,13 @@ def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> Non
         there = described(
             entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, words
         )
-        found = library_system(load_topology(file.system.source), entry.nodes[0], network, ranks)
+        found = library_system(
+            load_topology(file.system.source), entry.nodes[0], network, ranks
+        )
         assert (found.intra, found.generation) == (there.intra, there.generation), entry.file
-        assert abs(found.intra_bytes_per_second - there.intra_bytes_per_second) < 1e6, entry.file
+        assert abs(found.intra_bytes_per_second - there.intra_bytes_per_second) < 1e6, (
+            entry.file
+        )
         if there.network is not None:
             assert found.network == there.network, entry.file
         right += 1

@@ -165,7 +165,9 @@ def test_any_words_are_a_system_or_a_reason(
 
 
 @given(
-    st.sampled_from(["A100 SXM", "H100 SXM", "V100 SXM2", "B200", "MI300X", "L40S", "GB200", "T4"]),
+    st.sampled_from(
+        ["A100 SXM", "H100 SXM", "V100 SXM2", "B200", "MI300X", "L40S", "GB200", "T4"]
+    ),
     st.integers(1, 16),
     st.integers(1, 40),
     st.sampled_from(
@@ -333,7 +335,9 @@ def test_a_negated_word_or_a_share_never_raises_a_rate(
         (gpu, joined, place.format(network, denial)),
     ):
         with suppress(MachineError):
-            assert all(after <= before for after, before in zip(rates(*words), plain, strict=True))
+            assert all(
+                after <= before for after, before in zip(rates(*words), plain, strict=True)
+            )
 
 
 @pytest.mark.parametrize(
@@ -435,7 +439,9 @@ def test_words_that_deny_what_is_not_there_change_no_system_of_the_published_log
     for entry in read_manifest(LOGS / "manifest.yaml"):
         for gpus, nodes in product(entry.gpus_per_node, entry.nodes):
             try:
-                plain = described(entry.gpu, gpus, nodes, entry.interconnect, entry.network, "x")
+                plain = described(
+                    entry.gpu, gpus, nodes, entry.interconnect, entry.network, "x"
+                )
             except MachineError:
                 continue
             understood += 1
@@ -478,7 +484,11 @@ def test_of_two_networks_the_first_counts_with_its_own_rate(
 ) -> None:
     found = ports(words)
     assert found is not None
-    assert (found.word, found.bytes_per_second * 8 / 1e9, found.per_node) == (kind, gigabits, nics)
+    assert (found.word, found.bytes_per_second * 8 / 1e9, found.per_node) == (
+        kind,
+        gigabits,
+        nics,
+    )
 
 
 @pytest.mark.parametrize("words", ["no network", "without InfiniBand", "ib-ndr-400x8 disabled"])

@@ -39,7 +39,11 @@ def test_the_total_and_every_log_carry_the_four_figures_and_the_three_bands() ->
         assert_is_a_score(part["comparison"]["alpha_beta"])
     total = found["total"]
     for part in (total, *total["bands"].values()):
-        assert part["points"] == 0 or part.keys() >= {"coverage_80", "coverage_95", "median_width"}
+        assert part["points"] == 0 or part.keys() >= {
+            "coverage_80",
+            "coverage_95",
+            "median_width",
+        }
     assert total["by_system"]["systems"] == 1
     for key in (
         "calibrated_on_every_other_size",
@@ -61,7 +65,12 @@ def test_errors_are_fractions() -> None:
 
 def test_every_log_is_listed_once_and_those_apart_are_named() -> None:
     found = made()
-    assert [log["file"] for log in found["logs"]] == ["a.txt", "sick.txt", "dim.txt", "lost.txt"]
+    assert [log["file"] for log in found["logs"]] == [
+        "a.txt",
+        "sick.txt",
+        "dim.txt",
+        "lost.txt",
+    ]
     assert [log["counted"] for log in found["logs"]] == [True, False, False, False]
     assert found["unhealthy"] == ["sick.txt"]
     assert found["unknown_health"] == ["dim.txt"]
@@ -96,7 +105,11 @@ def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_coun
     apart = text.index("Not in the total, known not to be healthy:")
     assert text[apart + 1].startswith("sick.txt")
     assert "  lost.txt: the network is not known" in text
-    for title in ("as shipped", "learned without the generation", "Calibrated on every other size"):
+    for title in (
+        "as shipped",
+        "learned without the generation",
+        "Calibrated on every other size",
+    ):
         assert any(line.startswith(title) for line in text), title
     assert all(len(line) <= 160 for line in text)
 

@@ -79,9 +79,9 @@ def test_progress_names_every_group() -> None:
 
 
 def test_a_system_is_told_by_its_figures_and_not_by_its_name() -> None:
-    assert system_key(system(name="x", origins={"a": "b"}, host=HostProcessor.AMD)) == system_key(
-        system()
-    )
+    assert system_key(
+        system(name="x", origins={"a": "b"}, host=HostProcessor.AMD)
+    ) == system_key(system())
     assert system_key(system(intra_bytes_per_second=200e9)) != system_key(system())
 
 

@@ -38,7 +38,10 @@ def test_a_log_of_nccl_tests_becomes_observations_in_and_out_of_place(tmp_path: 
 def test_element_types_are_apart() -> None:
     rows = [row(64, 1e-5), row(64, 2e-5, dtype="float8_e4m3"), row(128, 3e-5)]
     found = points(entry(), rows)
-    assert [observation.seconds for observation in found.observations] == [(1e-5, 3e-5), (2e-5,)]
+    assert [observation.seconds for observation in found.observations] == [
+        (1e-5, 3e-5),
+        (2e-5,),
+    ]
     assert [observation.request.floating_8_bit for observation in found.observations] == [
         False,
         True,
@@ -97,7 +100,9 @@ def test_flags_are_those_of_the_team_and_not_of_a_stray_device_line() -> None:
 def test_sharp_is_a_word_of_what_was_forced_or_of_the_network(
     network: str, forced: str, adds: bool
 ) -> None:
-    (system,) = points(entry(nodes=(2,), network=network, forced=forced), [row(64, 1e-5)]).systems
+    (system,) = points(
+        entry(nodes=(2,), network=network, forced=forced), [row(64, 1e-5)]
+    ).systems
     assert system.network is not None
     assert system.network.in_network_reduction is adds
 
@@ -185,13 +190,16 @@ def test_lists_that_do_not_tell_hosts_apart_contradict_nothing() -> None:
     shared = (DeviceLine(0, host="node", device=0), DeviceLine(1, host="node", device=0))
     nameless = tuple(DeviceLine(rank) for rank in range(2))
     for listed in (one_name, only_some, shared, nameless, ()):
-        assert contradictions(entry(nodes=(4,), gpus_per_node=(4,)), log([], devices=listed)) == ()
+        assert (
+            contradictions(entry(nodes=(4,), gpus_per_node=(4,)), log([], devices=listed)) == ()
+        )
 
 
 def test_another_collective_than_the_manifest_s_is_told() -> None:
     (line,) = contradictions(entry(collective="all_gather"), log([]))
     assert (
-        line == "the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+        line
+        == "the manifest's collective is all_gather, and the log's, which counts, all_reduce"
     )
     assert contradictions(entry(collective=""), log([])) == ()
     assert contradictions(entry(collective="several"), log([])) == ()

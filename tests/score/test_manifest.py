@@ -35,7 +35,11 @@ def test_an_entry_keeps_the_words_and_takes_the_numbers_and_a_collectors_own_fie
         (8,),
         (1,),
     )
-    assert (entry.collective, entry.healthy, entry.nccl_version) == ("all_reduce", True, "2.20.5")
+    assert (entry.collective, entry.healthy, entry.nccl_version) == (
+        "all_reduce",
+        True,
+        "2.20.5",
+    )
     assert read(tmp_path, {"logs": with_fields()}) == (entry,)
 
 

@@ -42,11 +42,15 @@ def test_what_is_calibrated_moves_towards_what_it_saw() -> None:
 
 def test_a_ring_on_one_node_is_hockneys_formula() -> None:
     seconds = alpha_beta(A100, LibraryRequest("all_reduce", (0, 300_000_000)))
-    assert seconds.tolist() == pytest.approx([14 * INSIDE_SECONDS, 14 * INSIDE_SECONDS + 1.75e-3])
+    assert seconds.tolist() == pytest.approx(
+        [14 * INSIDE_SECONDS, 14 * INSIDE_SECONDS + 1.75e-3]
+    )
 
 
 def test_over_nodes_the_nics_are_the_slowest() -> None:
-    (seconds,) = alpha_beta(clustered(A100, 2, HDR), LibraryRequest("all_gather", (200_000_000,)))
+    (seconds,) = alpha_beta(
+        clustered(A100, 2, HDR), LibraryRequest("all_gather", (200_000_000,))
+    )
     assert seconds == pytest.approx(13 * INSIDE_SECONDS + 2 * NETWORK_SECONDS + 15 / 16 * 1e-3)
 
 

@@ -52,7 +52,9 @@ def test_rivals_are_scored_on_the_same_points() -> None:
     assert found.comparison["none"].overall.points == 0
 
 
-@given(st.lists(st.lists(st.integers(1, 1 << 35), min_size=1, max_size=6), min_size=1, max_size=5))
+@given(
+    st.lists(st.lists(st.integers(1, 1 << 35), min_size=1, max_size=6), min_size=1, max_size=5)
+)
 def test_the_total_is_of_the_points_of_all_logs(sizes: list[list[int]]) -> None:
     logs = [log_points(f"{number}.txt", tuple(found)) for number, found in enumerate(sizes)]
     scores = scored(logs, twice_as_slow, {})
@@ -78,7 +80,9 @@ def test_nothing_has_no_figures() -> None:
 
 
 def test_sizes_at_the_borders_of_bands_belong_below() -> None:
-    bands = score([32 << 10, (32 << 10) + 1, 32 << 20, (32 << 20) + 1], [0.1, 0.2, 0.3, 0.4]).bands
+    bands = score(
+        [32 << 10, (32 << 10) + 1, 32 << 20, (32 << 20) + 1], [0.1, 0.2, 0.3, 0.4]
+    ).bands
     assert [bands[name].points for name, _, _ in BANDS] == [1, 2, 1]
     assert bands["above_32MiB"].mape == pytest.approx(0.4)
 
@@ -90,7 +94,9 @@ def test_points_that_nobody_predicted_do_not_count() -> None:
 @given(POINTS)
 def test_every_point_is_in_one_band(points: list[tuple[int, float]]) -> None:
     found = score([size for size, _ in points], [error for _, error in points])
-    assert sum(band.points for band in found.bands.values()) == found.overall.points == len(points)
+    assert (
+        sum(band.points for band in found.bands.values()) == found.overall.points == len(points)
+    )
 
 
 @given(ERRORS)

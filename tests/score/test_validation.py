@@ -61,7 +61,9 @@ def many(count: int = 12, spread: float = 0.2) -> list[LogPoints]:
     """Systems of as many sizes of node, each with a level and noise of its own."""
     levels = np.exp(np.random.default_rng(1).normal(0.0, spread, count))
     return [
-        slower(f"{one}.txt", float(level), 0.1, one, ranks_per_node=one + 2, name=f"board {one}")
+        slower(
+            f"{one}.txt", float(level), 0.1, one, ranks_per_node=one + 2, name=f"board {one}"
+        )
         for one, level in enumerate(levels)
     ]
 
@@ -161,10 +163,13 @@ def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None
     told = [systems for name, systems in found.items() if ANCHORS[name]]
     for place, one in enumerate(learned.systems):
         assert (
-            len(one.octaves) == len(one.log_ratios) == sum(len(of[place].log_ratios) for of in told)
+            len(one.octaves)
+            == len(one.log_ratios)
+            == sum(len(of[place].log_ratios) for of in told)
         )
     assert all(
-        "octaves" in residual for residual in plain_residuals(learned, "four systems")["systems"]
+        "octaves" in residual
+        for residual in plain_residuals(learned, "four systems")["systems"]
     )
 
 

@@ -37,10 +37,16 @@ def test_the_complete_example_has_every_key_and_shows_the_defaults() -> None:
     suite = read_suite(complete)
     for model in (suite, *suite.sweep, suite.sampling_rules):
         assert model.model_fields_set == set(type(model).model_fields)
-    plain = read_suite("sweep: {collective: [all_reduce, broadcast], algorithm: [default, ring]}")
+    plain = read_suite(
+        "sweep: {collective: [all_reduce, broadcast], algorithm: [default, ring]}"
+    )
     assert suite.sweep == plain.sweep
     assert suite.sampling_rules == plain.sampling_rules
-    assert (suite.backends, suite.order, suite.seed) == (plain.backends, plain.order, plain.seed)
+    assert (suite.backends, suite.order, suite.seed) == (
+        plain.backends,
+        plain.order,
+        plain.seed,
+    )
 
 
 def test_every_key_and_word_is_explained() -> None:

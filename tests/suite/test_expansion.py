@@ -25,7 +25,9 @@ def cases(sweep: str, **changes: object) -> tuple[Case, ...]:
 
 
 @given(
-    collective=st.lists(st.sampled_from(list(COLLECTIVES)), min_size=1, max_size=4, unique=True),
+    collective=st.lists(
+        st.sampled_from(list(COLLECTIVES)), min_size=1, max_size=4, unique=True
+    ),
     algorithm=st.sampled_from([["default"], ["all"], ["default", "all"]]),
     size=st.lists(st.integers(0, 4096), min_size=1, max_size=4, unique=True),
     ranks=st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
@@ -47,7 +49,9 @@ def test_counts_follow_from_the_axes_that_mean_something(**axes: Sequence[object
                 ITEM_BYTES[str(d)] * (int(str(ranks)) if row.blocked else 1)
                 for d in values["dtype"]
             ]
-            points = sum(len({int(str(size)) // unit for size in values["size"]}) for unit in units)
+            points = sum(
+                len({int(str(size)) // unit for size in values["size"]}) for unit in units
+            )
             free = len(algorithms) * len(values["mode"])
             free *= len(values["op"]) if row.reduces else 1
             free *= int(str(ranks)) if row.rooted else 1
@@ -106,7 +110,9 @@ def test_in_place_is_left_out_where_input_and_output_are_apart() -> None:
 def test_roots_beyond_a_number_of_ranks_are_left_out_there() -> None:
     found = cases("{collective: broadcast, size: 8, ranks: [2, 4], root: [0, 2]}")
     assert {(case.ranks, case.root) for case in found} == {(2, 0), (4, 0), (4, 2)}
-    assert {case.root for case in cases("{collective: reduce, size: 8, ranks: 3, root: all}")} == {
+    assert {
+        case.root for case in cases("{collective: reduce, size: 8, ranks: 3, root: all}")
+    } == {
         0,
         1,
         2,
@@ -181,7 +187,9 @@ def test_gpu_only_dtypes_are_left_out_on_other_backends() -> None:
 
 
 def test_the_command_line_replaces_backends_and_ranks() -> None:
-    suite = read_suite("backends: [nccl]\nsweep: {collective: all_reduce, size: 8, ranks: [2, 4]}")
+    suite = read_suite(
+        "backends: [nccl]\nsweep: {collective: all_reduce, size: 8, ranks: [2, 4]}"
+    )
     found = expand(suite, context(backends=("cpu", "cpu"), ranks=3))
     assert [(case.backend, case.ranks) for case in found] == [("cpu", 3)]
 
@@ -226,7 +234,9 @@ def test_only_keeps_the_cases_whose_label_has_every_word() -> None:
 )
 def test_only_takes_sizes_as_plans_show_them(only: str, size_bytes: int) -> None:
     found = expand(load_suite("quick"), context(only=only))
-    assert {(case.collective, case.size_bytes) for case in found} == {("all_reduce", size_bytes)}
+    assert {(case.collective, case.size_bytes) for case in found} == {
+        ("all_reduce", size_bytes)
+    }
 
 
 def test_sweeps_are_joined_and_their_common_points_appear_once() -> None:
@@ -264,14 +274,18 @@ def test_the_written_order_is_the_order_of_the_file() -> None:
 
 def test_the_interleaved_order_depends_on_the_seed_alone() -> None:
     text = "seed: {}\nsweep: {{collective: all, size: [64, 128, 256], ranks: [2, 4]}}"
-    first, again, other = (expand(read_suite(text.format(seed)), context()) for seed in (1, 1, 2))
+    first, again, other = (
+        expand(read_suite(text.format(seed)), context()) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
     assert set(first) == set(other)
 
 
 def test_interleaving_keeps_the_backends_of_a_point_together_in_changing_order() -> None:
-    suite = read_suite("sweep: {collective: all_reduce, size: {from: 4, to: 1 MiB}, ranks: [2, 4]}")
+    suite = read_suite(
+        "sweep: {collective: all_reduce, size: {from: 4, to: 1 MiB}, ranks: [2, 4]}"
+    )
     found = expand(suite, context(auto_backends=("cpu", "simulated")))
     pairs = list(zip(found[::2], found[1::2], strict=True))
     assert all(
@@ -290,13 +304,15 @@ def left_out_of(sweep: str, backend: str = "cpu") -> tuple[int, dict[str, int]]:
 
 
 def test_what_a_backend_does_not_have_is_counted_by_its_reason() -> None:
-    sweep = (
-        "collective: all_reduce, ranks: 4, size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], "
-    )
+    sweep = "collective: all_reduce, ranks: 4, size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], "
     sweep += "dtype: [float32, float8_e4m3], protocol: [default, ll]"
     assert left_out_of(sweep) == (
         3,
-        {"cpu has no mode graph": 12, "cpu has no dtype float8_e4m3": 6, "cpu has no protocol": 3},
+        {
+            "cpu has no mode graph": 12,
+            "cpu has no dtype float8_e4m3": 6,
+            "cpu has no protocol": 3,
+        },
     )
 
 
@@ -376,7 +392,10 @@ def test_each_value_of_an_axis_becomes_a_case(
 
 
 def test_pairs_are_of_send_recv_alone() -> None:
-    sweep = {"collective": ["send_recv", "all_reduce"], "pairs": ["ring", "each", "both", "0>9"]}
+    sweep = {
+        "collective": ["send_recv", "all_reduce"],
+        "pairs": ["ring", "each", "both", "0>9"],
+    }
     cases = on_nccl(sweep)
     assert sum(case.collective == "all_reduce" for case in cases) == 1
     assert sum(case.pair != "" for case in cases) == 12 + 6

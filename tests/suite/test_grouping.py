@@ -25,7 +25,10 @@ TP2 = "tp2-cp1-ep1-dp2-pp1"
 
 def cases_of(sweep: dict[str, Any], backend: str = "cpu", ranks: int = 4) -> tuple[Case, ...]:
     """The cases of one sweep with one size."""
-    document = {"order": "written", "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}}
+    document = {
+        "order": "written",
+        "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep},
+    }
     return expand(read_suite(json.dumps(document)), context(backends=(backend,), ranks=ranks))
 
 
@@ -56,7 +59,9 @@ def test_where_no_groups_are_left_the_first_ones_reason_is_told(
             cases_of({"layout": {"tp": 2}, "groups": axis}, ranks=ranks)
     with pytest.raises(SuiteError, match="with 1 rank: rank // 2 puts every rank"):
         cases_of({"groups": "rank // 2"}, ranks=1)
-    lacking = {name: values for name, values in DECLARED["cuda"].values.items() if name != "groups"}
+    lacking = {
+        name: values for name, values in DECLARED["cuda"].values.items() if name != "groups"
+    }
     monkeypatch.setitem(DECLARED, "cuda", dataclasses.replace(DECLARED["cuda"], values=lacking))
     with pytest.raises(
         SuiteError, match=r"cuda has no groups$"
@@ -89,14 +94,23 @@ HALVES = {"groups": "rank // 2"}
             "groups",
             ["rank // 2"],
         ),
-        ({**HALVES, "group_mode": ["concurrent", "isolated"]}, 4, "active_group", [ALL_GROUPS, 0]),
+        (
+            {**HALVES, "group_mode": ["concurrent", "isolated"]},
+            4,
+            "active_group",
+            [ALL_GROUPS, 0],
+        ),
         ({**HALVES, "group_mode": ["isolated", "each"]}, 4, "active_group", [0, 1]),
         # One group is neither concurrent nor isolated.
         ({"group_mode": ["isolated", "each", "concurrent"]}, 4, "active_group", [ALL_GROUPS]),
         ({"groups": [[0, 2]], "group_mode": "isolated"}, 4, "active_group", [ALL_GROUPS]),
         # Everybody computes, so no group is alone in mode overlap.
         (
-            {**HALVES, "mode": ["isolated", "overlap"], "group_mode": ["concurrent", "isolated"]},
+            {
+                **HALVES,
+                "mode": ["isolated", "overlap"],
+                "group_mode": ["concurrent", "isolated"],
+            },
             4,
             "active_group",
             [ALL_GROUPS, ALL_GROUPS, 0],
@@ -280,7 +294,9 @@ def test_rounds_of_pairs_of_nodes_are_a_case_each_and_nodes_alone_one() -> None:
     assert len(groups(groups="matching:99", per="node")) == 3
     assert len(groups(groups="round_robin")) == 15
     assert groups(groups="matching:1", within="rail") == ["matching 0 per 4 ranks by rail"]
-    assert groups(groups="matching:1", per="node", within=2) == ["matching 0 per 4 ranks within 2"]
+    assert groups(groups="matching:1", per="node", within=2) == [
+        "matching 0 per 4 ranks within 2"
+    ]
 
 
 def test_one_node_has_no_pairs_of_nodes() -> None:

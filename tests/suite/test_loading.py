@@ -128,11 +128,15 @@ def mistakes() -> list[tuple[str, str]]:
         .strip()
         .split("\n\n")[1:]
     )
-    return [(text, message) for text, _, message in (block.rpartition("\n=> ") for block in blocks)]
+    return [
+        (text, message) for text, _, message in (block.rpartition("\n=> ") for block in blocks)
+    ]
 
 
 @pytest.mark.parametrize(("text", "message"), mistakes())
-def test_every_mistake_names_line_place_what_was_seen_and_a_cure(text: str, message: str) -> None:
+def test_every_mistake_names_line_place_what_was_seen_and_a_cure(
+    text: str, message: str
+) -> None:
     assert refusal(text) == f"suites/x.yaml:{message}"
 
 

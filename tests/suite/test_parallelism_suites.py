@@ -107,7 +107,9 @@ def test_bytes_of_a_number_are_those_of_the_dtype(name: str) -> None:
     (small,) = {shape.shape["bytes"] for shape in shapes if shape.model == "small"}
     assert {case.dtype for case in expand(load_suite(name), context())} == {"float32"}
     assert small == 4
-    large = {case.dtype for case in expand(load_suite(name), context(backends=("nccl",), ranks=8))}
+    large = {
+        case.dtype for case in expand(load_suite(name), context(backends=("nccl",), ranks=8))
+    }
     assert {shape.shape["bytes"] for shape in shapes} == {
         4 if dtype == "float32" else 2 for dtype in large
     } | {4}

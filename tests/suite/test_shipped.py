@@ -74,7 +74,9 @@ def test_every_range_of_a_shipped_suite_reaches_the_end_that_it_names() -> None:
 def test_every_collective_of_own_kernels_reaches_the_size_that_the_suite_promises() -> None:
     cases = expand(load_suite("own-kernels"), context(backends=("cuda",), ranks=8))
     names = {case.collective for case in cases} - {"barrier"}
-    largest = [max(case.size_bytes for case in cases if case.collective == name) for name in names]
+    largest = [
+        max(case.size_bytes for case in cases if case.collective == name) for name in names
+    ]
     assert set(largest) == {256 << 20}
 
 

@@ -49,7 +49,8 @@ def test_a_suite_without_variants_has_the_cases_it_had() -> None:
     (case,) = expand(read_suite("sweep: {collective: barrier}"), context())
     assert (case.variant, case.started_with) == ("", Variant())
     assert (
-        case.case_id == Case("other", "cpu", "barrier", "default", "uint8", "none", 0, 0, 4).case_id
+        case.case_id
+        == Case("other", "cpu", "barrier", "default", "uint8", "none", 0, 0, 4).case_id
     )
 
 
@@ -63,7 +64,10 @@ def test_a_suite_without_variants_has_the_cases_it_had() -> None:
             "variants.a: 3 is not a mapping; write {} for nothing, or the keys library and env",
         ),
         ("{a: {lib: x}}", "variants.a.lib: unknown key; write one of library, env"),
-        ("{a: {library: 3}}", "variants.a.library: 3 is not a path; write the path of a library"),
+        (
+            "{a: {library: 3}}",
+            "variants.a.library: 3 is not a path; write the path of a library",
+        ),
         ("{a: {env: [x]}}", "variants.a.env: ['x'] is not a mapping; write {NAME: value}"),
         (
             "{a: {env: {a-b: x}}}",
@@ -82,5 +86,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(variants: str, said: str) 
 @given(st.text(st.characters(categories=["Lu", "Nd"]), min_size=12, max_size=40))
 def test_what_a_variable_is_set_to_is_in_no_error(value: str) -> None:
     with pytest.raises(SuiteError) as told:
-        read_suite(f"sweep: {{collective: barrier}}\nvariants: {{a: {{env: {{X: ['{value}']}}}}}}")
+        read_suite(
+            f"sweep: {{collective: barrier}}\nvariants: {{a: {{env: {{X: ['{value}']}}}}}}"
+        )
     assert value not in str(told.value)

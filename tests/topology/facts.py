@@ -45,7 +45,9 @@ def compare(entry: Mapping[str, Any], topology: Topology) -> list[str]:
     for key, wanted in checked_facts(entry).items():
         found = _found(key, topology)
         if not _met(key, wanted, found, topology):
-            misses.append(f"{entry['file']}: {key}: expected {wanted!r:.160}, found {found!r:.160}")
+            misses.append(
+                f"{entry['file']}: {key}: expected {wanted!r:.160}, found {found!r:.160}"
+            )
     return misses
 
 
@@ -54,7 +56,9 @@ def _found(key: str, topology: Topology) -> Any:
         return topology.topology_class.value
     found = topology.facts.get(key)
     if key in _MATRICES and isinstance(found, (list, tuple)):
-        return {f"GPU{index}": " ".join(row) for index, row in enumerate(found) if row is not None}
+        return {
+            f"GPU{index}": " ".join(row) for index, row in enumerate(found) if row is not None
+        }
     return found
 
 
@@ -63,7 +67,9 @@ def _met(key: str, wanted: Any, found: Any, topology: Topology) -> bool:
         return _fault_met(str(wanted), topology)
     if wanted == "damaged":
         spoken = key.replace("_", " ")
-        return any(n.kind == "damaged_line" and spoken in n.text.lower() for n in topology.warnings)
+        return any(
+            n.kind == "damaged_line" and spoken in n.text.lower() for n in topology.warnings
+        )
     if key in _MATRICES and isinstance(wanted, Mapping) and isinstance(found, Mapping):
         wanted = {gpu: " ".join(row.split()) for gpu, row in wanted.items()}
     wanted, found = _plain(wanted), _plain(found)
@@ -84,7 +90,11 @@ def _met(key: str, wanted: Any, found: Any, topology: Topology) -> bool:
 
 def _same_for_all(wanted: Any, found: Any) -> bool:
     """One value in the manifest stands for every GPU; in the topology it is a list or dict over GPUs."""
-    if isinstance(wanted, (Mapping, list)) or not isinstance(found, (Mapping, list)) or not found:
+    if (
+        isinstance(wanted, (Mapping, list))
+        or not isinstance(found, (Mapping, list))
+        or not found
+    ):
         return False
     values = found.values() if isinstance(found, Mapping) else found
     return all(value == wanted for value in values)

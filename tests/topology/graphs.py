@@ -50,5 +50,7 @@ def with_links(topology: Topology, at: str, state: LinkState) -> Topology:
 def the_link(topology: Topology, source: str, target: str, kind: LinkKind) -> Link:
     """The only link of this kind from one device to the other."""
     ends = (source, target, kind)
-    (found,) = (link for link in topology.links if (link.source, link.target, link.kind) == ends)
+    (found,) = (
+        link for link in topology.links if (link.source, link.target, link.kind) == ends
+    )
     return found

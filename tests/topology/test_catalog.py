@@ -132,11 +132,18 @@ def test_a_wrong_name_is_answered_with_near_ones() -> None:
 
 def test_cards_that_do_not_spread_evenly_over_their_places_are_refused() -> None:
     pcie = {"cpus": 3, "port": "31.5 GB/s", "between_cpus": "16 GB/s", "source": "s"}
-    box = {"description": "x", "class": "pcie", "gpus": {"count": 4, "model": "m"}, "pcie": pcie}
+    box = {
+        "description": "x",
+        "class": "pcie",
+        "gpus": {"count": 4, "model": "m"},
+        "pcie": pcie,
+    }
     with pytest.raises(MachineError, match="4 GPUs do not spread evenly over 3 places"):
         expand(box, "box")
 
 
 def test_every_machine_stands_in_the_documentation() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "catalog.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "catalog.md").read_text(
+        encoding="utf-8"
+    )
     assert [name for name in catalog_names() if f"`{name}`" not in text] == []

@@ -29,12 +29,17 @@ CUBE = [*QUADS, *zip(range(4), range(4, 8), strict=True)]
 
 
 def joined(
-    count: int, pairs: Iterable[tuple[int, int]], kind: LinkKind = LinkKind.NVLINK, model: str = ""
+    count: int,
+    pairs: Iterable[tuple[int, int]],
+    kind: LinkKind = LinkKind.NVLINK,
+    model: str = "",
 ) -> Topology:
     gpus = tuple(
         Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": model}) for one in range(count)
     )
-    links = tuple(Link(f"gpu{a}", f"gpu{b}", kind) for pair in pairs for a, b in (pair, pair[::-1]))
+    links = tuple(
+        Link(f"gpu{a}", f"gpu{b}", kind) for pair in pairs for a, b in (pair, pair[::-1])
+    )
     return Topology("t", gpus, links)
 
 
@@ -56,7 +61,9 @@ def joined(
         (joined(3, []), TopologyClass.UNKNOWN),
     ],
 )
-def test_the_ends_of_the_links_make_the_class(topology: Topology, expected: TopologyClass) -> None:
+def test_the_ends_of_the_links_make_the_class(
+    topology: Topology, expected: TopologyClass
+) -> None:
     assert topology_class(topology) is expected
 
 
@@ -113,7 +120,10 @@ def test_a_cube_mesh_that_lacks_a_pair_is_one_only_where_that_is_forgiven() -> N
     for missing in range(len(CUBE)):
         joined = CUBE[:missing] + CUBE[missing + 1 :]
         assert class_of_direct_links(range(8), joined) is TopologyClass.NVLINK_MESH
-        assert class_of_direct_links(range(8), joined, forgiven=1) is TopologyClass.NVLINK_CUBE_MESH
+        assert (
+            class_of_direct_links(range(8), joined, forgiven=1)
+            is TopologyClass.NVLINK_CUBE_MESH
+        )
 
 
 def test_groups_come_in_the_order_of_their_first_member_with_lone_ones() -> None:
@@ -122,7 +132,10 @@ def test_groups_come_in_the_order_of_their_first_member_with_lone_ones() -> None
 
 def test_the_rate_of_an_nvlink_follows_the_compute_capability_and_says_so() -> None:
     assert nvlink_rate("70")[0] == 25e9
-    assert nvlink_rate("103") == (50e9, "datasheet rate of one NVLink at compute capability 10.3")
+    assert nvlink_rate("103") == (
+        50e9,
+        "datasheet rate of one NVLink at compute capability 10.3",
+    )
     assert nvlink_rate("121") == (None, "rate not stated")
     assert nvlink_rate("") == (None, "rate not stated")
 

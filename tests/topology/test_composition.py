@@ -103,14 +103,18 @@ def test_a_message_goes_by_the_nearest_nic_of_either_side() -> None:
 
 def test_with_rails_a_message_changes_rail_inside_its_node() -> None:
     made = cluster(H100, 3, "ib-ndr-400x8/rails")
-    assert chain_of(made, 1, 8 + 5) == "n0.gpu1 n0.nvswitch0 n0.gpu5 n0.nic5 rail5 n1.nic5 n1.gpu5"
+    assert (
+        chain_of(made, 1, 8 + 5) == "n0.gpu1 n0.nvswitch0 n0.gpu5 n0.nic5 rail5 n1.nic5 n1.gpu5"
+    )
     switches = compose(H100, 3, "ib-ndr-400x8/rails").of_kind(DeviceKind.NETWORK_SWITCH)
     assert [switch.name for switch in switches] == [f"rail{nic}" for nic in range(8)]
 
 
 def test_more_nics_than_gpus_are_bundled_and_fewer_are_shared() -> None:
     many = cluster(H100, 2, "efa-100x32").topology()
-    (link,) = [link for link in many.links if link.source == "n1.nic3" and link.target == "switch0"]
+    (link,) = [
+        link for link in many.links if link.source == "n1.nic3" and link.target == "switch0"
+    ]
     assert (link.bytes_per_second, link.count, link.kind) == (50e9, 4, LinkKind.EFA)
     few = cluster(H100, 2, "slingshot-200x4")
     nics = {chain_of(few, gpu, 8).split()[1] for gpu in range(8)}
@@ -214,7 +218,9 @@ def test_a_shape_that_does_not_fit_its_network_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-TWO_CARDS = Topology("two cards", tuple(Device(f"gpu{rank}", DeviceKind.GPU) for rank in range(2)))
+TWO_CARDS = Topology(
+    "two cards", tuple(Device(f"gpu{rank}", DeviceKind.GPU) for rank in range(2))
+)
 
 
 @pytest.mark.parametrize("call", [cluster, compose])

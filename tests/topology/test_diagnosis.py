@@ -49,7 +49,9 @@ def kinds(topology: Topology) -> list[str]:
 def one_card(root: Path, state: int | None = 0, **ports: Any) -> Topology:
     tree = Tree(root)
     tree.processors("0-7")
-    tree.function("pci0000:00/0000:00:01.0", BRIDGE, "0x8086", most=ports.pop("slot", (16.0, 16)))
+    tree.function(
+        "pci0000:00/0000:00:01.0", BRIDGE, "0x8086", most=ports.pop("slot", (16.0, 16))
+    )
     tree.function("pci0000:00/0000:00:01.0/0000:01:00.0", GPU, NVIDIA, **ports)
     answers = cards("NVIDIA RTX A6000", 1, peer=0)
     answers["gpus"][0]["performance_state"] = state
@@ -217,7 +219,10 @@ def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rest
 def test_what_a_link_does_not_say_in_numbers_is_no_finding_and_no_error(
     of_link: dict[str, Any], of_gpu: dict[str, Any], evidence: list[str]
 ) -> None:
-    devices = (Device("gpu0", DeviceKind.GPU, attributes=of_gpu), Device("cpu0", DeviceKind.CPU))
+    devices = (
+        Device("gpu0", DeviceKind.GPU, attributes=of_gpu),
+        Device("cpu0", DeviceKind.CPU),
+    )
     link = Link("gpu0", "cpu0", LinkKind.PCIE, attributes=of_link)
     assert [
         one.evidence for one in diagnose(Topology("written by hand", devices, (link,)))
@@ -312,7 +317,9 @@ def test_part_of_a_mesh_is_not_accused_of_missing_links() -> None:
         Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": "Tesla V100-SXM2-16GB"})
         for one in (0, 1)
     )
-    links = tuple(Link(f"gpu{a}", f"gpu{1 - a}", LinkKind.NVLINK, 50e9, count=2) for a in (0, 1))
+    links = tuple(
+        Link(f"gpu{a}", f"gpu{1 - a}", LinkKind.NVLINK, 50e9, count=2) for a in (0, 1)
+    )
     part = Topology("part", gpus, links, TopologyClass.NVLINK_MESH)
     assert diagnose(part) == ()
     assert diagnose(replace(part, devices=(), links=())) == ()
@@ -375,7 +382,9 @@ def test_a_hop_far_slower_than_the_gpu_below_is_named(
 def test_far_from_nics_goes_by_the_printed_words() -> None:
     heading = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n"
     rows = "GPU0\t X \tNODE\tSYS\t0-7\t0\nGPU1\tNODE\t X \tPHB\t0-7\t0\nNIC0\tSYS\tPHB\t X \n"
-    far = [one for one in diagnose(read_text(heading + rows)) if one.kind == "gpu_far_from_nics"]
+    far = [
+        one for one in diagnose(read_text(heading + rows)) if one.kind == "gpu_far_from_nics"
+    ]
     assert [one.devices for one in far] == [("gpu0",)]
     assert "(SYS)" in far[0].evidence
     old = diagnose(read_text((heading + rows).replace("SYS", "SOC")))

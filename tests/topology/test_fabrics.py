@@ -125,7 +125,9 @@ def test_every_level_is_a_cut_that_no_set_of_that_size_beats_on_symmetric_fabric
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.data())
-def test_any_torus_routes_by_the_shorter_way_round(sizes: list[int], data: st.DataObject) -> None:
+def test_any_torus_routes_by_the_shorter_way_round(
+    sizes: list[int], data: st.DataObject
+) -> None:
     ranks = int(np.prod(sizes))
     if ranks < 2:
         return
@@ -140,7 +142,9 @@ def test_any_torus_routes_by_the_shorter_way_round(sizes: list[int], data: st.Da
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([0.5, 1.0, 2.5]))
-def test_any_fat_tree_climbs_to_the_nearest_common_switch(children: list[int], over: float) -> None:
+def test_any_fat_tree_climbs_to_the_nearest_common_switch(
+    children: list[int], over: float
+) -> None:
     fabric = fat_tree(children, WIRE, over)
     for source, target, row in zip(
         *every_pair(fabric), fabric.route(*every_pair(fabric)), strict=True
@@ -174,7 +178,9 @@ def test_a_hundred_thousand_ranks_compose_and_route_in_under_a_second(make, hops
     start = time.process_time()
     fabric = make()
     every = np.arange(fabric.ranks)
-    routes = fabric.route(every, every ^ 1 if fabric.ranks % 2 == 0 else (every + 1) % fabric.ranks)
+    routes = fabric.route(
+        every, every ^ 1 if fabric.ranks % 2 == 0 else (every + 1) % fabric.ranks
+    )
     assert time.process_time() - start < 1
     assert fabric.ranks >= 100_000
     assert routes.shape[0] == fabric.ranks
@@ -184,7 +190,10 @@ def test_a_hundred_thousand_ranks_compose_and_route_in_under_a_second(make, hops
 def test_links_have_names_kinds_and_counts() -> None:
     fabric = nvswitch(8, 18, 25e9, 1e-6)
     (row,) = fabric.route([2], [5])
-    assert [fabric.link_name(link) for link in row] == ["gpu2 -> nvswitch0", "nvswitch0 -> gpu5"]
+    assert [fabric.link_name(link) for link in row] == [
+        "gpu2 -> nvswitch0",
+        "nvswitch0 -> gpu5",
+    ]
     assert [LINK_KINDS[fabric.link_kind_codes[link]] for link in row] == [LinkKind.NVLINK] * 2
     assert fabric.link_bytes_per_second[row].tolist() == [450e9] * 2
     assert fabric.link_counts[row].tolist() == [18, 18]
@@ -192,14 +201,18 @@ def test_links_have_names_kinds_and_counts() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_of_routes_with_equally_many_hops_the_faster_one_is_taken(order: tuple[int, int]) -> None:
+def test_of_routes_with_equally_many_hops_the_faster_one_is_taken(
+    order: tuple[int, int],
+) -> None:
     ways = [
         graph(f"gpu0 pcie{way}", f"pcie{way} gpu1", rate=rate)
         for way, rate in enumerate((10e9, 20e9))
     ]
     first, second = (ways[way] for way in order)
     devices = (*first.devices, second.devices[1])
-    routes = routes_by_search(replace(first, devices=devices, links=(*first.links, *second.links)))
+    routes = routes_by_search(
+        replace(first, devices=devices, links=(*first.links, *second.links))
+    )
     (row,) = routes.route([0], [1])
     assert [routes.link_name(link) for link in row] == ["gpu0 -> pcie1", "pcie1 -> gpu1"]
 

@@ -151,7 +151,10 @@ DEVICES = to_plain(TWO)["devices"]
         (link_with(latency_seconds=-1), "-1 is not"),
         (changed(facts={"machines": MOST_MACHINES + 1}), "facts.machines"),
         (changed(facts={"machines": 10**40}), "facts.machines"),
-        ('{"ccbench_topology": 1, "name": ' + "9" * 5000 + "}", "more digits than any quantity"),
+        (
+            '{"ccbench_topology": 1, "name": ' + "9" * 5000 + "}",
+            "more digits than any quantity",
+        ),
         (changed(matrix=[["gpu0", "gpu1"]]), r"matrix\[0\]: .* is not \[from, to, label\]"),
         (changed(matrix=[["a", "b", "X"], ["a", "b", "Y"]]), "given twice"),
         (changed(warnings=[{"kind": "x", "text": 1}]), r"warnings\[0\].text: 1 is not text"),

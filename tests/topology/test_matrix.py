@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from ccbench.findings import SourceWarning
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    LinkKind,
+    LinkState,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix, nvlinks_per_gpu, usable_shares
 from tests.topology.graphs import graph, with_links
@@ -36,10 +43,16 @@ def test_between_machines_a_path_is_called_after_the_network() -> None:
     found = graph(*ACROSS)
     nodes = {"gpu0": 0, "nic0": 0, "net0": -1, "nic1": 1, "gpu1": 1}
     apart = replace(
-        found, devices=tuple(replace(device, node=nodes[device.name]) for device in found.devices)
+        found,
+        devices=tuple(replace(device, node=nodes[device.name]) for device in found.devices),
     )
     labels = path_labels(apart)
-    assert labels[("gpu0", "gpu1")] == labels[("nic0", "gpu1")] == labels[("nic0", "nic1")] == "NET"
+    assert (
+        labels[("gpu0", "gpu1")]
+        == labels[("nic0", "gpu1")]
+        == labels[("nic0", "nic1")]
+        == "NET"
+    )
     assert labels[("gpu0", "nic0")] == "PIX"
 
 
@@ -77,9 +90,17 @@ def test_host_bridges_tell_node_from_phb() -> None:
 
 
 def test_direct_links_have_their_own_words() -> None:
-    kinds = {"gpu0 gpu1": LinkKind.XGMI, "gpu1 gpu2": LinkKind.HCCS, "gpu2 gpu3": LinkKind.NVLINK}
+    kinds = {
+        "gpu0 gpu1": LinkKind.XGMI,
+        "gpu1 gpu2": LinkKind.HCCS,
+        "gpu2 gpu3": LinkKind.NVLINK,
+    }
     labels = path_labels(graph(*kinds, kinds=kinds))
-    assert [labels[(f"gpu{one}", f"gpu{one + 1}")] for one in range(3)] == ["XGMI", "HCCS", "NV1"]
+    assert [labels[(f"gpu{one}", f"gpu{one + 1}")] for one in range(3)] == [
+        "XGMI",
+        "HCCS",
+        "NV1",
+    ]
 
 
 def test_switches_that_are_joined_lead_from_board_to_board() -> None:

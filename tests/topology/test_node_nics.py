@@ -93,13 +93,18 @@ def test_the_order_of_links_does_not_move_a_nic_of_cascaded_switches(
 ) -> None:
     pairs = ["pcie0 cpu0"]
     for gpu, depth in enumerate(depths):
-        chain = ["pcie0", *(f"pcie{10 * (gpu + 1) + step}" for step in range(depth)), f"gpu{gpu}"]
+        chain = [
+            "pcie0",
+            *(f"pcie{10 * (gpu + 1) + step}" for step in range(depth)),
+            f"gpu{gpu}",
+        ]
         pairs += [f"{below} {above}" for above, below in itertools.pairwise(chain)]
     node = machine(*pairs)
     links = list(node.links)
     random.shuffle(links)
     one, other = (
-        compose(box, 1, f"ib-hdr-200x{nics}") for box in (node, replace(node, links=tuple(links)))
+        compose(box, 1, f"ib-hdr-200x{nics}")
+        for box in (node, replace(node, links=tuple(links)))
     )
     for number in range(nics):
         assert place(one, f"nic{number}") == place(other, f"nic{number}") != []
@@ -112,7 +117,9 @@ def test_no_advice_is_given_on_places_that_were_assumed(name: str, network: str)
     made = compose(load_catalog(name), 1, network)
     assert "assumed" in {kind for kind, _ in said(made)}
     assert "gpu_far_from_nics" not in {finding.kind for finding in diagnose(made)}
-    stated = replace(made, devices=tuple(replace(device, attributes={}) for device in made.devices))
+    stated = replace(
+        made, devices=tuple(replace(device, attributes={}) for device in made.devices)
+    )
     assert "gpu_far_from_nics" in {finding.kind for finding in diagnose(stated)}
 
 
@@ -178,7 +185,9 @@ def test_networks_are_read_and_written(text: str, kind: LinkKind, rate: float) -
         ("tcp-" + "9" * 100 + "x1", "is not <kind>"),
     ],
 )
-def test_a_network_that_cannot_be_read_is_refused_in_one_line(text: str, complaint: str) -> None:
+def test_a_network_that_cannot_be_read_is_refused_in_one_line(
+    text: str, complaint: str
+) -> None:
     with pytest.raises(MachineError, match=complaint) as caught:
         parse_network(text)
     assert "\n" not in str(caught.value)

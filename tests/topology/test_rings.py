@@ -132,7 +132,9 @@ def test_groups_that_cannot_be_are_refused(group: list[str]) -> None:
 
 @pytest.mark.parametrize("state", [LinkState.DOWN, LinkState.NOT_VISIBLE])
 @pytest.mark.parametrize("made", [full_mesh(4, NVLINK), nvswitch(4, 2, 25e9)])
-def test_rings_and_shares_take_only_links_that_carry_data(state: LinkState, made: Fabric) -> None:
+def test_rings_and_shares_take_only_links_that_carry_data(
+    state: LinkState, made: Fabric
+) -> None:
     whole = made.topology()
     links = tuple(
         replace(link, state=state) if "gpu3" in (link.source, link.target) else link
@@ -149,11 +151,18 @@ def test_two_separate_meshes_are_not_joined_though_each_is() -> None:
     one = full_mesh(4, NVLINK).topology()
     names = {f"gpu{place}": f"gpu{place + 4}" for place in range(4)}
     second = tuple(
-        replace(link, source=names[link.source], target=names[link.target]) for link in one.links
+        replace(link, source=names[link.source], target=names[link.target])
+        for link in one.links
     )
-    devices = (*one.devices, *(replace(device, name=names[device.name]) for device in one.devices))
+    devices = (
+        *one.devices,
+        *(replace(device, name=names[device.name]) for device in one.devices),
+    )
     found = replace(
-        one, devices=devices, links=(*one.links, *second), topology_class=TopologyClass.NVLINK_MESH
+        one,
+        devices=devices,
+        links=(*one.links, *second),
+        topology_class=TopologyClass.NVLINK_MESH,
     )
     assert are_joined(found, [f"gpu{place}" for place in range(4)])
     assert not are_joined(found, ["gpu0", "gpu4"])

@@ -53,12 +53,16 @@ def test_lists_of_cpus(text: str, wanted: tuple[tuple[int, int], ...] | None) ->
     assert ranges(text) == wanted
 
 
-@given(*[st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6)] * 2)
+@given(
+    *[st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6)] * 2
+)
 def test_lists_overlap_where_they_name_a_number_in_common(
     one: list[tuple[int, int]], other: list[tuple[int, int]]
 ) -> None:
     found = [tuple((first, first + more) for first, more in parts) for parts in (one, other)]
-    sets = [{number for first, last in half for number in range(first, last + 1)} for half in found]
+    sets = [
+        {number for first, last in half for number in range(first, last + 1)} for half in found
+    ]
     assert overlap(*found) == bool(sets[0] & sets[1])
 
 
@@ -76,7 +80,9 @@ def test_lists_overlap_where_they_name_a_number_in_common(
         "> ",
     ],
 )
-def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(tag: str) -> None:
+def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(
+    tag: str,
+) -> None:
     assert without_tags(f"{tag}  + PCI[24.0]") in ("  + PCI[24.0]", " + PCI[24.0]")
     assert without_tags("[0] 1048576 262144 float") == "1048576 262144 float"
     assert without_tags("[0] NCCL INFO Trees [0] 1") == "[0] NCCL INFO Trees [0] 1"
@@ -94,7 +100,8 @@ NAME = "a file"
 
 def test_elements_keep_order_attributes_text_and_lines() -> None:
     document = parse_xml(
-        '<?xml version="1.0"?>\n<a x="1">\n  <b/>\n  <!-- <d/> -->\n  <c y="2">t</c>\n</a>\n', NAME
+        '<?xml version="1.0"?>\n<a x="1">\n  <b/>\n  <!-- <d/> -->\n  <c y="2">t</c>\n</a>\n',
+        NAME,
     )
     assert document.complete
     assert document.warnings == ()
@@ -126,7 +133,12 @@ def test_elements_keep_order_attributes_text_and_lines() -> None:
             [("a", 1), ("b", 2), ("c", 3)],
             [("truncated", 4)],
         ),
-        ('<a>\n<b/>\n<c x="1" x="2"/>\n<d/></a>', False, [("a", 1), ("b", 2)], [("truncated", 3)]),
+        (
+            '<a>\n<b/>\n<c x="1" x="2"/>\n<d/></a>',
+            False,
+            [("a", 1), ("b", 2)],
+            [("truncated", 3)],
+        ),
     ],
 )
 def test_damage_is_noticed_with_its_line_and_what_was_complete_before_it_stays(
@@ -162,7 +174,9 @@ def test_entities_are_refused_whether_or_not_a_document_type_is_allowed(
         parse_xml(text, NAME, doctype_allowed)
 
 
-def test_a_document_type_is_refused_unless_allowed_and_then_never_fetched(tmp_path: Path) -> None:
+def test_a_document_type_is_refused_unless_allowed_and_then_never_fetched(
+    tmp_path: Path,
+) -> None:
     definition = tmp_path / "a.dtd"
     definition.write_text('<!ATTLIST a stolen CDATA "yes">')
     text = f'<!DOCTYPE a SYSTEM "{definition}"><a/>'
@@ -199,7 +213,18 @@ def test_size_depth_and_number_of_elements_are_bounded(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     "garbage",
-    ["<", "<a ", "<!--", "&", "<a>&#65;", '<a x="\n', "<a>x\n", "<!DOCTYPE a [", "<?x ?>", "\x00"],
+    [
+        "<",
+        "<a ",
+        "<!--",
+        "&",
+        "<a>&#65;",
+        '<a x="\n',
+        "<a>x\n",
+        "<!DOCTYPE a [",
+        "<?x ?>",
+        "\x00",
+    ],
 )
 def test_a_megabyte_of_garbage_takes_less_than_two_seconds(garbage: str) -> None:
     text = garbage * (2**20 // len(garbage))

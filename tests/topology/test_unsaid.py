@@ -74,7 +74,12 @@ def test_cards_beside_a_bridged_pair_miss_nothing() -> None:
 
 
 def test_a_gpu_of_a_mesh_with_fewer_links_is_a_problem_and_one_with_none_a_note() -> None:
-    rows = ["GPU0 X NV2 NV2 {0}", "GPU1 NV2 X NV2 {0}", "GPU2 NV2 NV2 X {0}", "GPU3 {0} {0} {0} X"]
+    rows = [
+        "GPU0 X NV2 NV2 {0}",
+        "GPU1 NV2 X NV2 {0}",
+        "GPU2 NV2 NV2 X {0}",
+        "GPU3 {0} {0} {0} X",
+    ]
     severities = {}
     for label in ("NV1", "PHB"):
         found = said(matrix(*(row.format(label) + " 0-3 0" for row in rows)))
@@ -98,7 +103,9 @@ h:1:1 [0] NCCL INFO ==========================================
 def test_a_log_that_prints_a_rate_gives_no_number_of_links() -> None:
     found = said(NCCL_LOG)
     assert found["gpu_matrix"] == [["X", "NVL"], ["NVL", "X"]]
-    counts = {link["kind"]: (link["count"], link["bytes_per_second"]) for link in found["links"]}
+    counts = {
+        link["kind"]: (link["count"], link["bytes_per_second"]) for link in found["links"]
+    }
     assert counts["nvlink"] == (None, 42e9)
     assert (found["nvlinks_per_gpu"], found["usable_share"]) == (None, None)
 
@@ -134,7 +141,10 @@ def rocm(weights: tuple[int, ...] | None) -> str:
             "  ".join(
                 [
                     f"GPU{one}",
-                    *("0" if one == other else words[(one - other) % 2 == 0] for other in range(4)),
+                    *(
+                        "0" if one == other else words[(one - other) % 2 == 0]
+                        for other in range(4)
+                    ),
                 ]
             )
             for one in range(4)
@@ -229,7 +239,9 @@ def test_a_bridge_between_nics_speaks_against_a_flattened_tree() -> None:
 def test_processors_that_no_affinity_names_are_not_counted() -> None:
     topology = read_text(matrix(*BOARD))
     assert device_count(topology, DeviceKind.CPU) is None
-    warnings = [warning for warning in topology.warnings if "how many processors" in warning.text]
+    warnings = [
+        warning for warning in topology.warnings if "how many processors" in warning.text
+    ]
     assert [warning.line for warning in warnings] == [1]
     one = read_text(matrix("GPU0 X PHB 0-3 0", "GPU1 PHB X 0-3 0"))
     assert device_count(one, DeviceKind.CPU) == 1
@@ -307,7 +319,8 @@ def test_a_port_without_a_name_is_listed_without_one() -> None:
     nic = Device("nic0", DeviceKind.NIC, attributes={"rdma": True, "up": False})
     (finding,) = diagnose(
         Topology(
-            "t", (nic, replace(nic, name="nic1", attributes={**nic.attributes, "name": "mlx5_1"}))
+            "t",
+            (nic, replace(nic, name="nic1", attributes={**nic.attributes, "name": "mlx5_1"})),
         )
     )
     assert finding.evidence == "no active port: nic0, nic1 (mlx5_1)"

@@ -90,7 +90,12 @@ def test_a_cluster_too_large_for_a_graph_counts_all_its_machines() -> None:
     large, small = (
         summary(load_cluster("hgx-h100", nodes, "ib-ndr-400x8"), ()) for nodes in (1000, 2)
     )
-    assert (large["nodes"], large["gpu_count"], large["nvswitch_count"], large["nic_count"]) == (
+    assert (
+        large["nodes"],
+        large["gpu_count"],
+        large["nvswitch_count"],
+        large["nic_count"],
+    ) == (
         1000,
         8000,
         4000,

@@ -134,7 +134,9 @@ def train(job: Job, folder: Path, rank: int) -> None:
     dp, _ = distributed.new_subgroups_by_enumeration(
         [list(range(first, job.ranks, width)) for first in range(width)], group_desc="dp"
     )
-    layers = [torch.nn.Linear(job.features, job.features, bias=False) for _ in range(job.layers)]
+    layers = [
+        torch.nn.Linear(job.features, job.features, bias=False) for _ in range(job.layers)
+    ]
     ddp = import_module("torch.nn.parallel").DistributedDataParallel
     model = ddp(torch.nn.Sequential(*layers), process_group=dp, bucket_cap_mb=1)
     inputs, activations = torch.rand(BATCH, job.features), torch.zeros(BATCH, job.features)

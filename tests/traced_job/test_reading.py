@@ -41,7 +41,9 @@ def calls_of_a_step(rank: int) -> Counter[tuple[str, tuple[int, ...], int, int]]
     )
 
 
-def calls(trace: Trace, rank: int) -> Counter[tuple[str, tuple[int, ...], int | None, int | None]]:
+def calls(
+    trace: Trace, rank: int
+) -> Counter[tuple[str, tuple[int, ...], int | None, int | None]]:
     return Counter(
         (
             communication.collective,
@@ -110,15 +112,21 @@ def test_splits_are_those_of_the_job(traced: Files) -> None:
         if communication.collective == "all_to_all"
     }
     for rank in RANKS:
-        assert found[rank].input_splits == tuple(sent_rows(rank, other) * ROW for other in RANKS)
-        assert found[rank].output_splits == tuple(sent_rows(other, rank) * ROW for other in RANKS)
+        assert found[rank].input_splits == tuple(
+            sent_rows(rank, other) * ROW for other in RANKS
+        )
+        assert found[rank].output_splits == tuple(
+            sent_rows(other, rank) * ROW for other in RANKS
+        )
 
 
 def test_steps_and_times_are_of_one_clock(traced: Files) -> None:
     trace = read(traced.kineto)
     for rank in RANKS:
         own = [
-            communication for communication in trace.communications if communication.rank == rank
+            communication
+            for communication in trace.communications
+            if communication.rank == rank
         ]
         assert len(trace.steps[rank]) == JOB.steps
         assert all(in_a_step(one, trace) for one in own)

@@ -19,9 +19,7 @@ class CpuBackend(Backend):
         """Return what is missing: fork and shared mappings: Linux and macOS."""
         if hasattr(os, "fork"):
             return None
-        return (
-            "the cpu backend forks its ranks, which this system cannot; use the simulated backend"
-        )
+        return "the cpu backend forks its ranks, which this system cannot; use the simulated backend"
 
     def version(self) -> str:
         """Return NumPy's version; the arithmetic is its."""

@@ -123,8 +123,12 @@ class CpuLane(Lane):
             return
         dtype = numpy_dtype(self.case.dtype)
         buffers: Buffers = {
-            (group_rank, space): arenas[rank].view(plan.offsets[space], plan.elements[space], dtype)
-            for group_rank, (rank, plan) in enumerate(zip(self.part.members, plans, strict=True))
+            (group_rank, space): arenas[rank].view(
+                plan.offsets[space], plan.elements[space], dtype
+            )
+            for group_rank, (rank, plan) in enumerate(
+                zip(self.part.members, plans, strict=True)
+            )
             for space in Space
         }
         group_rank = self.part.group_rank
@@ -225,7 +229,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         for waiter in self._waiters:
             waiter.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
         # This rank's programs; a case comes in every round, and is compiled once.
-        own = [(lane.layout, (lane.part.group_rank,) if lane.part else ()) for lane in self._lanes]
+        own = [
+            (lane.layout, (lane.part.group_rank,) if lane.part else ()) for lane in self._lanes
+        ]
         self._map([self._compile(layout, ranks) for layout, ranks in own])
         launchers = [lane.launcher for lane in self._lanes if lane.launcher]
         self._launcher, self.times = launchers[0], None
@@ -260,7 +266,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         if needed_bytes <= self._held_bytes:
             return  # files of the kernel take longer to read than a small case takes
         available = available_memory_bytes()
-        limit = 1 << 62 if available is None else int(available * MEMORY_SHARE) + self._held_bytes
+        limit = (
+            1 << 62 if available is None else int(available * MEMORY_SHARE) + self._held_bytes
+        )
         limit = self.agree(limit)
         if needed_bytes > limit:
             raise OutOfMemory(
@@ -356,7 +364,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's outputs with what is right."""
         self.say(Activity.CHECKING)
-        return merged_mismatch([lane.check(seed, launches, self.control) for lane in self._lanes])
+        return merged_mismatch(
+            [lane.check(seed, launches, self.control) for lane in self._lanes]
+        )
 
     # -- around a case ---------------------------------------------------------------------------------
 
@@ -377,7 +387,9 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         best = float("inf")
         if self.rank < 2:
             words, until = self.control.words, self._waiter.until
-            mine, theirs = (self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank))
+            mine, theirs = (
+                self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank)
+            )
             # The best of some windows: whatever else runs can only lengthen a round trip.
             for _ in range(PROBE_WINDOWS):
                 began = time.perf_counter()

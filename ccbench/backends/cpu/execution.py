@@ -53,7 +53,9 @@ class Waiter:
     word: which progress counter; two programs of one rank that run at the same time have one each.
     """
 
-    def __init__(self, control: Control, oversubscribed: bool, word: Word = Word.PROGRESS) -> None:
+    def __init__(
+        self, control: Control, oversubscribed: bool, word: Word = Word.PROGRESS
+    ) -> None:
         self.base = 1
         self.word = word
         self.waited_seconds = 0.0
@@ -207,7 +209,9 @@ _ENDED = None
 class ConcurrentLauncher:
     """Several programs of one rank, by turns."""
 
-    def __init__(self, programs: Sequence[Program], waiter: Waiter, seconds: list[float]) -> None:
+    def __init__(
+        self, programs: Sequence[Program], waiter: Waiter, seconds: list[float]
+    ) -> None:
         """waiter: its ``waited_seconds`` are those in which no program could go on.
 
         seconds: each launch adds how long every program took from the launch's begin.
@@ -285,7 +289,9 @@ def _bound(loops: Sequence[FusedLoop], buffers: Buffers, op: str, ranks: int) ->
     bound: list[Call] = []
     for loop in loops:
         operations = [
-            operation for operation in loop.operations if operation.kind != AVERAGE or op == "avg"
+            operation
+            for operation in loop.operations
+            if operation.kind != AVERAGE or op == "avg"
         ]
         if loop.elements == 0 or not operations:
             continue
@@ -297,7 +303,9 @@ def _bound(loops: Sequence[FusedLoop], buffers: Buffers, op: str, ranks: int) ->
             end = min(begin + block, loop.elements)
             for operation in operations:
                 *sources, target = (
-                    buffers[(place.rank, place.space)][place.offset + begin : place.offset + end]
+                    buffers[(place.rank, place.space)][
+                        place.offset + begin : place.offset + end
+                    ]
                     for place in (*operation.sources, operation.target)
                 )
                 bound += _calls(operation.kind, op, sources, target, ranks)

@@ -107,7 +107,9 @@ Needs = dict[int, int]
 """rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
 
 
-def compile_case(layout: SlotLayout, compiled_ranks: Iterable[int] | None = None) -> CompiledCase:
+def compile_case(
+    layout: SlotLayout, compiled_ranks: Iterable[int] | None = None
+) -> CompiledCase:
     """Compile a proven schedule for one count and placement, for ``compiled_ranks`` (default: all).
 
     Every rank compiles for itself; the programs fit together because each is derived from the whole.
@@ -125,7 +127,9 @@ def compile_case(layout: SlotLayout, compiled_ranks: Iterable[int] | None = None
             demanded[rank].add(step)
         if not value.operands:
             continue
-        touched = {_place(value).rank} | {_place(versions.values[n]).rank for n in value.operands}
+        touched = {_place(value).rank} | {
+            _place(versions.values[n]).rank for n in value.operands
+        }
         for owner in touched - {value.executor}:
             before = exits[owner].get(value.executor, BEFORE_FIRST_STEP)
             exits[owner][value.executor] = max(before, value.step)
@@ -136,7 +140,9 @@ def compile_case(layout: SlotLayout, compiled_ranks: Iterable[int] | None = None
         groups = _groups(own, needs, demanded[rank], versions, averages)
         waits = tuple((peer, step + 1) for peer, step in sorted(exits[rank].items()))
         programs[rank] = Program(rank, groups, waits)
-    return CompiledCase(layout, programs, tuple(placement.work_elements), versions.last_step + 3)
+    return CompiledCase(
+        layout, programs, tuple(placement.work_elements), versions.last_step + 3
+    )
 
 
 def _place(value: Value) -> SlotPlace:

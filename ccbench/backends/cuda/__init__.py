@@ -32,11 +32,17 @@ class CudaBackend(Backend):
         Others give other figures. UsageError for a CCBENCH_KERNEL_ variable that cannot be.
         """
         cupy = next(
-            (installed for name in CUPY.distributions if (installed := installed_version(name))),
+            (
+                installed
+                for name in CUPY.distributions
+                if (installed := installed_version(name))
+            ),
             "unknown",
         )
         set_here = str(tuning())
-        return f"kernels {sources_digest()}, CuPy {cupy}" + (f", {set_here}" if set_here else "")
+        return f"kernels {sources_digest()}, CuPy {cupy}" + (
+            f", {set_here}" if set_here else ""
+        )
 
     def refused(self, case: Case) -> str | None:
         """Reason why no kernel can run ``case``; that the devices have no room shows when it runs."""

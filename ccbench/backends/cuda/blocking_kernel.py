@@ -104,7 +104,8 @@ def sample_launches(mode: str, launches: int, seconds: float, items: int) -> int
     """
     if mode == "streaming":
         return max(
-            launches, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9)))
+            launches,
+            min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9))),
         )
     if mode == "graph" and launches > GRAPH_LAUNCHES:
         return GRAPH_LAUNCHES * min(
@@ -197,7 +198,9 @@ class BlockingKernel:
         else:
             self._address = words.address
             try:
-                cuda.runtime.hostRegister(words.address, words.size_bytes, PINNED_PORTABLE_MAPPED)
+                cuda.runtime.hostRegister(
+                    words.address, words.size_bytes, PINNED_PORTABLE_MAPPED
+                )
             except Exception as error:
                 raise BackendUnavailable(
                     f"CUDA cannot pin memory that processes share: {error}"
@@ -212,7 +215,9 @@ class BlockingKernel:
     def load(self, context: DeviceContext) -> None:
         """Have the kernel ready on this device."""
         if context.facts.number not in self._kernels:
-            self._kernels[context.facts.number] = context.extra_kernel(beside("blocking.cu"), LANES)
+            self._kernels[context.facts.number] = context.extra_kernel(
+                beside("blocking.cu"), LANES
+            )
 
     def block(self, contexts: Sequence[DeviceContext]) -> None:
         """Let what is enqueued on these devices' streams next wait until ``release``."""

@@ -167,7 +167,9 @@ class DeviceContext:
         """Give back the ranks' inputs and outputs, and their images."""
         self.cuda.use(self.facts.number)
         steps = [partial(self.cuda.free, buffer.address) for buffer in self.buffers.values()]
-        steps += [partial(self.cuda.free_pinned, image.address) for image in self.images.values()]
+        steps += [
+            partial(self.cuda.free_pinned, image.address) for image in self.images.values()
+        ]
         self.buffers.clear()
         self.images.clear()
         do_all(steps)
@@ -209,7 +211,9 @@ class DeviceContext:
             for table in tables
         ]
         # One allocation for all tables: cudaMalloc may wait for the device, so it happens where it must grow.
-        needed = sum(rounded_up(len(array), ALIGNMENT_BYTES) for array in flat if array is not None)
+        needed = sum(
+            rounded_up(len(array), ALIGNMENT_BYTES) for array in flat if array is not None
+        )
         self.cuda.use(self.facts.number)
         if needed > area.size_bytes:
             self.cuda.free(area.address)
@@ -459,7 +463,9 @@ class DeviceOutput:
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """Compare by the kernel ``compare`` on the device."""
         context, dtype = self.context, abi.COPY_TYPES[self.memory.itemsize]
-        kernel = context.extra_kernel(program(entries()["compare"], dtype, "sum"), abi.MAX_LANES)
+        kernel = context.extra_kernel(
+            program(entries()["compare"], dtype, "sum"), abi.MAX_LANES
+        )
         blocks = max(1, min(context.facts.processors, self.memory.nbytes // COMPARED_BYTES))
         lanes, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
         table, periods = abi.compare_tables(pieces)
@@ -499,7 +505,9 @@ OUTPUTS = PeerAccess(inputs=False, outputs=True)
 BOTH = PeerAccess(inputs=True, outputs=True)
 
 PEER_ACCESS: dict[str, PeerAccess] = {
-    **dict.fromkeys(("barrier", "ring_reduce_scatter", "ring_reduce", "ring_send_recv"), NOTHING),
+    **dict.fromkeys(
+        ("barrier", "ring_reduce_scatter", "ring_reduce", "ring_send_recv"), NOTHING
+    ),
     **dict.fromkeys(("tree_reduce", "mesh_one_shot_all_reduce", "schedule"), NOTHING),
     **dict.fromkeys(("mesh_scatter", "mesh_reduce_scatter"), INPUTS),
     **dict.fromkeys(("ring_all_reduce", "ring_all_gather", "ring_broadcast"), OUTPUTS),
@@ -628,7 +636,9 @@ class WorkMemory:
                 for rank in context.ranks:
                     self.device[rank] = context.cuda.allocate(self.own.total_bytes)
                     if self.on_host:
-                        self.pinned[rank] = context.cuda.allocate_pinned(self.shared.total_bytes)
+                        self.pinned[rank] = context.cuda.allocate_pinned(
+                            self.shared.total_bytes
+                        )
         except BaseException:
             self.close()
             raise

@@ -154,7 +154,9 @@ class CudaRanks(SingleProcessEndpoint):
         """Reason why the devices cannot run the case, None where they can."""
         devices = [context.facts.number for context in self.contexts]
         return (
-            self.contexts[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
+            self.contexts[0].cuda.host_memory_refused(devices)
+            if self._transport == HOST
+            else None
         )
 
     @property
@@ -205,7 +207,10 @@ class CudaRanks(SingleProcessEndpoint):
         traffic = traffic_of(choice.algorithm, case.collective, case.ranks, case.size_bytes)
         # Lanes follow from the channels wanted, and with them the room, which may leave fewer channels.
         blocks = blocks_for(traffic, areas.channels)
-        root, op = 0 if case.root == NO_ROOT else case.root, "sum" if case.op == NO_OP else case.op
+        root, op = (
+            0 if case.root == NO_ROOT else case.root,
+            "sum" if case.op == NO_OP else case.op,
+        )
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
             kernels = [
@@ -235,11 +240,18 @@ class CudaRanks(SingleProcessEndpoint):
         arguments = np.zeros(1, abi.ARGUMENTS)
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks
-        arguments["channels"], arguments["root"], arguments["iterations"] = self.channels, root, 1
+        arguments["channels"], arguments["root"], arguments["iterations"] = (
+            self.channels,
+            root,
+            1,
+        )
         arguments["type"], arguments["op"] = abi.TYPES[case.dtype], abi.OPS[op]
         for name in ("slot_bytes", "packets_bytes", "staging_bytes", "slots"):
             arguments[name] = getattr(areas, name)
-        hidden, places = WRITTEN_BY_PEERS if self._transport == HOST else None, self.rank_places()
+        hidden, places = (
+            WRITTEN_BY_PEERS if self._transport == HOST else None,
+            self.rank_places(),
+        )
 
         def load() -> None:
             for context, kernel in zip(self.contexts, kernels, strict=True):
@@ -253,7 +265,9 @@ class CudaRanks(SingleProcessEndpoint):
         """Addresses of every rank's work memory and buffers, as this process sees them."""
         places = self.communicator.places
         return {
-            rank: RankPlaces(places(rank), held.address, context.images.get(rank, Area()).address)
+            rank: RankPlaces(
+                places(rank), held.address, context.images.get(rank, Area()).address
+            )
             for context in self.contexts
             for rank, held in context.buffers.items()
         }
@@ -266,7 +280,10 @@ class CudaRanks(SingleProcessEndpoint):
         """
         before, after = [], []
         for rank in context.ranks:
-            buffer, image = context.buffers[rank].address, context.images.get(rank, Area()).address
+            buffer, image = (
+                context.buffers[rank].address,
+                context.images.get(rank, Area()).address,
+            )
             own = self._layout[rank]
             if self._peer_access.inputs and own.input_bytes:
                 at = own.input_offset
@@ -303,7 +320,9 @@ class CudaRanks(SingleProcessEndpoint):
         if self.fallen_back:
             text += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
         return (
-            f"{text}; {without_blocking_kernel(self._not_blocked)}" if self._not_blocked else text
+            f"{text}; {without_blocking_kernel(self._not_blocked)}"
+            if self._not_blocked
+            else text
         )
 
     def finish(self) -> None:
@@ -356,7 +375,9 @@ class CudaRanks(SingleProcessEndpoint):
         began = time.perf_counter()
         met, self._met = self._met, False
         # That of several processes only after a barrier: elsewhere ranks must not wait for each other.
-        kernel = self._blocking if self._blocking and (met or not self._blocking.shared) else None
+        kernel = (
+            self._blocking if self._blocking and (met or not self._blocking.shared) else None
+        )
         mode = self._case.mode
         if mode not in ALONE:
             self._device_seconds = self.between_events(times, mode, kernel)
@@ -425,7 +446,9 @@ class CudaRanks(SingleProcessEndpoint):
             # One rank that does not come makes all others give up, so the first few say enough.
             shown = "; ".join(map(str, given_up[:4]))
             more = f"; and {len(given_up) - 4} more" if len(given_up) > 4 else ""
-            raise CollectiveFailed(f"{self._case.collective} {self._case.algorithm}: {shown}{more}")
+            raise CollectiveFailed(
+                f"{self._case.collective} {self._case.algorithm}: {shown}{more}"
+            )
 
     def given_up(self) -> list[abi.GivenUp]:
         """Waits of the launches since the last error that lasted too long."""
@@ -464,7 +487,9 @@ class CudaRanks(SingleProcessEndpoint):
             yield (
                 rank,
                 DeviceOutput(
-                    context, at + buffers.output_offset, memory[: buffers.output_bytes].view(dtype)
+                    context,
+                    at + buffers.output_offset,
+                    memory[: buffers.output_bytes].view(dtype),
                 ),
             )
 

@@ -162,7 +162,9 @@ class IpcEndpoint(CudaRanks):
 
     def _close(self, opened: Mapping[int, int]) -> None:
         close = self._cuda.runtime.ipcCloseMemHandle
-        do_all([partial(close, address) for rank, address in opened.items() if rank != self.rank])
+        do_all(
+            [partial(close, address) for rank, address in opened.items() if rank != self.rank]
+        )
 
     def reserve_work(self) -> None:
         """Reserve this rank's work space and open that of its peers. Collective."""

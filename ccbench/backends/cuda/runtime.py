@@ -71,7 +71,11 @@ class Cuda:
         capability = 10 * ask(CAPABILITY_MAJOR, device) + ask(CAPABILITY_MINOR, device)
         processors, l2_bytes = ask(PROCESSORS, device), ask(L2_CACHE_BYTES, device)
         return DeviceFacts(
-            device, capability, processors, l2_bytes, str(self.runtime.deviceGetPCIBusId(device))
+            device,
+            capability,
+            processors,
+            l2_bytes,
+            str(self.runtime.deviceGetPCIBusId(device)),
         )
 
     def use(self, device: int) -> None:
@@ -121,7 +125,9 @@ class Cuda:
     def pair_without_access(self, devices: Sequence[int]) -> tuple[int, int] | None:
         """The first two of ``devices`` of which one cannot address the other's memory, or None."""
         pairs = ((device, peer) for device in devices for peer in devices if device != peer)
-        return next((pair for pair in pairs if not self.runtime.deviceCanAccessPeer(*pair)), None)
+        return next(
+            (pair for pair in pairs if not self.runtime.deviceCanAccessPeer(*pair)), None
+        )
 
     def enable_peers(self, devices: Sequence[int]) -> None:
         """Let every device of ``devices`` address every other one's memory; all must be able to."""
@@ -232,7 +238,9 @@ def open_cuda(own_kernels: bool = True) -> Cuda:
     try:
         from cupy.cuda import driver, runtime  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
-        raise MissingDependency(f"CuPy cannot be imported ({error}); {cuda_install()}") from None
+        raise MissingDependency(
+            f"CuPy cannot be imported ({error}); {cuda_install()}"
+        ) from None
     cuda = Cuda(runtime, driver)
     device_count(cuda)
     return cuda
@@ -268,9 +276,9 @@ def device_uuid(device: int) -> str:
     handle, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
     try:
         library = ctypes.CDLL("libcuda.so.1")
-        failed = library.cuDeviceGet(ctypes.byref(handle), device) or library.cuDeviceGetUuid_v2(
-            uuid, handle
-        )
+        failed = library.cuDeviceGet(
+            ctypes.byref(handle), device
+        ) or library.cuDeviceGetUuid_v2(uuid, handle)
     except (OSError, AttributeError):  # no driver, or one before CUDA 11.4
         return ""
     return "" if failed else str(UUID(bytes=uuid.raw))

@@ -61,7 +61,8 @@ class CudaEndpoint(CudaRanks):
         self._cuda = cuda
         self._shares = shares
         contexts = [
-            DeviceContext(cuda, cuda.facts(device), share) for device, share in enumerate(shares)
+            DeviceContext(cuda, cuda.facts(device), share)
+            for device, share in enumerate(shares)
         ]
         processors = min(context.facts.processors for context in contexts)
         super().__init__(control, contexts, shares, processors, limit_seconds, no_access)
@@ -102,7 +103,9 @@ class CudaEndpoint(CudaRanks):
             made = [self._world(members) for members in parse_groups(case.groups, case.ranks)]
             self._grouping, self._worlds = case.groups, tuple(made)
         worlds = self._worlds
-        self._active = worlds if case.active_group == ALL_GROUPS else (worlds[case.active_group],)
+        self._active = (
+            worlds if case.active_group == ALL_GROUPS else (worlds[case.active_group],)
+        )
         group_case = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
         algorithms = [world.prepare(group_case) for world in self._active]
         self.ready_blocking_kernel()

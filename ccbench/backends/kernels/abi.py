@@ -55,7 +55,16 @@ ARGUMENTS = np.dtype(
 RANK_VIEW = np.dtype(
     [
         (name, "u8")
-        for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
+        for name in (
+            "input",
+            "output",
+            "fifo",
+            "packets",
+            "staging",
+            "flags",
+            "state",
+            "errors",
+        )
     ],
     align=True,
 )
@@ -112,9 +121,7 @@ class GivenUp:
 
     def __str__(self) -> str:
         if self.code == BAD_PLAN:
-            return (
-                f"rank {self.rank}, channel {self.channel}: the plan does not fit rank {self.peer}"
-            )
+            return f"rank {self.rank}, channel {self.channel}: the plan does not fit rank {self.peer}"
         what = WAITED_FOR.get(self.code, "rank {peer} (unknown code)")
         waited = what.format(peer=self.peer, goal=self.goal, seen=self.seen)
         return f"rank {self.rank}, channel {self.channel}: waited too long for {waited}"
@@ -137,7 +144,10 @@ def compare_tables(pieces: Sequence[tuple[int, int, NDArray[Any]]]) -> list[NDAr
     sources = np.cumsum([0, *lengths[:-1]]).tolist()
     rows = zip(pieces, sources, lengths, strict=True)
     table = np.array([(*piece[:2], source, length) for piece, source, length in rows], PIECE)
-    return [table, np.concatenate([period.view(f"u{period.itemsize}") for _, _, period in pieces])]
+    return [
+        table,
+        np.concatenate([period.view(f"u{period.itemsize}") for _, _, period in pieces]),
+    ]
 
 
 def compared(lanes: NDArray[Any]) -> tuple[int, int]:

@@ -111,7 +111,11 @@ def content(path: Path) -> bytes | None:
             # Of the file that is open, not of the name: another could take its place in between.
             status = os.fstat(file.fileno())
             open_to_others = stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or open_to_others:
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_uid != os.geteuid()
+                or open_to_others
+            ):
                 return None
             stored = file.read()
     except OSError:
@@ -152,7 +156,11 @@ def compile_to(target: Path, path: str, words: Sequence[str], place: Path) -> No
     UsageError with the compiler's first error where it fails.
     """
     done = subprocess.run(
-        [path, *words, "-o", str(target)], capture_output=True, text=True, check=False, cwd=place
+        [path, *words, "-o", str(target)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
     )
     if done.returncode != 0:
         # Warnings come first in a compiler's output, and help nobody here.
@@ -257,14 +265,14 @@ def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, 
     objects = {}
     for source in sources:
         options = _options(build, source)
-        name = f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
+        name = (
+            f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
+        )
         objects[folder / name] = source
     return objects
 
 
-CUDA_12_INSTEAD = (
-    f"pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then {install_line('cuda12')}"
-)
+CUDA_12_INSTEAD = f"pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then {install_line('cuda12')}"
 """For GPUs before compute capability 7.5: CuPy's wheels for two CUDAs overwrite each other's files."""
 
 _WHEEL_PATHS = (
@@ -286,7 +294,9 @@ class Nvrtc:
         self._library = library
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
+        self._check(
+            library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion"
+        )
         self.version = f"{major.value}.{minor.value}"
 
     def _check(self, result: int, what: str) -> None:
@@ -343,10 +353,15 @@ class Nvrtc:
             )
             if result != 0:
                 log = (
-                    self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+                    self._text(handle, "ProgramLog")
+                    .rstrip(b"\0")
+                    .decode(errors="replace")
+                    .strip()
                 )
                 (architecture,) = re.findall(r"-arch=(\w+)", " ".join(options))
-                raise CompilationFailed(f"NVRTC {self.version}, {architecture}: {first_error(log)}")
+                raise CompilationFailed(
+                    f"NVRTC {self.version}, {architecture}: {first_error(log)}"
+                )
             return self._text(handle, what)
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(handle))
@@ -356,7 +371,9 @@ class Nvrtc:
         function = getattr(self._library, f"nvrtcGet{what}Size")
         self._check(function(handle, ctypes.byref(size)), f"nvrtcGet{what}Size")
         buffer = ctypes.create_string_buffer(size.value)
-        self._check(getattr(self._library, f"nvrtcGet{what}")(handle, buffer), f"nvrtcGet{what}")
+        self._check(
+            getattr(self._library, f"nvrtcGet{what}")(handle, buffer), f"nvrtcGet{what}"
+        )
         return buffer.raw[: size.value]
 
 

@@ -96,7 +96,9 @@ class EngineMemory:
     def free_after(self, offset: int) -> None:
         """Forget every allocation from ``offset`` on, communicators too."""
         self.used = offset
-        self._parts = [communicator for communicator in self._parts if communicator.begin < offset]
+        self._parts = [
+            communicator for communicator in self._parts if communicator.begin < offset
+        ]
 
     def communicator(self, members: Sequence[int]) -> HostCommunicator:
         """A communicator of these ranks alone, in the order in which they count."""
@@ -108,7 +110,9 @@ class EngineMemory:
     def _communicator(self, members: tuple[int, ...]) -> HostCommunicator:
         work = replace(self.work, ranks=len(members))
         sizes = work.sizes()
-        areas = tuple({name: self.allocate(size) for name, size in sizes.items()} for _ in members)
+        areas = tuple(
+            {name: self.allocate(size) for name, size in sizes.items()} for _ in members
+        )
         return HostCommunicator(members, work, areas)
 
     def view(self, offset: int, size_bytes: int) -> Bytes:
@@ -126,7 +130,9 @@ class EngineMemory:
             error.among(communicator.members)
             for communicator in (self.everybody, *self._parts)
             for rank in range(communicator.ranks)
-            for error in abi.given_up(self.area(rank, "errors", communicator).view(abi.ERROR_WORD))
+            for error in abi.given_up(
+                self.area(rank, "errors", communicator).view(abi.ERROR_WORD)
+            )
         ]
 
     def reset(self) -> None:
@@ -146,7 +152,8 @@ def communicator_bytes(work: WorkAreas) -> int:
 
 
 RECORD = np.dtype(
-    [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")], align=True
+    [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")],
+    align=True,
 )
 OPTIONS = np.dtype(
     [("seed", "u8"), ("engine", "i4"), ("lanes", "i4"), ("resident", "i4"), ("free_0", "i4")],
@@ -257,7 +264,9 @@ class HostWorld(EngineMemory):
         self.view(offset, len(flat))[:] = flat
         return offset
 
-    def records_of(self, call: HostCall, options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+    def records_of(
+        self, call: HostCall, options: HostOptions, fixups: list[int]
+    ) -> NDArray[Any]:
         """Records of one launch, by device; its tables are in the arena."""
         records = np.zeros(options.devices, RECORD)
         records["entry"] = call.entry.encode()
@@ -312,7 +321,9 @@ class HostWorld(EngineMemory):
         words[at] += base
         arguments = records["arguments"]
         for name in ("views", "plan", "program"):
-            arguments[name] = np.where(arguments[name] > 0, arguments[name] + base, arguments[name])
+            arguments[name] = np.where(
+                arguments[name] > 0, arguments[name] + base, arguments[name]
+            )
         report = ctypes.create_string_buffer(REPORT_BYTES)
         settings = option_words(options)
         # The engine's fibers and clock are globals of the library.

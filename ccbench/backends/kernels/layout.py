@@ -234,7 +234,9 @@ def rank_buffers(case: Case, rank: int) -> KernelBuffers:
     at_input = (inputs.start - first) * block if len(inputs) else 0
     at_output = (outputs.start - first) * block if len(outputs) else 0
     end = max(at_input + bytes_in, at_output + bytes_out)
-    return KernelBuffers(at_input, bytes_in, at_output, bytes_out, rounded_up(end, ALIGNMENT_BYTES))
+    return KernelBuffers(
+        at_input, bytes_in, at_output, bytes_out, rounded_up(end, ALIGNMENT_BYTES)
+    )
 
 
 def all_buffers(case: Case) -> tuple[KernelBuffers, ...]:

@@ -103,7 +103,9 @@ def traffic_of(versions: Versions) -> PassTraffic:
     pieces: Counter[tuple[tuple[int, int, int], int]] = Counter()
     for value in versions.values:
         target = value.key[0]
-        remote = [n for n in dict.fromkeys(value.operands) if versions.values[n].key[0] != target]
+        remote = [
+            n for n in dict.fromkeys(value.operands) if versions.values[n].key[0] != target
+        ]
         if not remote:
             continue
         sources = [versions.values[number].key[0] for number in remote]
@@ -279,7 +281,9 @@ class _RankCompiler:
         ]
         # It is stored where anybody needs it later than in the unit that makes it.
         carried = [place_of.get((value.number, read.reader)) for read in value.reads]
-        if value.is_output or any(place is None or place[0] not in messages for place in carried):
+        if value.is_output or any(
+            place is None or place[0] not in messages for place in carried
+        ):
             targets.insert(0, self._place(value))
         # An average is divided once, where the last contribution is in.
         complete = not any(self._values[read.reader].reduces for read in value.reads)
@@ -288,7 +292,10 @@ class _RankCompiler:
 
     def _send(self, messages: Sequence[Message]) -> None:
         entries = self._traffic.entries
-        if len({entries[message] for message in messages}) == 1 and len(entries[messages[0]]) == 1:
+        if (
+            len({entries[message] for message in messages}) == 1
+            and len(entries[messages[0]]) == 1
+        ):
             # One piece for several peers is read once and written to all of them.
             (number,) = entries[messages[0]]
             for begin in range(0, len(messages), MOST_PLACES):
@@ -338,7 +345,8 @@ class _RankCompiler:
             ordinal = self._traffic.ordinal[message]
             connection = self._traffic.connections[message.source, message.target]
             earlier = (
-                ordinal < 2 or (connection[ordinal - 2].step, connection[ordinal - 2].group) < key
+                ordinal < 2
+                or (connection[ordinal - 2].step, connection[ordinal - 2].group) < key
             )
             if ordinal != self._next_ordinal.get(message.target, 0) or not earlier:
                 continue
@@ -380,7 +388,9 @@ def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram]
     placement.assign()
     traffic = traffic_of(versions)
     ranks = range(schedule.ranks)
-    return [_RankCompiler(rank, versions, traffic, layout).compiled() for rank in ranks], traffic
+    return [
+        _RankCompiler(rank, versions, traffic, layout).compiled() for rank in ranks
+    ], traffic
 
 
 def first_piece(layout: SlotLayout, rank: int, space: Space) -> int:
@@ -453,7 +463,9 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
             body += _encoded(program.units, traffic)
         for peer in range(ranks):
             rows[rank, ROW_WORDS + peer] = len(traffic.connections.get((rank, peer), ()))
-            rows[rank, ROW_WORDS + ranks + peer] = len(traffic.connections.get((peer, rank), ()))
+            rows[rank, ROW_WORDS + ranks + peer] = len(
+                traffic.connections.get((peer, rank), ())
+            )
     work_places, work_in_place = (
         max(program.work_places for program in some) for some in (programs, in_place)
     )
@@ -470,5 +482,7 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
         row_words,
         work_in_place,
     ]
-    words = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
+    words = np.concatenate(
+        [np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)]
+    )
     return words.astype(np.int32)

@@ -65,7 +65,8 @@ def channel_tree(order: Sequence[int], channel: int, root: int | None = None) ->
     if channel % 2 == 1 and len(nodes) > 1:
         edges = complement(edges, len(nodes), 0)
     parents = {
-        nodes[child]: nodes[parent] for child, parent in zip(edges.child, edges.parent, strict=True)
+        nodes[child]: nodes[parent]
+        for child, parent in zip(edges.child, edges.parent, strict=True)
     }
     if root is not None:
         parents |= {rank: root for rank in nodes if rank not in parents}
@@ -90,7 +91,8 @@ def channel_trees(
     # A tree and its complement are a pair over one order; the next pair takes the next order.
     rings = orders or [range(ranks)]
     return [
-        channel_tree(rings[channel // 2 % len(rings)], channel, root) for channel in range(channels)
+        channel_tree(rings[channel // 2 % len(rings)], channel, root)
+        for channel in range(channels)
     ]
 
 
@@ -244,7 +246,9 @@ def instance(entry: KernelEntry, dtype: str, op: str) -> tuple[str, str]:
     return (dtype, op) if entry.reduces else (COPY_TYPES[TYPE_BYTES[dtype]], "sum")
 
 
-def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None) -> CompilerInput:
+def program(
+    entry: KernelEntry, dtype: str, op: str, folder: Path | None = None
+) -> CompilerInput:
     """The program of one instance. It needs no file on disk: headers are given by name.
 
     Never add -ftz=true or -use_fast_math: subnormal numbers count.
@@ -282,11 +286,15 @@ PREFERRED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
 
 def default_algorithm(case: Case, algorithms: Sequence[str]) -> str:
     """Return the algorithm that ``default`` stands for; ``default`` where there is no kernel at all."""
-    expected = [name for name in EXPECTED if name in algorithms and case.size_bytes <= LARGE_BYTES]
+    expected = [
+        name for name in EXPECTED if name in algorithms and case.size_bytes <= LARGE_BYTES
+    ]
     if expected:
         return min(
             expected,
-            key=lambda name: expected_seconds(name, case.collective, case.ranks, case.size_bytes),
+            key=lambda name: expected_seconds(
+                name, case.collective, case.ranks, case.size_bytes
+            ),
         )
     return next((name for name in (*PREFERRED, *algorithms) if name in algorithms), "default")
 
@@ -328,13 +336,19 @@ def choose(case: Case) -> KernelChoice:
     if schedule and head == INTERPRETED:
         name, parameter = parse_algorithm(schedule)
         if f"{head}:{name}" not in algorithms:
-            there_are = ", ".join(name for name in algorithms if name.startswith(f"{INTERPRETED}:"))
-            raise UsageError(f"no schedule {name!r} of {case.collective}; there are {there_are}")
+            there_are = ", ".join(
+                name for name in algorithms if name.startswith(f"{INTERPRETED}:")
+            )
+            raise UsageError(
+                f"no schedule {name!r} of {case.collective}; there are {there_are}"
+            )
         row = algorithm_row(case.collective, name)
         if parameter is not None and not row.parameter:
             raise UsageError(f"{algorithm}: {name} has no parameter; write '{head}:{name}'")
         value = (
-            row.default_parameter(case.ranks, case.size_bytes) if parameter is None else parameter
+            row.default_parameter(case.ranks, case.size_bytes)
+            if parameter is None
+            else parameter
         )
         reason = row.unsupported(case.ranks, value)
         if reason:

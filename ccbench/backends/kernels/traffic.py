@@ -102,7 +102,9 @@ def blocks_for(traffic: Traffic, most: int) -> Blocks:
     return Blocks(channels, lanes_for(-(-traffic.stretch_bytes // busy)))
 
 
-def expected_seconds(algorithm: str, collective_name: str, ranks: int, size_bytes: int) -> float:
+def expected_seconds(
+    algorithm: str, collective_name: str, ranks: int, size_bytes: int
+) -> float:
     """About how long packets, or a mesh between barriers, take on Hopper behind NVSwitches."""
     traffic = traffic_of(algorithm, collective_name, ranks, size_bytes)
     of_block = (

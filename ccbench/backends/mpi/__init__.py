@@ -69,7 +69,9 @@ class MpiBackend(Backend):
     def variant_refused(self, case: Case) -> str | None:
         """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
         installation = _installed_with(self.variant_settings(case.started_with))
-        wrong = f"variant {case.variant}: {installation}" if isinstance(installation, str) else None
+        wrong = (
+            f"variant {case.variant}: {installation}" if isinstance(installation, str) else None
+        )
         return wrong or super().variant_refused(case)
 
     def version(self) -> str:
@@ -89,7 +91,9 @@ class MpiBackend(Backend):
         names = names_of(library, case.collective)
         if case.algorithm not in names:
             have = f"one of {', '.join(names)}" if names else "none that it lists"
-            return f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
+            return (
+                f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
+            )
         if case.mode in (NONBLOCKING, PERSISTENT, OVERLAP) or case.concurrent:
             return f"{library.name} takes {case.algorithm} for blocking calls only"
         return None
@@ -108,7 +112,9 @@ class MpiBackend(Backend):
         if case.memory == DEVICE_MEMORY:
             needed = ((MEMORY_VARIABLE, DEVICE_MEMORY), *device_settings(library.name))
         # What is set already is not asked for: a library that a launcher has started can be given no more.
-        missing = tuple((name, value) for name, value in needed if os.environ.get(name) != value)
+        missing = tuple(
+            (name, value) for name, value in needed if os.environ.get(name) != value
+        )
         if not case.algorithm.startswith(PREFIX):
             return missing
         return (*missing, *settings(library, case.collective, case.algorithm))
@@ -126,7 +132,9 @@ class MpiBackend(Backend):
                 )
             launch = local_launch(self._library(request.environment), request.ranks)
         # A rank's number says nothing about which processors are near its GPU.
-        memory = dict(request.environment).get(MEMORY_VARIABLE) or os.environ.get(MEMORY_VARIABLE)
+        memory = dict(request.environment).get(MEMORY_VARIABLE) or os.environ.get(
+            MEMORY_VARIABLE
+        )
         return replace(launch, pinned=memory != DEVICE_MEMORY)
 
 

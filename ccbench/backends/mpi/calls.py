@@ -79,7 +79,12 @@ def refusal(case: Case, library: MpiLibrary) -> str | None:
     swaps = case.collective == "send_recv"
     if row.reduces and case.dtype not in TYPES:
         return f"MPI does no arithmetic with {case.dtype}; it can reduce {', '.join(TYPES)}"
-    if row.reduces and case.op == "sum" and case.dtype in CLIPPED and library.vendor == OPEN_MPI:
+    if (
+        row.reduces
+        and case.op == "sum"
+        and case.dtype in CLIPPED
+        and library.vendor == OPEN_MPI
+    ):
         return (
             f"Open MPI clips sums of {case.dtype} that overflow, on processors with AVX "
             "(open-mpi/ompi issue 8045), so a result cannot be told from a wrong one; use another dtype"
@@ -246,14 +251,22 @@ class MpiCall:
 
     def _bound(self, name: str, function: MpiFunction) -> Callable[[], Any]:
         """Return the communicator's method, its arguments made once."""
-        memory = getattr(self.mpi, "buffer", None) or self.mpi.memory  # its name before mpi4py 4
+        memory = (
+            getattr(self.mpi, "buffer", None) or self.mpi.memory
+        )  # its name before mpi4py 4
         arguments = [
-            [memory.frombuffer(argument.buffer.view(np.uint8)), argument.counts, argument.datatype]
+            [
+                memory.frombuffer(argument.buffer.view(np.uint8)),
+                argument.counts,
+                argument.datatype,
+            ]
             if isinstance(argument, MpiBuffer)
             else argument
             for argument in function.arguments
         ]
-        taken = [self.mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments]
+        taken = [
+            self.mpi.IN_PLACE if argument is IN_PLACE else argument for argument in arguments
+        ]
         return partial(getattr(self.communicator, name), *taken)
 
     def begin(self) -> None:
@@ -320,7 +333,9 @@ class ConcurrentCalls:
             # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
             identified = number >= 0
             for lane, call in (
-                [lanes[number]] if identified else [pair for pair in self._calls if left[pair[0]]]
+                [lanes[number]]
+                if identified
+                else [pair for pair in self._calls if left[pair[0]]]
             ):
                 left[lane] = left[lane] - 1 if identified else 0
                 if not left[lane]:
@@ -414,7 +429,9 @@ class Steps:
 
         A buffer that is not there has the other one's count and type.
         """
-        pieces = [argument for argument in function.arguments if isinstance(argument, MpiBuffer)]
+        pieces = [
+            argument for argument in function.arguments if isinstance(argument, MpiBuffer)
+        ]
         words: list[int] = []
         for place, argument in enumerate(function.arguments):
             if isinstance(argument, MpiBuffer):
@@ -427,7 +444,9 @@ class Steps:
                     if argument is None or isinstance(argument, int)
                     else self._handle(argument)
                 )
-            is_buffer = isinstance(argument, MpiBuffer) or argument is None or argument is IN_PLACE
+            is_buffer = (
+                isinstance(argument, MpiBuffer) or argument is None or argument is IN_PLACE
+            )
             # MPI's reductions have one count and type, behind both buffers.
             if is_buffer and not (function.name in REDUCING and place == 0):
                 shape = argument if isinstance(argument, MpiBuffer) else pieces[0]

@@ -77,7 +77,9 @@ def why_not_cuda_aware(mpi: Any, variables: Mapping[str, str]) -> str | None:
     """
     name = library_name(mpi.Get_library_version())
     aware = gpu_support(ctypes.CDLL(None), ctypes.CDLL(mpi.__file__))
-    switch = next((switch for maker, switch in _SWITCHES.items() if name.startswith(maker)), None)
+    switch = next(
+        (switch for maker, switch in _SWITCHES.items() if name.startswith(maker)), None
+    )
     if aware is None and switch:
         # Without a word of its own, its variable and its version must do.
         version = tuple(int(part) for part in re.findall(r"\d+", name))
@@ -125,7 +127,9 @@ def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
     """
     asked_here = os.environ.get(MEMORY_VARIABLE, "")
     everywhere = [text.decode() for text in exchange.all_gather(asked_here.encode())]
-    differing = next((rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None)
+    differing = next(
+        (rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None
+    )
     # Ranks with a device bring numbers that those without would never ask for: all would wait for all.
     if differing is not None:
         values = " and ".join(

@@ -114,7 +114,9 @@ class GroupCommunicators:
         if self._is_world(groups, lane):
             return
         if (groups, lane) in self._made:
-            self._made[groups, lane] = self._made.pop((groups, lane))  # now the one asked for last
+            self._made[groups, lane] = self._made.pop(
+                (groups, lane)
+            )  # now the one asked for last
             return
         if len(self._made) >= MOST_KEPT:
             self._free(self._made.pop(next(iter(self._made))))
@@ -192,7 +194,9 @@ class MpiEndpoint(RankEndpoint):
                 "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
             )
             return self._bound.launch
-        calls = [self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes]
+        calls = [
+            self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes
+        ]
         if self.concurrent:
             assert self.times is not None, "tells_apart says so"
             return ConcurrentCalls(self._mpi, calls, self.times.running)
@@ -208,7 +212,13 @@ class MpiEndpoint(RankEndpoint):
         buffers = lane.source, lane.target
         try:
             return MpiCall(
-                self._mpi, communicator, lane.part.case, buffers, mode, one_way, self.memory.copy
+                self._mpi,
+                communicator,
+                lane.part.case,
+                buffers,
+                mode,
+                one_way,
+                self.memory.copy,
             )
         except NotImplementedError:  # the header is of a newer standard than the library
             raise CannotRun(f"{self.version} has no {mode} {lane.case.collective}") from None
@@ -225,7 +235,9 @@ class MpiEndpoint(RankEndpoint):
             if len(memory):
                 window.Get([mark, 1, mpi.BYTE], neighbour, [len(memory) - 1, 1, mpi.BYTE])
             window.Fence()
-            return int(joined.size) if not len(memory) or mark[0] == neighbour % RANK_MARKS else 0
+            return (
+                int(joined.size) if not len(memory) or mark[0] == neighbour % RANK_MARKS else 0
+            )
 
         def make() -> Setup:
             if lane.case.collective == "register":

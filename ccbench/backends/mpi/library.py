@@ -147,7 +147,9 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
     """Return (path, '') of the launcher of a library by ``of``; ('', reason) where there is none."""
     names = _LAUNCHERS.get(of, ("mpiexec", "mpirun"))
     # Beside the library (``bin`` next to its ``lib``), then beside Python, then in PATH.
-    above = list(Path(library_path).resolve().parents)[:5] + list(Path(library_path).parents)[:5]
+    above = (
+        list(Path(library_path).resolve().parents)[:5] + list(Path(library_path).parents)[:5]
+    )
     folders = [str(folder / "bin") for folder in above if library_path] + [
         str(Path(sys.executable).parent)
     ]
@@ -160,7 +162,9 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
         tried[candidate] = maker = launcher_vendor(candidate)
         if maker == of or (not of and maker):
             return candidate, ""
-    makers = [f"{candidate} is {maker or 'of unknown make'}" for candidate, maker in tried.items()]
+    makers = [
+        f"{candidate} is {maker or 'of unknown make'}" for candidate, maker in tried.items()
+    ]
     what = f"; {'; '.join(makers[:3])}" if makers else ""
     return "", (
         f"mpi4py loads {of or 'an MPI that is not known here'} ({library_path or 'no file is named'}), but "
@@ -189,7 +193,8 @@ def loading(library: str) -> Environment:
     )
     # Wheels have links as text files.
     file = next(
-        (candidate for candidate in below if Files().content(str(candidate), 4) == b"\x7fELF"), path
+        (candidate for candidate in below if Files().content(str(candidate), 4) == b"\x7fELF"),
+        path,
     )
     folders = [str(file.parent), os.environ.get("LD_LIBRARY_PATH", "")]
     return ("LD_LIBRARY_PATH", ":".join(filter(None, folders))), ("MPI4PY_LIBMPI", str(file))
@@ -219,7 +224,9 @@ def installed(environment: Environment = ()) -> MpiLibrary | str:
     if process.returncode:
         last = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         return f"mpi4py finds no MPI ({last[:200]}); {INSTALL}"
-    text, mpi4py, loaded, (persistent, large) = json.loads(process.stdout.strip().splitlines()[-1])
+    text, mpi4py, loaded, (persistent, large) = json.loads(
+        process.stdout.strip().splitlines()[-1]
+    )
     name, path = library_name(text), loaded[0] if loaded else ""
     if requested and os.path.realpath(requested) != os.path.realpath(path):
         return f"mpi4py {mpi4py} loads {path or name}, not {requested}; install mpi4py 4.1 or newer as a wheel"
@@ -345,7 +352,9 @@ def names_of(library: MpiLibrary, collective: str) -> tuple[str, ...]:
     )
 
 
-def settings(library: MpiLibrary, collective: str, algorithm: str) -> tuple[tuple[str, str], ...]:
+def settings(
+    library: MpiLibrary, collective: str, algorithm: str
+) -> tuple[tuple[str, str], ...]:
     """Return the variables that force ``algorithm``; none for ``default`` and for one that does not exist."""
     of_mpi = NAMES.get(collective, "")
     value = algorithms_of_library(library).get(of_mpi, {}).get(algorithm.removeprefix(PREFIX))

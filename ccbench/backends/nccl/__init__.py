@@ -81,7 +81,11 @@ PROTOCOLS_BY_CALL = ("ll128", "simple")
 TRANSPORTS = {
     DEFAULT: (),
     "host": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1")),
-    "network": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")),
+    "network": (
+        ("NCCL_NVLS_ENABLE", "0"),
+        ("NCCL_P2P_DISABLE", "1"),
+        ("NCCL_SHM_DISABLE", "1"),
+    ),
 }
 """NCCL moves data by peer access where it can, else through host memory, else over the network. NVLink
 switches reduce whether peers may reach each other or not (ncclNvlsInit of src/transport/nvls.cc)."""
@@ -101,7 +105,9 @@ class CtaPolicy:
 
 CTA_POLICIES = {
     "efficiency": CtaPolicy(1, (2, 27), ("all_gather", "reduce_scatter"), "local"),
-    "zero": CtaPolicy(2, (2, 28), ("all_gather", "all_to_all", "gather", "scatter"), "symmetric"),
+    "zero": CtaPolicy(
+        2, (2, 28), ("all_gather", "all_to_all", "gather", "scatter"), "symmetric"
+    ),
 }
 """Efficiency: ncclGetAlgoInfo of src/enqueue.cc (2.27 to 2.30: NVLS on registered buffers, where neither
 NCCL_ALGO nor NCCL_PROTO is set); zero: "Zero-CTA Optimization" of NCCL's user guide."""
@@ -130,12 +136,16 @@ class NcclBackend(Backend):
         """Return the version of the NCCL wheel, else of a library that only workers see, and of CuPy."""
         library, cupy = (RCCL, CUPY_ROCM) if self.name == "rccl" else (NCCL, CUPY)
         versions = {
-            name: installed_version(name) for name in (*library.distributions, *cupy.distributions)
+            name: installed_version(name)
+            for name in (*library.distributions, *cupy.distributions)
         }
         of_library = next(
-            (versions[name] for name in library.distributions if versions[name]), "of the system"
+            (versions[name] for name in library.distributions if versions[name]),
+            "of the system",
         )
-        of_cupy = next((versions[name] for name in cupy.distributions if versions[name]), "unknown")
+        of_cupy = next(
+            (versions[name] for name in cupy.distributions if versions[name]), "unknown"
+        )
         return f"{library.name} {of_library}, CuPy {of_cupy}"
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
@@ -148,7 +158,13 @@ class NcclBackend(Backend):
         sums = row.reduces and case.op in ("sum", "avg", "premulsum")
         if case.misalignment_bytes % size:
             return f"{case.misalignment_bytes} bytes off: NCCL's buffers start at elements of {size} bytes"
-        plain = (case.algorithm, case.protocol, case.channels, case.aggregation, case.concurrent)
+        plain = (
+            case.algorithm,
+            case.protocol,
+            case.channels,
+            case.aggregation,
+            case.concurrent,
+        )
         if case.collective in SETUPS and plain != (DEFAULT, DEFAULT, 0, 1, ""):
             return f"{case.collective} takes no algorithm, protocol, channels, aggregation or concurrent"
         if case.pair and case.collective != "send_recv":
@@ -156,9 +172,7 @@ class NcclBackend(Backend):
         if case.pair and case.registration == "symmetric":
             return "memory is registered as symmetric by all ranks together, and a pair's others have none"
         if case.mode == OVERLAP and (case.pair or case.aggregation > 1):
-            return (
-                "mode overlap computes during one plain collective; leave pair and aggregation out"
-            )
+            return "mode overlap computes during one plain collective; leave pair and aggregation out"
         if sums and case.group_ranks > EXACT_LIMIT[case.dtype]:
             exact = f"{case.dtype} is not exact so far"
             return f"{case.op} over {case.group_ranks} ranks cannot be checked: {exact}"
@@ -250,7 +264,9 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
         variables["NCCL_ALGO"] = algorithm_of(case).variable
     if case.protocol != DEFAULT and not per_call:
         variables["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
-    if case.cta_policy != DEFAULT and (version < PER_CALL_VERSION or "NCCL_CTA_POLICY" in set_by):
+    if case.cta_policy != DEFAULT and (
+        version < PER_CALL_VERSION or "NCCL_CTA_POLICY" in set_by
+    ):
         # Names are known since 2.29, numbers since 2.27.
         variables["NCCL_CTA_POLICY"] = str(CTA_POLICIES[case.cta_policy].flag)
     if case.channels:
@@ -317,13 +333,13 @@ def policy_refused(case: Case, version: tuple[int, ...]) -> str | None:
         return None
     if version and version < policy.since:
         here, since = (".".join(map(str, numbers)) for numbers in (version, policy.since))
-        return f"{label} came with NCCL {since}, and here is {here}; install a newer nvidia-nccl"
+        return (
+            f"{label} came with NCCL {since}, and here is {here}; install a newer nvidia-nccl"
+        )
     if case.collective not in policy.collectives:
         return f"NCCL has no {case.collective} with {label}; it has {', '.join(policy.collectives)}"
     if case.registration != policy.registration:
-        return (
-            f"{label} needs memory that is registered: ask for registration {policy.registration}"
-        )
+        return f"{label} needs memory that is registered: ask for registration {policy.registration}"
     if (case.algorithm, case.protocol) != (DEFAULT, DEFAULT):
         return f"{label} decides on algorithm and protocol; ask for 'default' of both"
     return None

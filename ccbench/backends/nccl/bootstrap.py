@@ -87,7 +87,8 @@ def facts_of(cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> list[Rank
         for rank, device in devices.items()
     }
     return [
-        RankFacts(rank, host, gpu.rstrip(), nccl.version, settings) for rank, gpu in gpus.items()
+        RankFacts(rank, host, gpu.rstrip(), nccl.version, settings)
+        for rank, gpu in gpus.items()
     ]
 
 
@@ -123,17 +124,23 @@ def shared_gpu(everyone: Sequence[RankFacts]) -> str:
             if facts.nccl_version >= SHARED_GPU_VERSION:
                 cure += "NCCL_MULTI_RANK_GPU_ENABLE=1 lets processes share a GPU"
             else:
-                cure += "NCCL shares GPUs from 2.30 on, or as ranks that talk over the network: "
+                cure += (
+                    "NCCL shares GPUs from 2.30 on, or as ranks that talk over the network: "
+                )
                 cure += "processes: per_gpu with transport: network"
             return f"ranks {earlier.rank} and {facts.rank} on {facts.host} have the same GPU {facts.gpu}; {cure}"
     return ""
 
 
-def checked(cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel) -> str:
+def checked(
+    cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel
+) -> str:
     """Tell all, hear all, and refuse what hangs; returns ``shared_gpu``. Collective."""
     own = json.dumps([asdict(facts) for facts in facts_of(cuda, nccl, devices)]).encode()
     everyone = [
-        RankFacts(**load) for payload in exchange.all_gather(own) for load in json.loads(payload)
+        RankFacts(**load)
+        for payload in exchange.all_gather(own)
+        for load in json.loads(payload)
     ]
     refuse_what_hangs(everyone)
     return shared_gpu(everyone)
@@ -201,7 +208,9 @@ class RcclWorkerGroup(NcclWorkerGroup):
     dialect = RCCL
 
 
-def opened(control: Control, cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> NcclRanks:
+def opened(
+    control: Control, cuda: Cuda, nccl: Library, devices: Mapping[int, int]
+) -> NcclRanks:
     """Return the endpoint of a process that drives all ranks, with its communicator."""
     exchange = OneProcess()
     shared = checked(cuda, nccl, devices, exchange)
@@ -321,13 +330,17 @@ def open_launched_rank(exchange: ControlChannel, dialect: Dialect = NCCL) -> Ncc
         # A launcher may show each process its own GPU alone; then its number is 0 everywhere.
         device = local_rank(exchange.hosts, exchange.rank) % count
         name = (
-            own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
+            own_host_name(exchange.rank, here, count, os.environ)
+            if count > 1 or here > 1
+            else ""
         )
         if name:
             os.environ[HOST_NAME] = name
         nccl = open_by_cupy(dialect)
         shared = checked(cuda, nccl, {exchange.rank: device}, exchange)
-        return connected(LaunchedRank(cuda, nccl, device, exchange, shared=bool(shared)), shared)
+        return connected(
+            LaunchedRank(cuda, nccl, device, exchange, shared=bool(shared)), shared
+        )
 
 
 def open_launched_rccl_rank(exchange: ControlChannel) -> NcclRanks:

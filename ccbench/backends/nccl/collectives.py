@@ -20,7 +20,12 @@ from typing import Any
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, KernelBuffers, rank_buffers, rounded_up
+from ccbench.backends.kernels.layout import (
+    ALIGNMENT_BYTES,
+    KernelBuffers,
+    rank_buffers,
+    rounded_up,
+)
 from ccbench.backends.nccl import CTA_POLICIES, selection_of
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.device import NcclMemory, RankContext
@@ -111,7 +116,9 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
             name, config = f"{name}Config", (ctypes.byref(selection),)
         elif communicator.cupy is not None and name in BY_CUPY:
             return partial(
-                nccl.by_cupy, partial(getattr(communicator.cupy, BY_CUPY[name]), *arguments), name
+                nccl.by_cupy,
+                partial(getattr(communicator.cupy, BY_CUPY[name]), *arguments),
+                name,
             )
         function = nccl.function(name)
 
@@ -124,7 +131,9 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
 
     parts = [
         bound(name, arguments)
-        for name, arguments in nccl_calls(nccl, communicator.rank, communicator.ranks, call, stream)
+        for name, arguments in nccl_calls(
+            nccl, communicator.rank, communicator.ranks, call, stream
+        )
     ]
 
     if len(parts) > 1 and nccl.module is None:
@@ -234,10 +243,14 @@ def _send_recv(rank: int, ranks: int, call: Call) -> list[Transfer]:
     else:
         ways = [(pair.source, pair.target), (pair.target, pair.source)][: 1 + pair.both]
     sends = [
-        ("ncclSend", call.source, call.count, target) for source, target in ways if source == rank
+        ("ncclSend", call.source, call.count, target)
+        for source, target in ways
+        if source == rank
     ]
     return sends + [
-        ("ncclRecv", call.target, call.count, source) for source, target in ways if target == rank
+        ("ncclRecv", call.target, call.count, source)
+        for source, target in ways
+        if target == rank
     ]
 
 
@@ -291,7 +304,9 @@ class CollectivePart:
         """Return where the team's ``rank`` reads and writes; a barrier has one element in and one out."""
         if collective(self.case.collective).moves_data:
             return rank_buffers(self.case, self.members.index(rank))
-        return KernelBuffers(0, BARRIER_COUNT, ALIGNMENT_BYTES, BARRIER_COUNT, 2 * ALIGNMENT_BYTES)
+        return KernelBuffers(
+            0, BARRIER_COUNT, ALIGNMENT_BYTES, BARRIER_COUNT, 2 * ALIGNMENT_BYTES
+        )
 
     def stride(self, rank: int) -> int:
         """Return how far the rank's buffers of aggregated collectives are apart, in bytes."""
@@ -322,7 +337,13 @@ def parts_of(case: Case) -> tuple[CollectivePart, ...]:
             words += [f"ranks {format_ranks(members)}"] if len(whole.members) > 1 else []
             parts.append(
                 CollectivePart(
-                    " ".join(words), group_case, members, len(parts), stream, groups, whole.one_pair
+                    " ".join(words),
+                    group_case,
+                    members,
+                    len(parts),
+                    stream,
+                    groups,
+                    whole.one_pair,
                 )
             )
     return tuple(parts)
@@ -370,7 +391,9 @@ class Binding:
         reduction = op if self.premultiplied is None else self.premultiplied
         # A variable that is set counts more than a call's own choice.
         algorithms = selection_of(case) if "NCCL_ALGO" not in os.environ else ""
-        policy = CTA_POLICIES.get(case.cta_policy) if "NCCL_CTA_POLICY" not in os.environ else None
+        policy = (
+            CTA_POLICIES.get(case.cta_policy) if "NCCL_CTA_POLICY" not in os.environ else None
+        )
         stream = self.context.on(self.part.stream).handle
         for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):
             call = Call(
@@ -448,7 +471,9 @@ class PreparedCase:
                     binding.registration = binding.communicator.register(
                         held.address, held.size_bytes, symmetric
                     )
-        return all(binding.registration and binding.registration.value for binding in self.bindings)
+        return all(
+            binding.registration and binding.registration.value for binding in self.bindings
+        )
 
     def release(self, close_communicators: Callable[[], None]) -> None:
         """Give registered memory back, and what is larger than is worth keeping.

@@ -59,7 +59,9 @@ class Communicators:
                 for communicator in self._made.pop(oldest).values():
                     communicator.destroy()
             self._made[key] = self._split(key[1])
-        self._made[key] = self._made.pop(key)  # last, so that what was used longest ago comes first
+        self._made[key] = self._made.pop(
+            key
+        )  # last, so that what was used longest ago comes first
         return self._made[key]
 
     def _new(self, members: tuple[int, ...]) -> ByRank:
@@ -72,13 +74,17 @@ class Communicators:
         # Where processes drive one rank each, the first member's number is its process's. All processes hear
         # of every group's id, those outside the group too.
         starts = members[0] in self._devices
-        return self._exchange.broadcast(self._library.unique_id() if starts else None, members[0])
+        return self._exchange.broadcast(
+            self._library.unique_id() if starts else None, members[0]
+        )
 
     def join(self, members: tuple[int, ...], unique_id: bytes) -> ByRank:
         """Return a new communicator of ``members`` for those of them that this process drives."""
         own = [rank for rank in members if rank in self._devices]
         if len(self._devices) == len(self._all[0]):
-            made = communicators_of(self._library, [self._devices[rank] for rank in own], unique_id)
+            made = communicators_of(
+                self._library, [self._devices[rank] for rank in own], unique_id
+            )
             return dict(zip(own, made, strict=True))
         made = [
             communicator_of(
@@ -118,7 +124,9 @@ class Communicators:
     def failures(self) -> list[str]:
         """Return what NCCL says of communicators that failed, each once."""
         return list(
-            dict.fromkeys(filter(None, (communicator.failure() for communicator in self.every())))
+            dict.fromkeys(
+                filter(None, (communicator.failure() for communicator in self.every()))
+            )
         )
 
     def abort(self) -> None:

@@ -126,7 +126,9 @@ def diagnosed(
     after_seconds: how long was waited; None where a call failed at once. failures: NCCL's own words.
     """
     when = f"sample {sample}" if sample >= 0 else "warming up"
-    what = "failed" if after_seconds is None else f"did not end in {format_seconds(after_seconds)}"
+    what = (
+        "failed" if after_seconds is None else f"did not end in {format_seconds(after_seconds)}"
+    )
     words = [f"{where}: {case.label} {what} ({when})"]
     if busy:
         words.append(f"still waiting: {', '.join(busy)}")
@@ -161,7 +163,9 @@ def ras_report(address: tuple[str, int] | None = None, limit_seconds: float = 5.
     return ""
 
 
-def _answer(connection: socket.socket, command: str, deadline: float, whole: bool = False) -> str:
+def _answer(
+    connection: socket.socket, command: str, deadline: float, whole: bool = False
+) -> str:
     """Return the line that answers ``command``; whole: all that comes until the service hangs up."""
     connection.sendall(command.encode())
     received = bytearray()
@@ -189,7 +193,11 @@ def ras_summary(report: str) -> str:
     lines = [line for title in ("Errors", "Warnings") for line in sections.get(title, ())]
     if not lines:
         lines = next(
-            (section for title, section in sections.items() if title.startswith("Communicators")),
+            (
+                section
+                for title, section in sections.items()
+                if title.startswith("Communicators")
+            ),
             [],
         )
     text = "; ".join(" ".join(line.split()) for line in lines)
@@ -297,7 +305,9 @@ def read_choice(text: str, collective: str) -> LibraryChoice:
             name = named["function"] or ""
             channels = int(named["high"]) - int(named["low"]) + 1 if named["high"] else 0
             algorithm = _word(named["algorithm"], ALGORITHM_NUMBERS)
-            choice = LibraryChoice(algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels)
+            choice = LibraryChoice(
+                algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels
+            )
         else:
             continue
         if function and name in ("", function):

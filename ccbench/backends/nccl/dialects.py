@@ -157,11 +157,18 @@ def library_folder(dialect: Dialect) -> str:
     folders = [os.path.join(place, "lib") for place in (sys.prefix, *sys.path)]
     folders += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
     return next(
-        (folder for folder in folders if os.path.exists(os.path.join(folder, dialect.files[0]))), ""
+        (
+            folder
+            for folder in folders
+            if os.path.exists(os.path.join(folder, dialect.files[0]))
+        ),
+        "",
     )
 
 
-def functions(table: str, prefix: str = "nccl", texts: tuple[str, ...] = ()) -> dict[str, Function]:
+def functions(
+    table: str, prefix: str = "nccl", texts: tuple[str, ...] = ()
+) -> dict[str, Function]:
     """Read a table: on each line NCCL's name without ``nccl``, the first version, the arguments.
 
     prefix: of the library's names. A line whose function has another name there says it after a slash.
@@ -338,7 +345,9 @@ ONECCL = Dialect(
     results={number: f"oneccl{name}" for number, name in enumerate(ONECCL_RESULTS)},
     refusals=(4, 5, 12),  # InvalidArgument, InvalidUsage, NotImplemented
     in_progress=6,
-    version_text=lambda version: f"{version // 10_000}.{version % 10_000 // 100}.{version % 100}",
+    version_text=lambda version: (
+        f"{version // 10_000}.{version % 10_000 // 100}.{version % 100}"
+    ),
     id_bytes=4096,
 )
 """Intel's library (include/oneapi/ccl/v2/ccl.h and types.h of github.com/uxlfoundation/oneCCL): NCCL's

@@ -205,7 +205,9 @@ class NcclRanks(SingleProcessEndpoint):
         self.barrier()
         self._connected = False
         try:
-            if self._case.mode == "graph":  # a single rank connects by calls that a capture refuses
+            if (
+                self._case.mode == "graph"
+            ):  # a single rank connects by calls that a capture refuses
                 self._guarded(self._launches.enqueue, limit_for(self._case, 1))
             if self._case in self._chosen:
                 self.launch(1)
@@ -241,7 +243,9 @@ class NcclRanks(SingleProcessEndpoint):
         by_kernels = algorithms_for(self._case.collective) and self._case.cta_policy == DEFAULT
         if self._case.count == 0 or not by_kernels:
             return None
-        calls = [binding.calls[0] for bindings in prepared.by_stream()[:1] for binding in bindings]
+        calls = [
+            binding.calls[0] for bindings in prepared.by_stream()[:1] for binding in bindings
+        ]
         try:
             return self.nccl.simulate(calls) if calls else None
         except LibraryFailed:
@@ -262,7 +266,9 @@ class NcclRanks(SingleProcessEndpoint):
         of_collective = not error.call.startswith(CALLS_BEFORE)
         if of_collective and (self._case.algorithm, self._case.protocol) != (DEFAULT, DEFAULT):
             size = format_size(self._case.size_bytes)
-            self._refusals[of_any_size(self._case)] = f"{words}, at {size}; this size was not tried"
+            self._refusals[of_any_size(self._case)] = (
+                f"{words}, at {size}; this size was not tried"
+            )
         return CannotRun(words)
 
     def finish(self) -> None:
@@ -345,7 +351,9 @@ class NcclRanks(SingleProcessEndpoint):
             if binding.part.receives(binding.rank)
             and collective(binding.part.case.collective).moves_data
         ]
-        largest = max((size for binding in bindings for _, size in binding.outputs()), default=0)
+        largest = max(
+            (size for binding in bindings for _, size in binding.outputs()), default=0
+        )
         memory: Array = np.empty(largest, np.uint8)
         for binding in bindings:
             for address, size in binding.outputs():
@@ -409,7 +417,9 @@ class NcclRanks(SingleProcessEndpoint):
         ) as error:  # no NVRTC, no cuBLAS: the case cannot run, and nothing is broken
             failed = CannotRun(str(error))
         if self.least(int(failed is None)) == 0:
-            raise failed or CannotRun("another rank's device cannot compute during the collective")
+            raise failed or CannotRun(
+                "another rank's device cannot compute during the collective"
+            )
 
     def compute(self, repetitions: int) -> None:
         """Run the computation alone, to its end."""
@@ -436,7 +446,9 @@ class NcclRanks(SingleProcessEndpoint):
 
     def sample_launches(self, launches: int, seconds: float) -> int:
         """Return as many as its mode asks for."""
-        return sample_launches(self._case.mode, launches, seconds, self._launches.items_per_launch)
+        return sample_launches(
+            self._case.mode, launches, seconds, self._launches.items_per_launch
+        )
 
     def device_seconds(self) -> float:
         """Return what the last ``launch`` took by the devices' clocks, the longest of them.
@@ -444,7 +456,9 @@ class NcclRanks(SingleProcessEndpoint):
         As nccl-tests' ``-m`` does, the time of a group of collectives is shared among them.
         """
         self._blocked_launches = self._launches.blocked_launches
-        shared = {number: s / self._case.aggregation for number, s in self._part_seconds.items()}
+        shared = {
+            number: s / self._case.aggregation for number, s in self._part_seconds.items()
+        }
         if self._sample >= 0:
             self._samples[self._sample] = {
                 number: seconds / self._times for number, seconds in shared.items()
@@ -457,7 +471,9 @@ class NcclRanks(SingleProcessEndpoint):
         super().begin_sample(sample)
         if sample == FIRST_OF_WARM_UP:
             self._devices.before(
-                lambda: self._launches.on_devices(DeviceContext.keep_busy, limit_for(self._case, 1))
+                lambda: self._launches.on_devices(
+                    DeviceContext.keep_busy, limit_for(self._case, 1)
+                )
             )
 
     def least(self, value: int) -> int:
@@ -465,7 +481,10 @@ class NcclRanks(SingleProcessEndpoint):
         return min(int(payload) for payload in self.exchange.all_gather(str(value).encode()))
 
     def _hung(
-        self, waited_seconds: float | None, busy: Sequence[str], failed: LibraryFailed | None = None
+        self,
+        waited_seconds: float | None,
+        busy: Sequence[str],
+        failed: LibraryFailed | None = None,
     ) -> CollectiveHung:
         """Return the error to raise; the communicators are aborted. NCCL's watch service is asked before."""
         failures = [*([str(failed)] if failed else []), *self._communicators.failures()]

@@ -91,7 +91,9 @@ class Launches:
         what runs on the device, and takes longer than a blocking kernel may run.
         """
         timed = partial(self.timed, limit_seconds, may_block)
-        on_main_stream = [binding.context for bindings in self.streams[:1] for binding in bindings]
+        on_main_stream = [
+            binding.context for bindings in self.streams[:1] for binding in bindings
+        ]
         launch_sample(on_main_stream, mode, times, self.items_per_launch, self.enqueue, timed)
 
     @contextmanager
@@ -131,13 +133,16 @@ class Launches:
         several = ("all_to_all", "all_to_all_v", "gather", "scatter")
         cases = [(len(binding.calls), binding.part.case) for binding in self._bindings()]
         return max(
-            (n * (case.ranks if case.collective in several else 1) for n, case in cases), default=1
+            (n * (case.ranks if case.collective in several else 1) for n, case in cases),
+            default=1,
         )
 
     def _bindings(self) -> list[Binding]:
         return [binding for bindings in self.streams for binding in bindings]
 
-    def on_devices(self, enqueue: Callable[[DeviceContext], None], limit_seconds: float) -> None:
+    def on_devices(
+        self, enqueue: Callable[[DeviceContext], None], limit_seconds: float
+    ) -> None:
         """Enqueue something on every device, such as ``DeviceContext.keep_busy``, and wait for its end."""
         for context in self._contexts:
             enqueue(context)

@@ -111,7 +111,12 @@ class Library:
     """
 
     def __init__(
-        self, dialect: Dialect, native: Any, module: Any = None, runtime: Any = None, path: str = ""
+        self,
+        dialect: Dialect,
+        native: Any,
+        module: Any = None,
+        runtime: Any = None,
+        path: str = "",
     ):
         self.dialect = dialect
         self.native = native
@@ -162,7 +167,9 @@ class Library:
         """Return the library's number of ccbench's ``dtype``; CannotRun where it does not have it."""
         dialect, since = self.dialect, self.dialect.dtype_since.get(dtype, 0)
         if dtype not in dialect.dtypes:
-            raise CannotRun(f"{dialect.label} has no {dtype}; it has {', '.join(dialect.dtypes)}")
+            raise CannotRun(
+                f"{dialect.label} has no {dtype}; it has {', '.join(dialect.dtypes)}"
+            )
         if self.version < since:
             raise CannotRun(
                 f"{dialect.label} {self.version_text} has no {dtype}, which came with "
@@ -229,13 +236,19 @@ class Library:
         list_keys, get = "ncclParamGetAllParameterKeys", "ncclParamGetParameter"
         if not self.has(list_keys):
             return {}
-        keys, value, count = ctypes.POINTER(ctypes.c_char_p)(), ctypes.c_char_p(), ctypes.c_int()
+        keys, value, count = (
+            ctypes.POINTER(ctypes.c_char_p)(),
+            ctypes.c_char_p(),
+            ctypes.c_int(),
+        )
         self.check(self.function(list_keys)(ctypes.byref(keys), ctypes.byref(count)), list_keys)
         values: dict[str, str] = {}
         # One that it does not know is not asked for: that would be a line in the user's log.
         for key in sorted(keys[: count.value]):
             if _text(key) in variables:
-                self.check(self.function(get)(key, ctypes.byref(value), ctypes.byref(count)), get)
+                self.check(
+                    self.function(get)(key, ctypes.byref(value), ctypes.byref(count)), get
+                )
                 values[_text(key)] = _text(value.value)
         return values
 
@@ -382,7 +395,9 @@ def open_by_loader(dialect: Dialect, load: Callable[..., Any] = ctypes.CDLL) -> 
 
 
 def open_by_cupy(
-    dialect: Dialect = NCCL, load: Callable[[str], Any] = ctypes.CDLL, files: Files | None = None
+    dialect: Dialect = NCCL,
+    load: Callable[[str], Any] = ctypes.CDLL,
+    files: Files | None = None,
 ) -> Library:
     """Return the library as CuPy finds it: its wheel's, else the system's.
 
@@ -469,7 +484,9 @@ class Communicator:
         value = np.asarray(scalar).astype(numpy_dtype(dtype)).reshape(1)
         made = ctypes.c_int(-1)
         create = self.library.function("ncclRedOpCreatePreMulSum")
-        code = create(ctypes.byref(made), value.ctypes.data, number, SCALAR_ON_HOST, self.handle)
+        code = create(
+            ctypes.byref(made), value.ctypes.data, number, SCALAR_ON_HOST, self.handle
+        )
         self.check(code, "ncclRedOpCreatePreMulSum")
         return made.value
 
@@ -507,7 +524,9 @@ class Communicator:
         name = "ncclCommWindowRegister" if symmetric else "ncclCommRegister"
         more = (WINDOW_SYMMETRIC,) if symmetric else ()
         function = self.library.function(name)
-        self.check(function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name)
+        self.check(
+            function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name
+        )
         return handle
 
     def deregister(self, registered: ctypes.c_void_p, symmetric: bool) -> None:

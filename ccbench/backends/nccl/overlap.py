@@ -161,7 +161,9 @@ def open_blas() -> tuple[Any, Callable[[int], Any]]:
     return cublas, ExternalStream
 
 
-def load_wheels(folders: Iterable[str], load: Callable[..., object] = ctypes.CDLL) -> list[Path]:
+def load_wheels(
+    folders: Iterable[str], load: Callable[..., object] = ctypes.CDLL
+) -> list[Path]:
     """Load cuBLAS from NVIDIA's wheels in ``folders``, so that whoever asks for it by name next finds it."""
     loaded = []
     for folder, name in itertools.product(filter(None, folders), WHEEL_LIBRARIES):
@@ -179,7 +181,9 @@ class Products:
     blas: ``cupy.cuda.cublas``, whose calls go to CuPy's current stream. on_stream: makes a stream current.
     """
 
-    def __init__(self, context: RankContext, blas: Any, on_stream: Callable[[int], Any]) -> None:
+    def __init__(
+        self, context: RankContext, blas: Any, on_stream: Callable[[int], Any]
+    ) -> None:
         self._context = context
         self._blas = blas
         self._stream = on_stream(context.on(COMPUTE_STREAM).handle)
@@ -191,7 +195,9 @@ class Products:
         try:
             for _ in range(3):
                 self._addresses.append(context.cuda.allocate(size))
-            values = np.random.default_rng(20_26).random(MATRIX_EDGE, np.float32).astype(np.float16)
+            values = (
+                np.random.default_rng(20_26).random(MATRIX_EDGE, np.float32).astype(np.float16)
+            )
             for address in self._addresses:  # numbers that are none would draw another power
                 context.write_repeated(address, size, values)
             try:

@@ -32,7 +32,9 @@ class Setups:
         for _ in range(times):
             self.give_back()
             if parts[0].case.collective == "comm_init":
-                ids = {part.members: self._communicators.unique_id(part.members) for part in parts}
+                ids = {
+                    part.members: self._communicators.unique_id(part.members) for part in parts
+                }
                 began = time.perf_counter()
                 with self._nccl.group() if len(ids) > 1 else nullcontext():
                     for members, unique_id in ids.items():

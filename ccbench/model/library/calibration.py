@@ -87,13 +87,18 @@ class Calibrated:
             places = np.log([size for size, _ in corrections])
             at = np.log(np.maximum(np.asarray(request.size_bytes, dtype=np.float64), 1.0))
             scaled = scaled * np.exp(
-                interpolated(at, places, np.array([log_factor for _, log_factor in corrections]))
+                interpolated(
+                    at, places, np.array([log_factor for _, log_factor in corrections])
+                )
             )
         return np.asarray(np.maximum(scaled, floor_seconds(self.system, request)))
 
     def inside(self, request: LibraryRequest) -> NDArray[np.bool_]:
         """True for each size within twice the sizes seen; False beyond, and where nothing was seen."""
-        sizes, corrections = np.asarray(request.size_bytes, dtype=np.float64), self._seen(request)
+        sizes, corrections = (
+            np.asarray(request.size_bytes, dtype=np.float64),
+            self._seen(request),
+        )
         low, high = (
             (corrections[0][0] / 2, corrections[-1][0] * 2) if corrections else (np.inf, np.inf)
         )
@@ -111,7 +116,9 @@ def interpolated(at: Floats, places: Floats, values: Floats) -> Floats:
     to_left, to_right = rate * np.abs(at - places[left]), rate * np.abs(places[right] - at)
     between = left != right
     width = np.where(between, rate * (places[right] - places[left]), 1.0)
-    inside = (values[left] * np.sinh(to_right) + values[right] * np.sinh(to_left)) / np.sinh(width)
+    inside = (values[left] * np.sinh(to_right) + values[right] * np.sinh(to_left)) / np.sinh(
+        width
+    )
     return np.asarray(np.where(between, inside, values[left] * np.exp(-to_left)))
 
 
@@ -141,7 +148,9 @@ def calibrate(
     if not any(observation.seconds for observation in observations):
         raise MachineError("calibration: no points; give at least one size")
     if len({observation.system for observation in observations}) != 1:
-        raise MachineError("calibration: observations of several systems; calibrate one at a time")
+        raise MachineError(
+            "calibration: observations of several systems; calibrate one at a time"
+        )
     table = (shipped() if learned is None else learned).table
     spread = np.array([level.measured_spread for level in LEVELS.values()])
 
@@ -166,7 +175,9 @@ def calibrate(
     for observation, ratios in zip(
         observations, log_ratios(observations, constants.table), strict=True
     ):
-        sizes = left.setdefault((observation.request.collective, observation.request.in_place), {})
+        sizes = left.setdefault(
+            (observation.request.collective, observation.request.in_place), {}
+        )
         for size, ratio in zip(observation.request.size_bytes, (-ratios).tolist(), strict=True):
             sizes.setdefault(float(size), []).append(ratio)
     corrections = tuple(
@@ -238,7 +249,9 @@ def scale_estimates(
         own, rest = slopes[:, place], np.delete(slopes, place, axis=1)
         left = own - rest @ np.linalg.lstsq(rest, own, rcond=None)[0]
         apart = (
-            min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own))) if points[place] else 0.0
+            min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own)))
+            if points[place]
+            else 0.0
         )
         estimates.append(ScaleEstimate(term, scale, int(points[place]), apart))
     return tuple(estimates)

@@ -141,11 +141,17 @@ def nic_port(generation: Generation, model: str) -> tuple[float, str]:
     product pages), what is not known.
     """
     if re.search(WORDS["off_pcie"], model.upper()):
-        return math.inf, "not limited: the GPU reaches NICs through its processor, not over PCIe"
+        return (
+            math.inf,
+            "not limited: the GPU reaches NICs through its processor, not over PCIe",
+        )
     number = None if generation is Generation.ASCEND else pcie_generation(generation)
     rate = None if number is None else pcie_rate(number)
     if rate is None:
-        return math.inf, f"not limited: the port of {generation.value} towards NICs is not known"
+        return (
+            math.inf,
+            f"not limited: the port of {generation.value} towards NICs is not known",
+        )
     return rate, f"PCIe {number} x16, the port of {generation.value} GPUs"
 
 
@@ -239,7 +245,11 @@ def _model(topology: Topology, gpus: Sequence[Device]) -> str:
     words = [gpus[0].attributes.get(key) for key in ("model", "gcn", "architecture")]
     words.append(topology.facts.get("gpu_model"))
     named = [str(word) for word in words if isinstance(word, str) and word]
-    return f"gfx{named[0]}" if named and named[0][:2] in ("90", "94", "95") else " ".join(named[:1])
+    return (
+        f"gfx{named[0]}"
+        if named and named[0][:2] in ("90", "94", "95")
+        else " ".join(named[:1])
+    )
 
 
 def _generation(topology: Topology, gpu: Device, model: str) -> tuple[Generation, str]:
@@ -310,7 +320,9 @@ def _rate(
     # A ring waits for its slowest GPU.
     rates = [[link.bytes_per_second for link in links_out] for links_out in egress]
     if links and all(rate is not None for gpu_rates in rates for rate in gpu_rates):
-        slowest = min(sum(rate for rate in gpu_rates if rate is not None) for gpu_rates in rates)
+        slowest = min(
+            sum(rate for rate in gpu_rates if rate is not None) for gpu_rates in rates
+        )
         if kind in DIRECT_LINKS and len(gpus) <= MOST_MESHED:
             # A ring leaves every group of GPUs once, so the one with the least way out counts too. Row g is a
             # group as bits; rates out of it are those to GPUs that are not in it.
@@ -322,7 +334,9 @@ def _rate(
             narrowest = float(((groups @ between) * (1 - groups)).sum(axis=1).min())
             # Groups that nothing joins are refused where their routes are asked for, by name.
             slowest = min(slowest, narrowest or slowest)
-        origin = next((link.origin for link in egress[0] if link.origin), "stated by the source")
+        origin = next(
+            (link.origin for link in egress[0] if link.origin), "stated by the source"
+        )
         return slowest, links, origin
     # No source states the rates: those of the accelerators' model, by the links that were counted.
     if kind in (Intra.PCIE, Intra.HOST):
@@ -334,7 +348,11 @@ def _rate(
         rate_per_link = xgmi_rate(model, generation)
         if rate_per_link is not None:
             count, (per_link, source) = links or len(gpus) - 1, rate_per_link
-            return per_link * count, count, f"{count} links of {per_link / 1e9:g} GB/s; {source}"
+            return (
+                per_link * count,
+                count,
+                f"{count} links of {per_link / 1e9:g} GB/s; {source}",
+            )
     else:
         nvlink, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
         if nvlink is not None and count and kind is not Intra.HCCS:
@@ -351,7 +369,9 @@ def _rate(
 
 def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra) -> list[Link]:
     """Links of ``gpu`` into what joins the GPUs of its node."""
-    own = [link for link in _up(topology) if link.source == gpu.name and link.target != gpu.name]
+    own = [
+        link for link in _up(topology) if link.source == gpu.name and link.target != gpu.name
+    ]
     if kind is Intra.NVSWITCH:
         switches = {device.name for device in topology.of_kind(DeviceKind.NVSWITCH)}
         return [link for link in own if link.target in switches]
@@ -362,7 +382,9 @@ def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra
             if device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
         }
         # Its port is one, whatever else the source shows behind it.
-        return [link for link in own if link.kind is LinkKind.PCIE and link.target in upward][:1]
+        return [link for link in own if link.kind is LinkKind.PCIE and link.target in upward][
+            :1
+        ]
     names = {peer.name for peer in gpus}
     return [link for link in own if link.target in names and link.kind is DIRECT_LINKS[kind]]
 
@@ -376,9 +398,13 @@ def _ports(
         ), f"given: {network}"
     if nodes == 1:
         return None, "one node"
-    nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == topology.gpus[0].node]
+    nics = [
+        nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == topology.gpus[0].node
+    ]
     rates = [nic.attributes.get("bytes_per_second") for nic in nics]
-    stated_rates = [float(rate) for rate in rates if isinstance(rate, (int, float)) and rate > 0]
+    stated_rates = [
+        float(rate) for rate in rates if isinstance(rate, (int, float)) and rate > 0
+    ]
     if not stated_rates or len(stated_rates) < len(nics):
         raise MachineError(
             f"{topology.name}: {nodes} nodes, and the rates of its NICs are not known; name a network, such "
@@ -386,7 +412,9 @@ def _ports(
         )
     # The kind of the NICs' links into the network, or what their ports say.
     names = {nic.name for nic in nics}
-    of_links = (_NETWORK_WORDS.get(link.kind) for link in topology.links if link.source in names)
+    of_links = (
+        _NETWORK_WORDS.get(link.kind) for link in topology.links if link.source in names
+    )
     word = next(filter(None, of_links), None)
     if word is None:
         by_port = "roce" if nics[0].attributes.get("rdma") else "tcp"

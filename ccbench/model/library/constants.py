@@ -40,11 +40,15 @@ class ConstantScale:
 
 _FILE = read_installed(FOLDER / "constants.yaml")
 
-CONSTANTS: dict[str, float] = {name: float(value) for name, (value, _) in _FILE["values"].items()}
+CONSTANTS: dict[str, float] = {
+    name: float(value) for name, (value, _) in _FILE["values"].items()
+}
 """Everything that the model takes from outside NCCL's tables, by name."""
 
 LEVELS = {
-    name: ConstantScale(name, tuple(row["moves"]), float(row["learned"]), float(row["measured"]))
+    name: ConstantScale(
+        name, tuple(row["moves"]), float(row["learned"]), float(row["measured"])
+    )
     for name, row in _FILE["levels"].items()
 }
 """All levels, by name."""
@@ -133,7 +137,8 @@ def _made(plain: Any) -> LibraryConstants:
         for word, nodes in words.items()
     )
     inside = tuple(
-        (str(intra), int(ranks)) for intra, ranks in ranges.get("most_ranks_per_node", {}).items()
+        (str(intra), int(ranks))
+        for intra, ranks in ranges.get("most_ranks_per_node", {}).items()
     )
     domain = Domain(most_nodes, inside, int(ranges.get("largest_bytes", 0)))
     levels = {str(name): float(scale) for name, scale in plain["levels"].items()}
@@ -188,7 +193,9 @@ def reasons(
             texts.append(f"{system.nodes} nodes on {word}; learned on up to {most}")
         elif kind == "collective across" and system.nodes > most:
             texts.append(f"{word} over {system.nodes} nodes; learned on up to {most}")
-    most_inside = dict(domain.most_ranks_per_node).get(system.intra.value, system.ranks_per_node)
+    most_inside = dict(domain.most_ranks_per_node).get(
+        system.intra.value, system.ranks_per_node
+    )
     if not most_nodes:
         texts.append("nothing was learned: the constants are published figures and assumptions")
     elif system.ranks_per_node > most_inside:

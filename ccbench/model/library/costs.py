@@ -124,7 +124,9 @@ class Cost:
     def floored(self, launch_seconds: float) -> Floats:
         """Seconds where launching alone takes ``launch_seconds``: transfers wait for the last launch."""
         return np.asarray(
-            max(self.latency_seconds, launch_seconds) + self.fill_seconds + self.bandwidth_seconds
+            max(self.latency_seconds, launch_seconds)
+            + self.fill_seconds
+            + self.bandwidth_seconds
         )
 
     @property
@@ -217,7 +219,8 @@ def _latencies(
         if system.nodes > 1:
             # On several nodes each hop inside waits for the proxy thread that feeds the network.
             proxy = (
-                PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
+                PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS)
+                * table["proxy"]
             )
             hop = max(hop, proxy * (PROXY_SIMPLE if simple else 1.0))
 
@@ -228,14 +231,17 @@ def _latencies(
     across: float = far_hops["switch"] if by_switch else far_hops[row][column]
     if algorithm == "collnet":
         across = (
-            COLLNET_DIRECT_NETWORK_MICROSECONDS if direct else COLLNET_CHAIN_NETWORK_MICROSECONDS
+            COLLNET_DIRECT_NETWORK_MICROSECONDS
+            if direct
+            else COLLNET_CHAIN_NETWORK_MICROSECONDS
         )
     across *= table["network_hop.simple" if simple else "network_hop.ll"]
     assert system.network is not None  # several nodes have one
     is_rdma = system.network.word not in {*SOCKETS, "efa"}
     latency, _ = _NETWORKS.get(system.network.word, _FABRIC)
     third = (
-        system.network.word == "efa" and system.network.bytes_per_second >= EFA3_BYTES_PER_SECOND
+        system.network.word == "efa"
+        and system.network.bytes_per_second >= EFA3_BYTES_PER_SECOND
     )
     across += table[latency] * (
         FLUSHES_SIMPLE if simple and is_rdma else EFA3_LATENCY if third else 1.0
@@ -251,7 +257,9 @@ def _rates(
     payload = 1.0 if protocol == "simple" else table[f"payload.{protocol}"]
     if shape.algorithm in SWITCH_ALGORITHMS:
         blackwell = system.generation is Generation.BLACKWELL
-        efficiency = table["efficiency.nvls_blackwell" if blackwell else "efficiency.nvls_hopper"]
+        efficiency = table[
+            "efficiency.nvls_blackwell" if blackwell else "efficiency.nvls_hopper"
+        ]
         efficiency *= table["efficiency.nvlstree"] if shape.algorithm == "nvlstree" else 1.0
     elif system.intra is Intra.HOST:
         efficiency = table["efficiency.host_both" if shape.both_ways else "efficiency.host"]
@@ -285,7 +293,9 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
         rate = min(rate, nics * table["socket_gbytes"] * GIGA)
     # PCIe writes carry headers: the share payload.pcie of the port is data.
     ports = (
-        gpus_of_network(shape, system) * system.gpu_port_bytes_per_second * table["payload.pcie"]
+        gpus_of_network(shape, system)
+        * system.gpu_port_bytes_per_second
+        * table["payload.pcie"]
     )
     share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
     return min(rate, ports) * share

@@ -120,7 +120,9 @@ class Typicality:
     @property
     def fast(self) -> bool:
         """True if healthy systems hardly ever are as fast."""
-        return 1 / self.ratio >= GAPS[self.regime] and (self.p_fast <= ALARM or not self.as_fast)
+        return 1 / self.ratio >= GAPS[self.regime] and (
+            self.p_fast <= ALARM or not self.as_fast
+        )
 
 
 def regime_of(size_bytes: int) -> str:
@@ -147,7 +149,9 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
         "one node" if system.nodes == 1 else "several nodes",
         network,
         inside if system.ranks_per_node > 1 else "one GPU a node",
-        system.generation.value.upper() if system.is_amd else system.generation.value.capitalize(),
+        system.generation.value.upper()
+        if system.is_amd
+        else system.generation.value.capitalize(),
         "up to 16 GPUs" if system.ranks <= 16 else "more than 16 GPUs",
     )
 
@@ -176,7 +180,9 @@ def _made(plain: Any) -> Residuals:
         (len(system.log_ratios), len(system.transfer_shares), len(system.octaves))
         for system in systems
     ]
-    if not (even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)):
+    if not (
+        even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)
+    ):
         raise ValueError("systems without rows, of unequal form, or none at all")
     return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
 
@@ -197,7 +203,9 @@ def intervals(
     file = BETWEEN_FILE if near else ANCHORED_FILE if octaves else RESIDUALS_FILE
     basis = learned or residuals(file)
     kind = kind_of(system)
-    origin = _origin(kind, basis.systems) + ", by sizes as far from a measured one" * bool(octaves)
+    origin = _origin(kind, basis.systems) + ", by sizes as far from a measured one" * bool(
+        octaves
+    )
     edges = []
     for place, prediction in enumerate(predictions):
         share = (
@@ -245,7 +253,9 @@ def _quantiles(kind: tuple[str, ...], learned: Residuals, octaves: int | None) -
         away = np.concatenate([system.octaves for system in learned.systems])
         rows = rows * np.exp(-0.5 * ((away - octaves) / OCTAVES_WIDTH) ** 2)
     order = np.argsort(logs)
-    tails = np.array([learned.tail_80, 1 - learned.tail_80, learned.tail_95, 1 - learned.tail_95])
+    tails = np.array(
+        [learned.tail_80, 1 - learned.tail_80, learned.tail_95, 1 - learned.tail_95]
+    )
     columns = []
     for share in _SHARES:
         near = rows * np.exp(-0.5 * ((shares - share) / SHARE_WIDTH) ** 2)
@@ -295,7 +305,9 @@ def _typicality(
         )
         counts = int(slower.sum()), int(faster.sum())
         ratio, origin = float(np.exp(median)), _origin(kind, there)
-        by_regime[regime] = Typicality(regime, ratio, p_slow, p_fast, *counts, len(there), origin)
+        by_regime[regime] = Typicality(
+            regime, ratio, p_slow, p_fast, *counts, len(there), origin
+        )
     return by_regime
 
 
@@ -319,7 +331,9 @@ def false_alarms() -> tuple[int, int]:
 
 def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
     """Weight of every system, by the words in which it differs from ``kind``; their mean is one."""
-    differing = [sum(a != b for a, b in zip(kind, system.kind, strict=True)) for system in systems]
+    differing = [
+        sum(a != b for a, b in zip(kind, system.kind, strict=True)) for system in systems
+    ]
     weights = np.exp(-UNLIKE * np.array(differing, dtype=np.float64))
     return np.asarray(weights / weights.mean())
 
@@ -329,6 +343,4 @@ def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     alike = sum(
         sum(a != b for a, b in zip(kind, system.kind, strict=True)) <= 1 for system in systems
     )
-    return (
-        f"{len(systems)} systems, {alike or 'none'} of them like this one ({', '.join(kind[1:4])})"
-    )
+    return f"{len(systems)} systems, {alike or 'none'} of them like this one ({', '.join(kind[1:4])})"

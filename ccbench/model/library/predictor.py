@@ -109,7 +109,11 @@ def busy_seconds(system: LibrarySystem, request: LibraryRequest) -> tuple[float,
         return prices.launch_seconds, 0.0, 0.0
     option = prices.options[int(prices.best[0])]
     waiting = max(option.latency_seconds, prices.launch_seconds) + float(option.fill_seconds[0])
-    return waiting, option.inside_seconds_per_byte * size, option.network_seconds_per_byte * size
+    return (
+        waiting,
+        option.inside_seconds_per_byte * size,
+        option.network_seconds_per_byte * size,
+    )
 
 
 def predict_library(
@@ -121,7 +125,9 @@ def predict_library(
     floor = prices.launch_seconds
     if not prices.options:
         return tuple(
-            LibraryPoint(size, "none", "none", floor, floor, 0.0, 0.0, "one rank: nothing is sent")
+            LibraryPoint(
+                size, "none", "none", floor, floor, 0.0, 0.0, "one rank: nothing is sent"
+            )
             for size in request.size_bytes
         )
     points = []
@@ -131,7 +137,11 @@ def predict_library(
     ):
         option = prices.options[choice]
         latency = max(option.latency_seconds, floor)
-        parts = latency, float(option.fill_seconds[place]), float(option.bandwidth_seconds[place])
+        parts = (
+            latency,
+            float(option.fill_seconds[place]),
+            float(option.bandwidth_seconds[place]),
+        )
         bottleneck = _bottleneck(system, option, size, floor, *parts)
         chosen = option.shape.algorithm, option.protocol
         points.append(LibraryPoint(size, *chosen, sum(parts), *parts, bottleneck, why[place]))

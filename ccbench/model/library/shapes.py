@@ -220,7 +220,9 @@ _BUILDERS: dict[str, Callable[[str, LibrarySystem], tuple[Shape, ...]]] = {
 
 def _relays(system: LibrarySystem) -> float:
     """Links that a byte between two GPUs of a node passes, on average over the pairs."""
-    return CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
+    return (
+        CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
+    )
 
 
 def links_share(shape: Shape, system: LibrarySystem) -> float:

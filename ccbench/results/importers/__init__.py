@@ -74,7 +74,9 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
         )
     # Terminals of Windows write UTF-16; stray bytes are kept visible rather than refused.
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    return replace(log_of_text(content.decode(encoding, "backslashreplace"), place), source=place)
+    return replace(
+        log_of_text(content.decode(encoding, "backslashreplace"), place), source=place
+    )
 
 
 def log_of_text(text: str, place: str) -> ImportedLog:

@@ -94,7 +94,9 @@ def is_osu(text: str) -> bool:
     """Return whether a title of these benchmarks is in ``text``."""
     if "OSU " not in text and "OMB" not in text:
         return False
-    return any(_OSU_TITLE.match(line.text) for line in source_lines(text) if "Test" in line.text)
+    return any(
+        _OSU_TITLE.match(line.text) for line in source_lines(text) if "Test" in line.text
+    )
 
 
 def read_osu(text: str) -> ImportedLog:
@@ -145,7 +147,8 @@ def _osu_table(table: OpenTable) -> ImportedTable:
     )
     ranks = 2 if collective in ("osu_latency", "osu_bw", "osu_bibw") else launch.ranks
     rows = (
-        block_row(line.number, cells, collective, ranks, dtype=dtype) for line, cells in table.rows
+        block_row(line.number, cells, collective, ranks, dtype=dtype)
+        for line, cells in table.rows
     )
     return ImportedTable(
         collective=collective,
@@ -208,7 +211,9 @@ def read_imb(text: str) -> ImportedLog:
     launch, lines = Launch(), list(source_lines(text))
     for line in lines:
         if section := _SECTION.match(line.text):
-            tables.append(OpenTable(line.number, context={"name": section[2], "launch": launch}))
+            tables.append(
+                OpenTable(line.number, context={"name": section[2], "launch": launch})
+            )
             tables[-1].context["multiple"] = bool(section[1])
         elif _has_columns(line.text):
             if not tables or tables[-1].columns:
@@ -223,7 +228,9 @@ def read_imb(text: str) -> ImportedLog:
         launch = launch_of(line.text) or launch
     torn = any(warning.kind == "truncated" for warning in warnings)
     ended = _CLOSING in text
-    cut = (LogOutcome.CUT, f"no '{_CLOSING}' at the end") if version is not None or torn else None
+    cut = (
+        (LogOutcome.CUT, f"no '{_CLOSING}' at the end") if version is not None or torn else None
+    )
     versions = {"imb": version, "MPI": stated.pop("MPI Version", "")}
     return log_of(
         "imb",
@@ -320,7 +327,9 @@ def _gloo_columns(line: LogLine) -> tuple[PrintedColumn, ...]:
     """The columns of a header, else nothing."""
     columns = _GLOO_COLUMNS.only(line.text) if "elements" in line.text else ()
     return (
-        columns if len(columns) >= 4 and any(column.name == "count" for column in columns) else ()
+        columns
+        if len(columns) >= 4 and any(column.name == "count" for column in columns)
+        else ()
     )
 
 
@@ -370,7 +379,8 @@ def _gloo_table(table: OpenTable) -> ImportedTable:
     return ImportedTable(
         collective=collective,
         rows=tuple(
-            _gloo_row(line, cells, collective, ranks, item, factor) for line, cells in table.rows
+            _gloo_row(line, cells, collective, ranks, item, factor)
+            for line, cells in table.rows
         ),
         ranks=ranks,
         algorithm=algorithm,

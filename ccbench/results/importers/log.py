@@ -281,7 +281,9 @@ def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedR
         name: cells[name] for name in _FIGURES if cells.get(name) is not None
     }
     halves = [figures[name].half_unit if name in figures else None for name in _FIGURES]
-    fields = {name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells}
+    fields = {
+        name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells
+    }
     fields |= {name: value.value for name, value in figures.items()}
     taken = {*_NEEDED, "dtype", "wrong_elements", ""}
     extra = {
@@ -327,7 +329,9 @@ def log_of(
         hang = ""  # what was retried came to its end
     # A hang before a crash, which the launcher often reports of the processes that it ends.
     failed = (LogOutcome.HUNG, hang) if hang else (LogOutcome.CRASHED, crash) if crash else None
-    outcome, detail = failed or otherwise or (LogOutcome.CUT if torn else LogOutcome.UNKNOWN, "")
+    outcome, detail = (
+        failed or otherwise or (LogOutcome.CUT if torn else LogOutcome.UNKNOWN, "")
+    )
     return ImportedLog(
         tool,
         tables=tuple(tables),
@@ -420,7 +424,13 @@ def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | 
     for row in rows:
         _, half_algbw, half_busbw = row.half_units
         doubtful = set(row.flags) - {Flag.INCOMPLETE, Flag.SURPLUS_COLUMNS}
-        if not row.algbw or not row.busbw or half_algbw is None or half_busbw is None or doubtful:
+        if (
+            not row.algbw
+            or not row.busbw
+            or half_algbw is None
+            or half_busbw is None
+            or doubtful
+        ):
             continue
         low = max(low, (row.busbw - half_busbw) / (row.algbw + half_algbw))
         if row.algbw > half_algbw:
@@ -467,7 +477,8 @@ def checked(log: ImportedLog) -> ImportedLog:
     """
     tables = (
         replace(
-            table, rows=tuple(checked_row(row, table.collective, table.ranks) for row in table.rows)
+            table,
+            rows=tuple(checked_row(row, table.collective, table.ranks) for row in table.rows),
         )
         for table in log.tables
     )

@@ -125,14 +125,18 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
                 }
                 heading = page.headings[columns[0]]
                 facts = _facts(page.context, heading, cell_of_role, ranks, nodes, variant)
-                row = _row(page, roles, columns, (line, cells), in_place, str(facts["collective"]))
+                row = _row(
+                    page, roles, columns, (line, cells), in_place, str(facts["collective"])
+                )
                 if row is not None:
                     by_facts.setdefault(tuple(facts.items()), []).append(row)
             for stated, rows in by_facts.items():
                 fields = dict(stated)
                 table_facts = {"variant": variant, "environment": dict(fields.pop("settings"))}
                 table_facts = {name: value for name, value in table_facts.items() if value}
-                yield ImportedTable(rows=tuple(rows), line=page.line, facts=table_facts, **fields)
+                yield ImportedTable(
+                    rows=tuple(rows), line=page.line, facts=table_facts, **fields
+                )
 
 
 def _pages(text: str) -> Iterator[_Page]:
@@ -166,7 +170,9 @@ def _cells(line: LogLine) -> tuple[str, ...]:
     if "|" not in line.text:
         return ()
     stripped = line.text.strip()
-    cells = tuple(cell.strip() for cell in stripped.removeprefix("|").removesuffix("|").split("|"))
+    cells = tuple(
+        cell.strip() for cell in stripped.removeprefix("|").removesuffix("|").split("|")
+    )
     return cells if len(cells) <= _MOST_COLUMNS else ()
 
 
@@ -246,10 +252,15 @@ def _row(
         if size_bytes is None:
             return None
     else:
-        payloads = {_size(first or second, "") for first, second in _PAYLOAD.findall(page.context)}
+        payloads = {
+            _size(first or second, "") for first, second in _PAYLOAD.findall(page.context)
+        }
         size_bytes = payloads.pop() if len(payloads) == 1 else None
     rate = printed.pop("rate", None)
-    doubts = {Flag.SIZE_NOT_STATED: size_bytes is None, Flag.RATE_KIND_UNKNOWN: rate is not None}
+    doubts = {
+        Flag.SIZE_NOT_STATED: size_bytes is None,
+        Flag.RATE_KIND_UNKNOWN: rate is not None,
+    }
     return row_of(
         line,
         {**printed, "rate_gb_per_second": rate},

@@ -98,7 +98,8 @@ def recognises(text: str) -> bool:
     if _START.match(text) is not None:
         return True
     lines = (
-        line.strip() for line in text[: _FIRST_LINES * _LONGEST_RECORD].split("\n")[:_FIRST_LINES]
+        line.strip()
+        for line in text[: _FIRST_LINES * _LONGEST_RECORD].split("\n")[:_FIRST_LINES]
     )
     return any(_csv_header(line) or _record(line) for line in lines)
 
@@ -161,9 +162,13 @@ def read_document(text: str) -> ImportedLog:
     environment: dict[str, str] = {}
     for variable in _list(document.get("env")):
         environment |= variables_in(variable) if isinstance(variable, str) else {}
-    errors = [error for error in _list(document.get("errors")) if isinstance(error, str) and error]
+    errors = [
+        error for error in _list(document.get("errors")) if isinstance(error, str) and error
+    ]
     finished = is_whole and "end_time" in document and "average_bus_bandwidth" in document
-    outcome = LogOutcome.COMPLETE if finished else LogOutcome.CRASHED if errors else LogOutcome.CUT
+    outcome = (
+        LogOutcome.COMPLETE if finished else LogOutcome.CRASHED if errors else LogOutcome.CUT
+    )
     code, start = _number(document.get("nccl_version")), document.get("start_time")
     cut = SourceWarning("truncated", "the JSON document ends before its end or is broken")
     return ImportedLog(
@@ -214,7 +219,11 @@ def _document_tables(
         tuple(rows),
         ranks,
         nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
-        mode="graph" if _number(config.get("graph")) else "isolated" if blocking else "streaming",
+        mode="graph"
+        if _number(config.get("graph"))
+        else "isolated"
+        if blocking
+        else "streaming",
         outcome=outcome,
         facts=facts,
     )
@@ -252,7 +261,9 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
             in_place=in_place,
             wrong_elements=None if wrong is None else int(wrong.value),
-            samples_seconds=tuple(sample.value / 1e6 for sample in samples if sample is not None),
+            samples_seconds=tuple(
+                sample.value / 1e6 for sample in samples if sample is not None
+            ),
             flags=(Flag.CPU_TIME,) * times_processor,
         )
 
@@ -285,7 +296,9 @@ def read_records(text: str) -> ImportedLog:
             continue
         words = _csv_cells(line)
         named = (
-            _WITH_NODES if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES) else header
+            _WITH_NODES
+            if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES)
+            else header
         )
         listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
         record = _record(line) if line.startswith("{") else listed
@@ -338,7 +351,9 @@ def _record(line: str) -> dict[str, str]:
 
 def _csv_header(line: str) -> tuple[str, ...]:
     named = (
-        tuple(map(_name, _csv_cells(line))) if "busbw," in line[:_LONGEST_RECORD].lower() else ()
+        tuple(map(_name, _csv_cells(line)))
+        if "busbw," in line[:_LONGEST_RECORD].lower()
+        else ()
     )
     return named if _NEEDED.issubset(named) else ()
 

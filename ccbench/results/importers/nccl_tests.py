@@ -191,11 +191,15 @@ class Tables:
                 text = "figures without the start of their row"
                 self.warnings.append(SourceWarning("damaged_line", text, line.number))
         elif (
-            (self._run.tables or not comment) and len(text) < 120 and _HOLE.fullmatch(text.strip())
+            (self._run.tables or not comment)
+            and len(text) < 120
+            and _HOLE.fullmatch(text.strip())
         ):
             if self._open is not None:
                 self._open.has_hole = True
-            self.warnings.append(SourceWarning("truncated", "lines are left out here", line.number))
+            self.warnings.append(
+                SourceWarning("truncated", "lines are left out here", line.number)
+            )
 
     def _new_run(self) -> OpenRun:
         """The run that a line of a header belongs to: another one, once the last has a table."""
@@ -214,7 +218,9 @@ class Tables:
             fields |= {name: int(fields[name]) for name in _NUMBERS_OF_DEVICE & fields.keys()}
             self._new_run().devices[DeviceLine(**fields)] = None
         elif settings := _SETTING.findall(text) if "minBytes" in text else ():
-            config: dict[str, Any] = {_SETTINGS[word]: int(value) for word, value, _ in settings}
+            config: dict[str, Any] = {
+                _SETTINGS[word]: int(value) for word, value, _ in settings
+            }
             config.update(("step_unit", unit) for _, _, unit in settings if unit)
             self._new_run().config = config
         elif program := _STARTING.search(text):
@@ -304,7 +310,12 @@ class Tables:
         rows = self._run.tables[-1].rows if self._run.tables else []
         if remark is None or not rows:
             return False
-        size, in_place, word, more = int(remark[1]), remark[2] == "in", remark[3], remark[4].strip()
+        size, in_place, word, more = (
+            int(remark[1]),
+            remark[2] == "in",
+            remark[3],
+            remark[4].strip(),
+        )
         are_flags = word == "flags"
         extra = {"status": word, **({"detail": more} if more else {})}
         # It follows its row, whose two placements are the last two.
@@ -312,7 +323,9 @@ class Tables:
             row = rows[index]
             if row.in_place is in_place and row.size_bytes == size:
                 flags = (
-                    tuple(dict.fromkeys((*row.flags, *more.split()))) if are_flags else row.flags
+                    tuple(dict.fromkeys((*row.flags, *more.split())))
+                    if are_flags
+                    else row.flags
                 )
                 kept = row.extra if are_flags else {**row.extra, **extra}
                 rows[index] = replace(row, flags=flags, extra=kept)
@@ -345,7 +358,11 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
             name: figure(word) for name, word in printed.items()
         }
         time, wrong, error = (figures.pop(name, None) for name in ("time", "wrong", "error"))
-        measured = {**figures, "seconds": time.over(1e6) if time else None, "largest_error": error}
+        measured = {
+            **figures,
+            "seconds": time.over(1e6) if time else None,
+            "largest_error": error,
+        }
         wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
         row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
         why = _why_wrong(printed, row)
@@ -362,7 +379,9 @@ def _why_wrong(printed: dict[str, str], row: ImportedRow) -> str:
         if _NOT_FINITE.fullmatch(printed.get(name, "")):
             return f"{name} {printed[name]}"
     error = row.extra.get("largest_error", 0.0)
-    return f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
+    return (
+        f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
+    )
 
 
 def recognises(text: str) -> bool:
@@ -419,7 +438,11 @@ def read(text: str) -> ImportedLog:
     is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
     return ImportedLog(
         tool="rccl-tests" if is_rccl else "nccl-tests",
-        library="RCCL" if is_rccl else "NCCL" if kept or "NCCL" in library_lines.versions else "",
+        library="RCCL"
+        if is_rccl
+        else "NCCL"
+        if kept or "NCCL" in library_lines.versions
+        else "",
         tables=kept,
         devices=tuple(dict.fromkeys(device for run in runs for device in run.devices)),
         versions=library_lines.versions,
@@ -460,7 +483,9 @@ def _built(
     if len({(device.host, device.process_id) for device in devices}) == len(devices) == listed:
         facts.setdefault("gpus_per_thread", 1)
     shown = ranks_of_figures(table.rows, collective)
-    if shown is not None and (listed is None or shown > listed):  # lists of devices are often cut
+    if shown is not None and (
+        listed is None or shown > listed
+    ):  # lists of devices are often cut
         ranks, facts["ranks_from"] = shown, "figures"
     nodes = run.nodes or nodes_of_devices(devices, ranks)
     if nodes and ranks and not run.nodes and len({device.rank for device in devices}) < ranks:
@@ -508,7 +533,9 @@ def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int
     if not smallest or not largest or not step or step <= by_factor:
         return {}
     # Products of whole steps may miss their logarithm by a rounding.
-    steps = math.log(largest / smallest, step) + 1e-9 if by_factor else (largest - smallest) / step
+    steps = (
+        math.log(largest / smallest, step) + 1e-9 if by_factor else (largest - smallest) / step
+    )
     lines = {(row.dtype, row.op, row.root, row.line) for row in rows}
     printed = Counter(line[:3] for line in lines)
     return {
@@ -517,7 +544,9 @@ def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int
     }
 
 
-def _table_outcome(table: OpenNcclTable, run: OpenRun) -> tuple[LogOutcome, list[SourceWarning]]:
+def _table_outcome(
+    table: OpenNcclTable, run: OpenRun
+) -> tuple[LogOutcome, list[SourceWarning]]:
     """The outcome of one table, and what contradicts the closing lines where it is cut.
 
     Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is

@@ -154,10 +154,15 @@ def row_cells(words: list[str], layout: ColumnLayout) -> Cells | None:
         else:
             missing = layout.measured - sum(map(len, figures)) - measured
             return Cells(
-                head, tuple(figures), missing=missing, surplus=tuple(words[position + measured :])
+                head,
+                tuple(figures),
+                missing=missing,
+                surplus=tuple(words[position + measured :]),
             )
     stamp = position + 2 * len(layout.tail)
-    return Cells(head, tuple(figures), tuple(words[position:stamp]), surplus=tuple(words[stamp:]))
+    return Cells(
+        head, tuple(figures), tuple(words[position:stamp]), surplus=tuple(words[stamp:])
+    )
 
 
 def without_cut_rate(cells: Cells) -> Cells:
@@ -233,7 +238,8 @@ def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | 
         return None
     per_host = max(device.device or 0 for device in devices) + 1
     aligned = all(
-        device.device is not None and device.rank % per_host == device.device for device in devices
+        device.device is not None and device.rank % per_host == device.device
+        for device in devices
     )
     return (
         ranks // per_host

@@ -152,7 +152,9 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
             LogOutcome.UNKNOWN,
             LogOutcome.CUT,
         )
-        outcome = log.outcome if is_open and log.outcome != LogOutcome.UNKNOWN else table.outcome
+        outcome = (
+            log.outcome if is_open and log.outcome != LogOutcome.UNKNOWN else table.outcome
+        )
         if outcome not in (LogOutcome.COMPLETE, LogOutcome.UNKNOWN):
             notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
         # The row that was being measured when the output ended.
@@ -178,12 +180,16 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
                     f"{_place(log.source, row.line)}: row left out: a figure is not finite"
                 )
             else:
-                status = _status(row, outcome if row is begun else LogOutcome.UNKNOWN, log.detail)
+                status = _status(
+                    row, outcome if row is begun else LogOutcome.UNKNOWN, log.detail
+                )
                 cases.append(_case(whole, table, row, team, status, number, outcome))
         if empty:
             notes.append(f"{where}: {empty} of {len(table.rows)} placements print no figure")
     if nameless:
-        which = ", ".join(nameless[:3]) + (f" and {len(nameless) - 3} more" if nameless[3:] else "")
+        which = ", ".join(nameless[:3]) + (
+            f" and {len(nameless) - 3} more" if nameless[3:] else ""
+        )
         notes.append(f"{log.source}: table {which}: {_NO_COLLECTIVE}")
     return Imported(whole, tuple(cases), tuple(refused), tuple(notes), system)
 
@@ -341,7 +347,11 @@ def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:
     )
     if not stated:
         return _TOOLS.get(log.tool, (log.tool, ""))[0]
-    if "mpi" in stated.split() or stated.endswith("mpi") or stated.startswith(("mpich", "mvapich")):
+    if (
+        "mpi" in stated.split()
+        or stated.endswith("mpi")
+        or stated.startswith(("mpich", "mvapich"))
+    ):
         return "mpi"
     return "-".join(stated.split())
 
@@ -481,7 +491,9 @@ def write_import(
                 while imported_case_id(case.measurement.case, origin) in written:
                     origin = replace(origin, table=origin.table + len(file.log.tables))
                 written.add(imported_case_id(case.measurement.case, origin))
-                priced = pricer.price(case.measurement, file.log, file.system, case.origin.table)
+                priced = pricer.price(
+                    case.measurement, file.log, file.system, case.origin.table
+                )
                 run.write(case.measurement, priced, origin=origin)
         run.describe(unpriced=list(pricer.problems), priced_with=list(pricer.remarks))
     return folder

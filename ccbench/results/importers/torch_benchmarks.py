@@ -189,7 +189,9 @@ def is_all_reduce_bench(text: str) -> bool:
 def read_all_reduce_bench(text: str) -> ImportedLog:
     """Every payload that ``text`` has figures of, each form as its own table."""
     lines = list(source_lines(text))
-    stated = {_payload(match[1]) for line in lines if (match := _PAYLOAD.search(line.text))} - {0}
+    stated = {_payload(match[1]) for line in lines if (match := _PAYLOAD.search(line.text))} - {
+        0
+    }
     warnings: list[SourceWarning] = []
     tables = [
         *_of_blocks(lines, stated.pop() if len(stated) == 1 else 0, warnings),
@@ -199,7 +201,9 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
     headings = [(line.number, int(m[1])) for line in lines if (m := _SWEEP.search(line.text))]
     for table in figure_tables(text):
         above = [count for number, count in headings if number < table.line]
-        rows = tuple(replace(row, dtype="float32", op="sum", in_place=True) for row in table.rows)
+        rows = tuple(
+            replace(row, dtype="float32", op="sum", in_place=True) for row in table.rows
+        )
         ranks = table.ranks or (above[-1] if above else None)
         tables.append(replace(table, collective="all_reduce", rows=rows, ranks=ranks))
     if lines and _PARAGRAPH.search(lines[-1].text):
@@ -241,13 +245,17 @@ def _blocks(
         if match := _RANK.match(line.text):
             waiting = [*waiting, _RankFigures(match[1], line.number)][-_MOST_OPEN:]
         elif (match := _DURATION.match(line.text)) and (duration := figure(match[1])):
-            youngest = next((block for block in reversed(waiting) if block.duration is None), None)
+            youngest = next(
+                (block for block in reversed(waiting) if block.duration is None), None
+            )
             if youngest:
                 youngest.duration = duration
         elif (match := _THROUGHPUT.match(line.text)) and (throughput := figure(match[1])):
             # Of equals the youngest; where the payload is not known all are equal.
             fitting = [
-                block for block in reversed(waiting) if block.duration and block.throughput is None
+                block
+                for block in reversed(waiting)
+                if block.duration and block.throughput is None
             ]
             comparable = payload_bytes > 0 and throughput.value > 0
             expected = 2 * payload_bytes * 8 / (throughput.value * 1e9) if comparable else 0.0
@@ -285,7 +293,9 @@ def _of_blocks(
         by_rank.setdefault(block.rank, []).append(block)
     longest = max(map(len, by_rank.values()), default=0)
     if unfinished or any(len(own) < longest for own in by_rank.values()):
-        text = f"{unfinished} blocks without all their lines; not every rank has {longest} trials"
+        text = (
+            f"{unfinished} blocks without all their lines; not every rank has {longest} trials"
+        )
         warnings.append(SourceWarning("truncated", text))
     if not blocks:
         return
@@ -337,7 +347,10 @@ def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:
         }
         if size_bytes and pairs:
             row = _row(line.number, size_bytes, pairs)
-            facts = {"trials": int(match[2]), "rates_are": "mean over ranks and trials of rates"}
+            facts = {
+                "trials": int(match[2]),
+                "rates_are": "mean over ranks and trials of rates",
+            }
             ranks = whole(match[3]) or None
             yield ImportedTable(
                 "all_reduce", (row,), ranks, mode="isolated", line=line.number, facts=facts
@@ -348,7 +361,13 @@ def _row(
     line: int, size_bytes: int, cells: dict[str, PrintedFigure | None], **more_fields: Any
 ) -> ImportedRow:
     return row_of(
-        line, cells, size_bytes=size_bytes, dtype="float32", op="sum", in_place=True, **more_fields
+        line,
+        cells,
+        size_bytes=size_bytes,
+        dtype="float32",
+        op="sum",
+        in_place=True,
+        **more_fields,
     )
 
 

@@ -110,7 +110,9 @@ def read_nccom(text: str) -> ImportedLog:
             nodes = whole(values.get("-N", values.get("--nnodes", "")))
             names = [collective_name(word) for word in words]
             collectives = (
-                name for name in names if name in COLLECTIVES or name in ("permute", "alltoallv")
+                name
+                for name in names
+                if name in COLLECTIVES or name in ("permute", "alltoallv")
             )
             command = {"collective": next(collectives, ""), "ranks": ranks or None}
             command["nodes"] = nodes or (1 if ranks else None)
@@ -166,7 +168,9 @@ _STATED = re.compile(r"the minbytes is (\d{1,19}),? maxbytes is (\d{1,19})(.{0,2
 _BINARY = re.compile(r"(?:^|[ \t/])(\w{4,40})_test(?=[ \t]|$)")
 _HCCL_COLUMNS = Columns(
     PrintedColumn(r"data_size\(Bytes\)", "size_bytes"),
-    PrintedColumn(r"ave?g_time\(us\)", "seconds", 1e6),  # the program's own spelling is aveg_time
+    PrintedColumn(
+        r"ave?g_time\(us\)", "seconds", 1e6
+    ),  # the program's own spelling is aveg_time
     PrintedColumn(r"alg_bandwidth\(GB/s\)", "algbw"),
     PrintedColumn("check_result", "check_result"),
 )
@@ -195,7 +199,9 @@ def read_hccl(text: str) -> ImportedLog:
             command["collective"] = named
         elif stated := _STATED.search(line.text):
             names = ("minimum_bytes", "maximum_bytes", "settings")
-            sweep = dict(zip(names, (group.strip(" ,") for group in stated.groups()), strict=True))
+            sweep = dict(
+                zip(names, (group.strip(" ,") for group in stated.groups()), strict=True)
+            )
         elif tables and "|" in line.text:
             warnings += tables[-1].take(line, cells)
         elif binary := _BINARY.search(line.text):
@@ -224,7 +230,9 @@ def _hccl_table(table: OpenTable) -> ImportedTable:
     rows = []
     for line, cells in table.rows:
         wrong = verdicts.get(cells.get("check_result", "").lower())
-        rows.append(row_of(line.number, cells, dtype=dtype, op=op, root=root, wrong_elements=wrong))
+        rows.append(
+            row_of(line.number, cells, dtype=dtype, op=op, root=root, wrong_elements=wrong)
+        )
     facts = {
         **table.context["sweep"],
         "wrong_elements_are": "1 where the check failed, however many are wrong",
@@ -267,9 +275,13 @@ def read_mscclpp(text: str) -> ImportedLog:
         if not line.text.lstrip().startswith("{"):
             continue
         record = _mscclpp_record(line.text)
-        shown = {key: text for key, text in record.items() if key in _NEEDED | _RATES | {"target"}}
+        shown = {
+            key: text for key, text in record.items() if key in _NEEDED | _RATES | {"target"}
+        }
         cells = (
-            cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values())) if shown else None
+            cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values()))
+            if shown
+            else None
         )
         if cells is None or "seconds" not in cells:
             warnings.append(no_row(line))
@@ -284,6 +296,8 @@ def read_mscclpp(text: str) -> ImportedLog:
     for (name, kernel, ranks, nodes), table_rows in rows.items():
         algorithm = f"kernel:{kernel}" if kernel else "default"
         tables.append(
-            ImportedTable(name, tuple(table_rows), ranks, nodes, algorithm, line=table_rows[0].line)
+            ImportedTable(
+                name, tuple(table_rows), ranks, nodes, algorithm, line=table_rows[0].line
+            )
         )
     return log_of("mscclpp", lines, tables, warnings)

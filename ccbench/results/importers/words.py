@@ -127,7 +127,9 @@ GIBI = 2**30 / 1e9
 LARGEST_SIZE = 2**62
 """Bytes; a larger figure is no size."""
 
-_WHOLE = re.compile(r"[0-9]{1,20}|[0-9][0-9_]{1,26}[0-9]|[0-9]{1,3}(?:,[0-9]{3}){1,6}", re.ASCII)
+_WHOLE = re.compile(
+    r"[0-9]{1,20}|[0-9][0-9_]{1,26}[0-9]|[0-9]{1,3}(?:,[0-9]{3}){1,6}", re.ASCII
+)
 
 
 def whole(text: str) -> int | None:
@@ -151,7 +153,9 @@ def rate_factor(
         if seconds.value <= 0:
             continue
         slack = rate.half_unit * 1.02 + rate.value * seconds.half_unit / seconds.value
-        fits = [f for f in votes if abs(size_bytes / seconds.value / 1e9 / f - rate.value) <= slack]
+        fits = [
+            f for f in votes if abs(size_bytes / seconds.value / 1e9 / f - rate.value) <= slack
+        ]
         if len(fits) == 1:
             votes[fits[0]] += 1
     if votes[1.0] == votes[GIBI]:
@@ -349,7 +353,10 @@ class LibraryLines:
             elif rate := _PORT_RATE.search(line.text):
                 self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
             elif _PORTS.search(line.text) and "ports" not in self.network:
-                self.network |= {"ports": dict(_PORT.findall(line.text)), "ports_line": line.number}
+                self.network |= {
+                    "ports": dict(_PORT.findall(line.text)),
+                    "ports_line": line.number,
+                }
         if line.message and len(self._hints) < _MOST_HINTS and _HINT.search(line.text):
             self._hints[line.text.partition("] ")[2]] = None
 
@@ -374,7 +381,9 @@ def versions_in(text: str) -> dict[str, str]:
     lowered = text.lower()
     if "version" not in lowered and "aws-ofi" not in lowered:
         return {}
-    versions = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
+    versions = {
+        name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))
+    }
     if codes := _CODES.search(text):
         versions |= {"NCCL headers": decoded(int(codes[1])), "NCCL": decoded(int(codes[2]))}
     if driver := _DRIVER.search(text):
@@ -397,6 +406,7 @@ def variables_in(text: str) -> dict[str, str]:
         variables |= dict(_SET_BY_PLUGIN.findall(text))
     if "=" in text and not _NEGATED.search(_ASSIGNED.sub("", text)):
         variables |= {
-            name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)
+            name: quoted or bare.rstrip(".,:)")
+            for name, quoted, bare in _ASSIGNED.findall(text)
         }
     return variables

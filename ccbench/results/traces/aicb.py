@@ -72,7 +72,9 @@ def read(file: TraceFile) -> Trace:
     )
 
 
-def _communication(row: Mapping[str, str], collective: str, size: int, line: int) -> Communication:
+def _communication(
+    row: Mapping[str, str], collective: str, size: int, line: int
+) -> Communication:
     ranks = count(row.get("comm_group_size", "")) or 0
     sent, received = buffers(collective, size, ranks)
     elapsed = number(row.get("_elapsed_time"))

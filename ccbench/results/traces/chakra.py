@@ -35,7 +35,9 @@ ADDRESS = "at "
 
 _QUIET = ("wait", "init", "coalesced", "start_coalescing", "end_coalescing")
 _TENSOR = re.compile(r"Tensor\(([^()]{1,60})\)")
-_OF_INTEREST = re.compile(r"record_param_comms$|c10d::|.{0,9}process_group:init|[a-z]{2,8}:[a-z_]")
+_OF_INTEREST = re.compile(
+    r"record_param_comms$|c10d::|.{0,9}process_group:init|[a-z]{2,8}:[a-z_]"
+)
 _ARGUMENT = re.compile(r"(\w+)(?:=[^=]*)?")
 
 
@@ -88,7 +90,9 @@ def _node(item: Mapping[str, Any], number: int) -> dict[str, Any]:
         "id": number if identifier is None else identifier,
         "caller": count(item.get("ctrl_deps", item.get("parent"))),
         "inputs": listed(members(inputs).get("values", inputs)),
-        "types": " ".join(map(text, listed(members(inputs).get("types", item.get("input_types"))))),
+        "types": " ".join(
+            map(text, listed(members(inputs).get("types", item.get("input_types"))))
+        ),
         "outputs": listed(members(outputs).get("values", outputs)),
     }
 
@@ -129,7 +133,9 @@ class _Job:
                 self.not_taken[call] += 1
             else:
                 self._records.append(call)
-                self._sizes[call.group.name] = max(call.group.size, self._sizes[call.group.name])
+                self._sizes[call.group.name] = max(
+                    call.group.size, self._sizes[call.group.name]
+                )
         elif node["name"].startswith(calls.OPERATOR) and collective_of(node["name"]):
             operator = _operator(node)
             if operator is None:
@@ -169,10 +175,10 @@ class _Job:
                 group = self.groups.only(stated.size)
             placed.append((call, group))
         if assumed := {group for call, group in placed if group.name and not call.group.name}:
-            names = ", ".join(sorted(f"{group.name!r} ({group.description})" for group in assumed))
-            reason = (
-                f"operators of c10d name no group: they are of {names}, the only one of its size"
+            names = ", ".join(
+                sorted(f"{group.name!r} ({group.description})" for group in assumed)
             )
+            reason = f"operators of c10d name no group: they are of {names}, the only one of its size"
             warnings.append(SourceWarning("assumed", reason))
         own = [(call.place, group) for call, group in placed if call.place is not None]
         rank = rank_of(own, self.groups.listed.values(), place, warnings)
@@ -189,7 +195,9 @@ def _record(node: Mapping[str, Any], groups: Groups) -> _ChakraCall | str:
     later schemas, start, stride and size of the group. A sequence number may have a mark of sends beside it.
     """
     # The name is the first text among the values; all else is found by its distance from it.
-    at = next((place for place, value in enumerate(node["inputs"]) if isinstance(value, str)), -1)
+    at = next(
+        (place for place, value in enumerate(node["inputs"]) if isinstance(value, str)), -1
+    )
     if at < 3:
         return UNKNOWN
     sequence, named, rank = node["inputs"][at - 3 : at]
@@ -211,12 +219,17 @@ def _record(node: Mapping[str, Any], groups: Groups) -> _ChakraCall | str:
 def _operator(node: Mapping[str, Any]) -> _ChakraCall | None:
     """Return the call of an operator of c10d by the names of its arguments; None where these are not told."""
     signature = text(node.get("op_schema")).partition("(")[2].partition(") ->")[0]
-    names = [_ARGUMENT.fullmatch(argument.rpartition(" ")[2]) for argument in signature.split(", ")]
-    values = {name[1]: value for name, value in zip(names, node["inputs"], strict=False) if name}
+    names = [
+        _ARGUMENT.fullmatch(argument.rpartition(" ")[2]) for argument in signature.split(", ")
+    ]
+    values = {
+        name[1]: value for name, value in zip(names, node["inputs"], strict=False) if name
+    }
     if not values:
         return None
     tensors = [
-        [value for name, value in values.items() if way not in name] for way in ("output", "input")
+        [value for name, value in values.items() if way not in name]
+        for way in ("output", "input")
     ]
     splits = [values.get(f"{way}_split_sizes") for way in ("input", "output")]
     words = _words(node, node["name"], tensors, splits)
@@ -224,7 +237,9 @@ def _operator(node: Mapping[str, Any]) -> _ChakraCall | None:
         (values[name] for name in ("root_rank", "dst", "src") if name in values), None
     )
     words[calls.ASYNCHRONOUS] = values.get("async_op", values.get("asyncOp"))
-    return _ChakraCall(node["id"], node["caller"], ProcessGroup("", calls.group_size(words)), words)
+    return _ChakraCall(
+        node["id"], node["caller"], ProcessGroup("", calls.group_size(words)), words
+    )
 
 
 def _words(
@@ -245,7 +260,9 @@ def _words(
         amounts = list(_tensors(values))
         words[size] = sum(amounts) if amounts else None
         # Splits count rows of one tensor, or there is a tensor for each rank.
-        lists = collective_of(name) == "all_to_all" and len(amounts) > 1 and not figures(rows)[0]
+        lists = (
+            collective_of(name) == "all_to_all" and len(amounts) > 1 and not figures(rows)[0]
+        )
         words[split] = amounts if lists else rows
     return words
 

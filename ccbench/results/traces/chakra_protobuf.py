@@ -128,7 +128,9 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
         return "collectives of unknown types"
     size = count(numbers.get("comm_size"))
     start, duration = _last(node, 6, 0), _last(node, 7, 0)
-    dtypes = {dtype_of(word)[0] for word in _TENSOR.findall(_text(_fields(_last(node, 8, b"")), 3))}
+    dtypes = {
+        dtype_of(word)[0] for word in _TENSOR.findall(_text(_fields(_last(node, 8, b"")), 3))
+    }
     return Communication(
         rank=rank,
         collective=collective,
@@ -153,7 +155,9 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
 # -- protobuf's encoding ------------------------------------------------------------------------------------
 
 
-def _messages(stream: BufferedIOBase, warnings: list[SourceWarning]) -> Iterator[tuple[int, bytes]]:
+def _messages(
+    stream: BufferedIOBase, warnings: list[SourceWarning]
+) -> Iterator[tuple[int, bytes]]:
     """Give each message with its number, from 1 on, up to one whose length cannot be."""
     number = 0
     while head := stream.read(1):
@@ -192,7 +196,9 @@ def _fields(message: bytes) -> Fields:
         if key & 7 == 0:
             value, at = _varint(message, at)
         elif key & 7 in (1, 2, 5):
-            length, at = _varint(message, at) if key & 7 == 2 else (8 if key & 7 == 1 else 4, at)
+            length, at = (
+                _varint(message, at) if key & 7 == 2 else (8 if key & 7 == 1 else 4, at)
+            )
             value, at = message[at : at + length], at + length
         else:
             raise ValueError(f"a field of type {key & 7}")

@@ -53,7 +53,9 @@ GLOO = (
 
 def recognises(head: bytes) -> bool:
     """Tell whether a file begins as a dump does."""
-    has_key = any(word in head for word in (b'"profiling_name"', b'"pg_config"', b'"pg_status"'))
+    has_key = any(
+        word in head for word in (b'"profiling_name"', b'"pg_config"', b'"pg_status"')
+    )
     return head.lstrip().startswith(b"{") and has_key
 
 
@@ -157,7 +159,10 @@ def _buffers(entry: Mapping[str, Any], way: str) -> tuple[str, list[int | None]]
     types = [dtype_of(text(one)) for one in listed(entry.get(f"{way}_dtypes"))]
     sizes: list[int | None] = []
     for at, shape in enumerate(listed(entry.get(f"{way}_sizes"))):
-        elements, each = torch_calls.elements_of(shape), types[at][1] if at < len(types) else None
+        elements, each = (
+            torch_calls.elements_of(shape),
+            types[at][1] if at < len(types) else None,
+        )
         sizes.append(None if elements is None or each is None else elements * each)
     return plain(types[0][0]) if types else "", sizes
 
@@ -172,7 +177,9 @@ def _groups(
 ) -> dict[str, ProcessGroup]:
     """Name -> group: with the ranks that the dump lists, else of the size that gathering calls tell."""
     if "" in config:
-        reason = "process groups are listed without their names: the ranks of each are not known"
+        reason = (
+            "process groups are listed without their names: the ranks of each are not known"
+        )
         warnings.append(SourceWarning("unsupported", reason))
     groups, sizes = Groups(), Counter[tuple[str, str]]()
     groups.take({name: row for name, row in config.items() if name and isinstance(row, dict)})

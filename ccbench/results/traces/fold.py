@@ -75,7 +75,9 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
     if ranks and _says_no_ranks(trace):
         everybody = ProcessGroup("", ranks, tuple(range(ranks)))
         records = (
-            communication if communication.group.size else replace(communication, group=everybody)
+            communication
+            if communication.group.size
+            else replace(communication, group=everybody)
             for communication in trace.communications
         )
         trace = replace(trace, world_size=ranks, communications=tuple(records))
@@ -99,7 +101,8 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
         for case, case_instances in cases.items()
     ]
     ordered = sorted(
-        made, key=lambda job_case: (-job_case.count, -job_case.case.size_bytes, job_case.case.label)
+        made,
+        key=lambda job_case: (-job_case.count, -job_case.case.size_bytes, job_case.case.label),
     )
     return Fold(tuple(ordered), dict(reasons), overlaps_of(cases), warnings)
 
@@ -172,7 +175,9 @@ def regular_groups(size: int, stride: int, world: int) -> Iterator[str]:
             yield f"dp of tp{stride}-cp1-ep1-dp{size}-pp{world // (size * stride)}"
 
 
-def _case(instance: Instance, trace: Trace, known_groups: _KnownGroups) -> tuple[Case, list[str]]:
+def _case(
+    instance: Instance, trace: Trace, known_groups: _KnownGroups
+) -> tuple[Case, list[str]]:
     """Return the case that a collective or message is, with remarks; _Unfit where it is none."""
     first = instance.records[0]
     if first.collective in (SEND, RECV):
@@ -310,7 +315,9 @@ def _traffic(instance: Instance, name: str) -> tuple[str, str, list[str]]:
         if number is not None and len(splits) == ranks:
             rows[number] = splits
     if not all(rows) or not any(map(sum, rows)):
-        text = "uneven blocks measured as equal ones: the trace does not show what all ranks send"
+        text = (
+            "uneven blocks measured as equal ones: the trace does not show what all ranks send"
+        )
         return "all_to_all", "", [text]
     written = json.dumps([list(row) for row in rows])
     if len(written) > LONGEST_MATRIX:
@@ -359,13 +366,17 @@ def on_fewer(case: Case, ranks: int) -> tuple[Case, str]:
     if case.pair:
         pair = parse_pair(case.pair)
         near = abs(pair.source - pair.target) < ranks
-        return replace(case, ranks=ranks, pair=case.pair if near else "0>1"), f"{ranks} {of}" + (
+        return replace(
+            case, ranks=ranks, pair=case.pair if near else "0>1"
+        ), f"{ranks} {of}" + (
             "" if near else ", between neighbours instead of ranks further apart"
         )
     if whole or size >= ranks:
         row, item_bytes = COLLECTIVES[case.collective], ITEM_BYTES[case.dtype]
         count = row.count_for(case.size_bytes, ranks, item_bytes)
-        smaller = replace(case, ranks=ranks, groups="", root=min(case.root, ranks - 1), count=count)
+        smaller = replace(
+            case, ranks=ranks, groups="", root=min(case.root, ranks - 1), count=count
+        )
         kept = "" if whole or size == ranks else f"groups of {ranks} instead of {size}; "
         return replace(
             smaller, size_bytes=row.size_bytes(count, ranks, item_bytes)
@@ -411,7 +422,9 @@ def suite_text(
         entry |= {"traffic": [json.loads(blank.traffic)]} if blank.traffic else {}
         prefix = "  - "
         for key, value in entry.items():
-            lines.append(f"{prefix}{key}: {value if isinstance(value, int) else json.dumps(value)}")
+            lines.append(
+                f"{prefix}{key}: {value if isinstance(value, int) else json.dumps(value)}"
+            )
             prefix = "    "
         if not COLLECTIVES[blank.collective].moves_data:
             continue

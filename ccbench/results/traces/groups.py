@@ -118,15 +118,17 @@ def rank_of(
     By its ``places`` in groups, else by being in all ``groups`` of the trace, for PyTorch lists to each rank
     its own; else by the name of the ``file``.
     """
-    candidates = Counter(group.ranks[place] for place, group in places if place < len(group.ranks))
+    candidates = Counter(
+        group.ranks[place] for place, group in places if place < len(group.ranks)
+    )
     if places and not candidates:
         candidates = Counter(place for place, _ in places)
-        assumed = "tells its place in groups but not their ranks: its place is taken for its rank"
+        assumed = (
+            "tells its place in groups but not their ranks: its place is taken for its rank"
+        )
         warnings.append(SourceWarning("assumed", assumed))
     if len(candidates) > 1:
-        several = (
-            f"says to be of ranks {rank_list(sorted(candidates))}; the one it says most is taken"
-        )
+        several = f"says to be of ranks {rank_list(sorted(candidates))}; the one it says most is taken"
         warnings.append(SourceWarning("contradiction", several))
     if candidates:
         return candidates.most_common(1)[0][0]

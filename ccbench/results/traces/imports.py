@@ -57,7 +57,9 @@ def import_job(paths: Sequence[Path], system: StatedSystem) -> Imported:
     log = ImportedLog(
         JOB, source=name, library=trace.backend, versions=trace.versions, facts=trace.facts
     )
-    return Imported(log, cases, tuple(refused), tuple(f"{name}: {text}" for text in texts), system)
+    return Imported(
+        log, cases, tuple(refused), tuple(f"{name}: {text}" for text in texts), system
+    )
 
 
 def _case(
@@ -67,7 +69,9 @@ def _case(
     nodes = -(-job_case.case.ranks // system.devices) if system.devices else 0
     samples: list[float] = []
     for each in job_case.instances:
-        seconds = each.transfer_seconds(one_clock) if len(each.seconds) > 1 else sum(each.seconds)
+        seconds = (
+            each.transfer_seconds(one_clock) if len(each.seconds) > 1 else sum(each.seconds)
+        )
         samples += [seconds or 0.0] * each.count
     samples = [sample for sample in samples if sample > 0][:MOST_SAMPLES]
     if not samples:

@@ -58,11 +58,14 @@ class Instance:
         durations = self.seconds
         if len(durations) < 2:
             return ()
-        starts = [record.start_seconds for record in self.timed if record.start_seconds is not None]
+        starts = [
+            record.start_seconds for record in self.timed if record.start_seconds is not None
+        ]
         # Never more than its own time: a clock that is a little off must make no negative transfer.
         if one_clock and not self._is_symmetric and len(starts) == len(durations):
             return tuple(
-                min(own, max(starts) - start) for own, start in zip(durations, starts, strict=True)
+                min(own, max(starts) - start)
+                for own, start in zip(durations, starts, strict=True)
             )
         return tuple(own - min(durations) for own in durations)
 
@@ -94,7 +97,9 @@ class Instance:
 
         None where nobody can tell: ranks may end earlier, or have no times.
         """
-        starts = [record.start_seconds for record in self.timed if record.start_seconds is not None]
+        starts = [
+            record.start_seconds for record in self.timed if record.start_seconds is not None
+        ]
         if not self._is_symmetric or not len(self.seconds) == len(starts) > 1:
             return None
         ends = (start + seconds for start, seconds in zip(starts, self.seconds, strict=True))
@@ -116,7 +121,9 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
     different things at one place, they and all after them stay single: nobody can say what was lost.
     Messages are joined by their two ranks and order.
     """
-    groups: dict[Hashable, dict[int, list[Communication]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[Hashable, dict[int, list[Communication]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     joined: list[Instance] = []
     for communication in trace.communications:
         if communication.rank is None:
@@ -134,7 +141,11 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
                 if communication.collective == SEND
                 else (communication.peer, communication.rank)
             )
-            key = "message", ends, communication.collective if communication.peer is None else ""
+            key = (
+                "message",
+                ends,
+                communication.collective if communication.peer is None else "",
+            )
         groups[key][communication.rank].append(communication)
     warnings: list[SourceWarning] = []
     for by_rank in groups.values():
@@ -169,7 +180,9 @@ def _joined(
     lengths = Counter(map(len, ordered))
     if len(lengths) > 1:
         most = max(lengths)
-        short = [rank for rank, records in zip(ranks, ordered, strict=True) if len(records) < most]
+        short = [
+            rank for rank, records in zip(ranks, ordered, strict=True) if len(records) < most
+        ]
         text = (
             f"{_group(ordered[0][0])}: rank{'s' * (len(short) > 1)} {rank_list(short)}: "
             f"{plural(min(lengths), 'communication')}, others {most}; a trace begins later or ends earlier"

@@ -81,9 +81,7 @@ class JsonDocument:
                 "damaged or cut off before its first event; nothing of it can be read, record it again"
             )
         if damaged:
-            text = (
-                f"{plural(damaged, 'damaged place')} skipped, the first after item {first_damage}"
-            )
+            text = f"{plural(damaged, 'damaged place')} skipped, the first after item {first_damage}"
             self.warnings.append(SourceWarning("damaged_line", text))
         if not whole:
             text = f"the file ends in the middle, after item {self._number}"

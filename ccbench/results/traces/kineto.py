@@ -20,13 +20,28 @@ import numpy as np
 
 from ccbench.findings import SourceWarning
 from ccbench.results.traces import torch_calls
-from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces.events import (
+    BARRIER,
+    RECV,
+    SEND,
+    Communication,
+    ProcessGroup,
+    Trace,
+)
 from ccbench.results.traces.file import TraceFile
 from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.intervals import merged, without
 from ccbench.results.traces.json_stream import JsonDocument
 from ccbench.results.traces.torch_calls import LIBRARY_EVENT, NAME, OPERATOR, TorchCall
-from ccbench.results.traces.words import count, figures, listed, members, number, rank_of_file, text
+from ccbench.results.traces.words import (
+    count,
+    figures,
+    listed,
+    members,
+    number,
+    rank_of_file,
+    text,
+)
 from ccbench.units import plain, plural
 
 _LIBRARY = re.compile(r"[nr]ccl|msccl|oneccl", re.IGNORECASE)
@@ -122,7 +137,11 @@ class _Events:
         category = event.get("cat")
         if not isinstance(category, str) or not (kind := _kind(category)):
             return
-        start, duration, name = number(event.get("ts")), number(event.get("dur")), event.get("name")
+        start, duration, name = (
+            number(event.get("ts")),
+            number(event.get("dur")),
+            event.get("name"),
+        )
         # Instants have no duration, and damaged ones a negative: neither may end before it begins.
         end = None if start is None else number(start + max(duration or 0.0, 0.0))
         if start is None or end is None or not isinstance(name, str):
@@ -134,7 +153,9 @@ class _Events:
         elif kind == "kernel":
             # From torch 2.2 on a kernel of NCCL carries the record itself; others are known by name alone.
             if NAME in args or _communicates(name):
-                stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
+                stream = plain(
+                    f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}"
+                )
                 correlation = _id(args.get(CORRELATION))
                 self.kernels.append(
                     TorchCall(
@@ -189,7 +210,8 @@ class _Rank:
     ) -> Communication:
         """The communication of a record, or of what stands for one. size: of its group, 0 if not known."""
         self.cut_splits += any(
-            figures(words.get(key))[1] for key in (torch_calls.IN_SPLITS, torch_calls.OUT_SPLITS)
+            figures(words.get(key))[1]
+            for key in (torch_calls.IN_SPLITS, torch_calls.OUT_SPLITS)
         )
         if "Group size" in words:
             name, described = (
@@ -263,7 +285,9 @@ class _Rank:
                     call for call in calls[first:last] if call.recorded and not call.answered
                 ]
             if grouped:
-                taken = _together([self._communication(member.args, kernel) for member in grouped])
+                taken = _together(
+                    [self._communication(member.args, kernel) for member in grouped]
+                )
             else:
                 words = {**torch_calls.record_words(chain, kernel.name), **own}
                 taken = self._communication(words, kernel, size=torch_calls.group_size(words))

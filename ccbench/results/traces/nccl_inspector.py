@@ -94,7 +94,9 @@ def read(file: TraceFile) -> Trace:
                 }
             )
         ),
-        world_size=max((communication.group.size for communication in communications), default=0),
+        world_size=max(
+            (communication.group.size for communication in communications), default=0
+        ),
         backend=library if library.endswith("ccl") else "",
         not_taken=not_taken,
         versions={"nccl inspector": version} if version else {},
@@ -117,7 +119,9 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
     communicator, described = plain(header.get("id", "")), plain(header.get("comm_name", ""))
     micros = number(perf.get(f"{kind}_exec_time_us"))
     events = listed(members(perf.get("event_trace_ts")).get("kernel_events"))
-    starts = [start for event in events if (start := number(members(event).get("kernel_start_ts")))]
+    starts = [
+        start for event in events if (start := number(members(event).get("kernel_start_ts")))
+    ]
     communication = Communication(
         rank=count(header.get("rank")),
         collective=collective,

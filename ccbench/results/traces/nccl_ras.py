@@ -23,7 +23,9 @@ def recognises(head: bytes) -> bool:
     """Tell whether a file begins as an answer does."""
     begin = head[:4000]
     return (
-        begin.lstrip().startswith(b"{") and b'ccl_version"' in begin and b'"communicators' in begin
+        begin.lstrip().startswith(b"{")
+        and b'ccl_version"' in begin
+        and b'"communicators' in begin
     )
 
 
@@ -31,7 +33,9 @@ def read(file: TraceFile) -> Trace:
     """Return the progress of all ranks that answered, and what is wrong with those that did not."""
     document = JsonDocument(file.stream, "communicators")
     progress = tuple(
-        rank_progress for _, communicator in document for rank_progress in _progress(communicator)
+        rank_progress
+        for _, communicator in document
+        for rank_progress in _progress(communicator)
     )
     # "nccl_version", or that of a library made from it
     name = next((name for name in document.members if name.endswith("ccl_version")), "")
@@ -46,13 +50,17 @@ def read(file: TraceFile) -> Trace:
 
 
 def _progress(communicator: Mapping[str, Any]) -> Iterator[GroupProgress]:
-    group = ProcessGroup(plain(communicator.get("hash", "")), count(communicator.get("size")) or 0)
+    group = ProcessGroup(
+        plain(communicator.get("hash", "")), count(communicator.get("size")) or 0
+    )
     for there in ("ranks", "missing_ranks"):
         for row in map(members, listed(communicator.get(there))):
             rank = count(row.get("rank"))
             if rank is None:
                 continue
-            process = f"process {row.get('pid')} on {row.get('host')}, GPU {row.get('cuda_dev')}"
+            process = (
+                f"process {row.get('pid')} on {row.get('host')}, GPU {row.get('cuda_dev')}"
+            )
             place, status = plain(process, 200), members(row.get("status"))
             started, error = count(status.get("init_state")), count(status.get("async_error"))
             # A rank has one finding: the worst of these, which come first.

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from ccbench.findings import SourceWarning
-from ccbench.results.traces.events import RECV, SEND, Communication, Intervals, ProcessGroup, Trace
+from ccbench.results.traces.events import (
+    RECV,
+    SEND,
+    Communication,
+    Intervals,
+    ProcessGroup,
+    Trace,
+)
 from ccbench.results.traces.groups import MOST_RANKS, by_use, rank_list
 from ccbench.results.traces.intervals import merged
 from ccbench.units import plain, shown
@@ -42,7 +49,9 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         reason = f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
         all_warnings.append(SourceWarning("not_visible", reason))
     steps = {
-        rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items() if len(rows)
+        rank: np.unique(rows, axis=0)
+        for rank, rows in _by_rank(kept, "steps").items()
+        if len(rows)
     }
     timed = {
         communication.rank
@@ -100,13 +109,16 @@ def _each_once(traces: Sequence[Trace], warnings: list[SourceWarning]) -> list[T
         )
         if same is not trace:
             warnings.append(
-                _contradiction(f"{_place(trace)} says the same as {_place(same)}; it is left out")
+                _contradiction(
+                    f"{_place(trace)} says the same as {_place(same)}; it is left out"
+                )
             )
     # By the first start of each, so that the calls of a rank in several files stay in its order.
     ordered = sorted(
         kept.values(),
         key=lambda trace: next(
-            (communication.start_seconds or 0.0 for communication in trace.communications[:1]), 0.0
+            (communication.start_seconds or 0.0 for communication in trace.communications[:1]),
+            0.0,
         ),
     )
     of_rank: dict[object, Trace] = {}

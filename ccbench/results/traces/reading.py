@@ -122,7 +122,9 @@ def is_trace(path: str | PathLike[str]) -> bool:
     head = first.head if first else b""
     several = Path(path).is_dir() or (first is not None and first.place != str(path))
     return (
-        several or head.startswith(_PICKLES) or any(reader.recognises(head) for reader in readers())
+        several
+        or head.startswith(_PICKLES)
+        or any(reader.recognises(head) for reader in readers())
     )
 
 

@@ -12,7 +12,9 @@ from ccbench.findings import SourceWarning
 from ccbench.results.importers.words import DTYPES, LARGEST_SIZE, MOST_WARNINGS, whole
 from ccbench.results.traces.events import BARRIER, RECV, SEND
 
-_VARIANT = re.compile(r"coalesced|base|into|tensor|single|oop|sparse|any_source|monitored|[^a-z]")
+_VARIANT = re.compile(
+    r"coalesced|base|into|tensor|single|oop|sparse|any_source|monitored|[^a-z]"
+)
 """What PyTorch adds to the name of a collective for a variant of its call, not of what is sent."""
 
 _COLLECTIVES = {
@@ -159,6 +161,8 @@ def figures(value: object) -> tuple[list[int], bool]:
     [] where one of them is no count.
     """
     parts = value.strip("[] ").split(",") if isinstance(value, str) else listed(value)
-    whole_list = [part for part in parts if not (isinstance(part, str) and part.strip() == "...")]
+    whole_list = [
+        part for part in parts if not (isinstance(part, str) and part.strip() == "...")
+    ]
     counts = [number for part in whole_list if (number := count(part)) is not None]
     return counts if len(counts) == len(whole_list) else [], len(whole_list) < len(parts)

@@ -122,8 +122,12 @@ def serve(
         channel.recv()  # the leader says that all is over, or hangs up, which ends the process
         raise SystemExit(1) from None
     ready()
-    channel.answers[messages.POSITION] = getattr(endpoint, "position", ANSWERS[messages.POSITION])
-    processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    channel.answers[messages.POSITION] = getattr(
+        endpoint, "position", ANSWERS[messages.POSITION]
+    )
+    processors = (
+        tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    )
     quota = control_group_limits(Files()).cores
     channel.send(messages.Ready(endpoint.version, processors, quota))
     run_rank(endpoint, channel)

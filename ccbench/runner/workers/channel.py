@@ -163,7 +163,9 @@ class Listener:
                     del self._under_proof[longest]
                     hang_up(longest)
                 self._under_proof[connection] = origin[0]
-            threading.Thread(target=self._prove, args=(connection, arrived), daemon=True).start()
+            threading.Thread(
+                target=self._prove, args=(connection, arrived), daemon=True
+            ).start()
         return [self._proven.get() for _ in range(self._proven.qsize())]
 
     def _prove(self, connection: Connection, arrived: str) -> None:
@@ -225,7 +227,13 @@ class Unreachable(UsageError):
 Outcome = Session | UsageError | str
 """What comes of an address: the way to the listener, that its version differs, or why it leads nowhere."""
 
-PASSING = (ConnectionAbortedError, ConnectionResetError, BrokenPipeError, TimeoutError, EOFError)
+PASSING = (
+    ConnectionAbortedError,
+    ConnectionResetError,
+    BrokenPipeError,
+    TimeoutError,
+    EOFError,
+)
 """Errors where somebody is there, perhaps beset by strangers."""
 
 
@@ -468,7 +476,9 @@ def own_addresses(files: Files | None = None) -> list[str]:
         if any(ip_address(address) in network for network in networks)
     }
     for line in (
-        (files.text("/proc/net/if_inet6") or "").splitlines() if socket.has_dualstack_ipv6() else ()
+        (files.text("/proc/net/if_inet6") or "").splitlines()
+        if socket.has_dualstack_ipv6()
+        else ()
     ):
         fields = line.split()
         # Global and site-local scopes (net/ipv6.h); a link-local address means nothing without an interface.

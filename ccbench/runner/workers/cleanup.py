@@ -60,7 +60,9 @@ class FileCleanup:
 
         What was there before this object, or is of another user, is somebody else's, and stays.
         """
-        self.add(filter(self._is_new, {path for pid in pids for path in shared_memory_files(pid)}))
+        self.add(
+            filter(self._is_new, {path for pid in pids for path in shared_memory_files(pid)})
+        )
 
     def add_abandoned(self) -> None:
         """Add what MPICH has put into shared memory since this object was made, and no process uses.
@@ -68,7 +70,9 @@ class FileCleanup:
         A rank that is killed while its library starts is gone before anybody has seen what it shares.
         """
         made = {
-            path for path in map(str, Path(SHARED_MEMORY).glob(MPICH_FILES)) if self._is_new(path)
+            path
+            for path in map(str, Path(SHARED_MEMORY).glob(MPICH_FILES))
+            if self._is_new(path)
         }
         # A container that has the host's shared memory does not see the processes that use it.
         outside = {
@@ -76,7 +80,9 @@ class FileCleanup:
             for name, of in _SEEN_FROM_OUTSIDE.items()
         }
         if made and (outside["pid"] or not outside["ipc"]):
-            used = {path for pid in Files().matching("/proc", "[0-9]*") for path in used_files(pid)}
+            used = {
+                path for pid in Files().matching("/proc", "[0-9]*") for path in used_files(pid)
+            }
             self.add(made - used)
 
     def lacking_bytes(self) -> int:

@@ -84,7 +84,13 @@ def discover_ranks(
 
         try:
             peers = gather(
-                listener, WHO, ranks, why, arrived, limit_seconds=limit_seconds, lost=launcher.lost
+                listener,
+                WHO,
+                ranks,
+                why,
+                arrived,
+                limit_seconds=limit_seconds,
+                lost=launcher.lost,
             )
             launched = _described([(peer.hello.place, peer.connection) for peer in peers])
             tell_all([peer.connection for peer in arrived], Stop())

@@ -40,7 +40,9 @@ def facts_of_this_host() -> HostFacts:
     """Return what this host is, and whether it has GPUs to use."""
     system = observe(driver=opened)
     up = [
-        interface for interface in read_interfaces() if interface.up and interface.kind != LOOPBACK
+        interface
+        for interface in read_interfaces()
+        if interface.up and interface.kind != LOOPBACK
     ]
     return HostFacts(
         name=socket.gethostname(),

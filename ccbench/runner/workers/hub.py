@@ -110,7 +110,8 @@ def _start_runner(
 ) -> subprocess.Popen[bytes]:
     """Start the run's own process, which inherits the connections."""
     lines = [
-        agent.hand_over() if isinstance(agent, Session) else str(agent.fileno()) for agent in agents
+        agent.hand_over() if isinstance(agent, Session) else str(agent.fileno())
+        for agent in agents
     ]
     with signals_let_in():
         runner = subprocess.Popen(

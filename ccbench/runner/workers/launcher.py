@@ -84,7 +84,9 @@ def describe_exit(code: int) -> str:
     """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3; real-time signals have no name."""
     names = {-number.value: number.name for number in signal.Signals}
     return (
-        f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
+        f"was killed by {names.get(code, f'signal {-code}')}"
+        if code < 0
+        else f"exited with {code}"
     )
 
 
@@ -218,7 +220,9 @@ class CommandLauncher(Launcher):
         """Raises BackendUnavailable when the launcher cannot be started."""
         command = launch.command
         name = (
-            os.path.basename(without_values(command[0], command)) if command else "a rank's process"
+            os.path.basename(without_values(command[0], command))
+            if command
+            else "a rank's process"
         )
         super().__init__(name, launch)
         self._address = variables.get(LEADER_VARIABLE, "")
@@ -258,7 +262,9 @@ class CommandLauncher(Launcher):
                     ) from None
                 self.processes.append(process)
         # Only now: who forks must have no threads.
-        threading.Thread(target=self._read, args=(reading,), name="launcher", daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(reading,), name="launcher", daemon=True
+        ).start()
 
     def _read(self, reading: int) -> None:
         with os.fdopen(reading, errors="replace") as lines:
@@ -272,7 +278,9 @@ class CommandLauncher(Launcher):
         """See Launcher."""
         if self._launch.command:
             came = {peer.hello.rank for peer in arrived}
-            numbers = {rank: pid for rank, pid in self._ranks_started().items() if rank not in came}
+            numbers = {
+                rank: pid for rank, pid in self._ranks_started().items() if rank not in came
+            }
             codes: dict[int, int | None] = {}
         else:
             # Connected ranks of this host are known by their processes.

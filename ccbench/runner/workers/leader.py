@@ -54,7 +54,12 @@ from ccbench.runner.workers.launcher import (
     private_folder,
     started,
 )
-from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, RankReport, this_place
+from ccbench.runner.workers.messages import (
+    RUNNER_VARIABLE,
+    GroupRequest,
+    RankReport,
+    this_place,
+)
 from ccbench.runner.workers.reports import crowded, measurement_of, one_version
 from ccbench.units import format_size
 
@@ -90,7 +95,10 @@ class Leader:
     """
 
     def __init__(
-        self, request: GroupRequest, group: WorkerGroup | None = None, hub: Connection | None = None
+        self,
+        request: GroupRequest,
+        group: WorkerGroup | None = None,
+        hub: Connection | None = None,
     ) -> None:
         """group: where ranks are forked; default: the backend's. hub: leads to agents that run already."""
         self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
@@ -100,7 +108,11 @@ class Leader:
             made = group or open_worker_group(
                 self.backend, self.ranks, SAMPLE_CAPACITY, request.processes
             )
-            self.group, self.control, self.single_process = made, made.control, made.single_process
+            self.group, self.control, self.single_process = (
+                made,
+                made.control,
+                made.single_process,
+            )
             self.ranks = self.control.ranks
             pinned, self.oversubscribed = made.pinned, made.oversubscribed
             self._parting_seconds = made.closing_seconds
@@ -158,7 +170,9 @@ class Leader:
         """Have a launcher start the ranks, wait until all have connected, and number them."""
         enter = self._open.enter_context
         listener = enter(Listener(several_hosts=launch.several_hosts and not launch.one_host))
-        folders = {name: enter(private_folder(parent)) for name, parent in launch.private_folders}
+        folders = {
+            name: enter(private_folder(parent)) for name, parent in launch.private_folders
+        }
         if not launch.several_hosts:
             self._cleanup = FileCleanup()
             self._open.callback(self._cleanup.close)
@@ -240,7 +254,9 @@ class Leader:
                 measurement, usable = self.run(case, sampling, runner)
                 runner.send((measurement, usable))
 
-    def run(self, case: Case, sampling: Sampling, runner: Connection) -> tuple[Measurement, bool]:
+    def run(
+        self, case: Case, sampling: Sampling, runner: Connection
+    ) -> tuple[Measurement, bool]:
         """Run one case on all ranks; (what came out, whether the team can go on)."""
         started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         deadline = time.monotonic() + sampling.time_limit_seconds
@@ -277,16 +293,18 @@ class Leader:
                 try:
                     message = self.members[rank].connection.recv()
                 except (EOFError, OSError):
-                    during = self._activity(rank) if kind is RankReport else "its library started"
+                    during = (
+                        self._activity(rank) if kind is RankReport else "its library started"
+                    )
                     self._remember_files()  # while others still share them
                     assert self._launcher is not None, "there are no ranks before it"
                     ended = self._launcher.rank_ended(rank)
-                    reason = (
-                        f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
-                    )
+                    reason = f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
                     raise _Lost(Status.FAILED, reason) from None
                 if isinstance(message, messages.Refusal):
-                    raise CannotRun(message.reason)  # as a rank that was forked refuses every case
+                    raise CannotRun(
+                        message.reason
+                    )  # as a rank that was forked refuses every case
                 if isinstance(message, RankReport) and message.others_wait:
                     raise _Lost(message.status, message.detail)
                 if isinstance(message, kind):
@@ -417,7 +435,8 @@ class Leader:
         """Name ranks that are stopped, or that do not even say where they are; '' where there are none."""
         mute = set(pending) if self.launch else set()
         tell_all(
-            [self.members[rank].connection for rank in mute], messages.Question(messages.POSITION)
+            [self.members[rank].connection for rank in mute],
+            messages.Question(messages.POSITION),
         )
         # A rank that hangs in its library answers all the same: a thread of its own does.
         deadline = time.monotonic() + ANSWER_SECONDS
@@ -454,7 +473,8 @@ class Leader:
         # Progress within a sample tells apart ranks that have come to the same barrier.
         read = self.control.read
         behind = {
-            rank: (read(rank, Word.BARRIER), read(rank, Word.PROGRESS)) for rank in sorted(pending)
+            rank: (read(rank, Word.BARRIER), read(rank, Word.PROGRESS))
+            for rank in sorted(pending)
         }
         last = [rank for rank in behind if behind[rank] == min(behind.values())]
         ranks = ", ".join(map(str, last))

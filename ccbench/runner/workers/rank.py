@@ -72,7 +72,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     queued_ended = queued_seconds()
-    queued = None if queued_began is None or queued_ended is None else queued_ended - queued_began
+    queued = (
+        None if queued_began is None or queued_ended is None else queued_ended - queued_began
+    )
     # What all ranks of this host have used is no foreign load.
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
@@ -84,7 +86,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
         / 1e9
     )
     conditions = (
-        watched(times_began, times_ended, all_cpu) if times_began and times_ended else Conditions()
+        watched(times_began, times_ended, all_cpu)
+        if times_began and times_ended
+        else Conditions()
     )
     facts = endpoint.facts()
     if not endpoint.rank:

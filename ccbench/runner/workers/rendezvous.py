@@ -106,7 +106,9 @@ def _detected(variables: Mapping[str, str]) -> LaunchedProcess | None:
         launchers.append(hydra)
     step = number("SLURM_STEP_ID", SLURM_PSEUDO_STEPS)
     if step < SLURM_PSEUDO_STEPS:
-        total = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
+        total = (
+            "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
+        )
         nodes = number("SLURM_STEP_NUM_NODES") or number("SLURM_NNODES")
         job = f"{variables.get('SLURM_JOB_ID', '')}.{step}"
         launchers.append((SRUN, "SLURM_PROCID", total, number(total) if nodes == 1 else 0, job))
@@ -165,7 +167,8 @@ def without_launcher(variables: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in variables.items()
-        if name not in _OF_TORCH and (name.startswith(_KEPT) or not name.startswith(_LAUNCHERS_OWN))
+        if name not in _OF_TORCH
+        and (name.startswith(_KEPT) or not name.startswith(_LAUNCHERS_OWN))
     }
 
 
@@ -236,7 +239,9 @@ class FileStore(Store):
         with suppress(OSError):
             self._sweep()
         try:
-            handle, draft = tempfile.mkstemp(prefix=f"{self._path.name}-", dir=self._path.parent)
+            handle, draft = tempfile.mkstemp(
+                prefix=f"{self._path.name}-", dir=self._path.parent
+            )
             with os.fdopen(handle, "w") as file:
                 file.write(text)
             os.replace(draft, self._path)

@@ -52,7 +52,8 @@ class Session(Connection):
         super().__init__(handle)
         self._key = key
         self._own_mac, self._others_mac = (
-            hmac.new(key, side, "sha256") for side in (role, PEER if role == LISTENER else LISTENER)
+            hmac.new(key, side, "sha256")
+            for side in (role, PEER if role == LISTENER else LISTENER)
         )
         self._sent = self._received = 0
 
@@ -145,7 +146,9 @@ def session_with_peer(connection: Connection, key: bytes, address: str) -> Sessi
     if dialled != address.encode():
         raise Redirected(f"dialled {dialled.decode()} but came in at {address}")
     connection.send_bytes(_derived(key, LISTENER, nonces, dialled))
-    return Session(os.dup(connection.fileno()), _derived(key, SESSION, nonces, dialled), LISTENER)
+    return Session(
+        os.dup(connection.fileno()), _derived(key, SESSION, nonces, dialled), LISTENER
+    )
 
 
 def session_with_listener(connection: Connection, key: bytes, address: str) -> Session:

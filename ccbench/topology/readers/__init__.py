@@ -97,7 +97,9 @@ def read_source(source: str) -> Topology:
             "the source is empty; leave it out for this machine, or name a file or a machine of the catalog"
         )
     if source == "-":
-        return _topology_of_bytes(sys.stdin.buffer.read(LARGEST_TEXT_BYTES + 1), "stdin", "stdin")
+        return _topology_of_bytes(
+            sys.stdin.buffer.read(LARGEST_TEXT_BYTES + 1), "stdin", "stdin"
+        )
     names = tuple(catalog_names())
     if source in names:
         return load_catalog(source)
@@ -128,9 +130,13 @@ def read_source(source: str) -> Topology:
     if source.lower() in names:
         return load_catalog(source.lower())
     near = difflib.get_close_matches(source.lower(), names, n=3, cutoff=0.4)
-    listed = ", ".join(near) if near else ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    listed = (
+        ", ".join(near) if near else ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    )
     kind = "Did you mean" if near else "The catalog has"
-    raise MachineError(f"{shown(source)} is neither a file nor in the catalog. {kind}: {listed}")
+    raise MachineError(
+        f"{shown(source)} is neither a file nor in the catalog. {kind}: {listed}"
+    )
 
 
 def topology_of_text(text: str, name: str, place: str = "") -> Topology:
@@ -162,7 +168,9 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
     # Of a text, even a damaged one, less than a tenth is neither to print nor white space.
     sample = content[:_SAMPLE_BYTES]
     shown_as = "" if sample[:2] in _UTF_16 else sample.decode("utf-8", "replace")
-    odd = sum(not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in shown_as)
+    odd = sum(
+        not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in shown_as
+    )
     if odd * 10 > len(shown_as):
         raise MachineError(
             f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"

@@ -123,7 +123,10 @@ def read(text: str) -> Topology:
     links = [*tree.links, *bandwidths.links, *_socket_links(tree, warnings)]
     machine = next(iter(root.named("object")), None)
     product = (
-        _infos_of([machine] if machine else []).get("DMIProductName", "").replace("_", " ").strip()
+        _infos_of([machine] if machine else [])
+        .get("DMIProductName", "")
+        .replace("_", " ")
+        .strip()
     )
     topology_class, reason = _class(root, product, tree, bandwidths, document.complete)
     if topology_class is TopologyClass.SINGLE_GPU and not tree.of_kind(DeviceKind.GPU):
@@ -161,7 +164,9 @@ def _read_console(text: str) -> Topology:
     for number, line in enumerate(text.split("\n"), start=1):
         line = line[:2000].rstrip()
         match = _OBJECT.match(line)
-        if match is None or (match[4] is None and match[2] not in _OS_DEVICES | {"PCI", "Machine"}):
+        if match is None or (
+            match[4] is None and match[2] not in _OS_DEVICES | {"PCI", "Machine"}
+        ):
             continue
         word, rest = match[2].removesuffix("Dev"), line[match.end() :]
         element = Element("object", {"type": match[2], "subtype": match[3] or ""}, number)
@@ -193,7 +198,9 @@ def _read_console(text: str) -> Topology:
         elif match[2] in _OS_DEVICES and pci is not None and len(match[1]) > column:
             name = _QUOTED.search(rest)
             if name:
-                pci.children.append(Element("object", {"type": "OSDev", "name": name[1]}, number))
+                pci.children.append(
+                    Element("object", {"type": "OSDev", "name": name[1]}, number)
+                )
         else:
             root.children.append(element)
     if not root.children:
@@ -259,7 +266,8 @@ class _Bandwidths:
         self.direct: set[tuple[str, str]] = set()
         self.per_gpu: dict[str, int | None] = {}
         models = {
-            gpu.name: str(gpu.attributes.get("model", "")) for gpu in tree.of_kind(DeviceKind.GPU)
+            gpu.name: str(gpu.attributes.get("model", ""))
+            for gpu in tree.of_kind(DeviceKind.GPU)
         }
         for matrix in matrices:
             for key in matrix.keys:
@@ -269,12 +277,22 @@ class _Bandwidths:
             for key, row in zip(matrix.keys, matrix.rows, strict=True):
                 for peer, megabytes in zip(matrix.keys, row, strict=True):
                     source, target = tree.names.get(key), tree.names.get(peer)
-                    if key == peer or not megabytes or not source or not target or source == target:
+                    if (
+                        key == peer
+                        or not megabytes
+                        or not source
+                        or not target
+                        or source == target
+                    ):
                         continue
                     # Not countable where the model does not tell the rate of one link.
                     model = models.get(source) or models.get(target, "")
                     each = next(
-                        (rate for pattern, rate in _MEGABYTES_OF_MODEL if pattern.search(model)),
+                        (
+                            rate
+                            for pattern, rate in _MEGABYTES_OF_MODEL
+                            if pattern.search(model)
+                        ),
                         None,
                     )
                     count = megabytes // each if each and megabytes % each == 0 else None
@@ -303,14 +321,18 @@ class _Bandwidths:
         """Return facts of the first bandwidth matrix, and links per GPU."""
         if not self.matrices:
             return {"nvlinks_per_gpu": None}
-        counts = [self.per_gpu[gpu.name] for gpu in self.tree.devices if gpu.name in self.per_gpu]
+        counts = [
+            self.per_gpu[gpu.name] for gpu in self.tree.devices if gpu.name in self.per_gpu
+        ]
         facts: dict[str, Any] = {
             "nvlinks_per_gpu": counts if counts and None not in counts else None,
             "distances": self._distances(),
         }
         if self.direct:
             # GPUs that reach each other over direct links, by hwloc's names, in the order of the matrix.
-            keys = {self.tree.names.get(key, ""): key for key in reversed(self.matrices[0].keys)}
+            keys = {
+                self.tree.names.get(key, ""): key for key in reversed(self.matrices[0].keys)
+            }
             gpus = [name for name in reversed(keys) if name.startswith("gpu")]
             called = {gpu: self.tree.os_names.get(keys[gpu], keys[gpu]) for gpu in gpus}
             groups = connected_groups(peers_of(gpus, self.direct))
@@ -325,9 +347,15 @@ class _Bandwidths:
         where = [self.tree.names.get(key, "") for key in matrix.keys]
         gpus = [index for index, name in enumerate(where) if name.startswith("gpu")]
         switches = [index for index, name in enumerate(where) if name.startswith("nvswitch")]
-        summary = {"name": matrix.name, "objects": len(matrix.keys), "unit": "MB/s per direction"}
+        summary = {
+            "name": matrix.name,
+            "objects": len(matrix.keys),
+            "unit": "MB/s per direction",
+        }
         if switches:
-            used = [[rows[gpu][switch] for switch in switches if rows[gpu][switch]] for gpu in gpus]
+            used = [
+                [rows[gpu][switch] for switch in switches if rows[gpu][switch]] for gpu in gpus
+            ]
             reached = one_or_all([len(row) for row in used])
             return {
                 **summary,
@@ -366,7 +394,11 @@ def _class(
         return TopologyClass.UNKNOWN, "the file is cut"
     if len(gpus) == 1:
         return TopologyClass.SINGLE_GPU, "one GPU on PCI"
-    if not gpus and not tree.has_pci and any(name in product.lower() for name in _ONE_GPU_PRODUCTS):
+    if (
+        not gpus
+        and not tree.has_pci
+        and any(name in product.lower() for name in _ONE_GPU_PRODUCTS)
+    ):
         return TopologyClass.SINGLE_GPU, f"{product} has one GPU"
     infos = [each.attributes for each in root.walk() if each.tag == "info"]
     backends = {info.get("value") for info in infos if info.get("name") == "Backend"}
@@ -379,9 +411,7 @@ def _socket_links(tree: _PciTree, warnings: list[SourceWarning]) -> list[Link]:
     """The way between CPUs; hwloc knows no rate of it."""
     cpus = [device.name for device in tree.of_kind(DeviceKind.CPU)]
     if len(cpus) > _MOST_JOINED_CPUS:
-        text = (
-            f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
-        )
+        text = f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
         warnings.append(SourceWarning("unsupported", text))
         return []
     origin = "hwloc: both CPUs are in one machine"
@@ -458,7 +488,9 @@ class _PciTree:
                 self.threads += kind == "PU"
                 # NUMA nodes with cores that the object lies in; none where it does not say.
                 nodes = _bitmap(element.attributes.get("nodeset", ""))
-                place = _Parent(tuple(node for node in nodes if node in self.cpus) or place.homes)
+                place = _Parent(
+                    tuple(node for node in nodes if node in self.cpus) or place.homes
+                )
                 if kind in {"Package", "Socket"}:
                     key = f"Package:{element.attributes.get('gp_index', '')}"
                     self.os_names[key] = self._next("Package")
@@ -502,8 +534,12 @@ class _PciTree:
             else:
                 self.cpus[index] = None
                 size = element.attributes.get("local_memory", "")
-                attributes = {"memory_bytes": int(size)} if re.fullmatch(r"\d{1,20}", size) else {}
-                cpu = Device(f"cpu{index}", DeviceKind.CPU, numa_node=index, attributes=attributes)
+                attributes = (
+                    {"memory_bytes": int(size)} if re.fullmatch(r"\d{1,20}", size) else {}
+                )
+                cpu = Device(
+                    f"cpu{index}", DeviceKind.CPU, numa_node=index, attributes=attributes
+                )
                 self.devices.append(cpu)
         if not nodes and any(
             element.attributes.get("type") == "Machine" for element in root.named("object")
@@ -513,7 +549,9 @@ class _PciTree:
 
     def _add_pci_device(self, element: Element, place: _Parent) -> None:
         children = [
-            child for child in element.named("object") if child.attributes.get("type") == "OSDev"
+            child
+            for child in element.named("object")
+            if child.attributes.get("type") == "OSDev"
         ]
         os_names = [child.attributes.get("name", "") for child in children]
         vendor, device = _type(element)[1:]
@@ -523,7 +561,9 @@ class _PciTree:
             return
         infos, speed = _infos_of(children), _speed(element)
         if kind is DeviceKind.NVSWITCH and vendor == "0000":
-            text = f"the NVSwitch at {element.attributes.get('pci_busid', '?')} shows no PCI ids"
+            text = (
+                f"the NVSwitch at {element.attributes.get('pci_busid', '?')} shows no PCI ids"
+            )
             self.warnings.append(SourceWarning("not_visible", text, element.line))
         verbs = [name for name in os_names if _VERBS.match(name)]
         attributes: dict[str, Any] = {
@@ -543,7 +583,9 @@ class _PciTree:
                     "pci_busid", name
                 )
         stated = {key: value for key, value in attributes.items() if value is not None}
-        self.devices.append(Device(name, kind, 0, self._bus_id(element), place.numa_node, stated))
+        self.devices.append(
+            Device(name, kind, 0, self._bus_id(element), place.numa_node, stated)
+        )
         self._hang(name, element, place)
 
     def _bus_id(self, element: Element) -> str:
@@ -561,7 +603,9 @@ class _PciTree:
             switch.name, fresh = self._next("pcie"), True
             bus_id, pci_id = self._bus_id(switch.element), ":".join(_type(switch.element)[1:])
             kind, numa_node = DeviceKind.PCIE_SWITCH, switch.place.numa_node
-            self.devices.append(Device(switch.name, kind, 0, bus_id, numa_node, {"pci_id": pci_id}))
+            self.devices.append(
+                Device(switch.name, kind, 0, bus_id, numa_node, {"pci_id": pci_id})
+            )
         # Without a switch it hangs at a CPU, and at none where hwloc puts it at the whole machine of several.
         upper = switch.name if switch is not None else ""
         if switch is None and self.numa_nodes == 0:
@@ -597,7 +641,9 @@ class _PciTree:
             "numa_nodes": self.numa_nodes,
             "cpu_numa_nodes": list(self.cpus),
             "gpu_memory_numa_nodes": sorted(self.memory),
-            "gpu_memory_numa_to_bus": {str(node): bus for node, bus in self.memory.items() if bus},
+            "gpu_memory_numa_to_bus": {
+                str(node): bus for node, bus in self.memory.items() if bus
+            },
             "cpu_threads": self.threads,
             "gpu_pci_device": one_or_all(
                 [

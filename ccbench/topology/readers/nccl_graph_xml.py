@@ -31,7 +31,15 @@ _SYSTEM_SHIFT = 56
 """Bits above it name the host in an id (NCCL_TOPO_ID in NVIDIA/nccl, src/graph/topo.h)."""
 
 _ID = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
-_AS_PRINTED = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typeintra", "typeinter")
+_AS_PRINTED = (
+    "id",
+    "pattern",
+    "nchannels",
+    "speedintra",
+    "speedinter",
+    "typeintra",
+    "typeinter",
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,11 @@ def read(text: str) -> Topology:
         topology_class=topology_class,
         source=NAME,
         warnings=tuple(warnings),
-        facts={**_facts(root, graphs, len(gpus)), "nvswitch": nvswitch, "class_evidence": evidence},
+        facts={
+            **_facts(root, graphs, len(gpus)),
+            "nvswitch": nvswitch,
+            "class_evidence": evidence,
+        },
     )
 
 
@@ -101,7 +113,9 @@ def _graph(element: Element, warnings: list[SourceWarning]) -> _Search:
         for child in channel.children:
             dev = child.attributes.get("dev", "")
             # An id is written as 3 or as 0x3.
-            number = int(dev, 16 if dev[:2] in ("0x", "0X") else 10) if _ID.fullmatch(dev) else None
+            number = (
+                int(dev, 16 if dev[:2] in ("0x", "0X") else 10) if _ID.fullmatch(dev) else None
+            )
             if child.tag not in ids:
                 text = f"<{child.tag[:40]}> in a channel is left out"
                 warnings.append(SourceWarning("unsupported", text, child.line))
@@ -113,7 +127,9 @@ def _graph(element: Element, warnings: list[SourceWarning]) -> _Search:
                 printed += [dev] if child.tag == "gpu" else []
         if len(set(ids["gpu"])) != len(ids["gpu"]):
             warnings.append(
-                SourceWarning("contradiction", "a GPU stands twice in one channel", channel.line)
+                SourceWarning(
+                    "contradiction", "a GPU stands twice in one channel", channel.line
+                )
             )
         graph.first_printed.extend(printed if not graph.orders else [])
         graph.orders.append(tuple(ids["gpu"]))
@@ -147,7 +163,11 @@ def _class(used: list[_Search], complete: bool) -> tuple[TopologyClass, bool | N
         for pair in zip(order, order[1:] + order[:1], strict=True)
     }
     if any(graph.attributes.get("pattern") == NVLS for graph in used):
-        return TopologyClass.NVSWITCH, True, "a graph for NVLink SHARP, which only an NVSwitch has"
+        return (
+            TopologyClass.NVSWITCH,
+            True,
+            "a graph for NVLink SHARP, which only an NVSwitch has",
+        )
     if complete and len(gpus) > 2 and len(direct) == len(gpus) * (len(gpus) - 1) // 2:
         return (
             TopologyClass.NVLINK_MESH,
@@ -174,7 +194,9 @@ def _facts(root: Element, graphs: list[_Search], gpu_count: int) -> dict[str, An
         of_pattern.setdefault(graph.attributes.get("pattern", ""), []).append(graph)
     rings = [order for graph in of_pattern[RING] for order in graph.orders]
     nets = [nets for graph in of_pattern[RING] for nets in graph.nets]
-    listed = all(graph.attributes.get("nchannels") == str(len(graph.orders)) for graph in graphs)
+    listed = all(
+        graph.attributes.get("nchannels") == str(len(graph.orders)) for graph in graphs
+    )
     unsaid = ("nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
     return {
         "root": root.tag,
@@ -196,6 +218,8 @@ def _facts(root: Element, graphs: list[_Search], gpu_count: int) -> dict[str, An
             if graph.attributes.get("pattern") not in (RING, NVLS)
         },
         "channels_listed_complete": listed and root.closed,
-        "nvls_heads": [order[0] for graph in of_pattern[NVLS] for order in graph.orders if order],
+        "nvls_heads": [
+            order[0] for graph in of_pattern[NVLS] for order in graph.orders if order
+        ],
         **({"ring_nets": {"in": nets[0][0], "out": nets[0][-1]}} if nets and nets[0] else {}),
     }

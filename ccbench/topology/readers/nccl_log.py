@@ -86,7 +86,9 @@ _SPEAKER = re.compile(r"(?:([\w.\-]+):(\d+):(\d+))?\s{0,9}(?:\[(\d{1,6})\])?\s{0
 _USING = re.compile(r"NET/\w{1,20} : Using ([^;]*)")
 _NET_DEVICE = re.compile(r"\[(\d{1,4})\]([\w.\-]{1,64}):\d{1,4}(?:/\w{1,20})?")
 _MASK = re.compile(r"Setting affinity for GPU (\d{1,4}) to ([0-9A-Fa-f,\-]{1,4096})$")
-_AFFINITY = re.compile(r"ncclTopoGetCpuAffinity: Affinity for GPU (\d{1,4}) is ([\d,\-]{1,4096})\.")
+_AFFINITY = re.compile(
+    r"ncclTopoGetCpuAffinity: Affinity for GPU (\d{1,4}) is ([\d,\-]{1,4096})\."
+)
 _TOPO_FILE = re.compile(
     r"NCCL_TOPO_FILE set by environment to (\S{1,400})|Loading topology file (\S{1,400})"
 )
@@ -109,7 +111,14 @@ _COMMUNICATOR_WORDS = {
     "cudaDev": "device",
     "busId": "bus_id",
 }
-_SETTINGS = ("NET/", "Setting affinity", "ncclTopoGetCpuAffinity", "NVLS ", "P2P Chunksize", "#")
+_SETTINGS = (
+    "NET/",
+    "Setting affinity",
+    "ncclTopoGetCpuAffinity",
+    "NVLS ",
+    "P2P Chunksize",
+    "#",
+)
 
 
 def entries(text: str) -> Iterator[Entry]:
@@ -258,7 +267,9 @@ class LogSession:
         """
         line = _TREE_LINE.match(body)
         parts = (
-            [(line[1], f"{line[2]}->{line[3]}->{line[4]}")] if line else _TREE_PART.findall(body)
+            [(line[1], f"{line[2]}->{line[3]}->{line[4]}")]
+            if line
+            else _TREE_PART.findall(body)
         )
         self.tree_lines += bool(parts) and line is None
         for tree, text in parts:
@@ -290,7 +301,9 @@ class LogSession:
             self.pattern_speaker = entry.speaker
         if entry.speaker != self.pattern_speaker:
             return
-        values = dict(words for part in body[:400].split(",") if len(words := part.split()) == 2)
+        values = dict(
+            words for part in body[:400].split(",") if len(words := part.split()) == 2
+        )
         pattern, channels = whole(values.get("Pattern", "")), whole(values.get("nChannels", ""))
         if pattern is None or channels is None:
             self.warnings.append(
@@ -364,7 +377,13 @@ def read(text: str) -> Topology:
     facts = {**_graph_facts(graph), **_table_facts(graph), **_session_facts(session)}
     # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
     gpu_count, ranks = facts["gpu_count"], facts["nranks"]
-    if facts["nnodes"] is None and dump.complete and gpu_count and ranks and ranks % gpu_count == 0:
+    if (
+        facts["nnodes"] is None
+        and dump.complete
+        and gpu_count
+        and ranks
+        and ranks % gpu_count == 0
+    ):
         facts["nnodes"] = ranks // gpu_count
     facts["nodes"] = facts["nnodes"]
     one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
@@ -444,7 +463,9 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
             xgmi.setdefault(frozenset(ends), ends)
     if not any(node[0] == "GPU" for node in dump.details):
         # Without a tree the table of paths has the rates on the way to a processor and to switches.
-        cells = (cell for row in dump.rows.items() if row[0][0] == "GPU" for cell in row[1].items())
+        cells = (
+            cell for row in dump.rows.items() if row[0][0] == "GPU" for cell in row[1].items()
+        )
         for node, path in cells:
             if node[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
                 rates.setdefault("gpu_pci", []).append(path.rate)
@@ -514,12 +535,18 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
     every = len(session.trees) == ranks and all(session.hosts.values())
     nodes = (
-        int(max(stated)) if stated else len(set(session.hosts.values())) or None if every else None
+        int(max(stated))
+        if stated
+        else len(set(session.hosts.values())) or None
+        if every
+        else None
     )
     rings, cut_rings = _rings(session, ranks)
     tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
     total = (
-        session.total if session.total is not None else (tree_count or len(session.rings) or None)
+        session.total
+        if session.total is not None
+        else (tree_count or len(session.rings) or None)
     )
     facts: dict[str, Any] = {
         "nranks": ranks,
@@ -554,7 +581,9 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     # Different masks are NUMA nodes when every GPU of the one host has printed its own.
     devices = {str(rank.get("device")) for rank in session.ranks}
     counts = {rank.get("nranks") for rank in session.ranks}
-    whole_host = devices == set(masks) and counts == {len({rank["rank"] for rank in session.ranks})}
+    whole_host = devices == set(masks) and counts == {
+        len({rank["rank"] for rank in session.ranks})
+    }
     return facts | {
         "hosts": list(session.speakers),
         "net_devices": [
@@ -579,7 +608,9 @@ def _rank_count(session: LogSession) -> int | None:
     if stated:
         return int(max(stated))
     edges = [edge for trees in session.trees.values() for edge in trees.values()]
-    named = {rank for edge in edges for rank in (*edge.children, edge.parent) if rank is not None}
+    named = {
+        rank for edge in edges for rank in (*edge.children, edge.parent) if rank is not None
+    }
     speaking = set(session.trees)
     if speaking and named <= speaking and speaking == set(range(len(speaking))):
         return len(speaking)
@@ -649,7 +680,8 @@ def _class_of(
     if LinkKind.XGMI in kinds:
         return TopologyClass.XGMI_MESH, "XGMI links join the GPUs"
     to_cpus = any(
-        link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target for link in graph.links
+        link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target
+        for link in graph.links
     )
     shape = class_of_direct_links(gpus, graph.direct, on_board=to_cpus)
     if shape is not None:
@@ -666,7 +698,10 @@ def _class_of(
         return TopologyClass.PCIE, f"rings inside the node use {pattern['type_intra']}"
     one_node = facts["nnodes"] == 1
     if one_node and session.chunk_bytes == _PCI_CHUNK_BYTES and (facts["nranks"] or 0) > 1:
-        return TopologyClass.PCIE, "the chunk size is the one NCCL takes without NVLink between all"
+        return (
+            TopologyClass.PCIE,
+            "the chunk size is the one NCCL takes without NVLink between all",
+        )
     # NCCL's search takes links away as channels use them, so only direct links force different orders; over a
     # switch or PCIe all channels take one order. Rings that load every pair alike in different orders: then
     # there is a direct link per pair.
@@ -680,7 +715,9 @@ def _class_of(
         of_pairs = {loads[pair] for pair in itertools.combinations(sorted(rings[0]), 2)}
         if len(set(map(tuple, rings))) > 1 and len(of_pairs | set(loads.values())) == 1:
             mesh = (
-                TopologyClass.XGMI_MESH if session.library == "RCCL" else TopologyClass.NVLINK_MESH
+                TopologyClass.XGMI_MESH
+                if session.library == "RCCL"
+                else TopologyClass.NVLINK_MESH
             )
             return mesh, "the rings load every pair of GPUs alike"
     # A chain of three or more ranks in which each has at most one child cannot come from a mesh, whose
@@ -693,5 +730,8 @@ def _class_of(
     )
     maybe_one_node = facts["nnodes"] in (None, 1) and len(session.speakers) <= 1
     if chains and maybe_one_node and session.library != "RCCL":
-        return TopologyClass.NVSWITCH, "many channels, all of them one chain through the same GPUs"
+        return (
+            TopologyClass.NVSWITCH,
+            "many channels, all of them one chain through the same GPUs",
+        )
     return TopologyClass.UNKNOWN, "nothing in this log says how the GPUs are joined"

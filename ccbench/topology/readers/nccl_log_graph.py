@@ -119,7 +119,9 @@ class Dump:
     @property
     def complete(self) -> bool:
         """True if the first and the last line of the tree were read, and nothing had lost its parent."""
-        return self.headed and self.closed and all(edge.upper is not None for edge in self.edges)
+        return (
+            self.headed and self.closed and all(edge.upper is not None for edge in self.edges)
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -213,7 +215,11 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
         ):
             continue
         dump = current.get(entry.speaker)
-        if header is not None or dump is None or (dump.closed and body.startswith(("CPU/", "+ "))):
+        if (
+            header is not None
+            or dump is None
+            or (dump.closed and body.startswith(("CPU/", "+ ")))
+        ):
             dump = current[entry.speaker] = Dump(entry.host)
             dumps.append(dump)
         if header is not None:
@@ -250,7 +256,9 @@ class MachineGraph:
     direct: pairs of GPUs with a direct NVLink or XGMI.
     """
 
-    def __init__(self, dump: Dump, nic_names: Mapping[int, str], models: Mapping[str, str]) -> None:
+    def __init__(
+        self, dump: Dump, nic_names: Mapping[int, str], models: Mapping[str, str]
+    ) -> None:
         self.dump, self.models = dump, models
         self.words = dump.nodes()
         self.devices: list[Device] = []

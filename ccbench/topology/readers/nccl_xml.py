@@ -114,7 +114,9 @@ def read(text: str) -> Topology:
             count = whole(printed)
             if count is None or not 1 <= count <= _MOST_LINKS:
                 tree.note(
-                    "damaged_line", f"<{element.tag}> with count {printed!r} is left out", element
+                    "damaged_line",
+                    f"<{element.tag}> with count {printed!r} is left out",
+                    element,
                 )
             elif element.tag == "c2c":
                 # A GPU joined to its CPU: ``count`` links of ``bw`` MB/s each.
@@ -166,7 +168,10 @@ class PcieLink:
     """
 
     def __init__(self, attributes: Mapping[str, str]) -> None:
-        self.speed, self.width = attributes.get("link_speed", ""), attributes.get("link_width", "")
+        self.speed, self.width = (
+            attributes.get("link_speed", ""),
+            attributes.get("link_width", ""),
+        )
         match = _SPEED.match(self.speed)
         value = float(match[1]) if match else None
         self.gigatransfers = value if value in CODING else None
@@ -245,9 +250,7 @@ class PcieTree:
             if child.tag in ("pci", "nic", "gpu", "net"):
                 self.note("damaged_line", f"<{child.tag}> outside any <cpu> is left out", child)
         if len(self.hosts) > 1:
-            text = (
-                f"{len(self.hosts)} hosts in one file: bus ids and device numbers count within each"
-            )
+            text = f"{len(self.hosts)} hosts in one file: bus ids and device numbers count within each"
             self.note("several_hosts", text, system)
         self._add_cpus()
         self.gpu_names = {gpu.name for gpu in self.gpus}
@@ -258,7 +261,9 @@ class PcieTree:
                 by_node.setdefault(device.node, []).append(device.name)
         for names in by_node.values():
             if len(names) > MOST_SOCKETS:
-                text = f"{len(names)} NUMA nodes in one host: the links between them are left out"
+                text = (
+                    f"{len(names)} NUMA nodes in one host: the links between them are left out"
+                )
                 self.warnings.append(SourceWarning("contradiction", text))
                 continue
             for source, target in itertools.permutations(names, 2):
@@ -292,13 +297,13 @@ class PcieTree:
             numa = whole(attributes.get("numaid", ""))
             name = self._prefixed(node, f"cpu{numa}")
             if numa is None or numa < 0:
-                text = (
-                    f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
-                )
+                text = f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
                 self.note("not_visible", text, element)
                 name = self._prefixed(node, f"cpu{next(spare)}")
             elif name in taken:
-                self.note("contradiction", f"NUMA node {numa} stands in the file twice", element)
+                self.note(
+                    "contradiction", f"NUMA node {numa} stands in the file twice", element
+                )
                 name = self._prefixed(node, f"cpu{next(spare)}")
             taken.add(name)
             cpu_attributes: dict[str, Any] = {
@@ -324,10 +329,14 @@ class PcieTree:
                     name = self.name(place.node, "nic")
                     attributes = {**self._net_attributes([net]), "pci": False}
                     self.devices.append(
-                        Device(name, DeviceKind.NIC, place.node, "", place.numa_node, attributes)
+                        Device(
+                            name, DeviceKind.NIC, place.node, "", place.numa_node, attributes
+                        )
                     )
                     origin = "no PCI device stated for this interface"
-                    self.links += Link(place.cpu, name, LinkKind.PCIE, origin=origin).both_ways()
+                    self.links += Link(
+                        place.cpu, name, LinkKind.PCIE, origin=origin
+                    ).both_ways()
 
     def _kind(self, element: Element) -> DeviceKind | None:
         """Kind by the children before the class, which hand-written files leave out."""
@@ -359,9 +368,13 @@ class PcieTree:
         if kind is None:
             return
         bus_id = bus_id_of(element.attributes.get("busid", ""))
-        details: list[Element | None] = [*element.named("gpu")] if kind is DeviceKind.GPU else []
+        details: list[Element | None] = (
+            [*element.named("gpu")] if kind is DeviceKind.GPU else []
+        )
         if len(details) > 1:
-            text = f"{len(details)} <gpu> at {bus_id}: parts of one device, or dies of one package"
+            text = (
+                f"{len(details)} <gpu> at {bus_id}: parts of one device, or dies of one package"
+            )
             self.note("repeated_bus_id", text, element)
         link = PcieLink(element.attributes)
         chain = (*place.above, (element, link))
@@ -397,11 +410,11 @@ class PcieTree:
                 if upper.line not in self._suspected and odd:
                     self._suspected.add(upper.line)
                     text = f"{upper.attributes.get('busid', '')}: {hop.speed} x{hop.width}"
-                    text += (
-                        " on the way to a GPU is implausible (virtual or idle port); kept as stated"
-                    )
+                    text += " on the way to a GPU is implausible (virtual or idle port); kept as stated"
                     self.note("contradiction", text, upper)
-            self.devices.append(Device(name, kind, place.node, bus_id, place.numa_node, attributes))
+            self.devices.append(
+                Device(name, kind, place.node, bus_id, place.numa_node, attributes)
+            )
         self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node, chain))
 
     def _link_above(self, chain: Chain, name: str, parent: str) -> None:
@@ -415,7 +428,9 @@ class PcieTree:
                 else "not_visible"
             )
             self.note(
-                kind, f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)", element
+                kind,
+                f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)",
+                element,
             )
         elif speed not in _ACCEPTED:
             text = f"PCIe speed {speed!r} above {name} is read as {link.gigatransfers:g} GT/s (NCCL takes 8)"
@@ -535,7 +550,9 @@ class _GpuLinks:
     def draw_pairs(self) -> None:
         """Links between GPUs; a direction that only the other side states is drawn too, with a warning."""
         gpus = {gpu.name: gpu for gpu in self.tree.gpus}
-        pairs = dict.fromkeys([*self.stated, *((target, source) for source, target in self.stated)])
+        pairs = dict.fromkeys(
+            [*self.stated, *((target, source) for source, target in self.stated)]
+        )
         for source, target in pairs:
             stated, back = self.stated[source, target], self.stated[target, source]
             gpu = gpus[source]
@@ -610,7 +627,9 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
-def _facts(system: Element, tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> dict[str, Any]:
+def _facts(
+    system: Element, tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks
+) -> dict[str, Any]:
     """Counts and rates of the machine; strings where the file prints strings."""
     cpu = tree.cpus[0].attributes if tree.cpus else {}
     numa = [element.attributes.get("numaid", "") for element in tree.cpus]
@@ -638,11 +657,15 @@ def _facts(system: Element, tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks)
         "nic_count_per_host": one_or_all([nics[host] for host in hosts]),
         "numa_nodes": numa,
         "numa_node_count": len(set(numa)),
-        "cpu": {key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu},
+        "cpu": {
+            key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu
+        },
         "gpu_pci_link": [{"speed": speed, "width": width} for speed, width in printed],
         "gpu_pci_device_ids": _distinct(attributes.get("device") for attributes in above),
         "pcie_gen": GENERATIONS[min(speeds)] if speeds else None,
-        "pcie_width": min((link.lanes for link in links if link.lanes is not None), default=None),
+        "pcie_width": min(
+            (link.lanes for link in links if link.lanes is not None), default=None
+        ),
         "nvlinks_per_gpu": nvlinks.per_gpu(),
         "nvlink_target_classes": list(nvlinks.classes),
         "nvlink_self_targets": nvlinks.selves,

@@ -48,7 +48,9 @@ def read(text: str) -> Topology:
         listed = f"labels that are not known: {', '.join(unknown[:8])[:200]}"
         warnings.append(SourceWarning("unknown_spelling", listed, table.line))
     # What stands behind a row's labels begins with the cores.
-    cores = {row: match[0] for row, rest in table.rest.items() if (match := _AFFINITY.match(rest))}
+    cores = {
+        row: match[0] for row, rest in table.rest.items() if (match := _AFFINITY.match(rest))
+    }
     affinities = {row: {"cpu_affinity": text} for row, text in cores.items()}
     topology_class = _class(table, set(labels.values()))
     links = []
@@ -56,12 +58,16 @@ def read(text: str) -> Topology:
         if label in _DIRECT:
             attributes = {"label": label, "count_known": False}
             links.append(
-                Link(*pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes)
+                Link(
+                    *pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes
+                )
             )
     return Topology(
         name="npu-smi topo",
         devices=tuple(
-            Device(name, DeviceKind.GPU, attributes={"name": column, **affinities.get(column, {})})
+            Device(
+                name, DeviceKind.GPU, attributes={"name": column, **affinities.get(column, {})}
+            )
             for column, name in names.items()
         ),
         links=tuple(links),

@@ -72,7 +72,9 @@ class RocmTable:
         """(row, column) -> label, where it is a whole number."""
         labels = {(row, column): whole(label) for row, column, label in self.pairs()}
         return {
-            pair: number for pair, number in labels.items() if number is not None and number >= 0
+            pair: number
+            for pair, number in labels.items()
+            if number is not None and number >= 0
         }
 
     def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
@@ -224,7 +226,9 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Rocm
             title = _SECTION.match(stripped)
             current = _TITLES.get(title[1].strip().lower(), "") if title else ""
         elif match:
-            numa.setdefault(f"GPU{int(match[1])}", {}).setdefault(match[2].lower(), int(match[3]))
+            numa.setdefault(f"GPU{int(match[1])}", {}).setdefault(
+                match[2].lower(), int(match[3])
+            )
         elif current:
             bodies.setdefault(current, []).append((number, line))
     tables = {

@@ -23,7 +23,13 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.topology.classes import MOST_LINKS, ClassVerdict, class_of_model, is_card, is_module
+from ccbench.topology.classes import (
+    MOST_LINKS,
+    ClassVerdict,
+    class_of_model,
+    is_card,
+    is_module,
+)
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -59,7 +65,9 @@ _GPU = re.compile(
 )
 _LINK = re.compile(r"[\s>|#]*Link ([0-9]{1,2})\s*[:,]\s*(.*?)\s*", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?) ?GB/s", re.ASCII)
-_REMOTE = re.compile(r"(?:Remote Device )?(" + _ADDRESS + r")(?:: Link ([0-9]{1,3}))?", re.ASCII)
+_REMOTE = re.compile(
+    r"(?:Remote Device )?(" + _ADDRESS + r")(?:: Link ([0-9]{1,3}))?", re.ASCII
+)
 _CAPABILITY = re.compile(r"([A-Za-z0-9 ]{3,60}): ?(true|false)", re.IGNORECASE)
 _INACTIVE = "all links are inactive"
 _HIDDEN = "FFFFFF"
@@ -133,7 +141,8 @@ def read(text: str) -> Topology:
     """Return the GPUs and NVLinks of an output; MachineError when it holds no GPU's link."""
     warnings: list[SourceWarning] = []
     listings = [
-        _joined(sections, warnings) for sections in _sections(plain_lines(text), warnings).values()
+        _joined(sections, warnings)
+        for sections in _sections(plain_lines(text), warnings).values()
     ]
     if not any(listing.links or listing.all_inactive for listing in listings):
         raise MachineError(
@@ -144,9 +153,12 @@ def read(text: str) -> Topology:
     # exactly one list, its own; where that works out for all of them, the far ends are the listed GPUs.
     addresses = sorted({remote for listing in listings for remote in listing.remotes})
     lacking = [
-        [remote for remote in addresses if remote not in listing.remotes] for listing in listings
+        [remote for remote in addresses if remote not in listing.remotes]
+        for listing in listings
     ]
-    peers = {remotes[0]: position for position, remotes in enumerate(lacking) if len(remotes) == 1}
+    peers = {
+        remotes[0]: position for position, remotes in enumerate(lacking) if len(remotes) == 1
+    }
     if not len(peers) == len(addresses) == len(listings) > 1:
         peers = {}
     verdict = _class_of(listings, len(peers))
@@ -177,7 +189,9 @@ def read(text: str) -> Topology:
     )
 
 
-def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | None, list[_Listing]]:
+def _sections(
+    lines: list[str], warnings: list[SourceWarning]
+) -> dict[int | None, list[_Listing]]:
     """GPU -> its listings, one for each command in the text; None: links before any GPU line."""
     sections: dict[int | None, list[_Listing]] = {}
     current: _Listing | None = None
@@ -209,14 +223,18 @@ def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | Non
         elif detail.lower() == "<inactive>":
             link.is_inactive = True
         elif remote := _REMOTE.fullmatch(detail):
-            link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
+            link.remote, link.remote_link = (
+                remote[1].upper(),
+                int(remote[2]) if remote[2] else None,
+            )
         elif (capability := _CAPABILITY.fullmatch(detail)) and (
             key := _CAPABILITIES.get(capability[1])
         ):
             link.capabilities[key] = capability[2].lower() == "true"
         else:
             cut = any(
-                word.startswith(detail) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES)
+                word.startswith(detail)
+                for word in ("<inactive>", "Remote Device ", *_CAPABILITIES)
             )
             text = f"{current.name} link {link.index}: {detail[:60]!r} is not read"
             warnings.append(SourceWarning("truncated" if cut else "damaged_line", text, number))
@@ -275,14 +293,18 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> ClassVerdict:
     if is_module(model):
         return class_of_model(model, max(listing.index or 0 for listing in listings))
     if not is_card(model):
-        return ClassVerdict(TopologyClass.UNKNOWN, f"{model} is not known as a card or a module")
+        return ClassVerdict(
+            TopologyClass.UNKNOWN, f"{model} is not known as a card or a module"
+        )
     if any(listing.active or listing.remotes for listing in listings):
         return ClassVerdict(
             TopologyClass.NVLINK_BRIDGE, f"{model} is a card, its links are bridges"
         )
     if len(listings) > 1 and all(listing.all_inactive for listing in listings):
         return ClassVerdict(TopologyClass.PCIE, f"{model} is a card and no link is active")
-    return ClassVerdict(TopologyClass.UNKNOWN, f"one {model} without active links may have sisters")
+    return ClassVerdict(
+        TopologyClass.UNKNOWN, f"one {model} without active links may have sisters"
+    )
 
 
 def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
@@ -323,7 +345,9 @@ def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
         }
     for key in _CAPABILITIES.values():
         values = {
-            link.capabilities.get(key) for listing in listings for link in listing.links.values()
+            link.capabilities.get(key)
+            for listing in listings
+            for link in listing.links.values()
         }
         facts[key] = values.pop() if len(values) == 1 else None
     return facts
@@ -376,7 +400,9 @@ def _links(source: str, target: str, bundle: list[_Link], listing: _Listing) -> 
     """One bundle by state, and the other direction too, unless the other GPU's listing brings it."""
     ways = ((source, target), (target, source))[: 1 if target.startswith("gpu") else 2]
     # A card's inactive link has no bridge on it: it is not there rather than down.
-    for state in (LinkState.UP, LinkState.DOWN) if is_module(listing.model) else (LinkState.UP,):
+    for state in (
+        (LinkState.UP, LinkState.DOWN) if is_module(listing.model) else (LinkState.UP,)
+    ):
         chosen = [link for link in bundle if link.is_inactive == (state is LinkState.DOWN)]
         rates = [link.rate for link in chosen if link.rate is not None]
         total = sum(rates) * 1e9 if len(rates) == len(chosen) else None

@@ -149,10 +149,14 @@ class _Scanner:
                 else:
                     following = text[match.end() :].split(maxsplit=1)
                     is_name = (
-                        _ROW_NAME.fullmatch(token) or token in ("CPU", "NUMA") or len(token) > 40
+                        _ROW_NAME.fullmatch(token)
+                        or token in ("CPU", "NUMA")
+                        or len(token) > 40
                     )
                     is_unknown = (
-                        self.open and not is_name and bool(following and labels_of(following[0]))
+                        self.open
+                        and not is_name
+                        and bool(following and labels_of(following[0]))
                     )
                 if not is_unknown:
                     break
@@ -196,7 +200,9 @@ class _Scanner:
                 names = [row.name for row in table.rows]
                 numbered = [f"GPU{index}" for index in range(width)]
                 table.columns = names[:width] if len(names) >= width else numbered
-        end = next((number for number in range(len(lines), 0, -1) if lines[number - 1].strip()), 0)
+        end = next(
+            (number for number in range(len(lines), 0, -1) if lines[number - 1].strip()), 0
+        )
         if not self.tables or not self.tables[-1].rows:
             return
         table, row = self.tables[-1], self.tables[-1].rows[-1]
@@ -265,7 +271,8 @@ class Matrix:
         self.names |= {nic: f"nic{index}" for index, nic in enumerate(self.nics)}
         strangers = [row for row in table.rows if row.name not in self.names]
         warnings += [
-            SourceWarning("contradiction", f"{row.name}: no column", row.line) for row in strangers
+            SourceWarning("contradiction", f"{row.name}: no column", row.line)
+            for row in strangers
         ]
         without = [name for name in nic_rows if name not in columns]
         if without:
@@ -282,14 +289,14 @@ class Matrix:
             if (cpus := row.get(CPU)) and cpus != "N/A"
         }
         affinities = [
-            (cpus, numbers) for cpus, numbers in printed.items() if numbers and len(numbers) <= 512
+            (cpus, numbers)
+            for cpus, numbers in printed.items()
+            if numbers and len(numbers) <= 512
         ][:64]
         for position, (cpus_text, numbers) in enumerate(affinities):
             for earlier, earlier_numbers in affinities[:position]:
                 if overlap(numbers, earlier_numbers):
-                    message = (
-                        f"CPU Affinity {earlier} and {cpus_text} share CPUs: one of them is damaged"
-                    )
+                    message = f"CPU Affinity {earlier} and {cpus_text} share CPUs: one of them is damaged"
                     warnings.append(SourceWarning("damaged_line", message, table.line))
         self.labels = self._labels()
         index = {name: position for position, name in enumerate(self.gpus)}
@@ -338,9 +345,7 @@ class Matrix:
         if tokens and before.count("\t") >= 2 and len(tokens) < len(headings):
             tokens.insert(0, None)
         if len(tokens) > len(headings):
-            text = (
-                f"{row.name}: {len(tokens)} cells behind the matrix under {len(headings)} headings"
-            )
+            text = f"{row.name}: {len(tokens)} cells behind the matrix under {len(headings)} headings"
             self.warnings.append(SourceWarning("damaged_line", text, row.line))
         if (
             len(tokens) == 2

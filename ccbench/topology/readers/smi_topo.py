@@ -132,7 +132,9 @@ def _queries(lines: list[str], warnings: list[SourceWarning]) -> dict[str, Any]:
         )
     if not answers:
         return {}
-    sentences = [f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()]
+    sentences = [
+        f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()
+    ]
     more = f" and {len(sentences) - 4} more answers" if len(sentences) > 4 else ""
     text = f"the machine: 'topo -c' says only {'; '.join(sentences[:4])}{more}; 'topo -m' says how GPUs are linked"
     warnings.append(SourceWarning("not_visible", text, first))
@@ -232,7 +234,11 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
     Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
     boards and bridges link every GPU of a machine.
     """
-    affinities, labels, gpu_count = matrix.table.affinities, matrix.between_gpus, len(matrix.gpus)
+    affinities, labels, gpu_count = (
+        matrix.table.affinities,
+        matrix.between_gpus,
+        len(matrix.gpus),
+    )
     # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
     old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in labels.values()
     verdict = class_of_counts(matrix.nvlinks, gpu_count, before_2020=old)
@@ -359,7 +365,8 @@ def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
         cpu_of[gpu] = name
         attributes = {"cores": cores} if cores and cores != "N/A" else {}
         cpus.setdefault(
-            name, Device(name, DeviceKind.CPU, numa_node=numbered.get(gpu), attributes=attributes)
+            name,
+            Device(name, DeviceKind.CPU, numa_node=numbered.get(gpu), attributes=attributes),
         )
     # A NIC is placed by the first GPU that it shares a node with.
     for nic in matrix.nics:
@@ -399,19 +406,27 @@ def _graph(
         attributes = {"name": name, **affinities}
         devices.append(
             Device(
-                matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes
+                matrix.names[name],
+                DeviceKind.GPU,
+                numa_node=nodes.get(name),
+                attributes=attributes,
             )
         )
     devices += cpus.values()
     if topology_class is TopologyClass.NVSWITCH:
         attributes = {"stands_for": "all NVSwitches of the machine"}
         devices.append(Device("nvswitch0", DeviceKind.NVSWITCH, attributes=attributes))
-    devices += [Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))]
+    devices += [
+        Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))
+    ]
     for name in matrix.nics:
         attributes = {"name": legend.get(name, name), "column": name}
         devices.append(
             Device(
-                matrix.names[name], DeviceKind.NIC, numa_node=nodes.get(name), attributes=attributes
+                matrix.names[name],
+                DeviceKind.NIC,
+                numa_node=nodes.get(name),
+                attributes=attributes,
             )
         )
     lost = [nic for nic in matrix.nics if nic not in cpu_of]
@@ -423,7 +438,9 @@ def _graph(
     if topology_class is TopologyClass.NVSWITCH:
         for gpu, count in enumerate(matrix.nvlinks_per_gpu(topology_class) or ()):
             nvlinks += (
-                _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways() if count else ()
+                _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways()
+                if count
+                else ()
             )
     else:
         # With the class open these are paths of that many links, with or without switches on the way.

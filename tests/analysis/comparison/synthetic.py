@@ -29,11 +29,15 @@ def case(place: int, **changes: Any) -> Case:
     """One of many cases: all_reduce of growing sizes, three algorithms."""
     size = 4 * 2 ** (place % 20)
     algorithm = ("ring", "tree", "two_shot")[place // 20 % 3]
-    plain = Case("made-up", "cpu", "all_reduce", algorithm, "float32", "sum", size, size // 4, 4)
+    plain = Case(
+        "made-up", "cpu", "all_reduce", algorithm, "float32", "sum", size, size // 4, 4
+    )
     return replace(plain, **changes)
 
 
-def measured(measured_case: Case, rounds: Sequence[Sequence[float]], **changes: Any) -> Measurement:
+def measured(
+    measured_case: Case, rounds: Sequence[Sequence[float]], **changes: Any
+) -> Measurement:
     """An OK measurement with these samples, one list a round."""
     plain = Measurement(
         measured_case,
@@ -86,7 +90,9 @@ class Noise:
 _TEMPLATE = measured(case(0), [[1.0]])
 
 
-def made_up(random: np.random.Generator, changes: Sequence[float], noise: Noise, name: str) -> Run:
+def made_up(
+    random: np.random.Generator, changes: Sequence[float], noise: Noise, name: str
+) -> Run:
     """A run of as many points as ``changes``, each slower by that fraction than it would be."""
     factors = noise.draw(random, len(changes))
     rows = []

@@ -33,7 +33,8 @@ def run_with(seconds: Mapping[str, float], **suite: object) -> Run:
 
 def test_each_other_value_is_judged_against_the_first_that_the_suite_lists() -> None:
     run = run_with(
-        {"new": 1.2e-5, "fast": 0.8e-5, "old": 1e-5}, variants={"old": {}, "new": {}, "fast": {}}
+        {"new": 1.2e-5, "fast": 0.8e-5, "old": 1e-5},
+        variants={"old": {}, "new": {}, "fast": {}},
     )
     compared = compare_by(run, VARIANT)
     verdicts = {(point.point.variant, point.verdict) for point in compared.points}
@@ -62,7 +63,9 @@ def test_any_axis_will_do_and_its_default_is_the_base() -> None:
 
 
 def test_a_point_that_one_value_lacks_is_told() -> None:
-    points = [measured(case(place, variant="a", algorithm="x"), [[1e-5]] * 6) for place in (0, 1)]
+    points = [
+        measured(case(place, variant="a", algorithm="x"), [[1e-5]] * 6) for place in (0, 1)
+    ]
     points += [measured(case(0, variant="b", algorithm="x"), [[1e-5]] * 6)]
     assert [point.cause for point in compare_by(run_of(points), VARIANT).points] == [
         None,
@@ -88,7 +91,9 @@ def test_what_holds_up_the_machine_for_some_rounds_hides_no_variant() -> None:
     (point,) = compare_by(run, VARIANT).points
     assert (point.verdict, point.in_pairs) == (Verdict.SLOWER, True)
     assert (point.low, point.ratio, point.high) == pytest.approx((1.05, 1.05, 1.05))
-    (point,) = compare(run_of_rounds("once", a=usual), run_of_rounds("once", a=usual[::-1])).points
+    (point,) = compare(
+        run_of_rounds("once", a=usual), run_of_rounds("once", a=usual[::-1])
+    ).points
     assert (point.verdict, point.in_pairs) == (Verdict.NONE, False)
 
 

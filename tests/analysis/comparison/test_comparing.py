@@ -113,7 +113,9 @@ def test_an_interval_that_is_too_wide_is_no_verdict_unless_it_is_let_pass() -> N
     assert compare(BASE, new, Settings(undecided=0.24)).exit_code == 3
 
 
-def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_what_helps() -> None:
+def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_what_helps() -> (
+    None
+):
     steps = [0.93, 0.96, 0.99, 1.01, 1.04, 1.07]
     base, new = ([[1e-5 * step * factor] * 5 for step in steps] for factor in (1.0, 1.11))
     alone = compare(run_of([measured(case(0), base)]), run_of([measured(case(0), new)]))
@@ -144,7 +146,11 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
 @pytest.mark.parametrize(
     ("extra", "cause", "words"),
     [
-        (measured(case(0), rounds(1e-5, count=2)), NoVerdict.TOO_FEW_ROUNDS, "6 rounds against 2"),
+        (
+            measured(case(0), rounds(1e-5, count=2)),
+            NoVerdict.TOO_FEW_ROUNDS,
+            "6 rounds against 2",
+        ),
         (measured(case(0), [[1e-5] * 50]), NoVerdict.TOO_FEW_ROUNDS, "4 against 4 can"),
         (flagged("throttled"), NoVerdict.DOUBTFUL, "new is flagged throttled; "),
         (flagged("steal", "other_load"), NoVerdict.DOUBTFUL, "--accept-flags other_load,steal"),
@@ -155,7 +161,11 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
         ),
         (flagged("emulation"), NoVerdict.EMULATED, "new was emulated"),
         (flagged("shared_core"), NoVerdict.ARRANGEMENT, "only new is flagged shared_core"),
-        (flagged(oversubscribed=True), NoVerdict.ARRANGEMENT, "only new is flagged oversubscribed"),
+        (
+            flagged(oversubscribed=True),
+            NoVerdict.ARRANGEMENT,
+            "only new is flagged oversubscribed",
+        ),
         (
             Measurement(case(0), Status.TIMED_OUT, detail="rank 2 hung"),
             NoVerdict.NOT_OK,
@@ -185,7 +195,9 @@ def test_what_cannot_be_judged_says_why_and_ends_with_3(
 
 
 def test_flags_that_are_accepted_or_of_both_arrangements_stand_in_no_way() -> None:
-    steal = compare(BASE, one_more(flagged("steal")), Settings(accepted_flags=frozenset({"steal"})))
+    steal = compare(
+        BASE, one_more(flagged("steal")), Settings(accepted_flags=frozenset({"steal"}))
+    )
     assert first(steal).verdict is Verdict.SAME
     base, new = (run_of([flagged("shared_core")], name) for name in ("base", "new"))
     assert compare(base, new).exit_code == 0
@@ -204,7 +216,9 @@ def test_points_that_neither_run_supports_are_left_out_and_told() -> None:
 
 def manifest(**processor: Any) -> dict[str, Any]:
     environment = dict(MANIFEST["environment"])
-    return {"environment": {**environment, "processor": {**environment["processor"], **processor}}}
+    return {
+        "environment": {**environment, "processor": {**environment["processor"], **processor}}
+    }
 
 
 def test_other_hardware_is_no_verdict_unless_asked_for() -> None:
@@ -313,7 +327,9 @@ SETTINGS_OF_A_POINT: dict[str, Any] = {
 @pytest.mark.parametrize("name", SETTINGS_OF_A_POINT)
 def test_everything_asked_of_a_case_tells_points_apart(name: str) -> None:
     plain, changed = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
-    compared = compare(run_of([measured(plain, rounds(1))]), run_of([measured(changed, rounds(1))]))
+    compared = compare(
+        run_of([measured(plain, rounds(1))]), run_of([measured(changed, rounds(1))])
+    )
     assert compared.causes == {
         NoVerdict.MISSING_IN_BASE.value: 1,
         NoVerdict.MISSING_IN_NEW.value: 1,
@@ -362,7 +378,11 @@ PREDICTION = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
     ],
 )
 def test_what_the_model_cannot_judge_ends_with_3(
-    tmp_path: Path, seconds: float, prediction: Prediction | None, simulated: bool, cause: NoVerdict
+    tmp_path: Path,
+    seconds: float,
+    prediction: Prediction | None,
+    simulated: bool,
+    cause: NoVerdict,
 ) -> None:
     compared = priced(tmp_path, seconds, prediction, simulated=simulated)
     assert compared.points[0].cause is cause
@@ -404,10 +424,14 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
     options = {"options": {"network": "ib-hdr-200x8"}}
     run = write_run(tmp_path / "run", cases, manifest=options)
     reasons = [
-        point.reason for point in compare("published:dgx-a100", run).points if point.base_seconds
+        point.reason
+        for point in compare("published:dgx-a100", run).points
+        if point.base_seconds
     ]
     assert reasons
-    assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in reasons)
+    assert all(
+        "over ib-hdr-200x8" in text and "measured with float32" in text for text in reasons
+    )
     elsewhere = replace(run, manifest=Manifest({"options": {"network": "ib-ndr-400x8"}}))
     assert not [
         point for point in compare("published:dgx-a100", elsewhere).points if point.base_seconds

@@ -67,7 +67,13 @@ def shares_of(kind: Kind, random: np.random.Generator) -> Shares:
             if change < 0.05:
                 counts += (alarm, 1, 0, 0, 0)
             else:
-                counts += (0, 0, point.verdict is Verdict.SLOWER, point.verdict is Verdict.SAME, 1)
+                counts += (
+                    0,
+                    0,
+                    point.verdict is Verdict.SLOWER,
+                    point.verdict is Verdict.SAME,
+                    1,
+                )
     return Shares(*counts.tolist())
 
 

@@ -21,7 +21,12 @@ SLOWER = Comparison(
     POINT, Verdict.SLOWER, 0.05, None, "", 1e-4, 1.2e-4, 1.2, 1.15, 1.25, 0.001, 0.002, 6, 6
 )
 SAME = replace(
-    SLOWER, point=replace(POINT, size_bytes=8), verdict=Verdict.SAME, ratio=1.0, low=0.99, high=1.01
+    SLOWER,
+    point=replace(POINT, size_bytes=8),
+    verdict=Verdict.SAME,
+    ratio=1.0,
+    low=0.99,
+    high=1.01,
 )
 WIDE = replace(
     SLOWER,

@@ -73,7 +73,9 @@ def test_pairs_find_what_noise_of_both_sides_hides_and_raise_as_few_false_alarms
         called = np.zeros(2)
         for _ in range(200):
             common = np.exp(random.exponential(0.4, (points, 24)))
-            base, new = (common * np.exp(random.normal(0, 0.03, common.shape)) for _ in range(2))
+            base, new = (
+                common * np.exp(random.normal(0, 0.03, common.shape)) for _ in range(2)
+            )
             new *= factor
             called[0] += significance.tested(base, new, 0.95).beyond(far).mean()
             unit, ratios, pairs = as_pairs(base, new, 0.95)
@@ -162,5 +164,7 @@ def test_medians_of_rounds_are_those_of_numpy(points: list[list[np.ndarray]]) ->
     medians = round_medians(points)
     assert medians.shape == (len(points), max(map(len, points), default=0))
     for row, own in zip(medians, points, strict=True):
-        assert row[: len(own)].tolist() == pytest.approx([np.median(samples) for samples in own])
+        assert row[: len(own)].tolist() == pytest.approx(
+            [np.median(samples) for samples in own]
+        )
         assert np.isnan(row[len(own) :]).all()

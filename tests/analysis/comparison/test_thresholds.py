@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.verdicts import ThresholdRule, Thresholds, load_thresholds, read_thresholds
+from ccbench.analysis.verdicts import (
+    ThresholdRule,
+    Thresholds,
+    load_thresholds,
+    read_thresholds,
+)
 from ccbench.errors import UsageError
 
 TEXT = b"""
@@ -42,7 +47,10 @@ POINTS = {("all_reduce", "nccl", 2**20), ("all_reduce", "cpu", 64)}
             "{threshold: 1%, backend: ncll}",
             "t.yaml:2: rules[0].backend: 'ncll' is a backend of no point; did you",
         ),
-        ("{threshold: 1%, backend: osu}", "'osu' is a backend of no point; write one of cpu, nccl"),
+        (
+            "{threshold: 1%, backend: osu}",
+            "'osu' is a backend of no point; write one of cpu, nccl",
+        ),
         ("{threshold: 1%, backend: [cpu, ncll]}", "did you mean 'nccl'?"),
         (
             "{threshold: 1%, backend: cpu, size: {from: 1 KiB}}",
@@ -76,7 +84,11 @@ def test_a_file_without_a_default_takes_that_of_the_command_line() -> None:
         ("rules: 5%", ":1: rules", "is not a list"),
         ("rules:\n- 5%", ":2: rules[0]", "is not a mapping"),
         ("rules:\n- size: {to: 1 KiB}", ":2: rules[0]", "has no 'threshold'"),
-        ("rules:\n- threshold: 5%\n  size: {to: 1 KiBs}", ":3: rules[0].size.to", "is not a size"),
+        (
+            "rules:\n- threshold: 5%\n  size: {to: 1 KiBs}",
+            ":3: rules[0].size.to",
+            "is not a size",
+        ),
         ("rules:\n- threshold: 5%\n  size: {from: 2, to: 1}", ":3: rules[0].size", "exchange"),
         ("rules:\n- threshold: 5%\n  size: 1 KiB", ":3: rules[0].size", "is not a mapping"),
         (
@@ -94,7 +106,9 @@ def test_a_file_without_a_default_takes_that_of_the_command_line() -> None:
         ("- a", "", "is not a mapping"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_place(text: str, place: str, complaint: str) -> None:
+def test_a_mistake_is_told_with_its_line_and_place(
+    text: str, place: str, complaint: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         read_thresholds(text.encode(), "t.yaml")
     assert str(caught.value).startswith("t.yaml" + place)

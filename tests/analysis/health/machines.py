@@ -31,7 +31,11 @@ def evenly(pair: Pair) -> float:
 
 def manifest(machine: str = "hgx-h100", verdict: str = "health") -> dict[str, Any]:
     topology = to_plain(load_catalog(machine)) if machine else None
-    return {"suite": {"name": "health", "verdict": verdict}, "topology": topology, "options": {}}
+    return {
+        "suite": {"name": "health", "verdict": verdict},
+        "topology": topology,
+        "options": {},
+    }
 
 
 def run_of(measurements: Sequence[Measurement], stored: Mapping[str, Any] | None = None) -> Run:
@@ -167,6 +171,14 @@ def hot_readings() -> str:
     def device(bus: str, reasons: list[str]) -> dict[str, object]:
         look: dict[str, object] = {"at_seconds": 1.0, "clock_reasons": reasons}
         after = {**look, "at_seconds": 2.0}
-        return {"bus_id": bus, "vendor": "nvidia", "model": "H100", "before": look, "after": after}
+        return {
+            "bus_id": bus,
+            "vendor": "nvidia",
+            "model": "H100",
+            "before": look,
+            "after": after,
+        }
 
-    return json.dumps([device("0000:1a:00.0", []), device("0000:3b:00.0", ["hw_thermal_slowdown"])])
+    return json.dumps(
+        [device("0000:1a:00.0", []), device("0000:3b:00.0", ["hw_thermal_slowdown"])]
+    )

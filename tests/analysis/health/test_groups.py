@@ -77,7 +77,10 @@ def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(
         measurement
         for expression in (f"rank // {ranks // 2}", "rank % 2")
         for measurement in groups(
-            random, ranks, expression=expression, slower=lambda group: 1.6 if group == half else 1.0
+            random,
+            ranks,
+            expression=expression,
+            slower=lambda group: 1.6 if group == half else 1.0,
         )
     ]
     (group,) = named_groups(made)
@@ -89,14 +92,19 @@ def test_groups_that_do_not_nest_are_compared_with_their_likes() -> None:
     random = np.random.default_rng(4)
     (group,) = named_groups(
         groups(
-            random, 16, expression="rank % 8", slower=lambda members: 1.3 if 5 in members else 1.0
+            random,
+            16,
+            expression="rank % 8",
+            slower=lambda members: 1.3 if 5 in members else 1.0,
         )
     )
     assert group.members == (5, 13)
 
 
 @pytest.mark.parametrize(("factor", "named"), [(2.0, 0), (5.0, 1)])
-def test_where_times_are_in_doubt_only_gross_differences_count(factor: float, named: int) -> None:
+def test_where_times_are_in_doubt_only_gross_differences_count(
+    factor: float, named: int
+) -> None:
     doubted = [flagged(measurement, "foreign_load") for measurement in nested(5, (3,), factor)]
     assert len(named_groups(doubted)) == named
 
@@ -123,9 +131,13 @@ def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
     assert named_groups(beside) == []
 
 
-def on_two_hosts(expression: str, slower: Callable[[tuple[int, ...]], float]) -> list[Measurement]:
+def on_two_hosts(
+    expression: str, slower: Callable[[tuple[int, ...]], float]
+) -> list[Measurement]:
     """Twelve processes, six on each of two hosts."""
-    made = groups(np.random.default_rng(9), 12, expression=expression, slower=slower, backend="mpi")
+    made = groups(
+        np.random.default_rng(9), 12, expression=expression, slower=slower, backend="mpi"
+    )
     where = (0,) * 6 + (1,) * 6
     return [
         replace(measurement, node_of_rank=where, hosts=tuple("ab"[node] for node in where))
@@ -139,7 +151,9 @@ def over_the_network(members: tuple[int, ...]) -> float:
 
 def test_a_group_across_two_hosts_is_no_like_of_those_inside_a_host() -> None:
     assert named_groups(on_two_hosts("rank // 4", over_the_network)) == []
-    (group,) = named_groups(on_two_hosts("rank // 2", lambda members: 1.5 if 8 in members else 1.0))
+    (group,) = named_groups(
+        on_two_hosts("rank // 2", lambda members: 1.5 if 8 in members else 1.0)
+    )
     assert group.members == (8, 9)
 
 
@@ -150,7 +164,8 @@ def test_parts_that_are_joined_differently_are_not_halved() -> None:
         return over_the_network(members) * (1.1 if 3 in members else 1.0)
 
     assert (
-        named_groups(on_two_hosts("[[0, 1, 2], [3, 4, 6], [5, 7, 8], [9, 10, 11]]", slower)) == []
+        named_groups(on_two_hosts("[[0, 1, 2], [3, 4, 6], [5, 7, 8], [9, 10, 11]]", slower))
+        == []
     )
 
 

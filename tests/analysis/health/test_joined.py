@@ -31,7 +31,9 @@ def test_devices_are_joined_as_the_graph_says() -> None:
 
 def test_devices_of_several_machines_are_joined_over_the_network_between_them() -> None:
     where = (0,) * 8 + (1,) * 8
-    links = joined("hgx-h100", 16, hosts=tuple("ab"[node] for node in where), node_of_rank=where)
+    links = joined(
+        "hgx-h100", 16, hosts=tuple("ab"[node] for node in where), node_of_rank=where
+    )
     assert (links.word(1, 2), links.word(9, 10), links.word(7, 8)) == ("NV18", "NV18", "NET")
     assert links.link_class((0, 1)) == links.link_class((14, 15)) != links.link_class((7, 8))
 

@@ -10,7 +10,16 @@ from ccbench.analysis.health_verdict import HealthVerdict
 from ccbench.cases.measurement import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.groups import Pair
 
-from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of
+from .machines import (
+    collectives,
+    flagged,
+    groups,
+    hot_readings,
+    manifest,
+    measured,
+    pairs,
+    run_of,
+)
 
 
 def verdict(measurements: list[Measurement]) -> HealthVerdict:
@@ -60,7 +69,9 @@ def test_a_slow_rank_shows_in_collectives_alone() -> None:
 
 def test_a_slow_pair_is_named_with_its_class_and_sizes() -> None:
     random = np.random.default_rng(1)
-    made = pairs(random, slower=lambda pair: 2.0 if {pair.source, pair.target} == {2, 5} else 1.0)
+    made = pairs(
+        random, slower=lambda pair: 2.0 if {pair.source, pair.target} == {2, 5} else 1.0
+    )
     judged = verdict([*made, *collectives(random)])
     assert set(findings_of(judged)) == {
         ("slow_pair", "2>5"),
@@ -102,7 +113,10 @@ def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
     ]
     named = [what for kind, what in findings_of(verdict(made)) if kind == "wrong_data"]
     assert len(set(named)) == len(made)
-    assert sum(what.endswith("4 ranks groups rank // 2 group 1 alone 4 KiB") for what in named) == 1
+    assert (
+        sum(what.endswith("4 ranks groups rank // 2 group 1 alone 4 KiB") for what in named)
+        == 1
+    )
 
 
 def test_many_wrong_cases_are_counted() -> None:
@@ -162,7 +176,8 @@ def test_unstable_timing_alone_is_no_verdict() -> None:
 def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word: str) -> None:
     random = np.random.default_rng(1)
     made = [
-        measured(collective.case, seconds, random, noise=0.2) for collective in collectives(random)
+        measured(collective.case, seconds, random, noise=0.2)
+        for collective in collectives(random)
     ]
     assert verdict(made).word == word
 
@@ -170,7 +185,9 @@ def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word:
 def test_busy_loops_on_both_processors_accuse_neither_of_two_ranks() -> None:
     late = collectives(np.random.default_rng(1), ranks=2, late=1)
     waits = [
-        replace(measurement, rank_waiting_seconds=((0.8 * measurement.samples_seconds[0],), (0.0,)))
+        replace(
+            measurement, rank_waiting_seconds=((0.8 * measurement.samples_seconds[0],), (0.0,))
+        )
         for measurement in late
     ]
     judged = verdict([flagged(case, "other_load") for case in waits])
@@ -274,7 +291,9 @@ def test_a_suite_asks_for_a_verdict_by_its_key() -> None:
 def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines(seeds: range) -> None:
     for seed in seeds:
         rank = seed % 4
-        assert findings_of(verdict(whole(seed, 4, late=rank))) == [("slow_rank", f"rank {rank}")]
+        assert findings_of(verdict(whole(seed, 4, late=rank))) == [
+            ("slow_rank", f"rank {rank}")
+        ]
         assert findings_of(verdict(whole(1000 + seed, 4))) == []
 
 

@@ -49,7 +49,9 @@ def rows(
             case=replace(measurement.case, backend=backend),
             rank_cpu_share=tuple(shares),
             conditions=Conditions(
-                flags=tuple(flags), oversubscribed="oversubscribed" in flags, binding=tuple(binding)
+                flags=tuple(flags),
+                oversubscribed="oversubscribed" in flags,
+                binding=tuple(binding),
             ),
         )
 
@@ -72,7 +74,9 @@ def test_nobody_is_named_while_all_get_about_as_much(shares: list[float]) -> Non
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=9))
-def test_only_ranks_with_the_least_and_less_than_half_are_ever_named(shares: list[float]) -> None:
+def test_only_ranks_with_the_least_and_less_than_half_are_ever_named(
+    shares: list[float],
+) -> None:
     named = set(starved_ranks(rows(shares)))
     assert named == set(np.argsort(shares, kind="stable")[: len(named)].tolist())
     assert 2 * len(named) < len(shares) or len(named) < 2
@@ -88,7 +92,10 @@ def test_two_ranks_of_five_that_are_limited_alike_are_both_named() -> None:
 
 def test_two_ranks_that_a_launcher_binds_to_one_processor_lack_nothing() -> None:
     assert starved_ranks(rows([0.5, 0.5, 1.0, 1.0, 1.0], binding=(0, 0, 1, 2, 3))) == {}
-    assert set(starved_ranks(rows([0.5, 0.5, 1.0, 1.0, 1.0], binding=(0, 4, 1, 2, 3)))) == {0, 1}
+    assert set(starved_ranks(rows([0.5, 0.5, 1.0, 1.0, 1.0], binding=(0, 4, 1, 2, 3)))) == {
+        0,
+        1,
+    }
 
 
 @pytest.mark.parametrize("ranks", range(3, 10))
@@ -104,7 +111,9 @@ def test_ranks_in_pairs_that_share_processors_are_not_starved_by_each_other() ->
     assert starved_ranks(rows([0.5, 1.0, 0.5, 1.0], flags=["oversubscribed"])) == {}
 
 
-def test_a_backend_whose_ranks_sleep_while_they_wait_says_nothing_about_processor_time() -> None:
+def test_a_backend_whose_ranks_sleep_while_they_wait_says_nothing_about_processor_time() -> (
+    None
+):
     assert starved_ranks(rows([0.5, 0.1, 0.5, 0.5], "gloo")) == {}
 
 
@@ -173,7 +182,9 @@ def test_ranks_that_lack_it_by_turns_are_not_named() -> None:
 
 
 def test_the_rank_that_waits_least_is_the_one_that_is_waited_for() -> None:
-    assert waited_for(rows(late=2)) == {2: "the others wait for it in 12 of 12 collectives on cpu"}
+    assert waited_for(rows(late=2)) == {
+        2: "the others wait for it in 12 of 12 collectives on cpu"
+    }
     assert waited_for(rows()) == {}
 
 

@@ -44,7 +44,9 @@ def test_changes_of_the_environment_are_kept_where_nothing_stepped_too(stepped: 
         assert series.moved == {3: ("nccl not recorded -> 2.27",), 7: ("kernel 6.1 -> 6.8",)}
 
 
-def test_machines_are_kept_apart_unless_they_are_alike_and_it_is_asked_for(tmp_path: Path) -> None:
+def test_machines_are_kept_apart_unless_they_are_alike_and_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
     write_history(tmp_path, [1.0] * 4, host="node7", last=10)
     write_history(tmp_path, [1.4] * 4, first=4, host="node8", last=10)
     folders = run_folders([tmp_path])
@@ -66,9 +68,13 @@ def test_runs_are_ordered_by_when_they_began_not_by_name(tmp_path: Path) -> None
     assert change.change < 0
 
 
-def test_a_case_that_a_run_holds_several_times_is_one_value_of_the_series(tmp_path: Path) -> None:
+def test_a_case_that_a_run_holds_several_times_is_one_value_of_the_series(
+    tmp_path: Path,
+) -> None:
     first = case("all_reduce", "ring", 4096)
-    write_run(tmp_path / "run", [first, replace(first, count=first.count + 1)], manifest=manifest())
+    write_run(
+        tmp_path / "run", [first, replace(first, count=first.count + 1)], manifest=manifest()
+    )
     (series,) = history_of(run_folders([tmp_path])).series
     assert len(series.seen) == 1
 
@@ -103,7 +109,9 @@ def test_the_screen_shows_the_newest_steps_and_says_when_runs_are_too_few(
     assert lines[2] == "    kernel 6.1 -> 6.8"
     assert lines[-1] == "11 runs, 2 series, 2 steps"
     write_history(tmp_path, [1.0] * 2, last=10)
-    assert "Cannot say: 2 runs, 6 needed" in history_lines(history_of(run_folders([tmp_path])))[-1]
+    assert (
+        "Cannot say: 2 runs, 6 needed" in history_lines(history_of(run_folders([tmp_path])))[-1]
+    )
 
 
 def test_the_document_has_every_run_level_and_step(stepped: Path) -> None:

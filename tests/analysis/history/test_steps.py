@@ -55,7 +55,9 @@ def test_a_step_of_ten_percent_in_noise_of_one_percent_is_found_where_it_is(name
         values = 1e-3 * np.exp(0.01 * NOISES[name](random, 30))
         values[17:] *= 1.10
         steps = find_steps(values.tolist())
-        hits += len(steps) == 1 and abs(steps[0][0] - 17) <= 1 and abs(steps[0][1] - 0.10) < 0.03
+        hits += (
+            len(steps) == 1 and abs(steps[0][0] - 17) <= 1 and abs(steps[0][1] - 0.10) < 0.03
+        )
     assert hits >= 48
 
 

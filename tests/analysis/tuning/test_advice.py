@@ -117,7 +117,9 @@ def test_situations_do_not_race() -> None:
 def test_noise_alone_is_advised_in_less_than_five_percent_of_the_situations() -> None:
     advised = 0
     for seed in range(200):
-        rivals = [timing(choice, MIB, 1.0, 0.05, seed=seed) for choice in (NCCL, RING, TREE, NVLS)]
+        rivals = [
+            timing(choice, MIB, 1.0, 0.05, seed=seed) for choice in (NCCL, RING, TREE, NVLS)
+        ]
         advised += any(band.choice is not None for band in bands(rivals))
     assert advised <= 10
 
@@ -168,9 +170,13 @@ def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_s
                 slack = 1 + 6 * noise + 1e-9
                 assert by_place[size, band.choice] <= default * slack
             if size not in band.bridged_bytes:
-                rivals = [by_place[size, speed] for speed in speeds[size] if speed != band.choice]
+                rivals = [
+                    by_place[size, speed] for speed in speeds[size] if speed != band.choice
+                ]
                 assert by_place[size, band.choice] <= min(rivals)
-                assert by_place[size, band.choice] <= (default or min(rivals)) / 1.03 * (1 + 1e-9)
+                assert by_place[size, band.choice] <= (default or min(rivals)) / 1.03 * (
+                    1 + 1e-9
+                )
 
 
 @given(SPEEDS)

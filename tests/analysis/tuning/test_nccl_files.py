@@ -19,7 +19,9 @@ def two_bands() -> list[Timing]:
     for power in range(18, 26):
         small = power <= 21
         times = {NCCL: 1.3, TREE: 1.0 if small else 2.0, NVLS: 2.0 if small else 1.0}
-        timings += [timing(choice, 2**power, 1e-4 * seconds) for choice, seconds in times.items()]
+        timings += [
+            timing(choice, 2**power, 1e-4 * seconds) for choice, seconds in times.items()
+        ]
     return timings
 
 
@@ -36,7 +38,8 @@ def test_channels_are_written_where_they_are_known() -> None:
     four = replace(RING, channels=4)
     used = replace(timing(RING, MIB, 1.0), channels_used=12)
     assert [
-        line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), timing(four, MIB, 1.0)]))
+        line.channels
+        for line in read(nccl_csv([timing(NCCL, MIB, 2.0), timing(four, MIB, 1.0)]))
     ] == [4]
     assert [line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), used]))] == [12]
 
@@ -81,7 +84,9 @@ def test_choices_of_other_backends_and_unstated_sizes_are_not_written() -> None:
 
 def test_no_comment_is_longer_than_the_plugin_reads_at_once() -> None:
     bad = replace(PLACE, op="allreduce,0,99,ring,ll,1,1,8\n" * 30, collective="all_to_all")
-    text = nccl_csv([timing(NCCL, MIB, 2.0, situation=bad), timing(RING, MIB, 1.0, situation=bad)])
+    text = nccl_csv(
+        [timing(NCCL, MIB, 2.0, situation=bad), timing(RING, MIB, 1.0, situation=bad)]
+    )
     assert all(len(line) < 255 for line in text.splitlines())
     assert read(text) == []
 
@@ -90,7 +95,10 @@ def test_the_environment_sets_what_is_slower_nowhere() -> None:
     gather = replace(PLACE, collective="all_gather", op="none")
     pat = Choice("nccl", "pat")
     timings = [timing(NCCL, MIB, 2.0), timing(RING, MIB, 1.0)]
-    timings += [timing(NCCL, MIB, 2.0, situation=gather), timing(pat, MIB, 1.0, situation=gather)]
+    timings += [
+        timing(NCCL, MIB, 2.0, situation=gather),
+        timing(pat, MIB, 1.0, situation=gather),
+    ]
     lines = nccl_environment(timings).splitlines()
     assert 'export NCCL_ALGO="allgather:pat;allreduce:ring"' in lines
     assert 'export NCCL_PROTO="allreduce:Simple"' in lines
@@ -107,7 +115,14 @@ def test_both_say_that_they_were_never_run_on_nccl() -> None:
     assert "never run on NCCL" in nccl_environment([])
 
 
-CHOICES = [NCCL, RING, TREE, NVLS, Choice("nccl", "ring", "ll128", 8), Choice("nccl", "nvlstree")]
+CHOICES = [
+    NCCL,
+    RING,
+    TREE,
+    NVLS,
+    Choice("nccl", "ring", "ll128", 8),
+    Choice("nccl", "nvlstree"),
+]
 
 
 @given(
@@ -121,7 +136,9 @@ CHOICES = [NCCL, RING, TREE, NVLS, Choice("nccl", "ring", "ll128", 8), Choice("n
 def test_what_the_plugin_decides_is_what_was_advised(
     speeds: dict[int, dict[Choice, float]],
 ) -> None:
-    timings = [timing(choice, size, s) for size, row in speeds.items() for choice, s in row.items()]
+    timings = [
+        timing(choice, size, s) for size, row in speeds.items() for choice, s in row.items()
+    ]
     lines = read(nccl_csv(timings))
     (advice,) = advise(timings)
     names = {"nvlstree": "nvls_tree"}
@@ -131,6 +148,8 @@ def test_what_the_plugin_decides_is_what_was_advised(
             if band.choice is None:
                 assert got is None
             else:
-                protocol = "simple" if band.choice.protocol == "default" else band.choice.protocol
+                protocol = (
+                    "simple" if band.choice.protocol == "default" else band.choice.protocol
+                )
                 algorithm = names.get(band.choice.algorithm, band.choice.algorithm)
                 assert got == (algorithm, protocol, band.choice.channels)

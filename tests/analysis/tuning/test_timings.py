@@ -35,7 +35,10 @@ def imported(tmp_path: Path, *names: str, devices: int | None = None) -> Path:
 @pytest.mark.parametrize(
     ("name", "gains"),
     [
-        ("awkward_h200_4to8g_all_reduce_nvls_vs_ring_md.txt", {5: 0.14, 6: 0.19, 7: 0.26, 8: 0.29}),
+        (
+            "awkward_h200_4to8g_all_reduce_nvls_vs_ring_md.txt",
+            {5: 0.14, 6: 0.19, 7: 0.26, 8: 0.29},
+        ),
         ("awkward_b200_4to8g_all_reduce_nvls_vs_ring_md.txt", {6: 0.15, 7: 0.19, 8: 0.23}),
     ],
 )
@@ -63,12 +66,17 @@ def test_advice_on_all_reduce_with_and_without_nvls_is_nvls(tmp_path: Path) -> N
     band = first_bands["all_reduce"]
     assert band.choice is not None
     assert band.smallest_gain is not None
-    assert (band.choice.algorithm, [rival.algorithm for rival in band.rivals]) == ("nvls", ["ring"])
+    assert (band.choice.algorithm, [rival.algorithm for rival in band.rivals]) == (
+        "nvls",
+        ["ring"],
+    )
     assert band.smallest_gain.median == pytest.approx(480.0 / 367.2 - 1)
     assert first_bands["all_gather"].choice is None
 
 
-def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_path: Path) -> None:
+def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(
+    tmp_path: Path,
+) -> None:
     """NVIDIA RTX 5090, sockets, 128 MiB: Simple 2.55, LL128 1.02, LL 0.06 GB/s."""
     names = [
         f"awkward_rtx5090_2r1g_socket_all_reduce_{protocol}.txt"
@@ -76,7 +84,8 @@ def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_pa
     ]
     run = load_run(imported(tmp_path, *names))
     forced = forced_from(
-        f"all_reduce_{protocol}.txt=default/{protocol}" for protocol in ("ll", "ll128", "simple")
+        f"all_reduce_{protocol}.txt=default/{protocol}"
+        for protocol in ("ll", "ll128", "simple")
     )
     for advice in advise(timings_of([run], forced)):
         last = advice.bands[-1]

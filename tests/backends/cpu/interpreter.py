@@ -37,14 +37,17 @@ def buffers_of(compiled: CompiledCase, dtype: type) -> Buffers:
     return buffers
 
 
-def run_in_random_order(compiled: CompiledCase, buffers: Buffers, launches: int, seed: int) -> None:
+def run_in_random_order(
+    compiled: CompiledCase, buffers: Buffers, launches: int, seed: int
+) -> None:
     """``launches`` launches back to back (sums only), ranks drifting apart as far as the waits let them."""
     chooser = random.Random(seed)
     progress = [0] * compiled.layout.schedule.ranks
     # A rank that is favoured for a while drifts ahead, which is what uncovers missing waits.
     weights = [chooser.choice([1, 1, 20]) for _ in progress]
     steps = {
-        rank: rank_steps(compiled, rank, buffers, progress, launches) for rank in compiled.programs
+        rank: rank_steps(compiled, rank, buffers, progress, launches)
+        for rank in compiled.programs
     }
     stuck = 0
     while steps:

@@ -88,7 +88,9 @@ def _predecessors(compiled: CompiledCase, event: Event, left_out: Site) -> Itera
     if number > 0:
         yield rank, launch, number - 1
         waits = (
-            program.exit_waits if number > len(program.groups) else program.groups[number - 1].waits
+            program.exit_waits
+            if number > len(program.groups)
+            else program.groups[number - 1].waits
         )
         for wait in waits:
             if Site(rank, number - 1, wait) != left_out:

@@ -66,7 +66,9 @@ def test_uneven_traffic_arrives(team: WorkerTeam, traffic: str, algorithm: str) 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float64", "uint32"])
 def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: str) -> None:
-    case = case_of("all_to_all_v", 777, traffic="[[0, 5], [1, 1]]", groups="rank % 2", dtype=dtype)
+    case = case_of(
+        "all_to_all_v", 777, traffic="[[0, 5], [1, 1]]", groups="rank % 2", dtype=dtype
+    )
     assert team.run(case, QUICK).status is Status.OK
 
 

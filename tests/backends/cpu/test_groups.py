@@ -34,7 +34,9 @@ def case_of(
 @pytest.mark.parametrize(
     "groups", ["rank // 2", "rank % 2", "[[3, 0], [1, 2]]", "rank // 1", "[[2, 1]]"]
 )
-def test_every_group_gets_its_own_result(team: WorkerTeam, collective: str, groups: str) -> None:
+def test_every_group_gets_its_own_result(
+    team: WorkerTeam, collective: str, groups: str
+) -> None:
     measurement = team.run(case_of(collective, groups=groups), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert len(measurement.group_names) == len(measurement.case.members)
@@ -47,7 +49,8 @@ def test_every_group_gets_its_own_result(team: WorkerTeam, collective: str, grou
 @pytest.mark.parametrize("collective", IN_PLACE_COLLECTIVES)
 def test_groups_work_in_place(team: WorkerTeam, collective: str) -> None:
     assert (
-        team.run(case_of(collective, groups="rank % 2", in_place=True), QUICK).status is Status.OK
+        team.run(case_of(collective, groups="rank % 2", in_place=True), QUICK).status
+        is Status.OK
     )
 
 

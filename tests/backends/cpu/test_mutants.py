@@ -110,7 +110,9 @@ def _early_posts(case: CompiledCase) -> tuple[int, list[Any]]:
     inputs = inputs_of(case)
     outputs = right(case, inputs)
     awaited = {
-        waited_event(case, 0, site.wait) for site in sites(case) if not is_equivalent(case, site)
+        waited_event(case, 0, site.wait)
+        for site in sites(case)
+        if not is_equivalent(case, site)
     }
     posts = [
         (rank, number)

@@ -46,7 +46,10 @@ class World:
     """All ranks of a case with something beside it."""
 
     def __init__(
-        self, case: Case, fault: Fault | None = None, second_word: Word = Word.PROGRESS_CONCURRENT
+        self,
+        case: Case,
+        fault: Fault | None = None,
+        second_word: Word = Word.PROGRESS_CONCURRENT,
     ) -> None:
         self.control = Control(case.ranks, 1)
         arenas = [Arena() for _ in range(case.ranks)]
@@ -191,7 +194,9 @@ def test_what_each_takes_is_added_up() -> None:
     once = list(world.ranks[0].seconds)
     assert all(seconds > 0 for seconds in once)
     world.run(3)
-    assert all(more > seconds for more, seconds in zip(world.ranks[0].seconds, once, strict=True))
+    assert all(
+        more > seconds for more, seconds in zip(world.ranks[0].seconds, once, strict=True)
+    )
 
 
 # -- a computation -----------------------------------------------------------------------------------------

@@ -142,7 +142,9 @@ class EmulatedRuntime:
         """Streams that capture; ``spoilt`` are those of which nothing will come."""
         me = threading.get_ident()
         return [
-            stream for stream, thread in self.__dict__.get("capturing", {}).items() if thread == me
+            stream
+            for stream, thread in self.__dict__.get("capturing", {}).items()
+            if thread == me
         ]
 
     def end_capture(self, stream: int) -> None:
@@ -215,7 +217,9 @@ class EmulatedRuntime:
 
     def malloc(self, size: int) -> int:
         taken = sum(
-            self.allocated[at].nbytes for at, device in self.home.items() if device == self.device
+            self.allocated[at].nbytes
+            for at, device in self.home.items()
+            if device == self.device
         )
         if taken + size > self.memory_bytes:
             raise CudaError(2)
@@ -248,7 +252,9 @@ class EmulatedRuntime:
         assert flags == 3
         assert address % mmap.PAGESIZE == size % mmap.PAGESIZE == 0
         assert address not in self.pinned
-        self.pinned[address] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        self.pinned[address] = np.ctypeslib.as_array(
+            (ctypes.c_uint8 * size).from_address(address)
+        )
 
     def hostUnregister(self, address: int) -> None:  # noqa: N802 - as CUDA spells it
         del self.pinned[address]
@@ -331,7 +337,10 @@ class EmulatedRuntime:
         arguments = np.frombuffer(raw, dtype).copy()
         if name == BLOCKING:
             assert grid == 1
-            assert self.kind_of(int(arguments["released"][0]), self.device, peers=False) == "pinned"
+            assert (
+                self.kind_of(int(arguments["released"][0]), self.device, peers=False)
+                == "pinned"
+            )
             assert stream not in self.captured
         else:
             assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
@@ -386,7 +395,11 @@ class EmulatedRuntime:
         """The host has made a call; devices that it released before are free from now on."""
         self.__dict__["now"] = self.__dict__.get("now", 0.0) + CALL_SECONDS
         for item in self.__dict__.get("queue", ()):
-            if item.kind == BLOCKING and len(item.details) == 2 and is_unblocked(item.details[1]):
+            if (
+                item.kind == BLOCKING
+                and len(item.details) == 2
+                and is_unblocked(item.details[1])
+            ):
                 item.details = (*item.details, self.__dict__["now"])
 
     def enqueue(self, kind: str, details: tuple[Any, ...], stream: int) -> None:
@@ -414,7 +427,9 @@ class EmulatedRuntime:
             for items in streams.values():
                 while items and items[0].kind != "kernel":
                     self.do(items.pop(0))
-            runs = {handle: leading_kernels(items) for handle, items in streams.items() if items}
+            runs = {
+                handle: leading_kernels(items) for handle, items in streams.items() if items
+            }
             together = min(map(len, runs.values()), default=0)
             batch = [run[index] for index in range(together) for run in runs.values()]
             for handle in runs:
@@ -475,7 +490,8 @@ class EmulatedRuntime:
         Whoever reads it computes something wrong, whoever writes it is found here: better than a crash.
         """
         tables = {
-            (int(a["views"][0]), int(a["ranks"][0])) for a in (item.details[1] for item in batch)
+            (int(a["views"][0]), int(a["ranks"][0]))
+            for a in (item.details[1] for item in batch)
         }
         words = [view_words(address, ranks) for address, ranks in tables]
         holes = [word == 0 for word in words]
@@ -515,7 +531,9 @@ def library(file: str) -> ctypes.CDLL:
 def view_words(address: int, ranks: int) -> NDArray[np.uint64]:
     """The addresses in a table of RANK_VIEW, to be changed where they are."""
     size = ranks * abi.RANK_VIEW.itemsize
-    raw: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    raw: NDArray[np.uint8] = np.ctypeslib.as_array(
+        (ctypes.c_uint8 * size).from_address(address)
+    )
     return raw.view(np.uint64)
 
 

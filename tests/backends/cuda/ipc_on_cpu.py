@@ -32,7 +32,9 @@ RANKS = 3
 SHARE_BYTES = 256 << 20
 
 
-def case_of(collective: str, count: int, in_place: bool = False, mode: str = "streaming") -> Case:
+def case_of(
+    collective: str, count: int, in_place: bool = False, mode: str = "streaming"
+) -> Case:
     algorithm = "barrier" if collective == "barrier" else "ring"
     changes = {"dtype": "int32", "in_place": in_place, "mode": mode, "processes": PER_GPU}
     return cases.case_of(collective, algorithm, RANKS, count, **changes)

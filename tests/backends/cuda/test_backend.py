@@ -45,7 +45,9 @@ def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> 
     assert "docker run --gpus all" in str(driver_missing(tmp_path))
 
 
-def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cupy_the_sentence_has_the_install_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
     monkeypatch.setattr(prerequisites, "find_spec", lambda name: None)
     assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
@@ -78,7 +80,9 @@ def test_a_device_that_nothing_here_compiles_for_is_refused_once_and_not_in_ever
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_old(capability: int, cupy: int, driver: int) -> None:
-        raise CompilationFailed(f"not for sm_{capability}, CuPy {cupy}, driver {driver}; the cure")
+        raise CompilationFailed(
+            f"not for sm_{capability}, CuPy {cupy}, driver {driver}; the cure"
+        )
 
     monkeypatch.setattr(modules, "nvrtc", too_old)
     with pytest.raises(CompilationFailed, match="not for sm_70, CuPy 12, driver 13; the cure"):
@@ -125,7 +129,11 @@ UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        *((RING(mode=mode, processes=process), "") for mode in CUDA_MODES for process in PROCESSES),
+        *(
+            (RING(mode=mode, processes=process), "")
+            for mode in CUDA_MODES
+            for process in PROCESSES
+        ),
         *(
             (RING(mode="persistent", processes=process), f"it has {', '.join(CUDA_MODES)};")
             for process in PROCESSES
@@ -175,7 +183,9 @@ def test_the_runner_loads_no_gpu_library() -> None:
         "assert [backend.algorithms('all_reduce') for backend in usable]\n"
         "print(sorted({'cupy', 'torch', 'mpi4py', 'pynvml'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -237,11 +247,15 @@ def test_a_device_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyP
         raise CudaError(46)
 
     monkeypatch.setattr(single_process, "open_cuda", exclusive)
-    with pytest.raises(BackendUnavailable, match=r"CUDA does not start: CudaError: cudaError 46$"):
+    with pytest.raises(
+        BackendUnavailable, match=r"CUDA does not start: CudaError: cudaError 46$"
+    ):
         single_process.CudaWorkerGroup(2, 16).endpoint(0)
 
 
-def test_a_fabric_that_is_not_ready_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fabric_that_is_not_ready_is_told_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def not_ready() -> Cuda:
         raise CudaError(802)
 

@@ -31,7 +31,12 @@ from .emulated import BLOCKING, CALL_SECONDS, LAUNCH_SECONDS, CudaError, Emulate
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(
     ("mode", "launches"),
-    [("isolated", 3), ("cold", 3), ("streaming", 2 * MOST_BLOCKED), ("graph", 2 * MOST_BLOCKED)],
+    [
+        ("isolated", 3),
+        ("cold", 3),
+        ("streaming", 2 * MOST_BLOCKED),
+        ("graph", 2 * MOST_BLOCKED),
+    ],
 )
 def test_launches_take_what_the_device_takes_and_the_first_of_a_row_waits_for_nobody(
     opened: Opened, mode: str, launches: int, devices: int
@@ -112,7 +117,8 @@ def test_launches_with_copies_take_more_places_of_the_queue(items: int, launches
 
 
 @pytest.mark.parametrize(
-    ("launches", "sample"), [(1, 1), (2, 2), (3, 4), (17, 32), (32, 32), (33, 64), (10_000, 512)]
+    ("launches", "sample"),
+    [(1, 1), (2, 2), (3, 4), (17, 32), (32, 32), (33, 64), (10_000, 512)],
 )
 def test_a_sample_of_graphs_needs_none_that_the_warm_up_has_not_made(
     launches: int, sample: int

@@ -134,7 +134,9 @@ def test_cold_launches_find_other_memory_in_every_cache(
         # The second kernel reads what was set, so that the launch has nothing of it to write back.
         assert kinds == 3 * ["set", "kernel", "blocking", "event", "kernel", "event"]
         written = [
-            details for kind, device, details in items_done if kind == "set" and device == number
+            details
+            for kind, device, details in items_done
+            if kind == "set" and device == number
         ]
         assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
         assert not {address for address, _, _ in written} & {
@@ -238,7 +240,9 @@ def test_devices_without_peer_access_go_through_the_hosts_memory_and_the_row_say
     assert ("no peer access" in endpoint.remark()) == bool(way)
 
 
-def test_without_peer_access_and_without_the_hosts_memory_nothing_can_run(opened: Opened) -> None:
+def test_without_peer_access_and_without_the_hosts_memory_nothing_can_run(
+    opened: Opened,
+) -> None:
     endpoint, _ = opened(2, devices=2, peers=False, maps_host_memory=False)
     with pytest.raises(CannotRun, match="cannot address pinned memory of the host"):
         endpoint.prepare(case_of("all_reduce", "ring", 2))
@@ -266,7 +270,9 @@ def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) 
     endpoint.contexts[0].read(communicator.device[1], zeroed)
     assert not zeroed.any()
     assert communicator.own.zeroed_bytes >= endpoint.areas.sizes()["flags"]
-    assert all(communicator.own.offsets[name] < communicator.own.zeroed_bytes for name in ZEROED)
+    assert all(
+        communicator.own.offsets[name] < communicator.own.zeroed_bytes for name in ZEROED
+    )
 
 
 def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
@@ -306,14 +312,23 @@ def test_what_the_first_ranks_got_of_a_case_too_large_is_there_for_cases_that_fi
     runtime.memory_bytes = held + (46 << 20)
     with pytest.raises(OutOfMemory):  # 16 MiB a rank: there is room for two of four
         endpoint.prepare(case_of("all_reduce", "ring", 4, 2 << 20, groups=groups))
-    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20, groups=groups)) == 0
+    assert (
+        wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20, groups=groups)) == 0
+    )
 
 
-def test_what_earlier_cases_left_makes_room_for_one_that_fits_without_it(opened: Opened) -> None:
+def test_what_earlier_cases_left_makes_room_for_one_that_fits_without_it(
+    opened: Opened,
+) -> None:
     endpoint, runtime = opened(4)
     for groups, count in (("", 100), ("[[0, 1], [2, 3]]", 1 << 20)):
-        assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, count, groups=groups)) == 0
-    runtime.memory_bytes = sum(memory.nbytes for memory in runtime.allocated.values()) + (28 << 20)
+        assert (
+            wrong_elements(endpoint, case_of("all_reduce", "ring", 4, count, groups=groups))
+            == 0
+        )
+    runtime.memory_bytes = sum(memory.nbytes for memory in runtime.allocated.values()) + (
+        28 << 20
+    )
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20)) == 0
 
 

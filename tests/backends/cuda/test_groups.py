@@ -29,7 +29,12 @@ from .cases import POINTS, Opened, case_of, close_clean
 
 
 def grouped(
-    collective: str, algorithm: str, groups: str, count: int = 777, ranks: int = 4, **changes: Any
+    collective: str,
+    algorithm: str,
+    groups: str,
+    count: int = 777,
+    ranks: int = 4,
+    **changes: Any,
 ) -> Case:
     return case_of(collective, algorithm, ranks, count, groups=groups, **changes)
 
@@ -92,7 +97,9 @@ def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty
         endpoint.finish()
 
 
-def test_groups_take_as_long_together_as_one_alone_where_nothing_is_shared(opened: Opened) -> None:
+def test_groups_take_as_long_together_as_one_alone_where_nothing_is_shared(
+    opened: Opened,
+) -> None:
     endpoint, _ = opened(4, devices=4)
     case = grouped("all_reduce", "ring", "rank // 2", mode="isolated")
     seconds = []
@@ -157,7 +164,9 @@ def test_a_rank_that_does_not_come_is_named_by_its_number_in_the_team(opened: Op
     for group in second.contexts:
         launch_without_last_rank(group)
         group.synchronize()
-    with pytest.raises(CollectiveFailed, match=r"rank 3, channel \d: waited too long for .*rank 2"):
+    with pytest.raises(
+        CollectiveFailed, match=r"rank 3, channel \d: waited too long for .*rank 2"
+    ):
         endpoint.begin_sample(0)
     assert endpoint.given_up() == []
     endpoint.refill(2)

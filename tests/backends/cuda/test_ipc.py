@@ -85,7 +85,9 @@ def world() -> World:
     runtimes = [SharedRuntime(devices=RANKS, open_everywhere=opened) for _ in range(RANKS)]
     calls = [Cuda(runtime, runtime) for runtime in runtimes]
     return World(
-        [IpcEndpoint(rank, control, board, calls[rank]) for rank in range(RANKS)], runtimes, board
+        [IpcEndpoint(rank, control, board, calls[rank]) for rank in range(RANKS)],
+        runtimes,
+        board,
     )
 
 
@@ -138,7 +140,9 @@ def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
 
 
 @pytest.mark.parametrize("call", ["ipcGetMemHandle", "ipcOpenMemHandle"])
-def test_memory_that_one_rank_cannot_share_is_closed_everywhere(world: World, call: str) -> None:
+def test_memory_that_one_rank_cannot_share_is_closed_everywhere(
+    world: World, call: str
+) -> None:
     world.runtimes[1].failing[call] = [CudaError(201)]
     outcomes = world.all(lambda endpoint: endpoint.prepare(CASE))
     assert isinstance(outcomes[1], CudaError)
@@ -177,7 +181,9 @@ def test_closing_does_not_wait_for_the_dead_and_keeps_what_they_may_have_open(
     )  # the last one died
     for runtime in world.runtimes[: RANKS - 1]:
         assert runtime.opened == 0
-        assert len(runtime.allocated) == 2  # its work and its buffers, which the dead rank had open
+        assert (
+            len(runtime.allocated) == 2
+        )  # its work and its buffers, which the dead rank had open
 
 
 def test_a_rank_without_a_device_is_waited_for_by_nobody(
@@ -244,7 +250,9 @@ def printed(*words: str) -> list[str]:
 
 def test_every_note_has_a_place_of_its_own_and_may_hold_any_bytes() -> None:
     notes = Notes(3)
-    written = {rank: (rank, bytes([rank, 0] * (NOTE_BYTES // 2 * rank // 3))) for rank in range(3)}
+    written = {
+        rank: (rank, bytes([rank, 0] * (NOTE_BYTES // 2 * rank // 3))) for rank in range(3)
+    }
     for rank, (verdict, text) in written.items():
         notes.write(rank, verdict, text)
     assert {rank: notes.read(rank) for rank in range(3)} == written

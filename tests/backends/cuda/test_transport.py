@@ -26,7 +26,9 @@ from .emulated import EmulatedRuntime
 OWN = ("staging", "state", "errors")
 
 
-def kinds(runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str, ...]) -> set[str]:
+def kinds(
+    runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str, ...]
+) -> set[str]:
     """What kinds of memory a device finds behind a view's addresses; 'none' where there is no address."""
     addresses = [int(view[name]) for name in names]
     return {
@@ -39,7 +41,9 @@ def test_less_is_pinned_than_devices_would_take_unless_the_environment_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pinned = host_areas(work_areas(8, 1, 132))
-    assert pinned.sizes()["fifo"] == 8 * (4 << 20)  # 4 MiB for each rank, as docs/kernels.md says
+    assert pinned.sizes()["fifo"] == 8 * (
+        4 << 20
+    )  # 4 MiB for each rank, as docs/kernels.md says
     monkeypatch.setenv("CCBENCH_KERNEL_SLOT_BYTES", "1 MiB")
     monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "16")
     assert host_areas(work_areas(8, 1, 132)) == work_areas(8, 1, 132)
@@ -58,7 +62,9 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
     for device, name, views in runtime.views:
         if name == "compare":  # of one rank's output
             (view,) = views
-            assert kinds(runtime, device, view, (*OWN, *WRITTEN_BY_PEERS, "input", "output")) <= {
+            assert kinds(
+                runtime, device, view, (*OWN, *WRITTEN_BY_PEERS, "input", "output")
+            ) <= {
                 "own",
                 "none",
             }
@@ -124,7 +130,9 @@ def test_transports_take_turns_on_one_team(opened: Opened) -> None:
 
 def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
     endpoint, runtime = opened(2, devices=2, peers=False)
-    endpoint.prepare(case_of("all_reduce", "mesh_two_shot", 2, transport="host", mode="isolated"))
+    endpoint.prepare(
+        case_of("all_reduce", "mesh_two_shot", 2, transport="host", mode="isolated")
+    )
     endpoint.refill(1)
     runtime.flush()
     group = endpoint.contexts[0]
@@ -159,7 +167,9 @@ def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
 
 def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Opened) -> None:
     endpoint, runtime = opened(2, devices=2, peers=False)
-    runtime.failing["hostAlloc"] = [type("Full", (Exception,), {"status": 2})() for _ in range(2)]
+    runtime.failing["hostAlloc"] = [
+        type("Full", (Exception,), {"status": 2})() for _ in range(2)
+    ]
     with pytest.raises(OutOfMemory, match="bytes left that can be pinned"):
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
     assert not runtime.allocated
@@ -191,7 +201,9 @@ def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:
 
 
 @pytest.mark.parametrize("shared", [(), WRITTEN_BY_PEERS])
-def test_what_must_be_zeroed_comes_first_and_areas_do_not_overlap(shared: tuple[str, ...]) -> None:
+def test_what_must_be_zeroed_comes_first_and_areas_do_not_overlap(
+    shared: tuple[str, ...],
+) -> None:
     areas = work_areas(4, 1, 132)
     parts = [
         allocation(areas, [name for name in areas.sizes() if name not in shared]),

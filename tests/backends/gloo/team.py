@@ -117,7 +117,9 @@ def _hub(pipes: list[Connection]) -> list[Any]:
     return [answers[rank] for rank in range(len(pipes))]
 
 
-def measured(ranks: int, cases: Sequence[Case], one_clock: bool = True) -> list[list[RankResult]]:
+def measured(
+    ranks: int, cases: Sequence[Case], one_clock: bool = True
+) -> list[list[RankResult]]:
     """Results of each case on each rank; a rank that failed fails the test with its own words."""
     return [
         [result for result, _ in by_rank]

@@ -113,7 +113,11 @@ def test_uneven_blocks_arrive() -> None:
 def test_one_group_runs_while_the_others_stand_by() -> None:
     cases = [
         case_of(
-            name, 4, groups=COLUMNS, active_group=alone, root=1 if COLLECTIVES[name].rooted else -1
+            name,
+            4,
+            groups=COLUMNS,
+            active_group=alone,
+            root=1 if COLLECTIVES[name].rooted else -1,
         )
         for name, alone in (
             ("all_reduce", 0),
@@ -140,7 +144,9 @@ def test_every_collective_runs_beside_another() -> None:
 @needs_torch
 def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> None:
     case = case_of("all_reduce", 4, groups=HALVES, concurrent=f"reduce_scatter on {COLUMNS}")
-    alone = case_of("all_gather", 4, groups=HALVES, active_group=1, concurrent="all_reduce on all")
+    alone = case_of(
+        "all_gather", 4, groups=HALVES, active_group=1, concurrent="all_reduce on all"
+    )
     silent = case_of("send_recv", 4, groups=HALVES, concurrent="reduce_scatter")
     by_case = measured_with_facts(4, [case, alone, silent])
     assert all(result.mismatch is None for by_rank in by_case for result, _ in by_rank)
@@ -153,7 +159,9 @@ def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> No
     assert third.parts == ()
     for facts_of_case, number in zip((first, second), samples, strict=False):
         assert all(len(part) == number for part in facts_of_case.group_samples_seconds)
-        assert all(seconds > 0 for part in facts_of_case.group_samples_seconds for seconds in part)
+        assert all(
+            seconds > 0 for part in facts_of_case.group_samples_seconds for seconds in part
+        )
 
 
 @needs_torch
@@ -164,7 +172,9 @@ def test_every_collective_goes_on_behind_a_computation() -> None:
         for pair in ("2>0", "0<>1")
     ]
     cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="memory", in_place=True))
-    cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]"))
+    cases.append(
+        case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]")
+    )
     all_right(3, cases)
 
 
@@ -178,7 +188,9 @@ def test_ranks_with_clocks_of_their_own_measure_how_long_and_not_when() -> None:
 
 
 @needs_torch
-def test_a_missing_interface_is_named_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_interface_is_named_with_those_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
     (answer,) = on_ranks(1, lambda exchange: str(meet(exchange)))
     assert answer.startswith("BackendUnavailable: gloo: GLOO_SOCKET_IFNAME=nosuch0")
@@ -262,5 +274,8 @@ def test_looking_at_the_backend_loads_no_torch() -> None:
 def test_new_process_groups_join_the_ranks_that_asked_for_them(groups: str) -> None:
     all_right(
         4,
-        [case_of(name, 4, groups=groups, mode="isolated") for name in ("comm_init", "comm_split")],
+        [
+            case_of(name, 4, groups=groups, mode="isolated")
+            for name in ("comm_init", "comm_split")
+        ],
     )

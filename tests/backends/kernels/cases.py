@@ -32,7 +32,11 @@ from tests.backends.kernels.references import (
     ring_reference,
     tree_reference,
 )
-from tests.backends.kernels.schedule_reference import chunk_bytes, schedule_of, schedule_reference
+from tests.backends.kernels.schedule_reference import (
+    chunk_bytes,
+    schedule_of,
+    schedule_reference,
+)
 from tests.backends.kernels.worlds import Prepared, Reference, Trial, check, prepare
 
 
@@ -105,7 +109,9 @@ def world_for(case: KernelCase) -> CheckedWorld:
 def run_case(case: KernelCase, build: Build, seed: int) -> None:
     """Launch, and compare every output with NumPy's; AssertionError or what the engine raises."""
     world = world_for(case)
-    options = HostOptions(lanes=case.lanes, seed=seed, devices=case.ranks if case.drifting else 1)
+    options = HostOptions(
+        lanes=case.lanes, seed=seed, devices=case.ranks if case.drifting else 1
+    )
     if case.entry == "barrier":
         _run_barrier(case, world, build, options)
         return
@@ -130,14 +136,18 @@ def _run_compare(case: KernelCase, world: CheckedWorld, build: Build, seed: int)
     output = HostOutput(
         world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build
     )
-    output.output[:] = np.concatenate([values for piece in pieces for _, values in piece.parts()])
+    output.output[:] = np.concatenate(
+        [values for piece in pieces for _, values in piece.parts()]
+    )
     assert output.differing(pieces) == NONE_DIFFERS
     changed = random.Random(seed).sample(range(case.count), 40)
     output.output[changed] ^= 1
     assert output.differing(pieces) == (40, min(changed))
 
 
-def _run_barrier(case: KernelCase, world: CheckedWorld, build: Build, options: HostOptions) -> None:
+def _run_barrier(
+    case: KernelCase, world: CheckedWorld, build: Build, options: HostOptions
+) -> None:
     nothing = [0] * case.ranks
     call = HostCall("barrier", "uint8", 0, nothing, nothing, iterations=case.iterations)
     if not case.away:
@@ -179,7 +189,9 @@ def prepared_launch(
     return launch_of(case, world, trial)
 
 
-def launch_of(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def launch_of(
+    case: KernelCase, world: CheckedWorld, trial: Trial
+) -> tuple[Prepared, Reference]:
     """A launch of ``trial.entry`` on ``case.channels`` of the world's channels, and its reference."""
     stem = Path(entries()[trial.entry].file).stem
     assert stem in _LAUNCHES, (
@@ -228,20 +240,28 @@ def _tree(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared
     return prepare(world, trial, tree_plan(trees), case.channels), tree_reference(trees)
 
 
-def _unplanned(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _unplanned(
+    case: KernelCase, world: CheckedWorld, trial: Trial
+) -> tuple[Prepared, Reference]:
     return prepare(world, trial, None, case.channels), ordered_reference
 
 
-def _schedule(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _schedule(
+    case: KernelCase, world: CheckedWorld, trial: Trial
+) -> tuple[Prepared, Reference]:
     made = schedule_of(case.algorithm, case.ranks, trial.root, case.pieces)
     assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
     prepared = prepare(world, trial, None, case.channels)
     prepared = replace(prepared, call=replace(prepared.call, program=compiled_program(made)))
-    chunk = chunk_bytes(made, case.channels, case.slot_bytes, case.staging_bytes, trial.in_place)
+    chunk = chunk_bytes(
+        made, case.channels, case.slot_bytes, case.staging_bytes, trial.in_place
+    )
     return prepared, schedule_reference(made, case.channels, chunk)
 
 
-_LAUNCHES: dict[str, Callable[[KernelCase, CheckedWorld, Trial], tuple[Prepared, Reference]]] = {
+_LAUNCHES: dict[
+    str, Callable[[KernelCase, CheckedWorld, Trial], tuple[Prepared, Reference]]
+] = {
     "ring": _ring,
     "tree": _tree,
     "mesh": _unplanned,
@@ -305,7 +325,9 @@ def case_of(entry: str, values: dict[str, Any], algorithm: str = "") -> KernelCa
 def other_entry(entry: str, number: int) -> str:
     """Another entry of the same file, or the same where there is one only."""
     file = entries()[entry].file
-    names = sorted(name for name, row in entries().items() if row.file == file and name != entry)
+    names = sorted(
+        name for name, row in entries().items() if row.file == file and name != entry
+    )
     return names[number % len(names)] if names else entry
 
 

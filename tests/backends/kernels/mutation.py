@@ -113,7 +113,9 @@ def in_one_text(sources: Mapping[str, str], kernel_file: str, names_kept: Sequen
         )
 
     text = copied(kernel_file)
-    return _ENTRY.sub(lambda match: match.group(0) if match.group(1) in names_kept else "", text)
+    return _ENTRY.sub(
+        lambda match: match.group(0) if match.group(1) in names_kept else "", text
+    )
 
 
 def outcome(

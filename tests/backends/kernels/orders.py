@@ -76,9 +76,9 @@ def accumulated(parts: Sequence[Array], op: str, ranks: int) -> Array:
     """As ``folded``, but rounded once: what one lane adds up. ranks: 0 where the total is not finished."""
     total = [wide(part) for part in parts]
     with np.errstate(all="ignore"):
-        result: Array = folded(total, op if ranks else "sum" if op == "avg" else op, ranks).astype(
-            parts[0].dtype
-        )
+        result: Array = folded(
+            total, op if ranks else "sum" if op == "avg" else op, ranks
+        ).astype(parts[0].dtype)
         return result
 
 
@@ -129,6 +129,8 @@ def ring_pieces(
             size = min(slot_bytes // item_bytes, -(-share // granule) * granule)
             for place in range(ranks):
                 low, high = min(begin + place * size, end), min(begin + (place + 1) * size, end)
-                blocks.append((low, high, [order[(place + 1 + i) % ranks] for i in range(ranks)]))
+                blocks.append(
+                    (low, high, [order[(place + 1 + i) % ranks] for i in range(ranks)])
+                )
             begin += size * ranks
     return blocks

@@ -156,7 +156,11 @@ class Translation:
         inside = re.fullmatch(r"\[([%$\w]+)\s*(?:\+\s*(-?\d+))?\]", operand)
         if inside is None:
             raise UnknownPtx(f"address {operand}")
-        base = self.value(inside[1], "u64") if inside[1].startswith("%") else self.symbol(inside[1])
+        base = (
+            self.value(inside[1], "u64")
+            if inside[1].startswith("%")
+            else self.symbol(inside[1])
+        )
         window = "shared + " if "shared" in modifiers else ""
         return f"(uint64_t)({window}{base} + ({inside[2] or 0}))"
 
@@ -187,7 +191,9 @@ def of_two(template: str) -> Instruction:
         kind = modifiers[-1]
         values = [code.value(part, kind) for part in parts[1:]]
         value = template.format(*values, type=c_type(kind))
-        return f"{register(parts[0])} = {value};" if kind == "pred" else written(parts[0], value)
+        return (
+            f"{register(parts[0])} = {value};" if kind == "pred" else written(parts[0], value)
+        )
 
     return translate
 
@@ -223,7 +229,9 @@ def multiplied(code: Translation, modifiers: Sequence[str], parts: Sequence[str]
     left, right = (f"({to}){code.value(part, kind)}" for part in parts[1:3])
     sum_ = f" + {code.value(parts[3], wide)}" if added else ""
     # Shorts multiply as ints, whose overflow is no error here.
-    return written(parts[0], f"({to})({'(uint32_t)' if bits == 16 else ''}{left} * {right}{sum_})")
+    return written(
+        parts[0], f"({to})({'(uint32_t)' if bits == 16 else ''}{left} * {right}{sum_})"
+    )
 
 
 def converted(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> str:
@@ -245,7 +253,9 @@ def moved(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) -> 
     if source.startswith("{"):
         low, high = operands(source.strip("{}"))
         bits = int(kind[1:]) // 2
-        lower, upper = (f"({c_type(kind)}){code.value(part, f'u{bits}')}" for part in (low, high))
+        lower, upper = (
+            f"({c_type(kind)}){code.value(part, f'u{bits}')}" for part in (low, high)
+        )
         return written(target, f"({c_type(kind)})({lower} | {upper} << {bits})")
     if target.startswith("{"):
         bits = int(kind[1:]) // 2
@@ -308,10 +318,14 @@ def loaded(code: Translation, modifiers: Sequence[str], parts: Sequence[str]) ->
     function = "load_flag" if ORDERED & {*modifiers} else "load"
     targets = operands(parts[0].strip("{}"))
     size = int(kind[1:]) // 8
-    reads = [f"{function}<{c_type(kind)}>(at + {size * number})" for number in range(len(targets))]
+    reads = [
+        f"{function}<{c_type(kind)}>(at + {size * number})" for number in range(len(targets))
+    ]
     # All are read before a register that the address may be made of is written.
     kept = " ".join(f"const auto value_{number} = {read};" for number, read in enumerate(reads))
-    writes = " ".join(written(target, f"value_{number}") for number, target in enumerate(targets))
+    writes = " ".join(
+        written(target, f"value_{number}") for number, target in enumerate(targets)
+    )
     return f"const uint64_t at = {address}; {kept} {writes}"
 
 

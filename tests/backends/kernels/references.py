@@ -40,7 +40,9 @@ def _ring_all_reduce(
     trial: Trial, inputs: Sequence[Array], orders: Orders, slot_bytes: int
 ) -> list[Array]:
     result = np.empty_like(inputs[0])
-    for begin, end, adding in ring_pieces(trial.count, orders, slot_bytes, TYPE_BYTES[trial.dtype]):
+    for begin, end, adding in ring_pieces(
+        trial.count, orders, slot_bytes, TYPE_BYTES[trial.dtype]
+    ):
         result[begin:end] = folded(
             [inputs[rank][begin:end] for rank in adding], trial.op, len(inputs)
         )
@@ -52,7 +54,9 @@ def _ring_block(trial: Trial, inputs: Sequence[Array], orders: Orders, owner: in
     result = np.empty_like(inputs[0][: trial.count])
     parts = channel_parts(trial.count, len(orders), TYPE_BYTES[trial.dtype])
     for order, (begin, end) in zip(orders, parts, strict=True):
-        pieces = [inputs[rank][start + begin : start + end] for rank in _ring_turned(order, owner)]
+        pieces = [
+            inputs[rank][start + begin : start + end] for rank in _ring_turned(order, owner)
+        ]
         result[begin:end] = folded(pieces, trial.op, len(inputs))
     return result
 
@@ -81,7 +85,9 @@ def ordered_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
     if trial.collective in ("all_reduce", "reduce"):
         result = accumulated(inputs, trial.op, ranks)
         everybody = trial.collective == "all_reduce"
-        return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
+        return [
+            result if everybody or rank == trial.root else result[:0] for rank in range(ranks)
+        ]
     if trial.collective == "reduce_scatter":
         blocks = [
             [values[rank * count : (rank + 1) * count] for values in inputs]
@@ -106,7 +112,8 @@ def tree_reference(trees: Sequence[Tree]) -> Reference:
             )
         everybody = trial.collective == "all_reduce"
         return [
-            result if everybody or rank == trial.root else result[:0] for rank in range(len(inputs))
+            result if everybody or rank == trial.root else result[:0]
+            for rank in range(len(inputs))
         ]
 
     return outputs

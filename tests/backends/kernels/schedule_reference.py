@@ -96,7 +96,8 @@ def _passes(
             if blocked:
                 size = min(chunk, end - begin)
                 yield [
-                    (p * trial.count + begin, p * trial.count + begin + size) for p in range(pieces)
+                    (p * trial.count + begin, p * trial.count + begin + size)
+                    for p in range(pieces)
                 ]
                 begin += size
             else:

@@ -14,7 +14,15 @@ from ccbench.backends.kernels.abi import OPS, TYPE_BYTES, TYPES
 from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.host_engine import loaded
 from ccbench.dtypes import ITEM_BYTES
-from tests.backends.kernels.orders import Array, combined, finished, numpy_type, same, values, whole
+from tests.backends.kernels.orders import (
+    Array,
+    combined,
+    finished,
+    numpy_type,
+    same,
+    values,
+    whole,
+)
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "Arguments": abi.ARGUMENTS,
@@ -134,7 +142,9 @@ def test_an_average_is_divided_as_in_numpy(dtype: str, ranks: int, library: Path
     total, _ = operands(dtype)
     if whole(total):
         total = total[: 1 << 12]
-    assert same(computed(library, dtype, "avg", total, ranks=ranks), finished(total, "avg", ranks))
+    assert same(
+        computed(library, dtype, "avg", total, ranks=ranks), finished(total, "avg", ranks)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])

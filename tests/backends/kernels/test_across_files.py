@@ -78,15 +78,22 @@ def random_world(seed: int, build: Build) -> int:
     for _ in range(generator.randint(3, 8)):
         entry = pick(sorted(entries().keys() - {"compare"}))
         case = replace(
-            base, entry=entry, channels=generator.randint(1, channels), shuffled=pick([0, 1]) == 1
+            base,
+            entry=entry,
+            channels=generator.randint(1, channels),
+            shuffled=pick([0, 1]) == 1,
         )
         if entry == "barrier":
             nothing = [0] * ranks
-            calls.append(HostCall("barrier", "uint8", 0, nothing, nothing, channels=case.channels))
+            calls.append(
+                HostCall("barrier", "uint8", 0, nothing, nothing, channels=case.channels)
+            )
             continue
         if entry == "schedule":
             there = [
-                schedule for schedule in SCHEDULES if schedule_of(schedule, ranks, 0, 0) is not None
+                schedule
+                for schedule in SCHEDULES
+                if schedule_of(schedule, ranks, 0, 0) is not None
             ]
             case = replace(case, algorithm=pick(there))
         launched.append(launch_of(case, world, random_trial(generator, case)))
@@ -133,7 +140,9 @@ def test_they_do_not_race_either(folder: Path) -> None:
     assert sum(number > 1 for number in files) > SANITIZED_WORLDS // 2
 
 
-def test_work_memory_that_a_launch_leaves_wrong_is_noticed(folder: Path, tmp_path: Path) -> None:
+def test_work_memory_that_a_launch_leaves_wrong_is_noticed(
+    folder: Path, tmp_path: Path
+) -> None:
     """A planted mistake: the low-latency protocol does not remember its epoch."""
     copy = tmp_path / "kernels"
     shutil.copytree(folder, copy)

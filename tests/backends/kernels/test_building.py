@@ -27,7 +27,9 @@ from ccbench.machine.files import cache_folder
 from tests.backends.kernels.checked import CheckedWorld
 
 
-def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     building.compiler.cache_clear()
     try:
@@ -127,7 +129,9 @@ def test_what_is_built_says_nothing_of_where_it_was_built(place: Path, tmp_path:
 
 def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
     place.write_text("a file where a folder should be")
-    with pytest.raises(UsageError, match=r"cache/host: builds cannot be kept here .*CCBENCH_CACHE"):
+    with pytest.raises(
+        UsageError, match=r"cache/host: builds cannot be kept here .*CCBENCH_CACHE"
+    ):
         built(Build("barrier.cu"))
 
 
@@ -141,7 +145,9 @@ def test_it_lies_where_the_user_says(
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_folders_and_files_are_the_users_alone_whatever_the_umask(place: Path, umask: int) -> None:
+def test_folders_and_files_are_the_users_alone_whatever_the_umask(
+    place: Path, umask: int
+) -> None:
     before = os.umask(umask)
     try:
         file = kept(private_folder("host") / "a", write)

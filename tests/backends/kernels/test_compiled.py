@@ -199,7 +199,9 @@ def test_the_expected_counts_are_of_kernels_that_there_are() -> None:
 def test_the_architectures_beside_the_main_one_meet_every_entry_type_and_op() -> None:
     elsewhere = other_instances()
     reducing = [instance for instance in elsewhere if instance.entry in REDUCING]
-    assert {(instance.entry, instance.op) for instance in reducing} == set(product(REDUCING, OPS))
+    assert {(instance.entry, instance.op) for instance in reducing} == set(
+        product(REDUCING, OPS)
+    )
     assert {(instance.dtype, instance.op) for instance in reducing} == set(product(TYPES, OPS))
     assert {(instance.dtype, instance.architecture) for instance in reducing} == set(
         product(TYPES, OTHER_ARCHITECTURES)
@@ -231,7 +233,8 @@ def exposed(source: CompilerInput) -> set[str]:
     weak = r"\b{}(?:\.global)?(?:\.v\d)?\.[a-z]+\d+\b"
     for kind, own in (("ld", OWN_LOADS), ("st", OWN_STORES)):
         accesses |= {
-            instruction.replace(".global", "") for instruction in re.findall(weak.format(kind), ptx)
+            instruction.replace(".global", "")
+            for instruction in re.findall(weak.format(kind), ptx)
         } - own
     return accesses
 
@@ -258,7 +261,9 @@ def test_packets_go_in_pairs_of_whole_words() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(entries()))
-def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(name: str) -> None:
+def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(
+    name: str,
+) -> None:
     """Message slots, flags and buffers may lie in the host's memory or in another GPU's."""
     assert exposed(program(entries()[name], NARROW, "sum")) == set()
 
@@ -288,7 +293,10 @@ def test_data_that_a_cache_may_hold_back_are_seen(entry: str, right: str, wrong:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("    fence_system();\n    store_relaxed(flag, value);", "    store_relaxed(flag, value);"),
+        (
+            "    fence_system();\n    store_relaxed(flag, value);",
+            "    store_relaxed(flag, value);",
+        ),
         ("ld.acquire.sys.global.u64", "ld.relaxed.sys.global.u64"),
         ("fence.acq_rel.sys;", "fence.acq_rel.gpu;"),
         ("fence.acq_rel.sys;", "fence.sc.sys;"),

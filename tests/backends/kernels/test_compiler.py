@@ -46,7 +46,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "cubins"
 
 
-def test_what_was_compiled_once_comes_from_the_cache_unless_that_is_damaged(cache: Path) -> None:
+def test_what_was_compiled_once_comes_from_the_cache_unless_that_is_damaged(
+    cache: Path,
+) -> None:
     counting = Counting()
     first = compile_program(PROGRAM, 90, compiler=counting)
     assert compile_program(PROGRAM, 90, compiler=counting) == first
@@ -116,7 +118,8 @@ def test_the_library_that_is_installed_tells_its_patch_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "architecture"), [(90, 90), (80, 80), (87, 86), (89, 89), (101, 100), (75, 75)]
+    ("capability", "architecture"),
+    [(90, 90), (80, 80), (87, 86), (89, 89), (101, 100), (75, 75)],
 )
 def test_a_device_gets_code_of_its_own_major_architecture(
     capability: int, architecture: int
@@ -134,7 +137,9 @@ def test_a_device_gets_code_of_its_own_major_architecture(
 def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(
     capability: int, cure: str
 ) -> None:
-    with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"):
+    with pytest.raises(
+        CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"
+    ):
         architecture_for(capability, (75, 80, 90))
 
 
@@ -176,7 +181,9 @@ def test_of_two_compilers_that_of_cupy_the_driver_and_the_device_is_taken(
 
 
 @pytest.mark.usefixtures("two_installed")
-def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_compiler_serves_the_reason_has_the_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(building, "candidates", lambda: ["libnvrtc.so.13"])
     with pytest.raises(
         MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"

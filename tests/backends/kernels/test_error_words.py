@@ -34,7 +34,9 @@ def call_of(case: KernelCase, world: CheckedWorld, number: int) -> HostCall:
 def give_up(case: KernelCase, away: tuple[int, ...], sanitize: bool, seed: int) -> CheckedWorld:
     """One launch of all ranks, then one in which those ``away`` have nothing to do."""
     world, build = world_for(case), Build(case.kernel_file, sanitize=sanitize)
-    options = HostOptions(lanes=8, seed=seed, devices=RANKS, limit_nanoseconds=LIMIT_NANOSECONDS)
+    options = HostOptions(
+        lanes=8, seed=seed, devices=RANKS, limit_nanoseconds=LIMIT_NANOSECONDS
+    )
     world.run(build, [call_of(case, world, 0)], options)
     call = call_of(case, world, 1)
     idle = replace(call, iterations=0)
@@ -73,8 +75,14 @@ RANK_0 = "rank 0, channel 0: waited too long for rank 2 "
             KernelCase("mesh_two_shot_all_reduce"),
             "rank 0, channel 0: waited too long for rank 2 at a barrier",
         ),
-        (KernelCase("tree_all_reduce"), "rank 1, channel 0: waited too long for rank 2 to send"),
-        (KernelCase("schedule", "all_reduce two_shot", ranks=4), RANK_0 + r"to send \(message 1"),
+        (
+            KernelCase("tree_all_reduce"),
+            "rank 1, channel 0: waited too long for rank 2 to send",
+        ),
+        (
+            KernelCase("schedule", "all_reduce two_shot", ranks=4),
+            RANK_0 + r"to send \(message 1",
+        ),
     ],
     ids=lambda prepared: prepared.entry if isinstance(prepared, KernelCase) else "",
 )
@@ -114,7 +122,9 @@ def test_lanes_that_wait_for_different_peers_keep_peer_and_step_together(
             flags[:2, peer, 0] = count
     call = call_of(case, world, 0)
     idle = replace(call, iterations=0)
-    options = HostOptions(lanes=8, seed=seed, devices=RANKS, limit_nanoseconds=LIMIT_NANOSECONDS)
+    options = HostOptions(
+        lanes=8, seed=seed, devices=RANKS, limit_nanoseconds=LIMIT_NANOSECONDS
+    )
     with pytest.raises(KernelFailed, match="waited too long"):
         world.run(
             Build(case.kernel_file, sanitize=sanitize),

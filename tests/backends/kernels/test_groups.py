@@ -51,7 +51,9 @@ class Group:
         return getattr(self.world, name)
 
 
-def grouped_world(case: KernelCase, groups: Sequence[Members]) -> tuple[CheckedWorld, list[Group]]:
+def grouped_world(
+    case: KernelCase, groups: Sequence[Members]
+) -> tuple[CheckedWorld, list[Group]]:
     """Room for all ranks of all groups; ``case.ranks`` is of one group."""
     world = world_for(replace(case, ranks=sum(map(len, groups))))
     return world, [Group(world, members) for members in groups]
@@ -95,7 +97,12 @@ def run_in_groups(
                 check(cast(CheckedWorld, group), prepared, reference)
 
 
-OF_EACH_FILE = ("ring_all_reduce", "tree_all_reduce", "ll_all_reduce", "mesh_two_shot_all_reduce")
+OF_EACH_FILE = (
+    "ring_all_reduce",
+    "tree_all_reduce",
+    "ll_all_reduce",
+    "mesh_two_shot_all_reduce",
+)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -202,13 +209,17 @@ def test_a_group_does_not_wait_for_another_groups_ranks() -> None:
 def test_errors_of_a_group_name_ranks_of_the_world() -> None:
     world, groups = grouped_world(KernelCase("barrier"), TWO_GROUPS)
     with pytest.raises(KernelFailed, match=r"rank 5, channel 0: waited too long for rank 3"):
-        barriers(world, groups, HostOptions(lanes=4, devices=3, limit_nanoseconds=1000), away=(5,))
+        barriers(
+            world, groups, HostOptions(lanes=4, devices=3, limit_nanoseconds=1000), away=(5,)
+        )
 
 
 # -- memory --------------------------------------------------------------------------------------------------
 
 
-def test_communicators_have_areas_of_their_own_that_begin_at_zero_and_go_with_the_memory() -> None:
+def test_communicators_have_areas_of_their_own_that_begin_at_zero_and_go_with_the_memory() -> (
+    None
+):
     world = EngineMemory(4, 2, packets_bytes=256, staging_bytes=512)
     mark = world.used
     first = world.communicator((0, 2))

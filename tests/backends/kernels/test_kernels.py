@@ -69,7 +69,9 @@ def pairwise(parameters: Mapping[str, Sequence[Any]], seed: int) -> list[dict[st
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_pair_of_parameters_gives_what_numpy_gives(entry: str) -> None:
-    for seed, values in enumerate(pairwise(parameters_of(entries()[entry].file), seed=len(entry))):
+    for seed, values in enumerate(
+        pairwise(parameters_of(entries()[entry].file), seed=len(entry))
+    ):
         assert run_in_a_row(case_of(entry, values), seed)
 
 

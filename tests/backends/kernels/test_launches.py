@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelDeadlock, KernelFailed
+from ccbench.backends.kernels.host_engine import (
+    HostCall,
+    HostOptions,
+    KernelDeadlock,
+    KernelFailed,
+)
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import channel_trees, tree_plan
 from tests.backends.kernels.cases import (
@@ -78,14 +83,18 @@ def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(name: 
 
 
 @pytest.mark.parametrize("entry", [name for name in ENTRIES if name.startswith("mesh_")])
-@pytest.mark.parametrize("build", [MESH, replace(MESH, sanitize=True)], ids=["plain", "sanitized"])
+@pytest.mark.parametrize(
+    "build", [MESH, replace(MESH, sanitize=True)], ids=["plain", "sanitized"]
+)
 def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> None:
     """One-shot ends when its own output is there, and reads its own input at once: before and after any other
     kernel it shows whether that one waits for the peers whose buffers it touches."""
     ranks, reference = 4, ordered_reference
     for seed in range(1 if build.sanitize else 8):
         world = CheckedWorld(ranks, 2)
-        trial = Trial(entry, collective_of(KernelCase(entry), entry), count=300, root=1, seed=seed)
+        trial = Trial(
+            entry, collective_of(KernelCase(entry), entry), count=300, root=1, seed=seed
+        )
         middle = prepare(world, trial, None)
         wide = max(*map(len, middle.inputs), *middle.output_elements)
         first = prepare(world, replace(ONE_SHOT, count=wide), None)
@@ -102,7 +111,9 @@ def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> N
         calls += [replace(last.call, inputs=outputs)] if goes_on else []
         world.run(build, calls, HostOptions(seed=seed, lanes=4, devices=ranks))
         for output, result in zip(outputs, results, strict=True):
-            assert not output or same(world.view(output, result.nbytes).view(result.dtype), result)
+            assert not output or same(
+                world.view(output, result.nbytes).view(result.dtype), result
+            )
         if goes_on:
             check(world, replace(last, inputs=results, call=calls[2]), reference)
 
@@ -114,7 +125,9 @@ def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
     prepared = prepare(world, Trial("mesh_all_to_all", "all_to_all", count=count), None)
     outputs = list(prepared.call.outputs)
     outputs[1] = prepared.call.inputs[1]
-    world.run(MESH, [replace(prepared.call, outputs=outputs)], HostOptions(seed=3, devices=ranks))
+    world.run(
+        MESH, [replace(prepared.call, outputs=outputs)], HostOptions(seed=3, devices=ranks)
+    )
     expected = ordered_reference(prepared.trial, prepared.inputs)
     for rank in range(ranks):
         actual = world.view(outputs[rank], ranks * count * 4).view("f4")
@@ -184,7 +197,11 @@ BRUCK = KernelCase("schedule", "all_to_all bruck", ranks=8, count=257)
         (KernelCase("ll_all_reduce", packets=1), {}, ""),
         (replace(BRUCK, slot_bytes=32), {}, ""),
         (replace(BRUCK, staging_bytes=16), {}, ""),
-        (KernelCase("mesh_all_gather", ranks=65, count=1, slot_bytes=16, lanes=1), {}, " rank 65"),
+        (
+            KernelCase("mesh_all_gather", ranks=65, count=1, slot_bytes=16, lanes=1),
+            {},
+            " rank 65",
+        ),
         (
             KernelCase("schedule", "all_reduce ring"),
             {"program": interpreted("all_reduce ring", 4)},
@@ -200,7 +217,11 @@ BRUCK = KernelCase("schedule", "all_to_all bruck", ranks=8, count=257)
             {"plan": tree_plan(channel_trees(3, 1, 1))},
             " rank 0",
         ),
-        (KernelCase("tree_reduce", root=0), {"plan": tree_plan(channel_trees(3, 1, 1))}, " rank 0"),
+        (
+            KernelCase("tree_reduce", root=0),
+            {"plan": tree_plan(channel_trees(3, 1, 1))},
+            " rank 0",
+        ),
     ],
     ids=[
         "packets",

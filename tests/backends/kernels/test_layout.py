@@ -54,7 +54,9 @@ def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
     rank=st.integers(0, 8),
     count=st.integers(0, 100),
 )
-def test_out_of_place_buffers_lie_apart(collective: str, ranks: int, rank: int, count: int) -> None:
+def test_out_of_place_buffers_lie_apart(
+    collective: str, ranks: int, rank: int, count: int
+) -> None:
     case = case_of(collective, ranks, count, in_place=False)
     buffers = rank_buffers(case, rank % ranks)
     assert all_buffers(case)[rank % ranks] == buffers
@@ -86,7 +88,8 @@ def test_in_place_the_smaller_buffer_is_a_block_of_the_larger(
     assert (buffers.input_offset, buffers.output_offset) == offsets
     assert (
         max(
-            buffers.input_offset + buffers.input_bytes, buffers.output_offset + buffers.output_bytes
+            buffers.input_offset + buffers.input_bytes,
+            buffers.output_offset + buffers.output_bytes,
         )
         <= buffers.total_bytes
     )
@@ -135,7 +138,11 @@ def test_nothing_said_changes_nothing() -> None:
     areas = work_areas(8, 1, 132)
     assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 4, 512 << 10)
     assert work_areas(8, 8, 132).channels == 16
-    assert [work_areas(ranks, ranks, 132).slot_bytes >> 10 for ranks in (2, 4, 8)] == [128, 64, 64]
+    assert [work_areas(ranks, ranks, 132).slot_bytes >> 10 for ranks in (2, 4, 8)] == [
+        128,
+        64,
+        64,
+    ]
 
 
 @given(ranks=st.integers(1, 64), shared=st.booleans(), processors=st.integers(1, 200))
@@ -187,7 +194,9 @@ def test_a_variable_that_does_not_exist_lists_those_that_do(
         tuned(monkeypatch, {"LANE": "64"})
 
 
-def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_decides_channels_lanes_and_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "32")
     monkeypatch.setenv("CCBENCH_KERNEL_LANES", "128")
     monkeypatch.setenv("CCBENCH_KERNEL_SLOTS", "2")
@@ -196,7 +205,9 @@ def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.Mo
     assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 2, 1 << 20)
     plain, packets = Traffic(8, 8, 0), Traffic(8, 8, 1)
     assert (
-        blocks_for(plain, areas.channels) == blocks_for(packets, areas.channels) == Blocks(32, 128)
+        blocks_for(plain, areas.channels)
+        == blocks_for(packets, areas.channels)
+        == Blocks(32, 128)
     )
     assert blocks_for(Traffic(1 << 30, 1 << 30, 0), 2).channels == 2
     assert lanes_for(1 << 30) == lanes_for(8) == 128

@@ -33,7 +33,9 @@ def made(collective: str, name: str, ranks: int) -> Schedule:
 
 
 @cache
-def programs_of(collective: str, name: str, ranks: int) -> tuple[list[RankProgram], PassTraffic]:
+def programs_of(
+    collective: str, name: str, ranks: int
+) -> tuple[list[RankProgram], PassTraffic]:
     return rank_programs(made(collective, name, ranks), in_place=False)
 
 

@@ -95,7 +95,10 @@ PACKETS = KernelCase("ll_all_reduce", ranks=3, count=257, lanes=LANES)
 PIECES = replace(PACKETS, entry="ll_two_shot_all_reduce")
 RING = KernelCase("ring_all_reduce", ranks=6, count=2003, lanes=LANES, slot_bytes=64)
 
-LOAD, STORE = "ld.volatile.global.v2.u64 {%0, %1}, [%2]", "st.volatile.global.v2.u64 [%0], {%1, %2}"
+LOAD, STORE = (
+    "ld.volatile.global.v2.u64 {%0, %1}, [%2]",
+    "st.volatile.global.v2.u64 [%0], {%1, %2}",
+)
 READ, SEND = (
     "ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2]",
     "st.relaxed.sys.global.v2.u64 [%0], {%1, %2}",
@@ -120,7 +123,11 @@ MUTANTS = {
         READ.replace("{%0, %1}", "{%1, %0}"),
         PACKETS,
     ),
-    "packets are swapped when they are sent": (SEND, SEND.replace("{%1, %2}", "{%2, %1}"), PACKETS),
+    "packets are swapped when they are sent": (
+        SEND,
+        SEND.replace("{%1, %2}", "{%2, %1}"),
+        PACKETS,
+    ),
     "the first packet of a pair is sent twice": (
         SEND,
         SEND.replace("{%1, %2}", "{%1, %1}"),
@@ -133,7 +140,11 @@ MUTANTS = {
         "",
         RING,
     ),
-    "a half is taken for a bfloat16": (TO_FLOAT, "value = __uint_as_float(bits << 16);", HALVES),
+    "a half is taken for a bfloat16": (
+        TO_FLOAT,
+        "value = __uint_as_float(bits << 16);",
+        HALVES,
+    ),
     "a float is cut to a bfloat16": (
         TO_HALF,
         "bits = (u16)(__float_as_uint(value) >> 16);",
@@ -158,7 +169,9 @@ def test_a_mistake_that_only_compiled_code_has_is_found(name: str, tmp_path: Pat
     assert not ends_well(case, build)
 
 
-@pytest.mark.parametrize("case", [MESH, HALVES, PACKETS, PIECES, RING], ids=lambda case: case.entry)
+@pytest.mark.parametrize(
+    "case", [MESH, HALVES, PACKETS, PIECES, RING], ids=lambda case: case.entry
+)
 def test_what_finds_mistakes_finds_none_where_none_is(case: KernelCase, tmp_path: Path) -> None:
     build = translated(case.kernel_file, case.dtype, "sum", 90, nvrtc(), tmp_path / "kernels")
     assert ends_well(case, build)

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelDeadlock, KernelFailed
+from ccbench.backends.kernels.host_engine import (
+    HostCall,
+    HostOptions,
+    KernelDeadlock,
+    KernelFailed,
+)
 from ccbench.backends.kernels.sources import kernel_folder
 from tests.backends.kernels.cases import ENTRIES, SCHEDULES, KernelCase, run_case, run_in_a_row
 from tests.backends.kernels.checked import CheckedWorld, KernelCrashed, KernelRace
@@ -31,7 +36,9 @@ OFTENER = (
 
 def run_sanitized(case: KernelCase, seed: int) -> None:
     """In place or out of place, aligned or not, drifting or not."""
-    case = replace(case, in_place=seed in (2, 5), misalignment=seed == 5, drifting=seed % 2 == 1)
+    case = replace(
+        case, in_place=seed in (2, 5), misalignment=seed == 5, drifting=seed % 2 == 1
+    )
     assert run_in_a_row(case, seed, Build(case.kernel_file, sanitize=True))
 
 

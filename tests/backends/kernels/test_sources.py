@@ -25,7 +25,9 @@ from ccbench.units import parse_size
 
 KERNELS = kernel_folder()
 CODE = sorted(
-    file for ending in ("*.cu", "*.cuh", "host/*.cpp", "host/*.h") for file in KERNELS.glob(ending)
+    file
+    for ending in ("*.cu", "*.cuh", "host/*.cpp", "host/*.h")
+    for file in KERNELS.glob(ending)
 )
 
 # Comments may speak of it; code may not.
@@ -59,7 +61,9 @@ def test_lines_are_at_most_120_characters(file: Path) -> None:
     assert [line for line in file.read_text().splitlines() if len(line) > 120] == []
 
 
-@pytest.mark.parametrize(("entry", "programs"), [("ring_all_gather", 2), ("ring_all_reduce", 6)])
+@pytest.mark.parametrize(
+    ("entry", "programs"), [("ring_all_gather", 2), ("ring_all_reduce", 6)]
+)
 def test_entries_that_reduce_are_compiled_by_type_and_op_and_others_by_element_size(
     entry: str, programs: int
 ) -> None:
@@ -95,7 +99,9 @@ CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
         ("schedule", ("schedule", "")),
     ],
 )
-def test_an_entrys_name_holds_algorithm_and_collective(entry: str, parts: tuple[str, str]) -> None:
+def test_an_entrys_name_holds_algorithm_and_collective(
+    entry: str, parts: tuple[str, str]
+) -> None:
     assert split_name(entry) == parts
 
 
@@ -122,7 +128,9 @@ def test_the_interpreter_offers_every_schedule(collective: str) -> None:
 def test_default_is_a_kernel_that_there_is_wherever_there_is_one(
     collective: str, size_bytes: int
 ) -> None:
-    case = replace(CASE, collective=collective, algorithm="default", size_bytes=size_bytes, root=0)
+    case = replace(
+        CASE, collective=collective, algorithm="default", size_bytes=size_bytes, root=0
+    )
     assert choose(case).algorithm in kernel_algorithms(collective)
 
 

@@ -20,7 +20,9 @@ from ccbench.cases.axes import Case
 from ccbench.units import parse_size
 from tests.results.importers.logs import needs_logs, text_of
 
-traffics = st.builds(Traffic, st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 2))
+traffics = st.builds(
+    Traffic, st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 2)
+)
 
 
 @given(traffic=traffics, most=st.integers(1, 64))
@@ -43,7 +45,9 @@ def test_there_are_as_many_channels_with_boxes_as_the_kernel_says() -> None:
     ("algorithm", "channels"),
     [("ll", 16), ("ll_two_shot", 7), ("mesh_one_shot", 4), ("mesh_two_shot", 1), ("ring", 1)],
 )
-def test_blocks_follow_what_a_rank_moves_and_not_the_size(algorithm: str, channels: int) -> None:
+def test_blocks_follow_what_a_rank_moves_and_not_the_size(
+    algorithm: str, channels: int
+) -> None:
     traffic = traffic_of(algorithm, "all_reduce", 8, 32 << 10)
     assert blocks_for(traffic, 24).channels == channels
 

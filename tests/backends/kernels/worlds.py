@@ -106,6 +106,10 @@ def check(world: HostWorld, prepared: Prepared, reference: Reference) -> None:
         )
         if not trial.in_place:
             behind = world.view(prepared.call.outputs[rank] + elements * item, item)
-            assert (behind == POISON).all(), f"rank {rank} of {trial}: written behind the output"
+            assert (behind == POISON).all(), (
+                f"rank {rank} of {trial}: written behind the output"
+            )
             source = world.view(prepared.call.inputs[rank], len(prepared.inputs[rank]) * item)
-            assert prepared.call.inputs[rank] == 0 or same(source.view(kind), prepared.inputs[rank])
+            assert prepared.call.inputs[rank] == 0 or same(
+                source.view(kind), prepared.inputs[rank]
+            )

@@ -48,7 +48,8 @@ def ran(opened: WorkerTeam, name: str, **changes: object) -> Measurement:
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
 @pytest.mark.parametrize(
-    "traffic", ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"]
+    "traffic",
+    ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"],
 )
 def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode: str) -> None:
     if BACKEND.unsupported(case_of(UNEVEN, ranks=4, mode=mode)):
@@ -138,7 +139,8 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
     assert LOOKED_AFTER in measurement.detail
     assert measurement.group_names == OVERLAP_PARTS
     assert all(
-        len(part) == len(measurement.samples_seconds) for part in measurement.group_samples_seconds
+        len(part) == len(measurement.samples_seconds)
+        for part in measurement.group_samples_seconds
     )
 
 
@@ -155,7 +157,9 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
         {"dtype": "int32", "op": "prod", "in_place": True},
     ],
 )
-def test_a_computation_hides_any_kind_of_case(four: WorkerTeam, changes: dict[str, object]) -> None:
+def test_a_computation_hides_any_kind_of_case(
+    four: WorkerTeam, changes: dict[str, object]
+) -> None:
     fields = {"name": "all_reduce", "mode": OVERLAP, "overlap_with": "matmul", **changes}
     measurement = ran(four, str(fields.pop("name")), **fields)
     assert measurement.group_names == OVERLAP_PARTS
@@ -176,7 +180,11 @@ BESIDE = {"concurrent": "all_gather"}
             "concurrently with another in mode persistent",
         ),
         ("all_reduce", {**BESIDE, "mode": "nonblocking"}, "write mode: streaming"),
-        ("all_reduce", {**BESIDE, "mode": OVERLAP}, "concurrently with another in mode overlap"),
+        (
+            "all_reduce",
+            {**BESIDE, "mode": OVERLAP},
+            "concurrently with another in mode overlap",
+        ),
         ("all_reduce", {**BESIDE, "memory": "device"}, "with memory: device"),
         (
             "all_reduce",
@@ -190,7 +198,11 @@ BESIDE = {"concurrent": "all_gather"}
             {"concurrent": "all_reduce", "dtype": "bfloat16"},
             "no arithmetic with bfloat16",
         ),
-        ("all_reduce", {"algorithm": "mpi:no_such"}, "has no algorithm mpi:no_such of all_reduce"),
+        (
+            "all_reduce",
+            {"algorithm": "mpi:no_such"},
+            "has no algorithm mpi:no_such of all_reduce",
+        ),
         ("all_reduce", {"op": "avg"}, "no op avg; it has sum, prod, min, max"),
         ("all_reduce", {"mode": "graph"}, "no mode graph"),
         ("all_reduce", {"protocol": "ll"}, "no protocol ll"),

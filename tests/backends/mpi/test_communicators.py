@@ -55,7 +55,9 @@ def test_every_rank_splits_as_often_and_each_group_has_its_own(
         for groups, lane in requests:
             kept.make(groups, lane)
             mine = kept.of(groups, lane)
-            number = next((number for number, group in enumerate(groups) if rank in group), None)
+            number = next(
+                (number for number, group in enumerate(groups) if rank in group), None
+            )
             if groups == EVERYONE and lane == 0:
                 assert mine is world
             elif number is None:

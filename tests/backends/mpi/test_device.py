@@ -218,7 +218,9 @@ def test_a_library_without_a_word_for_it_is_taken_by_its_setting_alone(
     monkeypatch: pytest.MonkeyPatch, text: str, variables: dict[str, str], reason: str | None
 ) -> None:
     monkeypatch.setattr(device, "gpu_support", lambda *places: None)
-    monkeypatch.setattr("ccbench.backends.mpi.device.ctypes.CDLL", lambda name: SimpleNamespace())
+    monkeypatch.setattr(
+        "ccbench.backends.mpi.device.ctypes.CDLL", lambda name: SimpleNamespace()
+    )
     mpi = SimpleNamespace(Get_library_version=lambda: text, __file__="MPI.so")
     reason_found = why_not_cuda_aware(mpi, variables)
     assert reason_found is None if reason is None else reason in (reason_found or "")
@@ -233,7 +235,10 @@ def test_settings_that_a_library_needs_come_before_those_of_an_algorithm(
     intel = MpiLibrary("Intel MPI 2021.18", "4.1", "/opt/libmpi.so", "/opt/mpiexec")
     monkeypatch.setattr("ccbench.backends.mpi.installed", lambda _: intel)
     monkeypatch.setenv("I_MPI_OFFLOAD", "0")
-    assert BACKEND.team_settings(device_case("all_reduce")) == (*ON_DEVICES, ("I_MPI_OFFLOAD", "1"))
+    assert BACKEND.team_settings(device_case("all_reduce")) == (
+        *ON_DEVICES,
+        ("I_MPI_OFFLOAD", "1"),
+    )
     monkeypatch.setenv("I_MPI_OFFLOAD", "1")
     monkeypatch.setenv(MEMORY_VARIABLE, "device")
     assert BACKEND.team_settings(device_case("all_reduce")) == ()

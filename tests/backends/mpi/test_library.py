@@ -37,7 +37,11 @@ def installed(name: str) -> MpiLibrary:
 @pytest.mark.parametrize(
     ("text", "name", "whose"),
     [
-        ("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4\0", "Open MPI 4.1.4", OPEN_MPI),
+        (
+            "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4\0",
+            "Open MPI 4.1.4",
+            OPEN_MPI,
+        ),
         ("MPICH Version:      5.0.2\nMPICH Release date: Fri", "MPICH 5.0.2", MPICH),
         ("Intel(R) MPI Library 2021.18.1 for Linux* OS\n", "Intel MPI 2021.18.1", INTEL_MPI),
         ("MVAPICH Version:      3.0\nMVAPICH Release date: x", "MVAPICH 3.0", MPICH),
@@ -108,10 +112,14 @@ def test_launchers_say_whose_they_are(tmp_path: Path) -> None:
 
 
 def test_without_mpi4py_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: None
+    )
     library.installed.cache_clear()
     try:
-        assert str(library.installed()).startswith("mpi4py is not installed; pip install '.[mpi]'")
+        assert str(library.installed()).startswith(
+            "mpi4py is not installed; pip install '.[mpi]'"
+        )
     finally:
         library.installed.cache_clear()
 
@@ -168,10 +176,16 @@ def test_an_algorithm_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(library, "tool_output", answer)
     library.algorithms_of_library.cache_clear()
-    ompi, mpich, intel = installed("Open MPI 5"), installed("MPICH 5"), installed("Intel MPI 2021")
+    ompi, mpich, intel = (
+        installed("Open MPI 5"),
+        installed("MPICH 5"),
+        installed("Intel MPI 2021"),
+    )
     assert names_of(ompi, "all_reduce") == ("mpi:ring",)
     assert (
-        dict(settings(ompi, "all_reduce", "mpi:ring"))["OMPI_MCA_coll_tuned_allreduce_algorithm"]
+        dict(settings(ompi, "all_reduce", "mpi:ring"))[
+            "OMPI_MCA_coll_tuned_allreduce_algorithm"
+        ]
         == "4"
     )
     assert settings(mpich, "broadcast", "mpi:binomial") == (

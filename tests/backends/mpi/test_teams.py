@@ -96,7 +96,9 @@ def nothing_left() -> Iterator[None]:
 def test_every_collective_is_right_in_every_mode(
     pair: WorkerTeam, name: str, in_place: bool, mode: str
 ) -> None:
-    case = case_of(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
+    case = case_of(
+        name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1
+    )
     if BACKEND.unsupported(case):
         assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
         return
@@ -154,7 +156,9 @@ def test_an_algorithm_for_two_ranks_is_unsupported_on_three(name: str) -> None:
     opened = team(3, environment=BACKEND.team_settings(case))
     measurement = opened.run(case, SHORT)
     assert measurement.status is Status.UNSUPPORTED
-    assert f"{name} mpi:two_proc of 3 ranks is MPI_ERR_UNSUPPORTED_OPERATION" in measurement.detail
+    assert (
+        f"{name} mpi:two_proc of 3 ranks is MPI_ERR_UNSUPPORTED_OPERATION" in measurement.detail
+    )
     assert opened.usable()
     opened.close()
 
@@ -327,7 +331,9 @@ def test_the_key_is_in_no_command_line(pair: WorkerTeam) -> None:
 
 def test_a_launcher_that_starts_single_worlds_is_refused_with_the_cure() -> None:
     """As mpiexec of another MPI does: every process has a number, and every library sees itself alone."""
-    with pytest.raises(CannotRun, match=r"sees a world of 1: the launcher belongs to another MPI"):
+    with pytest.raises(
+        CannotRun, match=r"sees a world of 1: the launcher belongs to another MPI"
+    ):
         WorkerTeam("mpi", 2, TeamLaunch())
 
 

@@ -103,11 +103,15 @@ class Clique:
     aborted: bool = False
     arrived: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     rounds: dict[int, dict[int, Request]] = field(default_factory=lambda: defaultdict(dict))
-    sends: dict[tuple[int, int], deque[Request]] = field(default_factory=lambda: defaultdict(deque))
+    sends: dict[tuple[int, int], deque[Request]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
     receives: dict[tuple[int, int], deque[Request]] = field(
         default_factory=lambda: defaultdict(deque)
     )
-    parts: dict[int, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
+    parts: dict[int, dict[int, tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     made: dict[tuple[int, int], Clique] = field(default_factory=dict)
     windows: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -136,7 +140,9 @@ class Clique:
         self.arrived[rank] += 1
         self.rounds[number][rank] = request
         if len(self.rounds[number]) == self.ranks:
-            requests = [self.rounds[number][number_of_rank] for number_of_rank in range(self.ranks)]
+            requests = [
+                self.rounds[number][number_of_rank] for number_of_rank in range(self.ranks)
+            ]
             del self.rounds[number]
             self._run(requests)
 
@@ -199,14 +205,21 @@ class Clique:
 
     def _results(self, requests: list[Request]) -> list[Array | None]:
         """What every rank gets, None for nothing."""
-        ranks, name, count, root = self.ranks, requests[0].name, requests[0].count, requests[0].peer
+        ranks, name, count, root = (
+            self.ranks,
+            requests[0].name,
+            requests[0].count,
+            requests[0].peer,
+        )
         if name == "ncclReduceScatter":
             return list(self._combined(requests, count * ranks).reshape(ranks, count))
         if name == "ncclScatter":
             return list(self._read(requests[root], count * ranks).reshape(ranks, count))
         if name == "ncclAlltoAll":
             return list(
-                self._together(requests, count * ranks).reshape(ranks, ranks, count).swapaxes(0, 1)
+                self._together(requests, count * ranks)
+                .reshape(ranks, ranks, count)
+                .swapaxes(0, 1)
             )
         whole = {
             "ncclAllReduce": lambda: self._combined(requests, count),
@@ -258,7 +271,8 @@ def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
             result = _STEP.get(name, np.add)(result, values_of_rank)
         if name == "avg" and whole:
             result = np.array(
-                [_towards_zero(int(values_of_rank), ranks) for values_of_rank in result], dtype=wide
+                [_towards_zero(int(values_of_rank), ranks) for values_of_rank in result],
+                dtype=wide,
             )
         return np.asarray(result.astype(dtype))
 

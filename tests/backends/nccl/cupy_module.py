@@ -72,7 +72,14 @@ class NcclCommunicator:
         self._call("ncclAllReduce", sendbuf, recvbuf, count, datatype, op, -1, stream)
 
     def reduce(
-        self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int
+        self,
+        sendbuf: int,
+        recvbuf: int,
+        count: int,
+        datatype: int,
+        op: int,
+        root: int,
+        stream: int,
     ) -> None:
         self._call("ncclReduce", sendbuf, recvbuf, count, datatype, op, root, stream)
 
@@ -86,7 +93,9 @@ class NcclCommunicator:
     ) -> None:
         self._call("ncclReduceScatter", sendbuf, recvbuf, recvcount, datatype, op, -1, stream)
 
-    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
+    def allGather(  # noqa: N802
+        self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int
+    ) -> None:
         self._call("ncclAllGather", sendbuf, recvbuf, count, datatype, -1, -1, stream)
 
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
@@ -132,7 +141,9 @@ class CupyModule:
 
     def get_unique_id(self) -> Any:
         raw = new_unique_id()
-        return raw if self._state.cupy >= 14 else tuple(byte - 256 * (byte > 127) for byte in raw)
+        return (
+            raw if self._state.cupy >= 14 else tuple(byte - 256 * (byte > 127) for byte in raw)
+        )
 
     def groupStart(self) -> None:  # noqa: N802
         check_status(self._state.group_start())

@@ -24,7 +24,13 @@ from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.sources import beside
 from ccbench.backends.nccl import overlap
 from ccbench.backends.overlap import MEMORY
-from tests.backends.cuda.emulated import BLOCKING, CudaError, EmulatedRuntime, Item, is_unblocked
+from tests.backends.cuda.emulated import (
+    BLOCKING,
+    CudaError,
+    EmulatedRuntime,
+    Item,
+    is_unblocked,
+)
 
 COMPARE = "compare"
 
@@ -153,7 +159,9 @@ class World:
                     raise DeviceFailure(
                         ILLEGAL_ADDRESS, f"{address:#x} is on device {owner}, not {device}"
                     )
-                return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
+                return np.ctypeslib.as_array(
+                    (ctypes.c_uint8 * size_bytes).from_address(address)
+                )
         raise DeviceFailure(
             ILLEGAL_ADDRESS, f"{size_bytes} bytes at {address:#x} are not allocated"
         )
@@ -357,7 +365,9 @@ class WorldRuntime(EmulatedRuntime):
 
     def eventSynchronize(self, event: int) -> None:  # noqa: N802 - as CUDA spells it
         mine = self.world.events[event]
-        if not self.world.wait_until(lambda: mine.pending == 0, "eventSynchronize: never recorded"):
+        if not self.world.wait_until(
+            lambda: mine.pending == 0, "eventSynchronize: never recorded"
+        ):
             raise DeviceFailure(LAUNCH_FAILURE, f"deadlock: {self.world.deadlocks[-1]}")
 
     def eventElapsedTime(self, began: int, ended: int) -> float:  # noqa: N802 - as CUDA spells it

@@ -96,7 +96,9 @@ class Functions:
 
     # -- communicators -------------------------------------------------------------------------------------
 
-    def ncclCommSplit(self, comm: int, colour: int, key: int, held: Any, config: int | None) -> int:  # noqa: N802
+    def ncclCommSplit(  # noqa: N802
+        self, comm: int, colour: int, key: int, held: Any, config: int | None
+    ) -> int:
         member, result = self.p.ready(comm)
         if member is None:
             return result
@@ -171,7 +173,8 @@ class Functions:
 
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
         registered = [
-            (*member.registered.values(), *member.in_graphs) for member in self.p.members.values()
+            (*member.registered.values(), *member.in_graphs)
+            for member in self.p.members.values()
         ]
         if any(address in handles for handles in registered):
             self.p.exceptions.append(
@@ -251,7 +254,11 @@ class Functions:
         if member is None:
             return result
         removed = member.ops.pop(op, None) is not None
-        return SUCCESS if removed else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
+        return (
+            SUCCESS
+            if removed
+            else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
+        )
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -288,7 +295,12 @@ class Functions:
         *own, comm, stream = arguments
         by_name = dict(zip(OWN_ARGUMENTS[name].split(), own, strict=True))
         source, target = by_name.get("source", 0), by_name.get("target", 0)
-        rest = by_name["count"], by_name["dtype"], by_name.get("op", -1), by_name.get("peer", -1)
+        rest = (
+            by_name["count"],
+            by_name["dtype"],
+            by_name.get("op", -1),
+            by_name.get("peer", -1),
+        )
         return self.p.collective(name, (source, target, *rest), comm, stream)
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -301,13 +313,16 @@ class Functions:
 
         def configured(*arguments: int) -> int:
             settings = CollectiveConfig.from_address(arguments[-1])
-            if settings.magic != CONFIG_MAGIC or settings.size < ctypes.sizeof(CollectiveConfig):
+            if settings.magic != CONFIG_MAGIC or settings.size < ctypes.sizeof(
+                CollectiveConfig
+            ):
                 return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
             algorithms = (settings.algSelection or b"").decode()
             tags = {tag for tag in ALGORITHM_TAGS if tag.startswith(algorithms.upper())}
             if algorithms and not tags & self.p.algorithms:
                 return self.p.fail(
-                    INVALID_ARGUMENT, f'algSelection "{algorithms}" cannot be honored for {plain}'
+                    INVALID_ARGUMENT,
+                    f'algSelection "{algorithms}" cannot be honored for {plain}',
                 )
             self.p.selected.append((plain, algorithms, settings.CTAPolicy))
             return int(getattr(self, plain)(*arguments[:-1]))

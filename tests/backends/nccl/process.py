@@ -13,9 +13,16 @@ from tests.backends.cuda.emulated import CudaError
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
 from .devices import World, WorldRuntime, cost_seconds
 
-SUCCESS, UNHANDLED_CUDA, SYSTEM, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, IN_PROGRESS = (
-    range(8)
-)
+(
+    SUCCESS,
+    UNHANDLED_CUDA,
+    SYSTEM,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    INVALID_USAGE,
+    REMOTE,
+    IN_PROGRESS,
+) = range(8)
 
 MEANINGS = {
     0: "no error",
@@ -271,7 +278,8 @@ class State:
             peers = self._peers_of(member, request)
             if peers & member.lost_peers:
                 return self.fail(
-                    INTERNAL, f"deadlock: rank {member.rank} was never connected for {request.name}"
+                    INTERNAL,
+                    f"deadlock: rank {member.rank} was never connected for {request.name}",
                 )
             member.peers |= peers
         for member, request, _ in group.calls if len(asking) == 1 else ():
@@ -328,7 +336,9 @@ class State:
 
     def _base(self, address: int) -> int:
         """Where NCCL's allocation that ``address`` is in begins, 0 where it is in none."""
-        bases = (base for base, size in self.nccl_memory.items() if base <= address < base + size)
+        bases = (
+            base for base, size in self.nccl_memory.items() if base <= address < base + size
+        )
         return next(bases, 0)
 
     def destroy(self, handle: int) -> int:
@@ -369,10 +379,14 @@ class State:
         """The member, or the result of a call upon one that is gone, failed, or still in progress."""
         member = self.member(handle)
         if member is None:
-            return None, self.fail(INVALID_ARGUMENT, "comm argument is NULL or not a communicator")
+            return None, self.fail(
+                INVALID_ARGUMENT, "comm argument is NULL or not a communicator"
+            )
         joining = member in self.group.joins
         if member.state == IN_PROGRESS and not joining:
-            words = "Attempt to use communicator before the previous operation returned ncclSuccess"
+            words = (
+                "Attempt to use communicator before the previous operation returned ncclSuccess"
+            )
             return None, self.fail(INVALID_ARGUMENT, words)
         return (member, SUCCESS) if joining or member.error == SUCCESS else (None, member.error)
 
@@ -393,7 +407,11 @@ class State:
         return self.alone(join), made[0]
 
     def collective(
-        self, name: str, arguments: tuple[int, int, int, int, int, int], handle: int, stream: int
+        self,
+        name: str,
+        arguments: tuple[int, int, int, int, int, int],
+        handle: int,
+        stream: int,
     ) -> int:
         """Any call that moves data: source, target, count, type, op or -1, root or peer or -1."""
         if name in self.refuse:
@@ -401,7 +419,11 @@ class State:
         return self.alone(lambda: self._collective(name, arguments, handle, stream))
 
     def _collective(
-        self, name: str, arguments: tuple[int, int, int, int, int, int], handle: int, stream: int
+        self,
+        name: str,
+        arguments: tuple[int, int, int, int, int, int],
+        handle: int,
+        stream: int,
     ) -> int:
         source, target, count, dtype, op, peer = arguments
         member, result = self.ready(handle)
@@ -420,7 +442,8 @@ class State:
             return self.fail(INVALID_ARGUMENT, f"{name} : invalid reduction operation {op}")
         if peer != -1 and not 0 <= peer < member.clique.ranks:
             return self.fail(
-                INVALID_ARGUMENT, f"{name} : invalid root or peer {peer} of {member.clique.ranks}"
+                INVALID_ARGUMENT,
+                f"{name} : invalid root or peer {peer} of {member.clique.ranks}",
             )
         multiplies = reduction is not None and reduction.name in ("avg", "premulsum")
         if (

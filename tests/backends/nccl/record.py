@@ -99,7 +99,8 @@ def exported(image: bytes) -> list[str]:
     (offset,) = struct.unpack_from("<Q", image, 0x28)
     size, count = struct.unpack_from("<HH", image, 0x3A)
     sections = [
-        struct.unpack_from("<IIQQQQIIQQ", image, offset + size * index) for index in range(count)
+        struct.unpack_from("<IIQQQQIIQQ", image, offset + size * index)
+        for index in range(count)
     ]
     names = []
     for _, kind, _, _, start, length, link, _, _, entry in sections:
@@ -162,7 +163,9 @@ def cupy_facts() -> dict[str, Any]:
         cublas, _ = open_blas()
     for name in ("create", "destroy", "gemmEx") if cublas else ():
         (given_text,) = re.findall(rf"{name}\((.*?)\)", getattr(cublas, name).__doc__)
-        products[name] = [parameter.split()[-1] for parameter in given_text.split(",") if parameter]
+        products[name] = [
+            parameter.split()[-1] for parameter in given_text.split(",") if parameter
+        ]
     return {
         "cupy": str(cupy.__version__),
         "module": sorted(name for name in dir(nccl) if not name.startswith("_")),
@@ -170,7 +173,9 @@ def cupy_facts() -> dict[str, Any]:
         "build_version": int(nccl.get_build_version()) if available else 0,
         "unique_id": type(nccl.get_unique_id()).__name__ if available else "",
         "runtime": sorted(
-            name for name in dir(runtime) if name[0].islower() and callable(getattr(runtime, name))
+            name
+            for name in dir(runtime)
+            if name[0].islower() and callable(getattr(runtime, name))
         ),
         "cublas": products,
     }

@@ -53,7 +53,9 @@ class Spoken:
                 return self.refuse[ours]
             try:
                 by_word = dict(zip(words, arguments, strict=True))
-                return int(getattr(self, ours, self._moves)(**{"name": ours, **tidy(by_word)}) or 0)
+                return int(
+                    getattr(self, ours, self._moves)(**{"name": ours, **tidy(by_word)}) or 0
+                )
             except threading.BrokenBarrierError:
                 return max(self.dialect.results)
 
@@ -148,7 +150,9 @@ class Spoken:
             for peer in range(1, ranks):
                 result = adding[ops[arguments["op"]]](result, by_rank[peer]).astype(kind)
             result = (
-                result[rank * count : (rank + 1) * count] if name == "ncclReduceScatter" else result
+                result[rank * count : (rank + 1) * count]
+                if name == "ncclReduceScatter"
+                else result
             )
         elif name == "ncclAllGather":
             result = np.concatenate([by_rank[peer] for peer in range(ranks)])

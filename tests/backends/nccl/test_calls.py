@@ -92,7 +92,9 @@ def test_arguments_are_passed_as_the_header_declares(facts: dict[str, Any]) -> N
 
 
 @each_header
-def test_the_configuration_of_a_call_begins_as_the_header_declares(facts: dict[str, Any]) -> None:
+def test_the_configuration_of_a_call_begins_as_the_header_declares(
+    facts: dict[str, Any],
+) -> None:
     ours = [[str(field[0]), kind(field[1])] for field in CollectiveConfig._fields_]
     declared = facts.get("collective", [])
     if facts["version"] < CONFIGURABLE_SINCE:
@@ -158,21 +160,25 @@ def test_the_double_has_the_functions_of_its_version(facts: dict[str, Any]) -> N
 @each_cupy
 def test_cublas_is_asked_as_cupy_has_it(facts: dict[str, Any]) -> None:
     for name, arguments in facts["cublas"].items():
-        parameters = inspect.signature(getattr(FakeBlas(Process(World()).runtime), name)).parameters
+        parameters = inspect.signature(
+            getattr(FakeBlas(Process(World()).runtime), name)
+        ).parameters
         assert list(parameters) == arguments, name
 
 
 @each_cupy
 def test_the_double_takes_what_cupy_takes(facts: dict[str, Any]) -> None:
     module = Process(World(), cupy=int(facts["cupy"].split(".")[0])).module
-    methods = {name for name in dir(module.NcclCommunicator) if not name.startswith("_")} - {"comm"}
+    methods = {name for name in dir(module.NcclCommunicator) if not name.startswith("_")} - {
+        "comm"
+    }
     assert methods <= set(facts["methods"])
     assert set(BY_CUPY.values()) <= methods
     for name in methods:
         parameters = inspect.signature(getattr(module.NcclCommunicator, name)).parameters
-        assert [parameter for parameter in parameters if parameter != "self"] == facts["methods"][
-            name
-        ], name
+        assert [parameter for parameter in parameters if parameter != "self"] == facts[
+            "methods"
+        ][name], name
     named = {name for name in dir(module) if not name.startswith("_")}
     assert named <= set(facts["module"])
     assert module.get_build_version() == facts["build_version"]

@@ -61,7 +61,9 @@ def test_every_collective_is_exact_in_every_mode(collective: str, version: int) 
         assert wrong_elements(endpoint, case_of(collective, mode=mode)) == 0
     for changes in PLACES[COLLECTIVES[collective].rooted]:
         for in_place in {False, collective in IN_PLACE_COLLECTIVES}:
-            assert wrong_elements(endpoint, case_of(collective, in_place=in_place, **changes)) == 0
+            assert (
+                wrong_elements(endpoint, case_of(collective, in_place=in_place, **changes)) == 0
+            )
     close_clean(endpoint, process)
 
 
@@ -116,7 +118,9 @@ def test_every_dtype_and_op_is_exact_but_what_nccl_refuses_of_one_rank(
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", [name for name in ITEM_BYTES if "float" in name])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_averages_that_nccl_rounds_are_right_and_others_are_not(dtype: str, in_place: bool) -> None:
+def test_averages_that_nccl_rounds_are_right_and_others_are_not(
+    dtype: str, in_place: bool
+) -> None:
     endpoint, process = opened(3)
     case = case_of("all_reduce", 3, 3000, dtype=dtype, op="avg", in_place=in_place)
     assert wrong_elements(endpoint, case) == 0
@@ -154,7 +158,9 @@ def test_memory_that_nccl_does_not_register_is_not_measured_as_registered(
 ) -> None:
     endpoint, process = opened(2, registers=False)
     for _ in range(2):
-        with pytest.raises(CannotRun, match=f"registration {registration}: NCCL does not register"):
+        with pytest.raises(
+            CannotRun, match=f"registration {registration}: NCCL does not register"
+        ):
             endpoint.prepare(case_of("all_gather", 2, registration=registration))
         assert not process.nccl_memory
     assert wrong_elements(endpoint, case_of("all_gather", 2)) == 0
@@ -188,11 +194,14 @@ def test_aggregated_collectives_have_buffers_of_their_own_and_share_the_time(
     endpoint, _ = opened(2)
     single, _ = measured(endpoint, case_of("all_reduce", 2, 4000, mode="isolated"))
     three, _ = measured(
-        endpoint, case_of("all_reduce", 2, 4000, aggregation=3, mode="isolated", in_place=in_place)
+        endpoint,
+        case_of("all_reduce", 2, 4000, aggregation=3, mode="isolated", in_place=in_place),
     )
     assert three.mismatch is None
     # The double takes as long for three together as for three apart: a third each.
-    spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (single, three)]
+    spans = [
+        float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (single, three)
+    ]
     assert spans[1] == pytest.approx(spans[0], rel=0.5)
 
 
@@ -245,7 +254,9 @@ def test_what_runs_beside_starts_when_the_own_collective_may(
     endpoint.prepare(case_of("reduce_scatter", 2, concurrent="all_gather"))
     waiting: list[int] = []
     monkeypatch.setattr(
-        process.runtime, "streamWaitEvent", lambda stream, event, flags=0: waiting.append(stream)
+        process.runtime,
+        "streamWaitEvent",
+        lambda stream, event, flags=0: waiting.append(stream),
     )
     endpoint.launch(1)
     beside = [binding for binding in bindings(endpoint) if binding.part.stream != MAIN_STREAM]
@@ -583,7 +594,9 @@ def test_graphs_go_before_the_communicators_that_they_know() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_abort_that_hangs_does_not_keep_back_what_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_that_hangs_does_not_keep_back_what_hung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(endpoint_module, "ABORT_SECONDS", 0.1)
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
@@ -668,7 +681,9 @@ def cases(draw: st.DrawFn) -> Case:
     collective = draw(st.sampled_from(list(COLLECTIVES)))
     row = COLLECTIVES[collective]
     pair = draw(st.sampled_from(["", "", "1>2", "0<>3"])) if collective == "send_recv" else ""
-    groups = "" if pair else draw(st.sampled_from(["", "", "rank // 2", "rank & 1", "[[3, 0]]"]))
+    groups = (
+        "" if pair else draw(st.sampled_from(["", "", "rank // 2", "rank & 1", "[[3, 0]]"]))
+    )
     mode = draw(st.sampled_from(["streaming", "isolated", "graph", "cold"]))
     aligned = not row.moves_data
     kinds = ["none", "none", "local", *([] if pair else ["symmetric"])]
@@ -685,7 +700,9 @@ def cases(draw: st.DrawFn) -> Case:
         if pair or mode == "graph"
         else draw(st.sampled_from(["", "", "all_to_all", "all_reduce", *CROSSED])),
         "active_group": draw(st.sampled_from([-1, -1, 0])) if groups else -1,
-        "traffic": draw(st.sampled_from(["", "hot:0.8", "zipf:3"])) if collective == UNEVEN else "",
+        "traffic": draw(st.sampled_from(["", "hot:0.8", "zipf:3"]))
+        if collective == UNEVEN
+        else "",
     }
     if row.reduces:
         changes["op"] = draw(st.sampled_from(OPS))
@@ -847,7 +864,9 @@ def test_what_nccl_refuses_of_one_size_costs_no_communicator_of_another(
     words = []
     with monkeypatch.context() as lacking:
         if "protocol" in choice:
-            lacking.setitem(process.refuse, "ncclAllReduce", (5, "no algorithm/protocol available"))
+            lacking.setitem(
+                process.refuse, "ncclAllReduce", (5, "no algorithm/protocol available")
+            )
         for count in (1, 1000, 100_000):
             with pytest.raises(CannotRun, match="NCCL refuses: ") as refused:
                 endpoint.prepare(case_of("all_reduce", 2, count, **choice))
@@ -870,7 +889,9 @@ def test_memory_that_nccl_refuses_to_register_says_nothing_of_other_sizes(
     monkeypatch.setattr(Functions, "ncclCommWindowRegister", refused_at_first)
     endpoint, _ = opened(2, version=23203)
     with pytest.raises(CannotRun, match="no window"):
-        endpoint.prepare(case_of("all_reduce", 2, 1, algorithm="ring", registration="symmetric"))
+        endpoint.prepare(
+            case_of("all_reduce", 2, 1, algorithm="ring", registration="symmetric")
+        )
     full[0] = False
     larger = case_of("all_reduce", 2, 1000, algorithm="ring", registration="symmetric")
     assert wrong_elements(endpoint, larger) == 0

@@ -56,7 +56,9 @@ def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda name, path=None: str(compiler))
-    with pytest.raises(CcbenchError, match=r"nvcc cannot build nccl_fidelity\.cu: no such header"):
+    with pytest.raises(
+        CcbenchError, match=r"nvcc cannot build nccl_fidelity\.cu: no such header"
+    ):
         built(tmp_path)
 
 
@@ -77,7 +79,9 @@ def test_both_are_asked_by_turns_and_their_medians_compared(tmp_path: Path) -> N
     program.chmod(0o755)
     endpoint, _ = opened(2)
     loop = PlainLoop(program, 2)
-    comparison = compared(endpoint, loop, case_of("all_reduce", 2, 1000, mode="graph"), "graph", 3)
+    comparison = compared(
+        endpoint, loop, case_of("all_reduce", 2, 1000, mode="graph"), "graph", 3
+    )
     loop.close()
     # The double takes what this loop claims.
     assert comparison.ratio == pytest.approx(1.0)
@@ -92,7 +96,15 @@ def test_the_loop_lets_its_gpus_go_before_a_stream_is_full(tmp_path: Path, mode:
     for header in ("cuda.h", "cuda_runtime.h", "nccl.h", "dlfcn.h"):
         (tmp_path / header).write_text(f'#include "{Path(__file__).parent / "no_gpu.h"}"\n')
     program = tmp_path / "loop"
-    command = [compiler, "-std=c++17", "-I", str(tmp_path), "-x", "c++", str(nccl_fidelity.SOURCE)]
+    command = [
+        compiler,
+        "-std=c++17",
+        "-I",
+        str(tmp_path),
+        "-x",
+        "c++",
+        str(nccl_fidelity.SOURCE),
+    ]
     subprocess.run([*command, "-o", str(program)], check=True)
     request = f"8 {MOST_LAUNCHES} {mode}\n"
     done = subprocess.run(

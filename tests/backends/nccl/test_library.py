@@ -161,7 +161,9 @@ def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None
 
 def test_ranks_that_have_one_device_or_never_come_are_refused_in_nccls_words() -> None:
     nccl = Process(World(devices=2, patience_seconds=0.05)).nccl
-    with pytest.raises(LibraryFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"):
+    with pytest.raises(
+        LibraryFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"
+    ):
         communicators_of(nccl, [0, 0])
     with pytest.raises(LibraryFailed, match="deadlock: ncclCommInitRank"):
         communicator_of(nccl, 2, nccl.unique_id(), 0, 0)
@@ -239,9 +241,13 @@ def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
 
     def estimate(of: Bench, *calls: Call) -> float | None:
         together = zip(of.comms, calls, of.streams, strict=True)
-        return of.nccl.simulate([prepared(comm, call, stream) for comm, call, stream in together])
+        return of.nccl.simulate(
+            [prepared(comm, call, stream) for comm, call, stream in together]
+        )
 
-    seconds = estimate(bench, *[Call("all_reduce", at, at, 2, "int64", "sum") for at in addresses])
+    seconds = estimate(
+        bench, *[Call("all_reduce", at, at, 2, "int64", "sum") for at in addresses]
+    )
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
     with bench.nccl.group():

@@ -115,7 +115,9 @@ def all_right(dialect: Dialect, cases: Sequence[Case], **how: Any) -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["out of place", "in place"])
-@pytest.mark.parametrize("dialect", [ONECCL, HCCL, FABLE], ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize(
+    "dialect", [ONECCL, HCCL, FABLE], ids=lambda dialect: str(dialect.name)
+)
 def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     names = ["all_reduce", "all_gather", "reduce", "barrier"]
     names += ["reduce_scatter"] if dialect is not FABLE else []
@@ -137,7 +139,9 @@ def test_what_the_library_was_set_to_is_recorded() -> None:
     assert on_ranks(ONECCL, play) == ['{"CCL_YIELD": "sched_yield"}'] * RANKS
 
 
-@pytest.mark.parametrize("dialect", [ONECCL, FABLE], ids=["by a split", "by an id for each group"])
+@pytest.mark.parametrize(
+    "dialect", [ONECCL, FABLE], ids=["by a split", "by an id for each group"]
+)
 def test_groups_have_communicators_of_their_own(dialect: Dialect) -> None:
     all_right(
         dialect,
@@ -162,7 +166,9 @@ def test_groups_have_communicators_of_their_own(dialect: Dialect) -> None:
         ({"collective": "broadcast", "op": NO_OP}, "^Fable has no broadcast out of place"),
     ],
 )
-def test_what_a_dialect_lacks_is_refused_in_one_line(changes: dict[str, Any], words: str) -> None:
+def test_what_a_dialect_lacks_is_refused_in_one_line(
+    changes: dict[str, Any], words: str
+) -> None:
     def play(rank: LibraryRank) -> str:
         with pytest.raises(CannotRun, match=words) as caught:
             rank.prepare(case_of(**{"collective": "all_reduce", **changes}))
@@ -228,7 +234,9 @@ def test_a_wheel_is_found_and_what_it_needs_is_loaded_first(
     assert "oneCCL is not installed: pip install" in str(open_backend("oneccl").unavailable())
 
 
-def test_a_library_that_is_not_there_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_there_says_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("ccbench.backends.nccl.library.library_folder", lambda dialect: "")
     with pytest.raises(MissingDependency, match=r"HCCL cannot be loaded \(libhccl.so: .*CANN"):
         open_by_loader(HCCL)

@@ -43,7 +43,10 @@ def overlapping(kind: str, collective: str = "all_reduce", **changes: object) ->
 
 
 def computing_endpoint(
-    kind: str, monkeypatch: pytest.MonkeyPatch, collective: str = "all_reduce", **changes: object
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    collective: str = "all_reduce",
+    **changes: object,
 ) -> tuple[NcclRanks, Process, FakeBlas]:
     endpoint, process = opened(2)
     blas = with_blas(monkeypatch, process.runtime)
@@ -169,7 +172,9 @@ def test_what_keeps_cublas_or_the_compiler_from_starting_is_a_refusal(
     assert set(process.runtime.allocated) == buffers > before
 
     def no_compiler(*_: object, **__: object) -> None:
-        raise MissingDependency("NVRTC, which compiles kernels, is not installed; pip install it")
+        raise MissingDependency(
+            "NVRTC, which compiles kernels, is not installed; pip install it"
+        )
 
     monkeypatch.setattr("ccbench.backends.cuda.runtime.compile_program", no_compiler)
     with pytest.raises(CannotRun, match="NVRTC, which compiles kernels, is not installed"):
@@ -208,15 +213,21 @@ def test_too_little_memory_for_the_computation_is_said_and_leaves_nothing(
     assert set(process.runtime.allocated) == before
 
 
-def test_a_rank_hears_that_anothers_device_cannot_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_hears_that_anothers_device_cannot_compute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, _ = opened(2)
     endpoint.prepare(overlapping("memory"))
-    monkeypatch.setattr(endpoint, "least", lambda value: 0)  # what the other rank's process gives
+    monkeypatch.setattr(
+        endpoint, "least", lambda value: 0
+    )  # what the other rank's process gives
     with pytest.raises(CannotRun, match="another rank's device"):
         endpoint.prepare_computing("memory")
 
 
-@pytest.mark.parametrize(("launches", "repetitions"), [(1, 3000), (40, 40), (100, 1000), (0, 3000)])
+@pytest.mark.parametrize(
+    ("launches", "repetitions"), [(1, 3000), (40, 40), (100, 1000), (0, 3000)]
+)
 def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_takes(
     launches: int, repetitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +257,9 @@ def test_repetitions_are_shared_out_evenly(total: int, parts: int) -> None:
     assert max(shares) - min(shares) <= 1
 
 
-def test_launches_and_repetitions_are_enqueued_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_and_repetitions_are_enqueued_by_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, process, _ = computing_endpoint("memory", monkeypatch)
     order: list[str] = []
     launch, compute = endpoint._launches.enqueue, endpoint._overlap._enqueue
@@ -304,7 +317,9 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
-def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(architecture: int) -> None:
+def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(
+    architecture: int,
+) -> None:
     resources = compiled(beside("streaming.cu"), architecture)
     assert resources.spill_bytes == 0
     assert resources.registers <= 32  # 2048 lanes fit on a multiprocessor's 65,536

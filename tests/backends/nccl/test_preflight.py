@@ -14,7 +14,9 @@ from ccbench.errors import BackendUnavailable
 
 
 def ranks_of(number: int) -> list[RankFacts]:
-    return [RankFacts(rank, "node", f"0000:{rank:02x}:00.0", 22809, {}) for rank in range(number)]
+    return [
+        RankFacts(rank, "node", f"0000:{rank:02x}:00.0", 22809, {}) for rank in range(number)
+    ]
 
 
 def refusal(facts: list[RankFacts]) -> str:

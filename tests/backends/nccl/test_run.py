@@ -90,7 +90,9 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
     assert any(point.wrong_elements == 0 for point in fine)
     assert any(point.library_estimate_seconds is not None for point in fine)
     groups = [
-        point.group_names for point in fine if (point.groups, point.concurrent) == ("rank // 2", "")
+        point.group_names
+        for point in fine
+        if (point.groups, point.concurrent) == ("rank // 2", "")
     ]
     assert groups == [("ranks 0-1", "ranks 2-3")] * 2
     beside = next(point for point in fine if point.concurrent == "all_gather")
@@ -115,7 +117,9 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
     overlap = [point for point in points if point.mode == "overlap"]
     assert [point.group_names for point in overlap] == [OVERLAP_PARTS] * 2
     # The double's streams do not contend: the shorter of the two is hidden altogether.
-    assert [point.overlap_efficiency for point in overlap] == pytest.approx([1.0, 1.0], abs=1e-3)
+    assert [point.overlap_efficiency for point in overlap] == pytest.approx(
+        [1.0, 1.0], abs=1e-3
+    )
 
 
 def test_communicators_and_policies_are_cases_of_a_suite(
@@ -146,7 +150,9 @@ sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budg
     assert "NCCL has no all_reduce with CTA policy zero" in points["all_reduce"].detail
 
 
-def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_path: Path) -> None:
+def test_more_ranks_than_gpus_are_refused_with_the_cure(
+    with_gpus: None, tmp_path: Path
+) -> None:
     suite = "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 6}\n"
     run(suite, tmp_path)
     (detail,) = {point.detail for point in load_run(tmp_path / "run").points}
@@ -184,15 +190,22 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr(nccl, "driver_missing", lambda: "this machine has no NVIDIA driver; x")
     code = run(
-        "sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", "nccl"
+        "sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n",
+        tmp_path,
+        "--backend",
+        "nccl",
     )
     assert code == 2
     printed = capsys.readouterr().err
-    assert "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in printed
+    assert (
+        "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in printed
+    )
     assert not (tmp_path / "run" / "cases").exists()
 
 
-def test_a_driver_without_cupy_is_told_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_cupy_is_told_the_install_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(nccl, "driver_missing", lambda: None)
     monkeypatch.setattr(nccl, "cupy_missing", lambda: "CuPy is not installed; pip install x")
     assert nccl.BACKEND.unavailable() == "CuPy is not installed; pip install x"
@@ -212,4 +225,12 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
     environment = (("NCCL_ALGO", "Ring"),)
     machine = load_machine("cpu-shared-memory")
     open_team(nccl.BACKEND, TeamRequest(4, machine, environment=environment, processes=PER_GPU))
-    assert arguments == ["nccl", 4, TeamLaunch(pinned=False), environment, PER_GPU, None, math.inf]
+    assert arguments == [
+        "nccl",
+        4,
+        TeamLaunch(pinned=False),
+        environment,
+        PER_GPU,
+        None,
+        math.inf,
+    ]

@@ -49,7 +49,11 @@ def test_a_plain_case_needs_no_team_of_its_own() -> None:
         (
             "all_reduce",
             {"channels": 4},
-            {f"NCCL_{end}_{what}": "4" for end in ("MIN", "MAX") for what in ("CTAS", "NCHANNELS")},
+            {
+                f"NCCL_{end}_{what}": "4"
+                for end in ("MIN", "MAX")
+                for what in ("CTAS", "NCHANNELS")
+            },
         ),
         (
             "all_to_all",
@@ -73,7 +77,11 @@ def test_settings_are_the_variables_of_nccls_guide(
             "NCCL has no tree all_gather; it has ring, collnet, nvls, pat",
         ),
         ("all_reduce", {"algorithm": "pat"}, "NCCL has no pat all_reduce"),
-        ("all_to_all", {"algorithm": "ring"}, "point-to-point transfers, which have no algorithm"),
+        (
+            "all_to_all",
+            {"algorithm": "ring"},
+            "point-to-point transfers, which have no algorithm",
+        ),
         ("gather", {"protocol": "ll"}, "point-to-point transfers, which take no protocol"),
         ("all_reduce", {"algorithm": "nvlstree"}, "joins the NVSwitches of several nodes"),
         ("all_reduce", {"algorithm": "mesh"}, "algorithm 'mesh': NCCL has ring"),
@@ -104,7 +112,11 @@ def test_all_stands_for_what_exists() -> None:
     [
         ({}, LibraryChoice("nvls", "simple", 16), ""),
         ({"algorithm": "tree"}, LibraryChoice(), ""),
-        ({"algorithm": "tree"}, LibraryChoice("ring", "ll", 1), "asked for tree, NCCL ran ring ll"),
+        (
+            {"algorithm": "tree"},
+            LibraryChoice("ring", "ll", 1),
+            "asked for tree, NCCL ran ring ll",
+        ),
         ({"algorithm": "collnet"}, LibraryChoice("collnetchain", "simple", 1), ""),
         (
             {"protocol": "ll"},
@@ -127,7 +139,9 @@ def test_another_choice_than_asked_for_is_seen(
 
 
 @pytest.mark.parametrize("version", [(2, 31, 2), (2, 32, 3)])
-def test_from_2_31_on_cases_of_several_algorithms_share_a_team(version: tuple[int, ...]) -> None:
+def test_from_2_31_on_cases_of_several_algorithms_share_a_team(
+    version: tuple[int, ...],
+) -> None:
     for algorithm in algorithms_for("all_reduce"):
         assert environment_of(case_of("all_reduce", algorithm=algorithm), version) == ()
     assert environment_of(case_of("all_reduce", algorithm="ring"), (2, 30, 7)) == (
@@ -165,7 +179,9 @@ def test_what_is_set_already_would_override_a_call_and_is_overridden(
 
 
 def test_a_file_says_its_version_without_a_gpu_or_why_it_does_not(tmp_path: Path) -> None:
-    (tmp_path / "nccl.c").write_text("int ncclGetVersion(int *found) { *found = 23203; return 0; }")
+    (tmp_path / "nccl.c").write_text(
+        "int ncclGetVersion(int *found) { *found = 23203; return 0; }"
+    )
     library = tmp_path / "libnccl.so.2"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "nccl.c"], check=True)
     assert BACKEND.library_version(str(library)) == "NCCL 2.32.3"
@@ -180,7 +196,9 @@ def test_a_file_says_its_version_without_a_gpu_or_why_it_does_not(tmp_path: Path
     )
 
 
-def test_an_algorithm_that_a_variant_sets_is_refused_beside_one_that_the_case_asks_for() -> None:
+def test_an_algorithm_that_a_variant_sets_is_refused_beside_one_that_the_case_asks_for() -> (
+    None
+):
     tree = Variant("tree", environment=(("NCCL_ALGO", "Tree"),))
     case = replace(case_of("all_reduce", algorithm="ring"), variant="tree", started_with=tree)
     assert str(BACKEND.unsupported(case)).startswith(
@@ -205,7 +223,12 @@ def test_a_cta_policy_is_a_setting_of_a_call_from_2_31_on_unless_a_variable_woul
 @pytest.mark.parametrize(
     ("collective", "version", "changes", "words"),
     [
-        ("all_gather", (2, 27, 7), ZERO, "CTA policy zero came with NCCL 2.28, and here is 2.27.7"),
+        (
+            "all_gather",
+            (2, 27, 7),
+            ZERO,
+            "CTA policy zero came with NCCL 2.28, and here is 2.27.7",
+        ),
         (
             "all_reduce",
             (),

@@ -67,7 +67,8 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
     for groups in ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]", "rank % 2"]:
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
         assert (
-            wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
+            wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED))
+            == 0
         )
         assert len(endpoint._communicators._made) <= 3  # with that of all ranks
     close_clean(endpoint, process)
@@ -199,7 +200,9 @@ def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> 
     endpoint.prepare(case_of("all_to_all_v", 2, 333, traffic=traffic))
     before = len(process.log)
     endpoint.launch(1)
-    assert len(process.log) - before == 2 * int(np.count_nonzero(sent_elements(traffic, 333, 2)))
+    assert len(process.log) - before == 2 * int(
+        np.count_nonzero(sent_elements(traffic, 333, 2))
+    )
 
 
 def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
@@ -210,7 +213,9 @@ def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
         {"aggregation": 3},
     ):
         assert (
-            wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes))
+            wrong_elements(
+                endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes)
+            )
             == 0
         )
     assert (
@@ -226,7 +231,9 @@ def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
     10,
     100,
     settings(suppress_health_check=[HealthCheck.too_slow]),
-    matrix=st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=3, max_size=3),
+    matrix=st.lists(
+        st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=3, max_size=3
+    ),
     count=st.integers(0, 40),
 )
 def test_any_matrix_arrives(matrix: list[list[int]], count: int) -> None:
@@ -242,7 +249,9 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
     endpoint, _ = opened()
     case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
     endpoint.prepare(case)
-    sizes = [(binding.inputs()[0][1], binding.outputs()[0][1]) for binding in bindings(endpoint)]
+    sizes = [
+        (binding.inputs()[0][1], binding.outputs()[0][1]) for binding in bindings(endpoint)
+    ]
     item = ITEM_BYTES["float32"]
     assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
 
@@ -255,7 +264,9 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
     [
         (case_of("all_to_all_v", in_place=True), "nccl has no all_to_all_v in place"),
         (
-            case_of("all_reduce", mode="overlap", overlap_with="matmul", concurrent="all_gather"),
+            case_of(
+                "all_reduce", mode="overlap", overlap_with="matmul", concurrent="all_gather"
+            ),
             "no collective runs concurrently with another in mode overlap",
         ),
         (
@@ -267,7 +278,9 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
             "point-to-point transfers, which have no algorithm",
         ),
         (
-            case_of("all_gather", dtype="float8_e4m3", concurrent="all_reduce on all", ranks=64),
+            case_of(
+                "all_gather", dtype="float8_e4m3", concurrent="all_reduce on all", ranks=64
+            ),
             "sum over 64 ranks cannot be checked",
         ),
     ],

@@ -122,7 +122,9 @@ def simulated_seconds(figure: Figure, program: Path, folder: Path) -> float:
     command += [str(program), figure.collective, str(figure.size_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     ends = [
-        float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("seconds ")
+        float(line.split()[1])
+        for line in done.stdout.splitlines()
+        if line.startswith("seconds ")
     ]
     if len(ends) != figure.hosts:
         raise RuntimeError(

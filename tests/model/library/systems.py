@@ -19,7 +19,16 @@ A100 = LibrarySystem(
     "A100", Generation.AMPERE, 8, 1, Intra.NVSWITCH, 300e9, 12, False, None, HostProcessor.AMD
 )
 B200 = LibrarySystem(
-    "B200", Generation.BLACKWELL, 8, 1, Intra.NVSWITCH, 900e9, 18, True, None, HostProcessor.INTEL
+    "B200",
+    Generation.BLACKWELL,
+    8,
+    1,
+    Intra.NVSWITCH,
+    900e9,
+    18,
+    True,
+    None,
+    HostProcessor.INTEL,
 )
 V100_CUBE = LibrarySystem("V100", Generation.VOLTA, 8, 1, Intra.CUBE_MESH, 150e9, 6)
 MI300X = LibrarySystem("MI300X", Generation.CDNA3, 8, 1, Intra.XGMI, 448e9, 7)

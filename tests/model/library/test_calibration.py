@@ -67,7 +67,9 @@ def test_no_points_are_refused() -> None:
         calibrate([measured().taking([])])
 
 
-def test_one_slow_small_size_moves_small_sizes_of_all_collectives_and_hardly_large_ones() -> None:
+def test_one_slow_small_size_moves_small_sizes_of_all_collectives_and_hardly_large_ones() -> (
+    None
+):
     usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), shipped().table)
     one = Observation(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), (2 * float(usual[0]),))
     found = calibrate([one])
@@ -81,7 +83,9 @@ def test_one_slow_small_size_moves_small_sizes_of_all_collectives_and_hardly_lar
 
 def test_one_large_size_moves_rates_and_hardly_latencies() -> None:
     usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), shipped().table)
-    one = Observation(CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), (1.2 * float(usual[0]),))
+    one = Observation(
+        CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), (1.2 * float(usual[0]),)
+    )
     request = LibraryRequest("all_reduce", (8, 1 << 31))
     ratios = calibrate([one]).seconds(request) / seconds_of(CLUSTER, request, shipped().table)
     assert ratios[0] == pytest.approx(1.0, abs=0.05)

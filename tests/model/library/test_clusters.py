@@ -64,7 +64,12 @@ def test_every_machine_of_the_catalog_is_a_system_or_says_why_not(name: str) -> 
     ],
 )
 def test_machines_are_what_their_datasheets_say(
-    name: str, generation: Generation, intra: Intra, gigabytes: float, links: int, multicast: bool
+    name: str,
+    generation: Generation,
+    intra: Intra,
+    gigabytes: float,
+    links: int,
+    multicast: bool,
 ) -> None:
     system = library_system(load_catalog(name))
     assert (system.generation, system.intra, system.multicast) == (generation, intra, multicast)
@@ -110,7 +115,10 @@ def test_a_cluster_that_is_a_graph_is_the_same_as_its_parts() -> None:
         ({"nodes": 2}, "name a network"),
         ({"nodes": 0}, "at least one"),
         ({"ranks": 9}, "do not spread evenly"),
-        ({"nodes": 2, "network": parse_network("tcp-25x1"), "ranks": 7}, "do not spread evenly"),
+        (
+            {"nodes": 2, "network": parse_network("tcp-25x1"), "ranks": 7},
+            "do not spread evenly",
+        ),
     ],
 )
 def test_what_does_not_fit_the_machine_says_why(arguments: dict[str, Any], reason: str) -> None:
@@ -129,7 +137,9 @@ def test_links_that_are_down_carry_nothing() -> None:
     assert library_system(replace(machine, links=links)).links_per_gpu == 6
 
 
-def test_rates_that_the_source_leaves_out_are_those_of_the_model_and_said_to_be_assumed() -> None:
+def test_rates_that_the_source_leaves_out_are_those_of_the_model_and_said_to_be_assumed() -> (
+    None
+):
     machine = load_catalog("hgx-h100")
     links = tuple(replace(link, bytes_per_second=None) for link in machine.links)
     system = library_system(replace(machine, links=links))
@@ -243,11 +253,23 @@ def test_in_a_mesh_with_gaps_a_ring_gets_what_leaves_the_narrowest_group() -> No
     ("words", "generation", "is_board", "host", "origin"),
     [
         ("A100 (DGX A100)", Generation.UNKNOWN, True, HostProcessor.AMD, "DGX A100"),
-        ("A100-SXM4-40GB (ND96asr_v4)", Generation.UNKNOWN, True, HostProcessor.AMD, "ND96asr_v4"),
+        (
+            "A100-SXM4-40GB (ND96asr_v4)",
+            Generation.UNKNOWN,
+            True,
+            HostProcessor.AMD,
+            "ND96asr_v4",
+        ),
         ("A100-SXM4-40GB (p4d.24xlarge)", Generation.UNKNOWN, True, HostProcessor.INTEL, "p4d"),
         ("H100 SXM (p5.48xlarge)", Generation.UNKNOWN, True, HostProcessor.AMD, "p5"),
         ("H200 SXM (p5en.48xlarge)", Generation.UNKNOWN, True, HostProcessor.INTEL, "p5en"),
-        ("H200 SXM (Azure ND H200 v5)", Generation.UNKNOWN, True, HostProcessor.INTEL, "ND H200"),
+        (
+            "H200 SXM (Azure ND H200 v5)",
+            Generation.UNKNOWN,
+            True,
+            HostProcessor.INTEL,
+            "ND H200",
+        ),
         ("GH200 120GB", Generation.UNKNOWN, True, HostProcessor.ARM, "GH200"),
         ("H100 SXM beside EPYC 9654", Generation.UNKNOWN, True, HostProcessor.AMD, "EPYC"),
         ("L40S, Xeon 6430", Generation.UNKNOWN, True, HostProcessor.INTEL, "Xeon"),
@@ -333,7 +355,11 @@ def test_newer_capabilities_are_newer_generations(capability: int) -> None:
 
 def test_nvlinks_of_boards_and_of_bridged_cards() -> None:
     assert (nvlinks_of("H100 SXM"), nvlinks_of("H100 PCIe"), nvlinks_of("H800")) == (18, 12, 8)
-    assert (nvlinks_of("RTX 2080 Ti"), nvlinks_of("RTX A6000"), nvlinks_of("RTX 2080")) == (2, 4, 1)
+    assert (nvlinks_of("RTX 2080 Ti"), nvlinks_of("RTX A6000"), nvlinks_of("RTX 2080")) == (
+        2,
+        4,
+        1,
+    )
     assert nvlinks_of("L40S") is None
 
 

@@ -28,7 +28,9 @@ def test_every_level_moves_constants_that_exist() -> None:
 
 
 def test_scales_of_levels_multiply_and_shares_of_a_rate_stay_at_most_one() -> None:
-    found = scaled(STARTS.table, {"latency": 2.0, "latency of Simple": 1.5, "rate across": 10.0})
+    found = scaled(
+        STARTS.table, {"latency": 2.0, "latency of Simple": 1.5, "rate across": 10.0}
+    )
     assert found["hop.simple"] == 3.0 * STARTS.table["hop.simple"]
     assert found["proxy"] == 2.0 * STARTS.table["proxy"]
     assert found["base"] == STARTS.table["base"]
@@ -72,12 +74,16 @@ def test_constants_that_cannot_be_are_refused(
 
 
 def test_a_name_that_is_not_known_is_refused() -> None:
-    with pytest.raises(MachineError, match="'haste' is not one of the model's levels: overhead, "):
+    with pytest.raises(
+        MachineError, match="'haste' is not one of the model's levels: overhead, "
+    ):
         constants_of({"haste": 1.0})
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    domain = Domain(((("network", "ib"), 4), (("network", "tcp"), 2)), (("nvswitch", 8),), 1 << 34)
+    domain = Domain(
+        ((("network", "ib"), 4), (("network", "tcp"), 2)), (("nvswitch", 8),), 1 << 34
+    )
     file = tmp_path / "constants.yaml"
     write_constants(
         constants_of({"rate inside": 1.23456}, domain=domain),
@@ -110,7 +116,9 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "constants.yaml"
     file.write_text(f"{text}\n...\n")
-    with pytest.raises(MachineError, match=r"missing or damaged .*; reinstall ccbench") as caught:
+    with pytest.raises(
+        MachineError, match=r"missing or damaged .*; reinstall ccbench"
+    ) as caught:
         shipped(file)
     assert "\n" not in str(caught.value)
 

@@ -89,7 +89,8 @@ def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:
     def extra(word: str) -> float:
         network = NetworkPorts(word, 25e9, 8)
         return (
-            priced(clustered(A100, 2, network), "ring", "simple", 8.0).network_hop_seconds / MICRO
+            priced(clustered(A100, 2, network), "ring", "simple", 8.0).network_hop_seconds
+            / MICRO
         )
 
     simple = 14.0 * TABLE["network_hop.simple"]
@@ -100,7 +101,10 @@ def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:
 def test_efa_of_the_third_generation_has_a_lower_latency() -> None:
     def hop(gigabits: float, nics: int) -> float:
         network = NetworkPorts("efa", gigabits * 1e9 / 8, nics)
-        return priced(clustered(H100, 2, network), "ring", "ll128", 8.0).network_hop_seconds / MICRO
+        return (
+            priced(clustered(H100, 2, network), "ring", "ll128", 8.0).network_hop_seconds
+            / MICRO
+        )
 
     assert hop(100, 32) - hop(200, 16) == pytest.approx(0.35 * TABLE["latency.efa_us"])
 
@@ -115,7 +119,9 @@ def test_protocols_leave_a_share_of_the_rate(protocol: str, share: float) -> Non
 
 
 def test_ll_moves_no_more_than_its_table_allows() -> None:
-    assert priced(A100, "ring", "ll", 8.0).inside_rate == pytest.approx(TABLE["ll_most"] * 87.7e9)
+    assert priced(A100, "ring", "ll", 8.0).inside_rate == pytest.approx(
+        TABLE["ll_most"] * 87.7e9
+    )
 
 
 def test_rccl_has_its_own_latencies() -> None:
@@ -195,7 +201,9 @@ def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(
 
 def test_a_gather_arrives_by_the_nic_of_its_root() -> None:
     found = priced(clustered(H100, 2), "pairwise", "simple", 1e9, collective="gather")
-    assert found.bandwidth_seconds[0] == pytest.approx(0.5e9 / (50e9 * TABLE["efficiency.fabric"]))
+    assert found.bandwidth_seconds[0] == pytest.approx(
+        0.5e9 / (50e9 * TABLE["efficiency.fabric"])
+    )
 
 
 def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:

@@ -44,7 +44,9 @@ KIND = kind_of(H100)
 
 def learned(*levels: float, kind: tuple[str, ...] = KIND, spread: float = 0.1) -> Residuals:
     """Systems of these levels, whose rows lie evenly around them at every share of the transfer."""
-    rows = [(share, off) for share in (0.0, 0.5, 1.0) for off in np.linspace(-spread, spread, 5)]
+    rows = [
+        (share, off) for share in (0.0, 0.5, 1.0) for off in np.linspace(-spread, spread, 5)
+    ]
     return Residuals(
         tuple(
             LearnedSystem(
@@ -90,7 +92,12 @@ def test_edges_are_in_order_positive_and_never_below_the_bound(
     system: LibrarySystem, seconds: float, share: float, bound_share: float
 ) -> None:
     (found,) = intervals(system, [prediction(seconds, share, seconds * bound_share)])
-    times = found.low_95_seconds, found.low_80_seconds, found.high_80_seconds, found.high_95_seconds
+    times = (
+        found.low_95_seconds,
+        found.low_80_seconds,
+        found.high_80_seconds,
+        found.high_95_seconds,
+    )
     assert list(times) == sorted(times)
     assert all(np.isfinite(time) and time >= seconds * bound_share for time in times)
 
@@ -98,7 +105,8 @@ def test_edges_are_in_order_positive_and_never_below_the_bound(
 def test_where_transfers_rule_intervals_are_narrower() -> None:
     small, large = intervals(clustered(H100, 2), [prediction(share=0.0), prediction(share=1.0)])
     assert (
-        large.high_95_seconds / large.low_95_seconds < small.high_95_seconds / small.low_95_seconds
+        large.high_95_seconds / large.low_95_seconds
+        < small.high_95_seconds / small.low_95_seconds
     )
 
 
@@ -115,7 +123,9 @@ def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_o
             replace(asked, gpus_per_process=8),
         )
     )
-    assert [one.predicted_seconds for one in unknown] == [one.predicted_seconds for one in known]
+    assert [one.predicted_seconds for one in unknown] == [
+        one.predicted_seconds for one in known
+    ]
     for one, own, slow in zip(
         map(edges, unknown), map(edges, known), map(edges, all_by_one), strict=True
     ):
@@ -233,10 +243,14 @@ def test_a_system_that_is_left_out_is_gone() -> None:
         ("medians: {", "medians: ["),
     ],
 )
-def test_damaged_residuals_are_refused_in_one_line(tmp_path: Path, seen: str, instead: str) -> None:
+def test_damaged_residuals_are_refused_in_one_line(
+    tmp_path: Path, seen: str, instead: str
+) -> None:
     file = tmp_path / "residuals.yaml"
     file.write_text(RESIDUALS_FILE.read_text().replace(seen, instead, 1))
-    with pytest.raises(MachineError, match=r"missing or damaged .*; reinstall ccbench") as caught:
+    with pytest.raises(
+        MachineError, match=r"missing or damaged .*; reinstall ccbench"
+    ) as caught:
         residuals(file)
     assert "\n" not in str(caught.value)
 

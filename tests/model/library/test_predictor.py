@@ -102,7 +102,9 @@ def test_more_bandwidth_is_never_slower(
 
 
 @given(systems(), st.sampled_from(COLLECTIVES), st.integers(1, 10))
-def test_rates_and_sizes_scale_together(system: LibrarySystem, collective: str, power: int) -> None:
+def test_rates_and_sizes_scale_together(
+    system: LibrarySystem, collective: str, power: int
+) -> None:
     factor = 2**power
     # NVLSTree, LL and sockets have fixed greatest rates: none is asked here. Chunks have a greatest size.
     request = LibraryRequest(collective, SWEEP, protocol="simple", multicast_off=True)
@@ -128,7 +130,9 @@ def test_the_choice_is_the_least_of_what_is_taken_unasked(
     system, request = case
     points = predict_library(system, replace(request, algorithm="default", protocol="default"))
     every = [
-        seconds_of(system, replace(request, algorithm=shape.algorithm, protocol=protocol), TABLE)
+        seconds_of(
+            system, replace(request, algorithm=shape.algorithm, protocol=protocol), TABLE
+        )
         for shape in shapes(request.collective, system)
         if shape.unasked
         for protocol in protocols(shape, system)
@@ -180,12 +184,19 @@ def test_small_sizes_go_by_ll_and_large_ones_by_simple() -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [{"floating_8_bit": True}, {"multicast_off": True}, {"version": (2, 16)}, {"protocol": "ll"}],
+    [
+        {"floating_8_bit": True},
+        {"multicast_off": True},
+        {"version": (2, 16)},
+        {"protocol": "ll"},
+    ],
 )
 def test_multicast_is_not_for_every_request(request_: dict[str, object]) -> None:
     request = replace(LibraryRequest("all_reduce", (1 << 34,)), **request_)  # type: ignore[arg-type]
     assert predict_library(H100, request)[0].algorithm != "nvls"
-    assert predict_library(H100, LibraryRequest("all_reduce", (1 << 34,)))[0].algorithm == "nvls"
+    assert (
+        predict_library(H100, LibraryRequest("all_reduce", (1 << 34,)))[0].algorithm == "nvls"
+    )
 
 
 def test_in_network_reduction_beats_rings_on_many_nodes() -> None:
@@ -296,7 +307,10 @@ def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
             MI300X,
             f"1.07 GB through the links of one pair of GPUs at {64 * TABLE['efficiency.xgmi']:.4g} GB/s",
         ),
-        (A100, f"1.07 GB through each GPU's links at {300 * TABLE['efficiency.nvlink']:.4g} GB/s"),
+        (
+            A100,
+            f"1.07 GB through each GPU's links at {300 * TABLE['efficiency.nvlink']:.4g} GB/s",
+        ),
         (
             replace(clustered(H100, 2), gpu_port_bytes_per_second=31.5e9),
             "1.07 GB through one GPU's port towards NICs at 28.79 GB/s",
@@ -365,7 +379,12 @@ XGMI = "no all_reduce on xgmi-mesh within one node was learned on"
         (A100, REQUEST, LEARNED, "no generation ampere was learned on"),
         (H100, LibraryRequest("gather", (8,)), LEARNED, "no collective gather was learned on"),
         (clustered(H100, 17), REQUEST, LEARNED, "17 nodes on ib; learned on up to 16"),
-        (replace(H100, ranks_per_node=72), REQUEST, LEARNED, "72 GPUs a node; learned on up to 8"),
+        (
+            replace(H100, ranks_per_node=72),
+            REQUEST,
+            LEARNED,
+            "72 GPUs a node; learned on up to 8",
+        ),
         (
             H100,
             LibraryRequest("all_reduce", (1 << 37,)),
@@ -411,7 +430,9 @@ def test_points_carry_the_reason_size_by_size() -> None:
 
 
 def test_generations_of_one_network_are_one_family() -> None:
-    systems = (clustered(H100, 2, replace(NDR, word=word)) for word in ("ib", "ib-hdr", "ib-ndr"))
+    systems = (
+        clustered(H100, 2, replace(NDR, word=word)) for word in ("ib", "ib-hdr", "ib-ndr")
+    )
     assert {system.network_family for system in systems} == {"ib"}
 
 
@@ -428,7 +449,9 @@ SYSTEMS = [
 def test_as_a_matrix_of_equal_amounts_it_is_the_even_one(system: LibrarySystem) -> None:
     (even,) = shapes("all_to_all_v", system)
     (found,) = shapes("all_to_all_v", system, traffic=str([[1] * system.ranks] * system.ranks))
-    assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))
+    assert (found.port_bytes, found.node_bytes) == pytest.approx(
+        (even.port_bytes, even.node_bytes)
+    )
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=8, max_size=8), min_size=8, max_size=8))

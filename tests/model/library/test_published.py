@@ -77,7 +77,11 @@ def bus_gigabytes(system: LibrarySystem, request: LibraryRequest) -> float:
     ],
 )
 def test_large_sizes_are_as_fast_as_published(
-    system: LibrarySystem, collective_name: str, gibibytes: int, algorithm: str, published: float
+    system: LibrarySystem,
+    collective_name: str,
+    gibibytes: int,
+    algorithm: str,
+    published: float,
 ) -> None:
     request = LibraryRequest(collective_name, (gibibytes * GIB,), algorithm=algorithm)
     assert bus_gigabytes(system, request) == pytest.approx(published, rel=0.08)

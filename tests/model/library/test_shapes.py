@@ -10,7 +10,16 @@ from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.shapes import Shape, busy_nics, links_share, shapes
 from ccbench.schedules import schedule_for
 from ccbench.schedules.schedule import sent_pieces
-from tests.model.library.systems import A100, B200, H100, MI300X, NDR, V100_CUBE, clustered, lone
+from tests.model.library.systems import (
+    A100,
+    B200,
+    H100,
+    MI300X,
+    NDR,
+    V100_CUBE,
+    clustered,
+    lone,
+)
 
 
 def shape(collective: str, algorithm: str, system: LibrarySystem) -> Shape:
@@ -52,7 +61,9 @@ def test_a_ring_over_nodes_leaves_each_node_as_its_schedule_does(
     assert found.port_bytes == pytest.approx((total - nodes * found.node_bytes) / ranks)
 
 
-def longest_chains(collective: str, nodes: int, inside: int, rotated: int) -> set[tuple[int, int]]:
+def longest_chains(
+    collective: str, nodes: int, inside: int, rotated: int
+) -> set[tuple[int, int]]:
     """(hops inside nodes, hops across) of chains of messages that wait for each other, those with the most.
 
     Counted on ccbench's own ring, message by message, with nodes that begin ``rotated`` ranks further on: the
@@ -85,7 +96,9 @@ def longest_chains(collective: str, nodes: int, inside: int, rotated: int) -> se
 def test_hops_of_a_ring_are_those_of_the_longest_chain_with_the_most_hops_across(
     collective: str, nodes: int, inside: int
 ) -> None:
-    system = clustered(replace(A100, ranks_per_node=inside), nodes) if inside > 1 else lone(nodes)
+    system = (
+        clustered(replace(A100, ranks_per_node=inside), nodes) if inside > 1 else lone(nodes)
+    )
     found = shape(collective, "ring", system)
     chains = set().union(
         *(longest_chains(collective, nodes, inside, rotated) for rotated in range(inside))
@@ -106,7 +119,9 @@ def test_all_to_all_leaves_each_node_as_its_schedule_does(nodes: int, inside: in
 def test_over_nvlink_all_to_all_first_goes_to_the_gpu_of_the_rail() -> None:
     system = clustered(A100, 2)
     # Half of the bytes leave the node, 7 of 8 of them beside another GPU than their source.
-    assert shape("all_to_all", "pairwise", system).port_bytes == pytest.approx(7 / 16 + 7 / 8 / 2)
+    assert shape("all_to_all", "pairwise", system).port_bytes == pytest.approx(
+        7 / 16 + 7 / 8 / 2
+    )
 
 
 def test_a_cube_mesh_relays_three_of_seven() -> None:
@@ -162,7 +177,10 @@ def test_older_libraries_have_fewer_algorithms(
 
 
 def test_collnet_needs_switches_of_the_network_that_add() -> None:
-    plain, adding = clustered(H100, 8), clustered(H100, 8, replace(NDR, in_network_reduction=True))
+    plain, adding = (
+        clustered(H100, 8),
+        clustered(H100, 8, replace(NDR, in_network_reduction=True)),
+    )
     assert "collnet" not in {found.algorithm for found in shapes("all_reduce", plain)}
     found = shape("all_reduce", "collnet", adding)
     assert (found.node_bytes, found.network_hops) == (1.0, 1)
@@ -177,7 +195,9 @@ def test_collnet_walks_a_chain_where_no_switch_joins_the_gpus() -> None:
 
 def test_pat_needs_one_gpu_a_node() -> None:
     assert shape("reduce_scatter", "pat", lone(16)).network_hops == 4
-    assert "pat" not in {found.algorithm for found in shapes("reduce_scatter", clustered(H100, 4))}
+    assert "pat" not in {
+        found.algorithm for found in shapes("reduce_scatter", clustered(H100, 4))
+    }
 
 
 def test_nvls_is_nvidias_alone() -> None:

@@ -71,7 +71,9 @@ class Browser:
     def _next(self, seconds: float) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while b"\0" not in self._pending:
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, end - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._answers], [], [], max(0.0, end - time.monotonic())
+            )
             if not ready:
                 raise TimeoutError(f"the browser said nothing for {seconds:.0f} seconds")
             self._pending += os.read(self._answers, 1 << 20)
@@ -93,7 +95,9 @@ class Browser:
             case "Network.requestWillBeSent":
                 self.requests.append(told["request"]["url"][:200])
 
-    def open(self, page: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self, page: Path, width: int = 1200, height: int = 900, dark: bool = False
+    ) -> None:
         """Load a page from disk at a size of the window, and wait until it is there."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -138,7 +142,11 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}
             self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                windowsVirtualKeyCode=code,
+                **extra,
             )
 
 

@@ -57,10 +57,15 @@ def test_steps_marks_and_levels_are_in_the_figure(
     plots = plots_of(content)
     assert part.sentences == ("2 steps to slower, 0 to faster.",)
     assert all(
-        finding.kind in plots and "kernel 6.1 -> 6.8" in finding.advice for finding in part.findings
+        finding.kind in plots and "kernel 6.1 -> 6.8" in finding.advice
+        for finding in part.findings
     )
     for drawn in plots.values():
-        assert [one["kind"] for one in drawn["series"]] == ["measured", "reference", "reference"]
+        assert [one["kind"] for one in drawn["series"]] == [
+            "measured",
+            "reference",
+            "reference",
+        ]
         ((x, label),) = drawn["marks"]
         assert x == 7.5
         assert label.endswith("slower")
@@ -76,8 +81,12 @@ def test_no_text_of_a_run_becomes_markup() -> None:
     assert "<img src=x" not in page
 
 
-def test_more_series_than_a_page_bears_are_counted_not_drawn(contents: list[PageContent]) -> None:
-    history_page(History(6, tuple(made([1.0] * 6) for _ in range(history.MOST_PICTURES + 3)), ()))
+def test_more_series_than_a_page_bears_are_counted_not_drawn(
+    contents: list[PageContent],
+) -> None:
+    history_page(
+        History(6, tuple(made([1.0] * 6) for _ in range(history.MOST_PICTURES + 3)), ())
+    )
     (content,) = contents
     assert len(plots_of(content)) == history.MOST_PICTURES
     assert "3 more series" in content.sections[0].text

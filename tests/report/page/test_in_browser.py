@@ -82,7 +82,9 @@ def test_it_loads_from_disk_without_a_network_and_without_a_complaint(page: Brow
     page.value("ccbench.drawAll(1000)")
     assert page.complaints == []
     assert [
-        request for request in page.requests if not request.startswith(("file:", "data:", "blob:"))
+        request
+        for request in page.requests
+        if not request.startswith(("file:", "data:", "blob:"))
     ] == []
 
 
@@ -93,7 +95,8 @@ def test_every_figure_is_drawn_with_all_its_lines(page: Browser) -> None:
     for name, plot in plots.items():
         if "grid" in plot:
             assert (
-                page.value(f"document.querySelectorAll('#{name} .heatmaplayer image').length") == 1
+                page.value(f"document.querySelectorAll('#{name} .heatmaplayer image').length")
+                == 1
             ), name
         else:
             assert traces_drawn(page, name) == len(plot["series"]), name
@@ -170,7 +173,9 @@ def test_axes_name_whole_ranks_and_show_their_titles_in_full(
     browser: Browser, tmp_path: Path
 ) -> None:
     pairs = [case("send_recv", "default", 8, ranks=2, pair=pair) for pair in ("0>1", "1>0")]
-    waits = {0: lambda one: replace(one, rank_waiting_seconds=((1e-6,), (2e-6,), (3e-6,), (0.0,)))}
+    waits = {
+        0: lambda one: replace(one, rank_waiting_seconds=((1e-6,), (2e-6,), (3e-6,), (0.0,)))
+    }
     run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20), *pairs], waits)
     browser.open(write_page(tmp_path, run))
     browser.value("ccbench.drawAll(1000)")
@@ -214,14 +219,18 @@ def test_the_filter_keeps_rows_with_all_words_and_without_the_unwanted(page: Bro
     assert page.value("document.getElementById('count').textContent") == "0 of 36 cases"
 
 
-def test_sorting_by_a_number_runs_both_ways_and_leaves_what_has_none_last(page: Browser) -> None:
+def test_sorting_by_a_number_runs_both_ways_and_leaves_what_has_none_last(
+    page: Browser,
+) -> None:
     place = column(page, "busbw")
     click = f"document.querySelectorAll('#table th button')[{place}].click()"
     for sign in (1, -1):
         page.value(click)
         cells = [row[place] for row in rows_shown(page)]
         numbers = [float(cell) for cell in cells if cell != "-"]
-        assert [sign * number for number in numbers] == sorted(sign * number for number in numbers)
+        assert [sign * number for number in numbers] == sorted(
+            sign * number for number in numbers
+        )
         assert cells[-2:] == ["-", "-"]
 
 
@@ -291,7 +300,8 @@ def test_printing_draws_every_figure_on_white(browser: Browser, tmp_path: Path) 
     browser.value("window.dispatchEvent(new Event('beforeprint'))")
     assert browser.value("document.querySelectorAll('.figure').length === ccbench.drawn.size")
     assert (
-        browser.value("document.querySelector('#figure-1 .plot').layout.paper_bgcolor") == "#ffffff"
+        browser.value("document.querySelector('#figure-1 .plot').layout.paper_bgcolor")
+        == "#ffffff"
     )
     assert len(browser.call("Page.printToPDF")["data"]) > 20_000
     browser.value("window.dispatchEvent(new Event('afterprint'))")
@@ -328,7 +338,9 @@ def hostile_run(folder: Path) -> Run:
     """HOSTILE in every text that a run can hold."""
 
     def edit(one: Measurement) -> Measurement:
-        changed = replace(one, backend_version=HOSTILE, algorithm_used=HOSTILE, stop_reason=HOSTILE)
+        changed = replace(
+            one, backend_version=HOSTILE, algorithm_used=HOSTILE, stop_reason=HOSTILE
+        )
         return flagged(changed, HOSTILE)
 
     def broken(one: Measurement) -> Measurement:
@@ -408,7 +420,9 @@ def test_the_filter_of_ten_thousand_rows_answers_in_less_than_a_fifth_of_a_secon
     content = page_content([run], [own])
 
     page = tmp_path / "many.html"
-    page.write_text(render_page(replace(content, table=case_page_table(many))), encoding="utf-8")
+    page.write_text(
+        render_page(replace(content, table=case_page_table(many))), encoding="utf-8"
+    )
     browser.open(page)
     took = browser.value(
         "(() => { const f = document.getElementById('filter'); const took = [];"

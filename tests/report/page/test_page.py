@@ -40,7 +40,9 @@ from tests.report.synthetic import MANIFEST, sweep, write_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return write_run(tmp_path_factory.mktemp("runs") / "run", sweep("all_reduce", ("ring", "tree")))
+    return write_run(
+        tmp_path_factory.mktemp("runs") / "run", sweep("all_reduce", ("ring", "tree"))
+    )
 
 
 @given(st.recursive(st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
@@ -65,7 +67,9 @@ def test_a_thousand_points_stay_below_eight_megabytes(tmp_path: Path) -> None:
         one
         for name in names
         for channels in (0, 1, 2, 4)
-        for one in sweep(name, ("ring", "tree", "direct", "default"), channels=channels, last=28)
+        for one in sweep(
+            name, ("ring", "tree", "direct", "default"), channels=channels, last=28
+        )
     ]
     assert len(cases) >= 960
     assert len(page_of(write_run(tmp_path / "run", cases)).encode()) < 8e6
@@ -122,7 +126,9 @@ def test_the_environment_is_flat_and_differences_leave_out_what_always_differs()
         {"environment": {"host": {"name": "a", "load_1_minute": 1.0}, "variables": variables}}
     )
     gpus = [{"model": "H100"}]
-    there = Manifest({"environment": {"host": {"name": "a", "load_1_minute": 9.0}, "gpus": gpus}})
+    there = Manifest(
+        {"environment": {"host": {"name": "a", "load_1_minute": 9.0}, "gpus": gpus}}
+    )
     assert ("environment.host.name", "a") in environment_rows(here)
     assert differences(here, there) == (
         ("environment.variables.NCCL_ALGO", "Ring", ""),
@@ -169,8 +175,13 @@ def test_the_verdict_is_a_few_sentences_the_worst_findings_last(run: Run) -> Non
     assert "Median error of the prediction" in predicted
     assert "of the bound" in bound
     assert worst == "1 problem found, first: The cable is loose."
-    assert sentences((), ()) == ("The run holds no case.", "Nothing was found that needs a look.")
-    unpriced = [replace(one, bound_seconds=None, predicted_seconds=None) for one in points_of(run)]
+    assert sentences((), ()) == (
+        "The run holds no case.",
+        "Nothing was found that needs a look.",
+    )
+    unpriced = [
+        replace(one, bound_seconds=None, predicted_seconds=None) for one in points_of(run)
+    ]
     assert "name the machine with --machine" in sentences(unpriced, ())[1]
 
 

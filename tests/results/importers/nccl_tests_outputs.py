@@ -7,14 +7,19 @@ from collections.abc import Sequence
 _HEAD = "#       size         count      type   redop    root"
 TITLES = _HEAD + "     time   algbw   busbw #wrong" * 2
 UNITS = (
-    "#        (B)    (elements)                         " + "      (us)  (GB/s)  (GB/s)       " * 2
+    "#        (B)    (elements)                         "
+    + "      (us)  (GB/s)  (GB/s)       " * 2
 )
-OLD_TITLES = "#       size         count    type   redop" + "     time   algbw   busbw  error" * 2
+OLD_TITLES = (
+    "#       size         count    type   redop" + "     time   algbw   busbw  error" * 2
+)
 
 
 def microseconds(value: float) -> str:
     """As src/common.cu prints times."""
-    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+    return (
+        f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+    )
 
 
 def figures(size: int, factor: float, time: float, wrong: str = "0") -> str:
@@ -28,7 +33,9 @@ def row(
 ) -> str:
     """One row: float, sum, no root, whole buffers, unless ``words`` says otherwise."""
     start = words or f"{size:>12}  {size // 4:>12}  {'float':>8}  {'sum':>6}  {'-1':>6}"
-    return start + figures(size, factor, time, wrong) + figures(size, factor, time * 1.01, wrong)
+    return (
+        start + figures(size, factor, time, wrong) + figures(size, factor, time * 1.01, wrong)
+    )
 
 
 SIZES = (1 << 20, 1 << 22, 1 << 24)
@@ -51,7 +58,9 @@ def average(rows: Sequence[str]) -> str:
 
 
 def output(
-    rows: Sequence[str] = ROWS, ranks: Sequence[int] = range(8), program: str = "all_reduce_perf"
+    rows: Sequence[str] = ROWS,
+    ranks: Sequence[int] = range(8),
+    program: str = "all_reduce_perf",
 ) -> str:
     """A whole output of version 2.17 or later, from the first line to the last."""
     sizes = [int(row.split()[0]) for row in rows]

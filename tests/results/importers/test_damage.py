@@ -48,7 +48,9 @@ def assert_sound(log: ImportedLog) -> None:
             figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds, *row.half_units)
             assert 0 <= row.size_bytes < 1 << 90
             assert set(row.flags) <= {*Flag}
-            assert all(value is None or (math.isfinite(value) and value >= 0) for value in figures)
+            assert all(
+                value is None or (math.isfinite(value) and value >= 0) for value in figures
+            )
 
 
 def figures_of(log: ImportedLog | None) -> set[tuple[Any, ...]]:

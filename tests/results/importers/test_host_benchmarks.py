@@ -63,7 +63,11 @@ def test_sizes_become_those_of_nccl_tests(title: str, collective: str, times: in
     (table,) = osu.read(f"srun -n 6 ./osu\n{heading}1024   5.00\n").tables
     assert table.collective == collective
     (row,) = table.rows
-    assert (row.size_bytes, row.extra["printed_size_bytes"], row.flags) == (1024 * times, 1024, ())
+    assert (row.size_bytes, row.extra["printed_size_bytes"], row.flags) == (
+        1024 * times,
+        1024,
+        (),
+    )
 
 
 def test_a_block_stays_one_and_is_flagged_where_ranks_are_not_said() -> None:
@@ -86,7 +90,10 @@ def test_a_barrier_has_one_row_of_no_bytes() -> None:
 def test_a_bandwidth_test_gives_rates_and_no_times() -> None:
     (table,) = osu.read(outputs.OSU_BANDWIDTH).tables
     assert (table.collective, table.ranks) == ("osu_bw", 2)
-    assert [(row.seconds, row.algbw) for row in table.rows] == [(None, 0.0025), (None, 24.50025)]
+    assert [(row.seconds, row.algbw) for row in table.rows] == [
+        (None, 0.0025),
+        (None, 24.50025),
+    ]
 
 
 def test_a_non_blocking_collective_gives_its_time_without_overlap() -> None:
@@ -172,7 +179,10 @@ def test_a_crash_after_the_table_is_told() -> None:
             "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1",
             LogOutcome.CRASHED,
         ),
-        ("# the run before was killed by hand and terminated without a table", LogOutcome.UNKNOWN),
+        (
+            "# the run before was killed by hand and terminated without a table",
+            LogOutcome.UNKNOWN,
+        ),
     ],
 )
 def test_whoever_ends_a_program_without_a_closing_line_is_told(
@@ -246,7 +256,9 @@ def test_an_excerpt_without_a_heading_has_no_name() -> None:
 @pytest.mark.parametrize(
     ("name", "collective"), [("Iallreduce", "all_reduce"), ("Ibcast", "broadcast")]
 )
-def test_non_blocking_benchmarks_give_the_time_without_overlap(name: str, collective: str) -> None:
+def test_non_blocking_benchmarks_give_the_time_without_overlap(
+    name: str, collective: str
+) -> None:
     text = (
         f"# Benchmarking {name}\n# #processes = 2\n"
         " #bytes #repetitions t_ovrl[usec] t_pure[usec] t_CPU[usec] overlap[%]\n"
@@ -295,7 +307,10 @@ def test_the_time_is_the_median_and_the_rate_of_the_mean_stands_beside_it() -> N
 def test_half_precision_shows_in_the_rate() -> None:
     text = outputs.GLOO.replace("1.000        500", "0.500        500")
     rows = gloo_benchmark.read(text).tables[0].rows
-    assert [(row.size_bytes, row.dtype) for row in rows] == [(200, "float16"), (2097152, "float16")]
+    assert [(row.size_bytes, row.dtype) for row in rows] == [
+        (200, "float16"),
+        (2097152, "float16"),
+    ]
 
 
 def test_nanoseconds_and_a_gathered_buffer_are_converted() -> None:

@@ -42,15 +42,21 @@ def test_what_is_no_size_is_none(text: str) -> None:
     st.floats(min_value=1e-4, max_value=10),
     st.booleans(),
 )
-def test_the_unit_of_rates_shows_in_the_rows(size_bytes: int, seconds: float, binary: bool) -> None:
+def test_the_unit_of_rates_shows_in_the_rows(
+    size_bytes: int, seconds: float, binary: bool
+) -> None:
     factor = GIBI if binary else 1.0
     printed = size_bytes / seconds / 1e9 / factor
-    points = [(size_bytes, PrintedFigure(seconds, 1e-9), PrintedFigure(printed, printed * 1e-3))]
+    points = [
+        (size_bytes, PrintedFigure(seconds, 1e-9), PrintedFigure(printed, printed * 1e-3))
+    ]
     assert rate_factor(points, 2.0) == factor
 
 
 def test_rows_that_leave_the_unit_open_give_the_default() -> None:
-    assert rate_factor([(8, PrintedFigure(1e-3, 1e-9), PrintedFigure(0.0, 0.005))], GIBI) == GIBI
+    assert (
+        rate_factor([(8, PrintedFigure(1e-3, 1e-9), PrintedFigure(0.0, 0.005))], GIBI) == GIBI
+    )
 
 
 @pytest.mark.parametrize(

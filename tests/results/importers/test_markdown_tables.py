@@ -25,7 +25,9 @@ def test_every_number_of_gpus_is_a_table_for_each_column_of_rates(name: str) -> 
     )
     assert len(printed) == 5
     tables = markdown_tables.read(text).tables
-    assert [(t.ranks, t.algorithm, t.facts.get("variant"), t.rows[0].busbw) for t in tables] == [
+    assert [
+        (t.ranks, t.algorithm, t.facts.get("variant"), t.rows[0].busbw) for t in tables
+    ] == [
         *(
             (int(gpus), algorithm.lower(), None, float(busbw))
             for gpus, algorithm, busbw, _ in printed
@@ -124,7 +126,12 @@ def test_the_text_above_may_say_which_rates_they_are(above: str, busbw: float | 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "no table | here", "| a | b |\n|---|---|\n| 1 | 2 |\n", "| size | busbw |\n|---|---|\n"],
+    [
+        "",
+        "no table | here",
+        "| a | b |\n|---|---|\n| 1 | 2 |\n",
+        "| size | busbw |\n|---|---|\n",
+    ],
 )
 def test_text_without_figures_is_not_recognised(text: str) -> None:
     assert not markdown_tables.recognises(text)

@@ -23,7 +23,14 @@ def records(
             algbw = size / time / 1e3
             rates = {"time": time, "algBw": algbw, "busBw": algbw * factor, "wrong": "0"}
             made.append(
-                {"numCycle": 0, "name": name, **ranks, "size": size, "type": "float", "redop": op}
+                {
+                    "numCycle": 0,
+                    "name": name,
+                    **ranks,
+                    "size": size,
+                    "type": "float",
+                    "redop": op,
+                }
             )
             made[-1] |= {"inPlace": in_place, **rates}
     return made
@@ -68,7 +75,12 @@ def test_a_report_of_any_form_gives_the_same_rows(text: str) -> None:
     ]
     first = table.rows[0]
     assert first.seconds == pytest.approx((40.123456789012 + SIZES[0] / 1e5) / 1e6, rel=1e-12)
-    assert (first.dtype, first.op, first.root, first.wrong_elements) == ("float32", "sum", -1, 0)
+    assert (first.dtype, first.op, first.root, first.wrong_elements) == (
+        "float32",
+        "sum",
+        -1,
+        0,
+    )
     assert text.split("\n")[first.line - 1].count(str(SIZES[0]))
     assert checked(log) == log
 
@@ -124,7 +136,9 @@ def test_records_of_other_tools_are_not_taken() -> None:
 TIMES = [101.0, 99.0, 100.0]
 
 
-def body(size: int, time: float, factor: float = 1.75, wrong: float | None = 0.0) -> dict[str, Any]:
+def body(
+    size: int, time: float, factor: float = 1.75, wrong: float | None = 0.0
+) -> dict[str, Any]:
     algbw = size / time / 1e3
     return {
         "time": time,
@@ -242,13 +256,19 @@ def test_a_placement_that_was_not_run_and_figures_that_are_none() -> None:
         ({}, "streaming"),
     ],
 )
-def test_the_mode_is_read_from_flags_that_are_strings(config: dict[str, Any], mode: str) -> None:
+def test_the_mode_is_read_from_flags_that_are_strings(
+    config: dict[str, Any], mode: str
+) -> None:
     assert read(document_text(config=config)).tables[0].mode == mode
 
 
 def test_processes_list_only_their_first_device() -> None:
-    devices = [{"rank": rank, "group": 0, "pid": rank, "hostname": f"box{rank}"} for rank in (0, 8)]
-    table = read(document_text(config={"nthreads": 1, "ngpus": 8, "devices": devices})).tables[0]
+    devices = [
+        {"rank": rank, "group": 0, "pid": rank, "hostname": f"box{rank}"} for rank in (0, 8)
+    ]
+    table = read(document_text(config={"nthreads": 1, "ngpus": 8, "devices": devices})).tables[
+        0
+    ]
     assert (table.ranks, table.nodes) == (16, 2)
 
 
@@ -257,7 +277,8 @@ def test_without_a_name_the_figures_name_the_collective() -> None:
         {**result_document, "experiment_name": ""} for result_document in document()["results"]
     ]
     assert (
-        read(document_text(args=["a.out"], results=nameless)).tables[0].collective == "all_reduce"
+        read(document_text(args=["a.out"], results=nameless)).tables[0].collective
+        == "all_reduce"
     )
     assert read(document_text(args=["a.out"])).tables[0].collective == "all_reduce"
 

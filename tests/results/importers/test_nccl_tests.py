@@ -105,7 +105,9 @@ def test_what_a_launcher_puts_before_each_line_is_not_read(prefix: str) -> None:
         lambda text: text.replace("\n", "\r\n"),
         lambda text: text.replace("\n", " \x1b[0m\n"),
         lambda text: "```\n" + text + "```\n",
-        lambda text: text.replace("\n  ", "\nbox0:21:21 [0] NCCL INFO Launch mode Parallel\n  "),
+        lambda text: text.replace(
+            "\n  ", "\nbox0:21:21 [0] NCCL INFO Launch mode Parallel\n  "
+        ),
         lambda text: text.replace("float", "[0] float"),
         lambda text: "\n".join(line[:170].strip() for line in text.split("\n")),
     ],
@@ -126,7 +128,8 @@ def test_a_rank_in_brackets_is_a_tag_and_no_message() -> None:
 
 def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:
     line = (
-        f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "2e-07") * 2
+        f"{1 << 20:>12}  {1 << 18:>12}   float     sum"
+        + figures(1 << 20, 1.75, 50.0, "2e-07") * 2
     )
     for text in ("\n".join([OLD_TITLES, line]), line + "\n"):
         rows = table_of(text).rows
@@ -136,9 +139,12 @@ def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:
 
 
 def test_the_words_of_the_first_versions_mean_the_same() -> None:
-    titles = "#     bytes             N    type      op" + "     time  algbw  busbw      res" * 2
+    titles = (
+        "#     bytes             N    type      op" + "     time  algbw  busbw      res" * 2
+    )
     line = (
-        f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "1e-06") * 2
+        f"{1 << 20:>12}  {1 << 18:>12}   float     sum"
+        + figures(1 << 20, 1.75, 50.0, "1e-06") * 2
     )
     (first, _) = table_of("\n".join([titles, line])).rows
     assert (first.size_bytes, first.count, first.op, first.seconds) == (
@@ -184,7 +190,11 @@ def test_a_placement_that_was_left_blank_is_the_first() -> None:
 def test_a_header_of_one_placement_says_above_which_one_it_is() -> None:
     size = 1 << 20
     titles, line = TITLES[: len(TITLES) - 32], row(size)[: -len(figures(size, 1.75, 50.0))]
-    for above, in_place in (("#     in-place", True), ("#     out-of-place", False), ("#", False)):
+    for above, in_place in (
+        ("#     in-place", True),
+        ("#     out-of-place", False),
+        ("#", False),
+    ):
         (only,) = table_of("\n".join([above, titles, UNITS, line])).rows
         assert (only.in_place, only.seconds) == (in_place, 50e-6)
 
@@ -207,12 +217,17 @@ def test_waiting_after_each_launch_and_graphs_are_other_modes(
 
 
 def test_failed_checks_are_a_fact() -> None:
-    assert table_of(WHOLE.replace("values : 0 OK", "values : 3 FAILED")).facts["out_of_bounds"] == 3
+    assert (
+        table_of(WHOLE.replace("values : 0 OK", "values : 3 FAILED")).facts["out_of_bounds"]
+        == 3
+    )
 
 
 def test_borders_and_a_blank_op_do_not_shift_columns() -> None:
     words = TITLES.strip("# ").split()
-    cells = f"{1 << 20} {1 << 18} float  -1".split() + (figures(1 << 20, 1.75, 50.0) * 2).split()
+    cells = (
+        f"{1 << 20} {1 << 18} float  -1".split() + (figures(1 << 20, 1.75, 50.0) * 2).split()
+    )
     cells.insert(3, " ")
     for bar in ("|", "\u2502", "\u2551"):
         lines = [bar + bar.join(f" {word} " for word in line) + bar for line in (words, cells)]
@@ -307,14 +322,17 @@ def test_ranks_and_nodes_of_a_list_with_gaps(
 
 def test_processes_that_all_say_rank_zero_measured_by_themselves() -> None:
     twice = [
-        line.replace("Pid    100", f"Pid    {pid}") for pid in (100, 101) for line in devices([0])
+        line.replace("Pid    100", f"Pid    {pid}")
+        for pid in (100, 101)
+        for line in devices([0])
     ]
     assert table_of("\n".join([*twice, TITLES, row(64, 0.0)])).ranks is None
 
 
 def test_a_split_run_has_the_ranks_of_a_group() -> None:
     lines = [
-        line.replace("Group  0", f"Group {i % 2:>2}") for i, line in enumerate(devices(range(8)))
+        line.replace("Group  0", f"Group {i % 2:>2}")
+        for i, line in enumerate(devices(range(8)))
     ]
     assert table_of("\n".join([*lines, TITLES, row(1 << 24, 1.5)])).ranks == 4
 
@@ -343,7 +361,9 @@ def test_variables_force_an_algorithm_only_when_they_name_one() -> None:
 
 
 def test_secrets_beside_the_variables_are_not_taken() -> None:
-    log = read("NCCL_DEBUG=INFO AWS_SECRET_ACCESS_KEY=abc TOKEN=def ./all_reduce_perf\n" + WHOLE)
+    log = read(
+        "NCCL_DEBUG=INFO AWS_SECRET_ACCESS_KEY=abc TOKEN=def ./all_reduce_perf\n" + WHOLE
+    )
     assert log.environment == {"NCCL_DEBUG": "INFO"}
 
 
@@ -440,14 +460,24 @@ def test_sizes_of_nothing_and_twelve_types_stay_in_one_table() -> None:
         "bfloat16",
     ]
     types += ["f8e4m3", "f8e5m2"]
-    zero = f"{0:>12}  {0:>12}     float     sum      -1" + "     6.28    0.00    0.00      0" * 2
+    zero = (
+        f"{0:>12}  {0:>12}     float     sum      -1" + "     6.28    0.00    0.00      0" * 2
+    )
     lines = [
         row(1 << 20, words=f"{1 << 20:>12}  {1 << 18:>12}  {kind:>8}     sum      -1")
         for kind in types
     ]
     rows = table_of("\n".join([TITLES, zero, zero, *lines])).rows
     assert len(rows) == 2 * (2 + 12)
-    ours = [*types[:6], "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"]
+    ours = [
+        *types[:6],
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "float8_e4m3",
+        "float8_e5m2",
+    ]
     assert [each_row.dtype for each_row in rows[4::2]] == ours
     assert rows[0].size_bytes == 0
 

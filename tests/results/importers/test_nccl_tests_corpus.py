@@ -76,7 +76,9 @@ def test_figures_stand_in_their_line_in_order(entry: dict[str, Any]) -> None:
             assert busbw is not None
             words = [
                 float(word)
-                for word in re.findall(r"(?<!\S)[\d.]+(?:e[-+]\d+)?(?!\S)", line.replace("_", ""))
+                for word in re.findall(
+                    r"(?<!\S)[\d.]+(?:e[-+]\d+)?(?!\S)", line.replace("_", "")
+                )
             ]
             windows = [words[i : i + 3] for i in range(len(words) - 2)]
             assert [pytest.approx(seconds * 1e6), algbw, busbw] in windows
@@ -102,7 +104,9 @@ def test_the_collective_is_named_rightly_or_not_at_all(entry: dict[str, Any]) ->
 
 
 SHAPED = [
-    our for our in OURS if isinstance(our["nodes"], int) and isinstance(our["gpus_per_node"], int)
+    our
+    for our in OURS
+    if isinstance(our["nodes"], int) and isinstance(our["gpus_per_node"], int)
 ]
 
 

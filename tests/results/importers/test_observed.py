@@ -112,7 +112,9 @@ def test_one_of_several_systems_must_be_chosen(tmp_path: Path) -> None:
         UsageError, match="holds runs on 8, 16 ranks; choose one, such as --ranks 16"
     ):
         run_points(run)
-    with pytest.raises(UsageError, match="holds runs on 2, 4 nodes; choose one, such as --nodes 4"):
+    with pytest.raises(
+        UsageError, match="holds runs on 2, 4 nodes; choose one, such as --nodes 4"
+    ):
         run_points(run, ranks=16)
     with pytest.raises(UsageError, match=r"--ranks 9: .* holds points on 8, 16 ranks"):
         run_points(run, ranks=9)
@@ -217,11 +219,15 @@ def test_the_log_counts_more_than_the_manifest() -> None:
 
 
 def test_trees_that_are_switched_off_leave_rings() -> None:
-    assert library_request(entry(), environment={"NCCL_TREE_THRESHOLD": "0"}).algorithm == "ring"
+    assert (
+        library_request(entry(), environment={"NCCL_TREE_THRESHOLD": "0"}).algorithm == "ring"
+    )
 
 
 def test_the_collective_comes_from_the_manifest_where_the_log_names_none() -> None:
-    assert library_request(entry(collective="broadcast"), collective="").collective == "broadcast"
+    assert (
+        library_request(entry(collective="broadcast"), collective="").collective == "broadcast"
+    )
     assert (
         library_request(entry(collective="broadcast"), collective="all_gather").collective
         == "all_gather"

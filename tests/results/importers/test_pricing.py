@@ -36,7 +36,11 @@ from tests.results.importers.outputs import OSU_ALL_REDUCE
 
 
 def priced(
-    folder: Path, system: StatedSystem, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
+    folder: Path,
+    system: StatedSystem,
+    model: str = "NVIDIA H100",
+    nodes: int = 1,
+    gpus: int = 1,
 ) -> tuple[Pricer, Run]:
     """A log of eight ranks a node, imported and priced."""
     text = output([row(8), row(1 << 30, time=4253.0)], range(8 * nodes))
@@ -115,7 +119,9 @@ def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> No
     assert {point.nodes for point in elsewhere.points} == {2}
     assert predictions(elsewhere) == predictions(shown)
     (note,) = [
-        note for note in elsewhere.manifest.document["imported"][0]["notes"] if "--nodes" in note
+        note
+        for note in elsewhere.manifest.document["imported"][0]["notes"]
+        if "--nodes" in note
     ]
     assert "table 1 is of 2 nodes, as the output shows; --nodes 4 is not used" in note
 
@@ -129,7 +135,9 @@ def test_devices_that_are_not_the_machine_s_get_no_predictions(tmp_path: Path) -
 
 
 def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
-    pricer, run = priced(tmp_path / "run", StatedSystem("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
+    pricer, run = priced(
+        tmp_path / "run", StatedSystem("l40s", 4, None, "", "l40s"), "NVIDIA L40S"
+    )
     assert None not in predictions(run)
     assert not pricer.problems
     (remark,) = run.manifest.document["priced_with"]
@@ -140,7 +148,9 @@ def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path:
     system = StatedSystem("rtx-pcie", 8, None, "", "rtx-pcie")
     pricer, run = priced(tmp_path / "run", system, "NVIDIA GeForce RTX 3090")
     assert None not in predictions(run)
-    assert any("RTX 3090; predictions are for the former" in remark for remark in pricer.remarks)
+    assert any(
+        "RTX 3090; predictions are for the former" in remark for remark in pricer.remarks
+    )
 
 
 def test_launches_are_those_of_the_case_s_own_table() -> None:
@@ -150,7 +160,9 @@ def test_launches_are_those_of_the_case_s_own_table() -> None:
     log = ImportedLog("nccl-tests", tables=(*tables, ImportedTable("all_reduce", ())), facts={})
     assert [gpus_per_process(log, table) for table in log.tables] == [8, 1, None]
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
-    times = [Pricer().price(Measurement(case, Status.OK), log, BOARD, number) for number in (1, 2)]
+    times = [
+        Pricer().price(Measurement(case, Status.OK), log, BOARD, number) for number in (1, 2)
+    ]
     assert times[0] is not None
     assert times[1] is not None
     assert times[0].predicted_seconds > 1.3 * times[1].predicted_seconds
@@ -170,7 +182,10 @@ def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(
     pricer = Pricer()
     run = load_run(write_import(tmp_path / "run", files, BOARD, "log", pricer))
     assert (
-        any("does not say how many GPUs one thread launches on" in line for line in pricer.remarks)
+        any(
+            "does not say how many GPUs one thread launches on" in line
+            for line in pricer.remarks
+        )
         is shared
     )
     assert min(predictions(run)) == min(predictions(priced(tmp_path / "known", BOARD)[1]))
@@ -248,7 +263,9 @@ def test_cards_on_the_same_kind_of_slot_have_the_same_links(model: str, alike: b
     ("model", "machine"),
     [("NVIDIA H20", "hgx-h20"), ("NVIDIA B300", "hgx-b300"), ("NVIDIA L40S", "l40s")],
 )
-def test_the_catalog_has_machines_for_models_that_people_measure(model: str, machine: str) -> None:
+def test_the_catalog_has_machines_for_models_that_people_measure(
+    model: str, machine: str
+) -> None:
     assert machines_with(model) == (machine,)
     assert difference(load_catalog(machine), (model,)) is None
 
@@ -308,7 +325,9 @@ def of_model(model: str, ranks: int, per_host: int) -> str:
     )
 
 
-def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_path: Path) -> None:
+def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(
+    tmp_path: Path,
+) -> None:
     run = priced(tmp_path / "run", StatedSystem())[1]
     assert (run.manifest.machine, run.manifest.network) == ("hgx-h100", "")
     named = priced(tmp_path / "named", BOARD)[1]
@@ -385,11 +404,19 @@ def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: st
             "a GPU for several ranks",
         ),
         (
-            lambda text: text.replace("HBM3", "HBM2e", 1).replace("NVIDIA H100", "NVIDIA H20", 1),
+            lambda text: text.replace("HBM3", "HBM2e", 1).replace(
+                "NVIDIA H100", "NVIDIA H20", 1
+            ),
             "several models",
         ),
-        (lambda text: re.sub(r"#  Rank .*\n", "", text), "does not say which GPUs were measured"),
-        (lambda text: re.sub(r"#  Rank +[1-9] .*\n", "", text), "on how many nodes; give --nodes"),
+        (
+            lambda text: re.sub(r"#  Rank .*\n", "", text),
+            "does not say which GPUs were measured",
+        ),
+        (
+            lambda text: re.sub(r"#  Rank +[1-9] .*\n", "", text),
+            "on how many nodes; give --nodes",
+        ),
     ],
 )
 def test_a_list_that_does_not_fit_one_machine_is_not_guessed_from(
@@ -458,7 +485,10 @@ def port(number: int, speed: int, link: str = "IB") -> str:
         # Fewer ports than the instance has: some were left out.
         (["# NCCL_TOPO_FILE=/ndv5-topo.xml", IB.partition(" [4]")[0]], "", "shows 4 ports"),
         (
-            [USED.format("AWS Libfabric"), "x:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa"],
+            [
+                USED.format("AWS Libfabric"),
+                "x:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa",
+            ],
             "",
             "2 names efa",
         ),

@@ -54,7 +54,9 @@ def fitting(table: ImportedTable) -> tuple[int, ...] | None:
 
 
 @given(ranks=st.integers(2, 512), busbw=st.floats(20, 900))
-def test_the_true_number_of_ranks_always_fits_the_printed_rates(ranks: int, busbw: float) -> None:
+def test_the_true_number_of_ranks_always_fits_the_printed_rates(
+    ranks: int, busbw: float
+) -> None:
     assert ranks in (fitting(_table(ranks, busbw)) or ())
 
 
@@ -196,12 +198,17 @@ def test_a_rate_that_is_off_by_more_than_its_digits_is_flagged(
     off: float, collective: str, ranks: int
 ) -> None:
     factor = bus_factor(collective, ranks) or 0.0
-    row = replace(ROW, algbw=10.48576, busbw=10.48576 * factor * off, half_units=(5e-8, 5e-6, 5e-6))
+    row = replace(
+        ROW, algbw=10.48576, busbw=10.48576 * factor * off, half_units=(5e-8, 5e-6, 5e-6)
+    )
     assert Flag.BUSBW_CONTRADICTS_ALGBW in flags_of(row, collective, ranks)
 
 
 @given(
-    st.floats(0, 100), st.floats(0, 100), st.floats(0, 1), st.sampled_from([*MOVING, "", "barrier"])
+    st.floats(0, 100),
+    st.floats(0, 100),
+    st.floats(0, 1),
+    st.sampled_from([*MOVING, "", "barrier"]),
 )
 def test_checking_twice_is_checking_once(
     algbw: float, busbw: float, seconds: float, collective: str
@@ -228,7 +235,10 @@ def test_a_block_becomes_the_buffer_once_the_ranks_are_known() -> None:
     ("places", "shared"),
     [
         ((("a", 0, "02:00"), ("a", 0, "02:00")), True),
-        ((("a", 0, "02:00"), ("a", 1, "02:00")), False),  # old versions print a part of the address
+        (
+            (("a", 0, "02:00"), ("a", 1, "02:00")),
+            False,
+        ),  # old versions print a part of the address
         ((("a", 0, "02:00"), ("b", 0, "02:00")), False),
         ((("a", None, ""), ("a", None, "")), False),  # nothing is said
         ((("", 0, "02:00"), ("", 0, "02:00")), False),
@@ -245,5 +255,7 @@ def test_ranks_of_one_host_on_one_device_are_a_loopback(
     log = ImportedLog("nccl-tests", tables=tables, devices=devices)
     two, four = with_shared_devices(log).tables
     assert {Flag.LOOPBACK in row.flags for row in two.rows} == {shared}
-    assert not any(row.flags for row in four.rows), "another table, of more ranks than are listed"
+    assert not any(row.flags for row in four.rows), (
+        "another table, of more ranks than are listed"
+    )
     assert with_shared_devices(with_shared_devices(log)) == with_shared_devices(log)

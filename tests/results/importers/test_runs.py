@@ -64,7 +64,9 @@ def empty(size: int = MIB, **changes: Any) -> ImportedRow:
 
 
 def log(*rows: ImportedRow, table: dict[str, Any] | None = None, **changes: Any) -> ImportedLog:
-    whole = ImportedTable("all_reduce", rows, ranks=8, nodes=1, outcome=LogOutcome.COMPLETE, line=3)
+    whole = ImportedTable(
+        "all_reduce", rows, ranks=8, nodes=1, outcome=LogOutcome.COMPLETE, line=3
+    )
     plain = ImportedLog(
         "nccl-tests",
         "a.txt",
@@ -99,7 +101,10 @@ def test_a_row_keeps_its_figures_and_says_where_they_are_from(tmp_path: Path) ->
         1,
         7,
     )
-    assert (case_row["device_model"], case_row["outcome"]) == ("NVIDIA H100 80GB HBM3", "complete")
+    assert (case_row["device_model"], case_row["outcome"]) == (
+        "NVIDIA H100 80GB HBM3",
+        "complete",
+    )
     assert (case_row["algbw_GB_s"], case_row["busbw_GB_s"], case_row["median_seconds"]) == (
         100.0,
         175.0,
@@ -154,7 +159,9 @@ def test_a_rate_without_its_size_has_no_speed(tmp_path: Path) -> None:
 
 
 def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
-    ended = log(row(), empty(2 * MIB), table={"outcome": LogOutcome.CUT}, outcome=LogOutcome.HUNG)
+    ended = log(
+        row(), empty(2 * MIB), table={"outcome": LogOutcome.CUT}, outcome=LogOutcome.HUNG
+    )
     cases = imported(ended).cases
     assert [case.measurement.status for case in cases] == [Status.OK, Status.TIMED_OUT]
 
@@ -235,7 +242,9 @@ def test_the_manifest_holds_what_rows_do_not_and_no_secret(tmp_path: Path) -> No
         hints=("Algo Ring proto Simple", "password=hunter2"),
         warnings=(SourceWarning("truncated", "the end is missing", 9),),
     )
-    run = written(tmp_path / "run", with_variables, StatedSystem("hgx-h100", 8, 2, "ib-ndr-400x8"))
+    run = written(
+        tmp_path / "run", with_variables, StatedSystem("hgx-h100", 8, 2, "ib-ndr-400x8")
+    )
     (file,) = run.manifest.mappings("imported")
     assert file["environment"] == {"NCCL_ALGO": "Ring", "NCCL_AUTH_TOKEN": REDACTED}
     assert file["hints"] == ["Algo Ring proto Simple", REDACTED]
@@ -330,6 +339,8 @@ def test_files_of_one_name_keep_apart_and_none_begins_with_two_slashes(tmp_path:
 
 def test_a_place_whose_line_is_not_known_is_named_without_one() -> None:
     wide = replace(row(), line=0, size_bytes=1 << 70)
-    file = imported(log(wide, table={"line": 0, "outcome": LogOutcome.CUT}, outcome=LogOutcome.CUT))
+    file = imported(
+        log(wide, table={"line": 0, "outcome": LogOutcome.CUT}, outcome=LogOutcome.CUT)
+    )
     assert file.notes[0].startswith("a.txt: table 1: cut")
     assert file.refused == ("a.txt: row left out: a whole number is out of range",)

@@ -108,7 +108,9 @@ def test_an_error_of_a_reader_names_the_file(monkeypatch: pytest.MonkeyPatch) ->
         log_of_text(outputs.OSU_ALL_REDUCE, "here")
 
 
-@pytest.mark.parametrize(("form", "rows"), [("PARAM, old", 1), ("hccl_test", 3), ("nccom-test", 2)])
+@pytest.mark.parametrize(
+    ("form", "rows"), [("PARAM, old", 1), ("hccl_test", 3), ("nccom-test", 2)]
+)
 def test_a_comment_above_a_table_names_the_collective_without_a_command_line(
     form: str, rows: int
 ) -> None:

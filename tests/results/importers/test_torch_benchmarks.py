@@ -133,7 +133,9 @@ def test_new_lines_name_collective_and_element_type() -> None:
     assert (row.size_bytes, row.count, row.dtype, row.op) == (1048576, 32768, "float32", "none")
 
 
-@pytest.mark.parametrize(("text", "factor"), [(outputs.PARAM_OLD, 1.5), (outputs.PARAM_NEW, 7 / 8)])
+@pytest.mark.parametrize(
+    ("text", "factor"), [(outputs.PARAM_OLD, 1.5), (outputs.PARAM_NEW, 7 / 8)]
+)
 def test_sizes_and_rates_are_those_of_nccl_tests(text: str, factor: float) -> None:
     for row in param.read(text).tables[0].rows:
         assert row.seconds is not None

@@ -62,9 +62,9 @@ def test_every_published_line_is_a_row(name: str, count: int) -> None:
         (p["size"], p["time"] / 1e6, p["algBw"], p["busBw"]) for p in printed
     ]
     assert len(rows) == count
-    for (
-        table
-    ) in log.tables:  # sizes are those that the bus bandwidth stands on, which was rounded by hand
+    for table in (
+        log.tables
+    ):  # sizes are those that the bus bandwidth stands on, which was rounded by hand
         factor = COLLECTIVES[table.collective].bus_factor(table.ranks or 0)
         rates = [row.size_bytes / (row.seconds or 0.0) / 1e9 * factor for row in table.rows]
         assert rates == pytest.approx([row.busbw for row in table.rows], rel=0.05)
@@ -82,7 +82,8 @@ def test_kernels_and_ranks_are_tables_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", ['{"name":"allreduce", "ker', '{"name":[1],"ranks":2,"size":3,"time":4,"algBw":5}']
+    "broken",
+    ['{"name":"allreduce", "ker', '{"name":[1],"ranks":2,"size":3,"time":4,"algBw":5}'],
 )
 def test_a_line_that_is_no_measurement_is_told(broken: str) -> None:
     log = mscclpp.read(outputs.MSCCLPP + broken)

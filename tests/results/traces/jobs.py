@@ -84,7 +84,9 @@ def job(
                 )
             )
         own = [(begin, begin + busy) for begin in begins]
-        own += [(begin + step_seconds - hidden_seconds, begin + step_seconds) for begin in begins]
+        own += [
+            (begin + step_seconds - hidden_seconds, begin + step_seconds) for begin in begins
+        ]
         computing[rank] = np.array(
             sorted(interval for interval in own if interval[1] > interval[0])
         )
@@ -99,7 +101,9 @@ def kineto_files(folder: Path, made: Trace) -> list[Path]:
 
 
 def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
-    def event(name: str, category: str, start: float, end: float, **args: Any) -> dict[str, Any]:
+    def event(
+        name: str, category: str, start: float, end: float, **args: Any
+    ) -> dict[str, Any]:
         place = {
             "pid": 0,
             "tid": args.get("stream", 7),
@@ -132,5 +136,7 @@ def _kineto_file(path: Path, made: Trace, rank: int) -> Path:
             event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "kernel", start, end, **arguments)
         )
     who = {"backend": "nccl", "rank": rank, "world_size": 4}
-    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": who, "traceEvents": events}))
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "distributedInfo": who, "traceEvents": events})
+    )
     return path

@@ -102,7 +102,12 @@ def test_epochs_and_computing_send_nothing() -> None:
 
 def test_damaged_rows_are_told_and_left_out() -> None:
     trace = trace_of(
-        COLUMNS, row(size="many"), "CommType.all_gather,CommGroup.tp_group", "", row(), row(size=-1)
+        COLUMNS,
+        row(size="many"),
+        "CommType.all_gather,CommGroup.tp_group",
+        "",
+        row(),
+        row(size=-1),
     )
     assert len(trace.communications) == 1
     assert [(warning.kind, warning.line) for warning in trace.warnings] == [

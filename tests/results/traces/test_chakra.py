@@ -27,7 +27,8 @@ def node(
     name: str, values: list[Any], number: int, types: list[str] | None = None, **more: Any
 ) -> dict[str, Any]:
     attributes = [
-        {"name": key, "type": "", "value": value} for key, value in more.pop("attrs", {}).items()
+        {"name": key, "type": "", "value": value}
+        for key, value in more.pop("attrs", {}).items()
     ]
     return {
         "id": number,
@@ -183,7 +184,8 @@ def test_places_in_groups_of_no_listed_ranks_are_taken_for_ranks_and_told() -> N
 
 def test_a_trace_that_says_to_be_of_two_ranks_is_told() -> None:
     trace = trace_of(
-        groups(WORLD), *(record("allreduce", 9 + i, rank, 8) for i, rank in enumerate((1, 3, 3)))
+        groups(WORLD),
+        *(record("allreduce", 9 + i, rank, 8) for i, rank in enumerate((1, 3, 3))),
     )
     assert trace.ranks == (3,)
     assert [(warning.kind, warning.text[:24]) for warning in trace.warnings] == [
@@ -200,7 +202,9 @@ def test_waits_are_counted_and_not_taken() -> None:
 
 
 def test_a_record_is_the_call_of_its_operator_which_says_whether_it_was_asynchronous() -> None:
-    called = operator("c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 8)
+    called = operator(
+        "c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 8
+    )
     call = only(trace_of(groups(WORLD), record("allreduce", 9, 2, 8, caller=8), called))
     assert (call.line, call.asynchronous, call.rank) == (9, True, 2)
 
@@ -227,7 +231,9 @@ def test_the_only_group_that_an_operator_can_mean_is_taken_and_told() -> None:
     called = operator(
         "c10d::_reduce_scatter_base_", [tensor(10), tensor(40), "<Object>", False, -1], 8
     )
-    open_ = operator("c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 9)
+    open_ = operator(
+        "c10d::allreduce_", [[tensor(8)], "<Object>", "<Object>", None, True, -1], 9
+    )
     trace = trace_of(groups(WORLD, half), called, open_, place="rank2.json")
     assert [communication.group.name for communication in trace.communications] == ["0", ""]
     assert "'0' (default_pg)" in trace.warnings[0].text
@@ -312,9 +318,9 @@ def test_gloo_leaves_operators_and_its_groups_say_whose_trace_it_is(rank: int) -
         + ["all_reduce"] * 3
         + ["all_gather", "all_to_all", "reduce_scatter", "barrier"]
     )
-    assert Counter(communication.collective for communication in trace.communications) == Counter(
-        collectives + partner
-    )
+    assert Counter(
+        communication.collective for communication in trace.communications
+    ) == Counter(collectives + partner)
     gathered = next(
         communication
         for communication in trace.communications
@@ -329,7 +335,9 @@ def test_gloo_leaves_operators_and_its_groups_say_whose_trace_it_is(rank: int) -
 
 @needs_traces
 def test_four_ranks_are_one_job() -> None:
-    trace = read_traces([path_of(f"chakra/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)])
+    trace = read_traces(
+        [path_of(f"chakra/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
+    )
     assert (trace.ranks, trace.world_size) == ((0, 1, 2, 3), 4)
     assert {group.name: group.ranks for group in trace.groups} == {
         "0": (0, 1, 2, 3),

@@ -126,7 +126,9 @@ def test_the_type_is_that_of_the_tensors() -> None:
     ("number", "coded"), [(7, 6), (9, 6), (11, 6), (13, 6), (15, 12), (17, 12)]
 )
 def test_every_kind_of_whole_number_is_read(number: int, coded: int) -> None:
-    listed = field(10, attribute("comm_type", coded, number)) + field(10, attribute("comm_size", 8))
+    listed = field(10, attribute("comm_type", coded, number)) + field(
+        10, attribute("comm_size", 8)
+    )
     assert only(trace_of(field(3, et.COLLECTIVE) + listed)).collective == "all_to_all"
 
 
@@ -182,7 +184,15 @@ def test_a_length_that_cannot_be_ends_the_file() -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [b"", b"\x00", b'{"schema": 1}', b"comm_type,comm_group", b"\x80\x04", b"\x1f\x8b", b"\n" * 40],
+    [
+        b"",
+        b"\x00",
+        b'{"schema": 1}',
+        b"comm_type,comm_group",
+        b"\x80\x04",
+        b"\x1f\x8b",
+        b"\n" * 40,
+    ],
 )
 def test_other_files_are_not_recognised(head: bytes) -> None:
     assert not et.recognises(head)
@@ -208,9 +218,14 @@ def test_any_messages_are_read_to_their_end(messages: list[bytes], rest: bytes) 
 
 def test_fixed_fields_and_unknown_ones_are_passed_over() -> None:
     strange = (
-        varint(90 << 3 | 1) + struct.pack("<d", 1.5) + varint(91 << 3 | 5) + struct.pack("<f", 1.5)
+        varint(90 << 3 | 1)
+        + struct.pack("<d", 1.5)
+        + varint(91 << 3 | 5)
+        + struct.pack("<f", 1.5)
     )
-    assert only(trace_of(strange + node(et.COLLECTIVE, comm_type=0, comm_size=8))).input_bytes == 8
+    assert (
+        only(trace_of(strange + node(et.COLLECTIVE, comm_type=0, comm_size=8))).input_bytes == 8
+    )
 
 
 # -- real files ---------------------------------------------------------------------------------------------
@@ -241,4 +256,6 @@ def test_a_converted_trace_of_pytorch_in_an_archive() -> None:
     ]
     assert trace.not_taken == {et.OF_THE_HOST: 14}
     assert trace.versions == {"chakra": "1.0.1"}
-    assert [communication.duration_seconds for communication in trace.communications][2] == 0.005572
+    assert [communication.duration_seconds for communication in trace.communications][
+        2
+    ] == 0.005572

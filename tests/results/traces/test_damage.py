@@ -33,7 +33,10 @@ from tests.results.traces.recorded import TRACES, needs_traces, path_of
 
 KINDS = ("kineto", "chakra", "flight_recorder", "aicb", "mscclpp")
 REAL = tuple(
-    f"{kind}/{file.name}" for kind in KINDS if TRACES for file in sorted((TRACES / kind).iterdir())
+    f"{kind}/{file.name}"
+    for kind in KINDS
+    if TRACES
+    for file in sorted((TRACES / kind).iterdir())
 ) or ("none",)
 FOREIGN = ("mscclpp/",)
 """Files of the folder that are no traces: refused, whole or not."""
@@ -379,11 +382,15 @@ def test_an_archive_of_links_alone_is_refused(tmp_path: Path) -> None:
     assert read_all(archive(("a_rank0.json", tarfile.SYMTYPE, b"")), tmp_path) is None
 
 
-@pytest.mark.parametrize("name", ["\x1b[31m\n<script>rank1.json", "n" * 3000, "a: b/../rank1.json"])
+@pytest.mark.parametrize(
+    "name", ["\x1b[31m\n<script>rank1.json", "n" * 3000, "a: b/../rank1.json"]
+)
 def test_names_in_an_archive_are_shown_in_one_line(name: str, tmp_path: Path) -> None:
     assert read_all(archive((name, tarfile.REGTYPE, SMALL["aicb"])), tmp_path) is not None
     read_all(
-        archive((name, tarfile.REGTYPE, b"nothing"), ("rank0.csv", tarfile.REGTYPE, SMALL["aicb"])),
+        archive(
+            (name, tarfile.REGTYPE, b"nothing"), ("rank0.csv", tarfile.REGTYPE, SMALL["aicb"])
+        ),
         tmp_path,
     )
 
@@ -392,7 +399,9 @@ def test_names_in_an_archive_are_shown_in_one_line(name: str, tmp_path: Path) ->
 def test_every_pickle_is_refused_with_the_command_that_writes_json(
     protocol: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "dump_0").write_bytes(pickle.dumps({"version": "2.10", "entries": []}, protocol))
+    (tmp_path / "dump_0").write_bytes(
+        pickle.dumps({"version": "2.10", "entries": []}, protocol)
+    )
     with pytest.raises(UsageError, match=r"_dump_nccl_trace_json\(\)"):
         read_traces([tmp_path / "dump_0"])
 
@@ -410,7 +419,9 @@ HOSTILE_FILES = {
 
 def test_an_event_that_never_ends_is_none(tmp_path: Path) -> None:
     event = {"cat": "kernel", "name": "nccl", "ts": 1e308, "dur": 1e308}
-    trace = read_all(json.dumps({"traceEvents": [event, event | {"dur": 1}]}).encode(), tmp_path)
+    trace = read_all(
+        json.dumps({"traceEvents": [event, event | {"dur": 1}]}).encode(), tmp_path
+    )
     assert trace is not None
     assert [communication.duration_seconds for communication in trace.communications] == [0.0]
 

@@ -44,8 +44,15 @@ def entry(name: str = "nccl:all_reduce", number: int = 1, **more: Any) -> dict[s
     }
 
 
-def trace_of(*entries: dict[str, Any], place: str = "nccl_trace_rank_2", **members: Any) -> Trace:
-    head = {"version": "2.10", "comm_lib_version": "2.27.3", "pg_config": WORLD, "pg_status": {}}
+def trace_of(
+    *entries: dict[str, Any], place: str = "nccl_trace_rank_2", **members: Any
+) -> Trace:
+    head = {
+        "version": "2.10",
+        "comm_lib_version": "2.27.3",
+        "pg_config": WORLD,
+        "pg_status": {},
+    }
     data = json.dumps({**head, **members, "entries": list(entries)}).encode()
     assert flight_recorder.recognises(data)
     return flight_recorder.read(TraceFile(place, data[:65536], io.BytesIO(data)))
@@ -54,7 +61,11 @@ def trace_of(*entries: dict[str, Any], place: str = "nccl_trace_rank_2", **membe
 def test_a_call_has_its_bytes_group_and_number() -> None:
     trace = trace_of(entry(duration_ms=1.5))
     (call,) = trace.communications
-    assert (call.collective, call.name, call.dtype) == ("all_reduce", "nccl:all_reduce", "bfloat16")
+    assert (call.collective, call.name, call.dtype) == (
+        "all_reduce",
+        "nccl:all_reduce",
+        "bfloat16",
+    )
     assert (call.input_bytes, call.output_bytes, call.sequence, call.state) == (
         2000,
         2000,
@@ -105,7 +116,12 @@ def test_a_send_says_whose_dump_it_is_and_to_whom() -> None:
     received = entry("nccl:recv 1<-0", is_p2p=True, p2p_seq_id=10, process_group=["7", "pp"])
     trace = trace_of(sent, received, place="dump", pg_config=group)
     assert [
-        (communication.collective, communication.rank, communication.peer, communication.sequence)
+        (
+            communication.collective,
+            communication.rank,
+            communication.peer,
+            communication.sequence,
+        )
         for communication in trace.communications
     ] == [
         ("send", 7, 11, 9),
@@ -116,14 +132,20 @@ def test_a_send_says_whose_dump_it_is_and_to_whom() -> None:
 
 
 def test_the_rank_that_is_in_all_groups_is_the_dumps() -> None:
-    config = {**WORLD, "1": {"desc": "tp", "ranks": "[2, 3]"}, "4": {"desc": "dp", "ranks": [1, 3]}}
+    config = {
+        **WORLD,
+        "1": {"desc": "tp", "ranks": "[2, 3]"},
+        "4": {"desc": "dp", "ranks": [1, 3]},
+    }
     trace = trace_of(entry(), place="dump", pg_config=config)
     assert (trace.ranks, trace.warnings) == ((3,), ())
 
 
 def test_marks_of_coalesced_calls_are_counted() -> None:
     trace = trace_of(entry("nccl:coalesced"), entry("nccl:all_gather_into_tensor_coalesced", 2))
-    assert [communication.collective for communication in trace.communications] == ["all_gather"]
+    assert [communication.collective for communication in trace.communications] == [
+        "all_gather"
+    ]
     assert trace.not_taken == {flight_recorder.NOT_A_COLLECTIVE: 1}
 
 
@@ -189,6 +211,8 @@ def test_with_the_dumps_of_all_ranks_the_users_of_a_group_are_its_ranks() -> Non
         "4": (1, 3),
     }
     assert {communication.group.size for communication in trace.communications} == {2, 4}
-    assert any("are not listed: those that use it" in warning.text for warning in trace.warnings)
+    assert any(
+        "are not listed: those that use it" in warning.text for warning in trace.warnings
+    )
     assert Counter(progress.enqueued for progress in trace.progress) == {10: 4, 8: 4, 2: 4}
     assert lag(trace) == ()

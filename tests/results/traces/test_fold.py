@@ -147,7 +147,14 @@ SHAPES = st.sampled_from([(tuple(range(8)),), ((0, 1),), ((0, 4),), ((1, 3),), (
     st.lists(
         st.tuples(
             st.sampled_from(
-                ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "all_to_all"]
+                [
+                    "all_reduce",
+                    "all_gather",
+                    "reduce_scatter",
+                    "broadcast",
+                    "barrier",
+                    "all_to_all",
+                ]
             ),
             st.integers(1, 2**20),
             SHAPES,
@@ -216,7 +223,8 @@ def test_real_traces_have_the_cases_that_their_manifest_counts(name: str) -> Non
     folded = fold(read_traces([path_of(name)]))
     assert len(folded.cases) == expected(name)["distinct_cases"]
     assert (
-        sum(job_case.count for job_case in folded.cases) == expected(name)["communication_kernels"]
+        sum(job_case.count for job_case in folded.cases)
+        == expected(name)["communication_kernels"]
     )
     cases = {of(replace(job_case.case)) for job_case in folded.cases}
     assert {of(job_case) for job_case in expanded(suite_text(folded.cases, name))} == cases

@@ -22,7 +22,17 @@ def test_a_list_that_is_cut_off_is_rebuilt_from_start_and_stride() -> None:
 
 @pytest.mark.parametrize(
     "listed",
-    ["[0, 1, ...]", "[0, 0]", "[0, -1]", "[0, 1.5]", "[true, 1]", "[[0], 1]", "[", "[" * 9999, "x"],
+    [
+        "[0, 1, ...]",
+        "[0, 0]",
+        "[0, -1]",
+        "[0, 1.5]",
+        "[true, 1]",
+        "[[0], 1]",
+        "[",
+        "[" * 9999,
+        "x",
+    ],
 )
 def test_what_is_no_list_of_ranks_leaves_the_size(listed: str) -> None:
     assert Groups().of("1", 2, listed).ranks == ()
@@ -60,7 +70,11 @@ def test_ranks_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert len(Groups().of("huge", 10**18, start=0, stride=1).ranks) == 0
 
 
-@given(st.text(), st.integers(0, 2**70), st.text(), st.integers(-2, 2**70), st.integers(-2, 2**70))
-def test_any_words_make_a_group(name: str, size: int, listed: str, start: int, stride: int) -> None:
+@given(
+    st.text(), st.integers(0, 2**70), st.text(), st.integers(-2, 2**70), st.integers(-2, 2**70)
+)
+def test_any_words_make_a_group(
+    name: str, size: int, listed: str, start: int, stride: int
+) -> None:
     group = Groups().of(name, min(size, 1000), listed, start, stride)
     assert group.size >= len(group.ranks)

@@ -37,7 +37,11 @@ def test_clocks_have_no_part_in_it(shifts: list[float]) -> None:
         for place in range(3)
     ]
     joined, _ = instances(trace(records))
-    assert [{record.input_bytes for record in each.records} for each in joined] == [{8}, {16}, {24}]
+    assert [{record.input_bytes for record in each.records} for each in joined] == [
+        {8},
+        {16},
+        {24},
+    ]
 
 
 def test_numbers_of_the_trace_join_where_one_rank_was_recorded_later() -> None:
@@ -79,15 +83,25 @@ def test_from_a_contradiction_on_ranks_stay_single_and_it_is_named() -> None:
 
 
 def test_uneven_amounts_are_no_contradiction() -> None:
-    records = [call(rank, "all_to_all", 100 * (rank + 1), output_bytes=1000) for rank in range(4)]
+    records = [
+        call(rank, "all_to_all", 100 * (rank + 1), output_bytes=1000) for rank in range(4)
+    ]
     joined, warnings = instances(trace(records))
     assert len(joined) == 1
     assert warnings == ()
 
 
 def test_a_message_is_joined_by_its_two_ranks() -> None:
-    records = [call(0, "send", 8, peer=1), call(0, "send", 16, peer=1), call(2, "send", 8, peer=1)]
-    records += [call(1, "recv", 8, peer=2), call(1, "recv", 8, peer=0), call(1, "recv", 16, peer=0)]
+    records = [
+        call(0, "send", 8, peer=1),
+        call(0, "send", 16, peer=1),
+        call(2, "send", 8, peer=1),
+    ]
+    records += [
+        call(1, "recv", 8, peer=2),
+        call(1, "recv", 8, peer=0),
+        call(1, "recv", 16, peer=0),
+    ]
     joined, warnings = instances(trace(records))
     ends = sorted(
         sorted((record.rank, record.collective) for record in each.records) for each in joined

@@ -56,7 +56,15 @@ def event(
 ) -> dict[str, Any]:
     """An event of category ``category``; microseconds."""
     times = {"ts": start, "dur": duration}
-    return {"ph": "X", "cat": category, "name": name, "pid": 5, "tid": tid, **times, "args": args}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 5,
+        "tid": tid,
+        **times,
+        "args": args,
+    }
 
 
 def launched(
@@ -75,7 +83,15 @@ def launched(
     ]
     begun = event(*launch, start - 20, 5, correlation=correlation)
     ran = event(
-        "kernel", kernel, start, duration, 20, correlation=correlation, device=1, stream=20, **args
+        "kernel",
+        kernel,
+        start,
+        duration,
+        20,
+        correlation=correlation,
+        device=1,
+        stream=20,
+        **args,
     )
     return [*around, begun, ran]
 
@@ -151,16 +167,24 @@ def test_sends_and_receives_that_one_kernel_ran_are_one_of_both_ways(tmp_path: P
 
 
 def test_uneven_splits_are_bytes_and_those_that_are_cut_are_told(tmp_path: Path) -> None:
-    arguments = {**GIVEN, "Collective name": "all_to_allv", "In split size": "[100, 300, 200, 400]"}
+    arguments = {
+        **GIVEN,
+        "Collective name": "all_to_allv",
+        "In split size": "[100, 300, 200, 400]",
+    }
     call = only(trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **arguments)]))
     assert call.input_splits == (200, 600, 400, 800)
     cut = {**arguments, "In split size": "[100, 300, ..., 400]"}
     trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **cut)])
     assert only(trace).input_splits == ()
-    assert any("1 list of splits cut after 30 ranks" in warning.text for warning in trace.warnings)
+    assert any(
+        "1 list of splits cut after 30 ranks" in warning.text for warning in trace.warnings
+    )
 
 
-def test_a_list_of_ranks_that_is_cut_is_continued_where_its_last_rank_fits(tmp_path: Path) -> None:
+def test_a_list_of_ranks_that_is_cut_is_continued_where_its_last_rank_fits(
+    tmp_path: Path,
+) -> None:
     arguments = {
         **GIVEN,
         "Process Group Name": "9",
@@ -168,12 +192,16 @@ def test_a_list_of_ranks_that_is_cut_is_continued_where_its_last_rank_fits(tmp_p
         "Process Group Ranks": "[0, 8, 16, ..., 504]",
     }
     trace = trace_of(
-        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **arguments)], {"rank": 0, "world_size": 512}
+        tmp_path,
+        [event("kernel", NCCL_KERNEL, 1, 5, **arguments)],
+        {"rank": 0, "world_size": 512},
     )
     assert only(trace).group.ranks == tuple(range(0, 512, 8))
     arguments["Process Group Ranks"] = "[0, 8, 16, ..., 505]"
     trace = trace_of(
-        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **arguments)], {"rank": 0, "world_size": 512}
+        tmp_path,
+        [event("kernel", NCCL_KERNEL, 1, 5, **arguments)],
+        {"rank": 0, "world_size": 512},
     )
     assert (only(trace).group.ranks, only(trace).group.size) == ((), 64)
 
@@ -210,9 +238,15 @@ def test_operators_tell_by_their_shapes_what_no_record_says(tmp_path: Path) -> N
         "Input type": ["float", "", "", "", "", ""],
         "Input Dims": [[256, 4], [], [], [], [], []],
     }
-    calls = [("c10d::allreduce_", SHAPES), ("record_param_comms", {}), ("nccl:all_reduce", typed)]
+    calls = [
+        ("c10d::allreduce_", SHAPES),
+        ("record_param_comms", {}),
+        ("nccl:all_reduce", typed),
+    ]
     call = only(
-        trace_of(tmp_path, launched(calls, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"))
+        trace_of(
+            tmp_path, launched(calls, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)")
+        )
     )
     assert summary(call)[:4] == ("all_reduce", "float32", 4096, 4096)
 
@@ -269,7 +303,13 @@ def test_kernels_of_rccl_are_launched_by_hip(tmp_path: Path) -> None:
     events = launched(
         [("record_param_comms", GIVEN)], kernel, launch=("cuda_runtime", "hipExtLaunchKernel")
     )
-    assert summary(only(trace_of(tmp_path, events))) == ("all_reduce", "bfloat16", 2000, 2000, 4)
+    assert summary(only(trace_of(tmp_path, events))) == (
+        "all_reduce",
+        "bfloat16",
+        2000,
+        2000,
+        4,
+    )
 
 
 def test_kernels_of_oneccl_are_launched_by_the_runtime_of_xpu(tmp_path: Path) -> None:
@@ -338,7 +378,9 @@ def test_a_kernel_that_nothing_describes_is_taken_by_its_name(tmp_path: Path) ->
 
 
 def test_kernels_that_inductor_names_by_what_is_near_compute(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, [event("kernel", "triton_poi_fused_all_gather_into_tensor_0", 5, 5)])
+    trace = trace_of(
+        tmp_path, [event("kernel", "triton_poi_fused_all_gather_into_tensor_0", 5, 5)]
+    )
     assert (trace.communications, len(trace.computing[1])) == ((), 1)
 
 
@@ -347,7 +389,8 @@ def test_kernels_that_inductor_names_by_what_is_near_compute(tmp_path: Path) -> 
 
 def test_numbers_may_be_texts(tmp_path: Path) -> None:
     events = launched(
-        [("record_param_comms", {**GIVEN, "In msg nelems": "1000", "Group size": "4"})], NCCL_KERNEL
+        [("record_param_comms", {**GIVEN, "In msg nelems": "1000", "Group size": "4"})],
+        NCCL_KERNEL,
     )
     for each in events:
         each |= {key: str(each[key]) for key in ("ts", "dur", "pid")}
@@ -386,14 +429,20 @@ def test_other_encodings_are_refused_by_name(tmp_path: Path, encoding: str) -> N
 )
 def test_process_groups_are_listed_in_rows_or_by_name(tmp_path: Path, config: Any) -> None:
     trace = trace_of(tmp_path, [], {**INFO, "pg_config": config})
-    assert {group.name: group.ranks for group in trace.groups} == {"0": (0, 1, 2, 3), "1": (0, 1)}
+    assert {group.name: group.ranks for group in trace.groups} == {
+        "0": (0, 1, 2, 3),
+        "1": (0, 1),
+    }
 
 
 @pytest.mark.parametrize(
-    "info", [None, [], "x", {"rank": -1}, {"rank": 1e308}, {"world_size": 2**63, "pg_config": 5}]
+    "info",
+    [None, [], "x", {"rank": -1}, {"rank": 1e308}, {"world_size": 2**63, "pg_config": 5}],
 )
 def test_hostile_words_about_the_job_leave_the_file_name(tmp_path: Path, info: Any) -> None:
-    trace = trace_of(tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **GIVEN)], info, "rank3.json")
+    trace = trace_of(
+        tmp_path, [event("kernel", NCCL_KERNEL, 1, 5, **GIVEN)], info, "rank3.json"
+    )
     assert trace.ranks == (3,)
 
 
@@ -413,7 +462,9 @@ def test_a_real_trace_of_nccl_has_its_kernels_with_their_records() -> None:
         )
         == expectation["with_metadata"]
     )
-    seconds = sum(communication.duration_seconds or 0.0 for communication in trace.communications)
+    seconds = sum(
+        communication.duration_seconds or 0.0 for communication in trace.communications
+    )
     assert round(seconds * 1e3, 2) == expectation["kernel_milliseconds"]
     cases = Counter(
         (

@@ -46,7 +46,8 @@ def test_a_rank_that_made_fewer_calls_is_named_with_the_call_it_lacks() -> None:
     )
     assert finding.subject == "Rank 3 is behind in process group '1' (tp)"
     assert (
-        finding.evidence == "others made 42 calls, rank 3 made 41; call 42 is all_reduce of 1 MiB"
+        finding.evidence
+        == "others made 42 calls, rank 3 made 41; call 42 is all_reduce of 1 MiB"
     )
     assert "py-spy" in finding.advice
 
@@ -68,7 +69,11 @@ def test_a_rank_that_never_joined_made_none() -> None:
 
 def test_a_rank_without_a_dump_is_not_said_to_be_behind() -> None:
     (finding,) = job(*(progress(rank, 3) for rank in (0, 1, 2)))
-    assert (finding.severity, finding.kind, finding.devices) == ("doubt", "no_dump", ("rank 3",))
+    assert (finding.severity, finding.kind, finding.devices) == (
+        "doubt",
+        "no_dump",
+        ("rank 3",),
+    )
     assert finding.evidence == "3 of 4 ranks left a dump"
 
 
@@ -88,7 +93,9 @@ def test_a_call_that_all_made_and_some_did_not_complete() -> None:
 
 
 @pytest.mark.parametrize("differing", [call(2, 7, "broadcast"), call(2, 7, size=4096)])
-def test_a_call_that_differs_between_ranks_is_told_once_a_group(differing: Communication) -> None:
+def test_a_call_that_differs_between_ranks_is_told_once_a_group(
+    differing: Communication,
+) -> None:
     calls = (call(0, 7), call(1, 7), differing, call(3, 7), call(0, 8), call(2, 8, "barrier"))
     (finding,) = job(*(progress(rank, 8) for rank in range(4)), calls=calls)
     assert (finding.severity, finding.kind, finding.devices) == (
@@ -128,9 +135,13 @@ def test_what_a_trace_says_is_wrong_with_a_rank_is_told() -> None:
 
 
 @given(
-    st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6)
+    st.dictionaries(
+        st.integers(0, 5), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6
+    )
 )
-def test_exactly_the_ranks_with_fewer_calls_are_behind(came: dict[int, tuple[int, int]]) -> None:
+def test_exactly_the_ranks_with_fewer_calls_are_behind(
+    came: dict[int, tuple[int, int]],
+) -> None:
     group = ProcessGroup("1", len(came), tuple(came))
     rows = [GroupProgress(rank, group, "", *both) for rank, both in came.items()]
     findings = lag(Trace(("x",), (), (), tuple(sorted(came)), progress=tuple(rows)))

@@ -71,7 +71,9 @@ def test_the_busbw_of_the_record_is_that_of_these_bytes() -> None:
 
 
 def test_a_record_has_a_number_and_no_start_unless_it_is_verbose() -> None:
-    events = {"kernel_events": [{"kernel_start_ts": 3_000_000}, {"kernel_start_ts": 2_000_000}, {}]}
+    events = {
+        "kernel_events": [{"kernel_start_ts": 3_000_000}, {"kernel_start_ts": 2_000_000}, {}]
+    }
     trace = trace_of(
         record(), record(coll_sn=8, event_trace_ts=events, coll_algo="RING", coll_proto="LL")
     )

@@ -75,14 +75,21 @@ def test_a_rank_with_fewer_calls_is_behind_in_that_collective() -> None:
         ({"abort_flag": True}, "aborted"),
     ],
 )
-def test_what_ranks_say_is_wrong_with_them_is_named(status: dict[str, Any], trouble: str) -> None:
+def test_what_ranks_say_is_wrong_with_them_is_named(
+    status: dict[str, Any], trouble: str
+) -> None:
     (finding,) = lag(trace_of(rank(0), rank(1), rank(2), rank(3, 1, **status)))
     assert finding.subject == f"Rank 3 of process group '0xae94' is {trouble}"
     assert finding.evidence == "process 1003 on 172.16.64.245, GPU 3"
 
 
 def test_ranks_that_did_not_answer_are_named() -> None:
-    dead: dict[str, Any] = {"rank": 2, "host": "n2", "pid": 5, "status": {"considered_dead": True}}
+    dead: dict[str, Any] = {
+        "rank": 2,
+        "host": "n2",
+        "pid": 5,
+        "status": {"considered_dead": True},
+    }
     findings = lag(trace_of(rank(0), rank(1), missing=(dead, {"rank": 3})))
     assert [
         (finding.kind, finding.devices, finding.subject.rpartition(" is ")[2])
@@ -95,7 +102,10 @@ def test_ranks_that_did_not_answer_are_named() -> None:
 
 def test_the_counts_of_an_answer_that_is_cut_off_are_kept() -> None:
     whole = json.dumps(
-        {"nccl_version": "2.29.1", "communicators": [{"hash": "a", "size": 1, "ranks": [rank(0)]}]}
+        {
+            "nccl_version": "2.29.1",
+            "communicators": [{"hash": "a", "size": 1, "ranks": [rank(0)]}],
+        }
     )
     data = whole[:-2].encode()
     trace = nccl_ras.read(TraceFile("ras.json", data, io.BytesIO(data)))

@@ -37,7 +37,9 @@ def test_steps_that_some_ranks_do_not_mark_are_not_taken() -> None:
             sources=(f"rank{rank}",),
             computing={},
             communications=tuple(
-                communication for communication in made.communications if communication.rank == rank
+                communication
+                for communication in made.communications
+                if communication.rank == rank
             ),
             steps={rank: made.steps[rank] if rank else np.empty((0, 2))},
         )

@@ -23,7 +23,9 @@ CALLS_OF_A_STEP = 10
 def traces(*kinds: str) -> Trace:
     names = {"kineto": "{}.json.gz", "chakra": "{}.json.gz", "flight_recorder": "{}.json"}
     files = [
-        f"{kind}/gloo_4ranks_rank{names[kind].format(rank)}" for kind in kinds for rank in range(4)
+        f"{kind}/gloo_4ranks_rank{names[kind].format(rank)}"
+        for kind in kinds
+        for rank in range(4)
     ]
     return read_traces(map(path_of, files))
 
@@ -43,15 +45,22 @@ def second_step(trace: Trace) -> list[Communication]:
 
 def test_the_profiler_and_the_execution_trace_have_the_same_calls() -> None:
     profiled, observed = traces("kineto"), traces("chakra")
-    assert Counter(map(row, profiled.communications)) == Counter(map(row, observed.communications))
+    assert Counter(map(row, profiled.communications)) == Counter(
+        map(row, observed.communications)
+    )
     assert len(profiled.communications) == 4 * CALLS_OF_A_STEP + 2
     # Gloo's operators hold their group as an object: a group is known where buffers tell its size alone.
     sizes = {
         (communication.collective, communication.group.size)
         for communication in observed.communications
     }
-    assert {collective for collective, size in sizes if size} == {"all_gather", "reduce_scatter"}
-    assert {call.group.size for call in [*observed.communications, *profiled.communications]} == {
+    assert {collective for collective, size in sizes if size} == {
+        "all_gather",
+        "reduce_scatter",
+    }
+    assert {
+        call.group.size for call in [*observed.communications, *profiled.communications]
+    } == {
         0,
         4,
     }
@@ -77,7 +86,9 @@ def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_w
 @pytest.mark.parametrize("kind", ["kineto", "chakra"])
 def test_with_flight_recorder_every_collective_has_its_group(kind: str) -> None:
     both = traces(kind, "flight_recorder")
-    dump = Counter((row(call), call.group.ranks) for call in second_step(traces("flight_recorder")))
+    dump = Counter(
+        (row(call), call.group.ranks) for call in second_step(traces("flight_recorder"))
+    )
     calls = Counter(
         (row(communication), communication.group.ranks) for communication in both.communications
     )

@@ -15,17 +15,28 @@ TP = (ProcessGroup("1", 2, (0, 1), "tp"), ProcessGroup("2", 2, (2, 3), "tp"))
 MEBIBYTE = 1 << 20
 
 
-def beside(start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: str = "21") -> Fold:
+def beside(
+    start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: str = "21"
+) -> Fold:
     """Fold a job in which all ranks reduce from 0 to 10 ms, and tp groups gather from ``start`` on."""
     records: list[Communication] = []
     for rank in WORLD.ranks:
         records.append(
-            call(rank, size_bytes=MEBIBYTE, start_seconds=0.0, duration_seconds=0.010, stream="20")
+            call(
+                rank,
+                size_bytes=MEBIBYTE,
+                start_seconds=0.0,
+                duration_seconds=0.010,
+                stream="20",
+            )
         )
         gathered = call(rank, "all_gather", size_bytes, group=TP[rank // 2], stream=stream)
         records.append(
             replace(
-                gathered, input_bytes=size_bytes // 2, start_seconds=start, duration_seconds=seconds
+                gathered,
+                input_bytes=size_bytes // 2,
+                start_seconds=start,
+                duration_seconds=seconds,
             )
         )
     return fold(trace(records, groups=(WORLD, *TP)))

@@ -35,7 +35,10 @@ def test_spellings_of_a_collective_have_one_name(spelling: str, name: str) -> No
 
 
 def test_ranks_of_a_send_are_no_part_of_its_name() -> None:
-    assert (collective_of("nccl:send 0->1"), collective_of("nccl:recv 0<-1")) == ("send", "recv")
+    assert (collective_of("nccl:send 0->1"), collective_of("nccl:recv 0<-1")) == (
+        "send",
+        "recv",
+    )
 
 
 @given(st.text(max_size=300))

@@ -72,7 +72,9 @@ def let_in(listener: Listener, expected: int, seconds: float = 5.0) -> list[Conn
 def joined(listener: Listener, address: str = "") -> tuple[Connection, Connection]:
     """(the listener's end, the peer's end) of a connection made at ``address``."""
     came: list[Connection] = []
-    peer = threading.Thread(target=lambda: came.append(connect(address or listener.address, HELLO)))
+    peer = threading.Thread(
+        target=lambda: came.append(connect(address or listener.address, HELLO))
+    )
     peer.start()
     (theirs,) = let_in(listener, 1)
     peer.join(10)
@@ -247,7 +249,9 @@ def relayed(rank: Connection, real: Connection, trap: bytes) -> None:
         while True:
             message = rank.recv_bytes()
             real.send_bytes(
-                trap if socket.gethostname().encode() in message and b"pid_" in message else message
+                trap
+                if socket.gethostname().encode() in message and b"pid_" in message
+                else message
             )
     hang_up(real)
     back.join(10)
@@ -313,7 +317,9 @@ def test_the_key_alone_does_not_make_a_pickle_be_read(tmp_path: Path, hello: str
     texts = {"pickle": trap, "list": b"[]", "nothing": b"{}", "cut": HELLO.as_json()[:-1]}
     with Listener() as listener:
         key, came = bytes.fromhex(key_of(listener)), list[Connection]()
-        peer = threading.Thread(target=lambda: came.append(peer_with(listener, key, texts[hello])))
+        peer = threading.Thread(
+            target=lambda: came.append(peer_with(listener, key, texts[hello]))
+        )
         peer.start()
         assert let_in(listener, 1, seconds=0.5) == []
         peer.join(10)
@@ -392,7 +398,13 @@ def test_loopback_of_another_host_is_not_dialled() -> None:
 
 def test_bridges_inside_a_host_are_no_way_to_it_and_those_on_a_card_are(tmp_path: Path) -> None:
     """docker0 has only containers on it; vmbr0 stands on a VLAN of a card, and has the host's address."""
-    for folder in ("docker0/brif/veth1", "vmbr0/brif/veth2", "vmbr0/brif/eth0.7", "veth1", "veth2"):
+    for folder in (
+        "docker0/brif/veth1",
+        "vmbr0/brif/veth2",
+        "vmbr0/brif/eth0.7",
+        "veth1",
+        "veth2",
+    ):
         (tmp_path / "sys/class/net" / folder).mkdir(parents=True)
     for name in ("docker0", "vmbr0"):
         (tmp_path / "sys/class/net" / name / "bridge").mkdir()
@@ -405,7 +417,8 @@ def test_bridges_inside_a_host_are_no_way_to_it_and_those_on_a_card_are(tmp_path
         return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}"
 
     rows = [
-        route.format(name, word(to), "00000000", word(mask)) for name, (to, mask) in words.items()
+        route.format(name, word(to), "00000000", word(mask))
+        for name, (to, mask) in words.items()
     ]
     rows.append(route.format("vmbr0", "00000000", word("10.0.0.1"), "00000000"))
     (tmp_path / "proc/net/route").write_text("Iface\tDestination\n" + "".join(rows))
@@ -495,4 +508,6 @@ def test_an_agent_whom_nobody_told_of_a_leader_says_what_is_missing() -> None:
     command = [sys.executable, "-m", "ccbench.runner.workers", "agent"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert "CCBENCH_LEADER is not set: the launcher did not hand the environment on" in done.stderr
+    assert (
+        "CCBENCH_LEADER is not set: the launcher did not hand the environment on" in done.stderr
+    )

@@ -15,7 +15,9 @@ from ccbench.machine.files import Files
 from ccbench.runner.workers.cleanup import CLOCK_STEP_SECONDS, FileCleanup, shared_memory_files
 from tests.faults.traces import SHARED_MEMORY
 
-needs_shared_memory = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory here")
+needs_shared_memory = pytest.mark.skipif(
+    not SHARED_MEMORY.is_dir(), reason="no shared memory here"
+)
 
 
 @pytest.fixture

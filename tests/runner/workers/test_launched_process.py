@@ -98,7 +98,9 @@ def test_what_a_pod_of_a_training_job_sets_is_no_launcher(inner: dict[str, str])
 @given(st.sets(st.sampled_from([*OPEN_MPI_SETS, *HYDRA_SETS, *SRUN_SETS, *TORCHRUN_SETS])))
 def test_without_its_variables_a_process_is_nobodys(names: set[str]) -> None:
     everything = {**OPEN_MPI_SETS, **HYDRA_SETS, **SRUN_SETS, **TORCHRUN_SETS, "PATH": "/bin"}
-    some = {name: value for name, value in everything.items() if name in names or name == "PATH"}
+    some = {
+        name: value for name, value in everything.items() if name in names or name == "PATH"
+    }
     left = without_launcher(some)
     assert launched_process(left) is None
     assert left == {"PATH": "/bin"}

@@ -42,7 +42,9 @@ def test_ranks_are_those_that_the_launcher_told(order: list[int]) -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
-def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(hosts: list[str]) -> None:
+def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(
+    hosts: list[str],
+) -> None:
     order = rank_order([hello(host) for host in hosts], "mpi", len(hosts))
     assert sorted(order) == list(range(len(hosts)))
     in_order = [hosts[number] for number in order]
@@ -164,7 +166,8 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     made = launcher("raise SystemExit(3)")
     made.wait(10)
     assert (
-        made.why_so_few([], 2) == f"{made.name} exited with 3: no process had come; it said nothing"
+        made.why_so_few([], 2)
+        == f"{made.name} exited with 3: no process had come; it said nothing"
     )
 
 

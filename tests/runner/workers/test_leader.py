@@ -22,7 +22,9 @@ from ccbench.runner.workers.messages import GroupRequest, Hello, RankReport, Rea
 from ccbench.runner.workers.reports import crowded, one_version, parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
 
-CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, groups="rank // 2")
+CASE = Case(
+    "s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, groups="rank // 2"
+)
 STAMPS = np.array([[[0.0, 1.0]], [[0.5, 2.0]], [[0.0, 5.0]], [[1.0, 6.0]]])
 RESULT = RankResult(0, STAMPS, (), 0.0, 2, "", None, 0.0)
 
@@ -62,7 +64,10 @@ def test_wrong_elements_are_added_up_where_there_was_something_to_compare() -> N
     wrong = replace(RESULT, mismatch=Mismatch(1, 3, 0, "1", "2"))
     assert wrong_elements_of(CASE, [RESULT, wrong, wrong]) == 6
     assert wrong_elements_of(replace(CASE, count=0), [RESULT]) is None
-    assert wrong_elements_of(replace(CASE, collective="barrier", op="none", count=0), [RESULT]) == 0
+    assert (
+        wrong_elements_of(replace(CASE, collective="barrier", op="none", count=0), [RESULT])
+        == 0
+    )
 
 
 @pytest.mark.timeout(60)
@@ -81,7 +86,9 @@ def test_a_rank_that_stays_stopped_is_not_waited_for_until_a_distant_limit(
             Peer(Hello(place), end[0]) for place, end in zip(places, ends, strict=True)
         ]
         try:
-            measurement, usable = leader.run(CASE, Sampling(time_limit_seconds=10_000.0), runner[0])
+            measurement, usable = leader.run(
+                CASE, Sampling(time_limit_seconds=10_000.0), runner[0]
+            )
         finally:
             rank.kill()
     assert (measurement.status, usable) == (Status.TIMED_OUT, False)

@@ -110,7 +110,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         FileStore(tmp_path / "absent", "a").set("x")
 
 
-def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(tmp_path: Path) -> None:
+def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(
+    tmp_path: Path,
+) -> None:
     long_ago = time.time() - 2 * rendezvous.FORGOTTEN_SECONDS
     folder = {FOLDER_VARIABLE: str(tmp_path)}
     store_for(LaunchedProcess(SRUN, 0, 4, 0, "killed"), folder).set("key")
@@ -131,7 +133,9 @@ def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(tmp_pat
     )
 
 
-def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_path: Path) -> None:
+def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(
+    tmp_path: Path,
+) -> None:
     for process in (
         LaunchedProcess(HYDRA, 0, 2, 2),
         LaunchedProcess(OPEN_MPI, 0, 4, 2, "1@1"),

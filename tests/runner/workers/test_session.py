@@ -43,7 +43,9 @@ def test_messages_come_as_they_were_sent(payloads: list[bytes], offset: int) -> 
             assert listener.recv_bytes() == payload
             listener.send({"payload": payload})
             assert peer.recv() == {"payload": payload}
-            listener.send_bytes(payload, min(offset, len(payload)), max(0, len(payload) - offset))
+            listener.send_bytes(
+                payload, min(offset, len(payload)), max(0, len(payload) - offset)
+            )
             assert peer.recv_bytes(len(payload)) == payload[offset:]
 
 
@@ -78,7 +80,9 @@ FORGERIES: dict[str, Callable[[Session, Session, bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_message_that_is_not_the_next_of_the_other_side_ends_the_session(forgery: str) -> None:
+def test_a_message_that_is_not_the_next_of_the_other_side_ends_the_session(
+    forgery: str,
+) -> None:
     listener, peer = ends()
     with listener, peer:
         first = frame_of(peer, listener, b"first")

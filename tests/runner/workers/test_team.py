@@ -131,14 +131,18 @@ def test_large_buffers_are_given_back_after_the_case(
     team: WorkerTeam, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 300 << 20  # with input and output on two ranks more than the team keeps
-    large = Case("s", "cpu", "broadcast", "default", "float64", "none", size, size // 8, 2, root=0)
+    large = Case(
+        "s", "cpu", "broadcast", "default", "float64", "none", size, size // 8, 2, root=0
+    )
     short = Sampling(
         rounds=1, budget_seconds=0.01, warmup_seconds=0.0, minimum_samples=1, maximum_samples=1
     )
     assert team.run(large, short).status is Status.OK
     for pid in team.pids:
         files = [
-            f for f in Path("/proc", str(pid), "fd").iterdir() if "memfd:ccbench" in os.readlink(f)
+            f
+            for f in Path("/proc", str(pid), "fd").iterdir()
+            if "memfd:ccbench" in os.readlink(f)
         ]
         assert len(files) == 2
         assert sum(os.stat(file).st_size for file in files) == 0

@@ -74,13 +74,20 @@ def test_comparing_notices_every_fact_that_is_changed() -> None:
     """A comparison that lets everything pass would make the others worthless."""
     for entry in ENTRIES:
         topology = read_text(text_of(entry))
-        met = set(checked_facts(entry)) - {line.split(": ")[1] for line in compare(entry, topology)}
+        met = set(checked_facts(entry)) - {
+            line.split(": ")[1] for line in compare(entry, topology)
+        }
         for key in met - {"topology_class", "fault"}:
             wanted = checked_facts(entry)[key]
-            other = dataclasses.replace(topology, facts={**topology.facts, key: "something else"})
+            other = dataclasses.replace(
+                topology, facts={**topology.facts, key: "something else"}
+            )
             if wanted == "damaged":
                 other = dataclasses.replace(topology, warnings=())
-            assert any(f": {key}: " in line for line in compare(entry, other)), (entry["file"], key)
+            assert any(f": {key}: " in line for line in compare(entry, other)), (
+                entry["file"],
+                key,
+            )
 
 
 @pytest.mark.thinned(12)
@@ -99,7 +106,9 @@ def test_a_dump_cut_anywhere_claims_no_more_than_the_whole(entry: dict[str, Any]
         ):
             continue
         assert len(part.gpus) <= max(len(whole.gpus), 1)
-        assert all(whole.matrix.get(pair, label) == label for pair, label in part.matrix.items())
+        assert all(
+            whole.matrix.get(pair, label) == label for pair, label in part.matrix.items()
+        )
         for gpu, links in part.facts.get("links", {}).items():
             of_whole = whole.facts["links"][gpu]
             assert links["total"] <= of_whole["total"]
@@ -113,7 +122,9 @@ def test_a_dump_cut_anywhere_claims_no_more_than_the_whole(entry: dict[str, Any]
 @pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
 @settings(max_examples=20)
 @given(
-    changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12)
+    changes=st.lists(
+        st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12
+    )
 )
 def test_a_dump_with_changed_characters_is_read_or_refused(
     entry: dict[str, Any], changes: list[tuple[int, str]]

@@ -39,14 +39,18 @@ TEXTS = {
     "npu_smi": test_npu_smi.TEXT,
     "rocm_smi": test_rocm_smi.TEXT,
     "smi_topo": test_smi_topo.PAIR,
-    "smi_nvlink": test_smi_nvlink.status("NVIDIA A100-SXM4-40GB", [["25 GB/s", "<inactive>"]] * 2),
+    "smi_nvlink": test_smi_nvlink.status(
+        "NVIDIA A100-SXM4-40GB", [["25 GB/s", "<inactive>"]] * 2
+    ),
 }
 
 
 @pytest.mark.parametrize("name", TEXTS)
 @given(
     changes=st.lists(
-        st.tuples(st.integers(0, 20_000), st.characters() | st.sampled_from('019afx,.:- >/"\n[]')),
+        st.tuples(
+            st.integers(0, 20_000), st.characters() | st.sampled_from('019afx,.:- >/"\n[]')
+        ),
         min_size=1,
         max_size=12,
     )

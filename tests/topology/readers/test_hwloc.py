@@ -69,7 +69,9 @@ def matrix(rows: list[list[int]], keys: str) -> str:
     )
 
 
-TWO = document(gpu(0) + gpu(1), matrix([[1000000, 50000], [50000, 1000000]], "OSDev:20 OSDev:21"))
+TWO = document(
+    gpu(0) + gpu(1), matrix([[1000000, 50000], [50000, 1000000]], "OSDev:20 OSDev:21")
+)
 
 
 def test_ports_of_one_switch_are_one_device_and_root_ports_belong_to_the_cpu() -> None:
@@ -122,7 +124,9 @@ def test_links_are_counted_from_the_models_rate_of_one(
     model: str, megabytes: int, links: int | None
 ) -> None:
     rows = [[1000000, megabytes], [megabytes, 1000000]]
-    text = document(gpu(0, model=model) + gpu(1, model=model), matrix(rows, "OSDev:20 OSDev:21"))
+    text = document(
+        gpu(0, model=model) + gpu(1, model=model), matrix(rows, "OSDev:20 OSDev:21")
+    )
     topology = read(text)
     nvlink = the_link(topology, "gpu0", "gpu1", LinkKind.NVLINK)
     assert nvlink.bytes_per_second == megabytes * 1e6
@@ -173,7 +177,9 @@ def test_of_thousands_of_numa_nodes_some_are_left_out_with_a_warning() -> None:
 
 
 def test_devices_of_a_file_without_machine_and_numa_nodes_hang_at_nothing() -> None:
-    text = TWO.replace('type="Machine"', 'type="Thing"').replace('type="NUMANode"', 'type="Node"')
+    text = TWO.replace('type="Machine"', 'type="Thing"').replace(
+        'type="NUMANode"', 'type="Node"'
+    )
     topology = read(text)
     known = {device.name for device in topology.devices}
     assert len(topology.gpus) == 2

@@ -37,7 +37,9 @@ def test_rings_chains_and_nets_are_facts() -> None:
 
 def test_hexadecimal_ids_carry_the_host_in_their_highest_bits() -> None:
     far = 1 << 56
-    topology = read(graph('pattern="4" nchannels="1"', ring("0", "0x1", hex(far), hex(far + 1))))
+    topology = read(
+        graph('pattern="4" nchannels="1"', ring("0", "0x1", hex(far), hex(far + 1)))
+    )
     assert [(gpu.name, gpu.node, gpu.attributes["dev"]) for gpu in topology.gpus] == [
         ("n0.gpu0", 0, 0),
         ("n0.gpu1", 0, 1),
@@ -79,8 +81,18 @@ RINGS = [ring(0, 1, 2, 3), ring(0, 1, 3, 2), ring(0, 2, 1, 3)]
             TopologyClass.UNKNOWN,
             None,
         ),
-        ('pattern="4" nchannels="1" typeintra="SYS"', [ring(0, 1)], TopologyClass.UNKNOWN, False),
-        ('pattern="4" nchannels="1" typeintra="LOC"', [ring(0)], TopologyClass.SINGLE_GPU, None),
+        (
+            'pattern="4" nchannels="1" typeintra="SYS"',
+            [ring(0, 1)],
+            TopologyClass.UNKNOWN,
+            False,
+        ),
+        (
+            'pattern="4" nchannels="1" typeintra="LOC"',
+            [ring(0)],
+            TopologyClass.SINGLE_GPU,
+            None,
+        ),
         ('pattern="4" nchannels="0" typeintra="SYS"', [], TopologyClass.UNKNOWN, None),
     ],
 )
@@ -95,7 +107,11 @@ def test_the_class_is_told_only_where_it_follows(
 @pytest.mark.parametrize(
     ("text", "kind", "line"),
     [
-        ('<graphs>\n<graph id="0" pattern="99" nchannels="0"/></graphs>', "unknown_spelling", 2),
+        (
+            '<graphs>\n<graph id="0" pattern="99" nchannels="0"/></graphs>',
+            "unknown_spelling",
+            2,
+        ),
         (graph('pattern="4" nchannels="6"', []), "contradiction", 1),
         (graph('pattern="4" nchannels="1"', [("gpu", "x")]), "damaged_line", 1),
         (graph('pattern="4" nchannels="1"', [("tpu", 1)]), "unsupported", 1),
@@ -103,5 +119,7 @@ def test_the_class_is_told_only_where_it_follows(
         (graph('pattern="4" nchannels="1"', ring(0, 1))[:-12], "truncated", 1),
     ],
 )
-def test_what_looks_wrong_is_noticed_with_its_line(text: str, kind: str | None, line: int) -> None:
+def test_what_looks_wrong_is_noticed_with_its_line(
+    text: str, kind: str | None, line: int
+) -> None:
     assert (kind, line) in [(warning.kind, warning.line) for warning in read(text).warnings]

@@ -84,7 +84,8 @@ def test_a_gpu_below_its_dev_node_is_one_device() -> None:
     newer = (
         BOX.replace("+ PCI[24.0] - GPU/83000 (1)", "+ PCI[24.0] - DEV/83000 (10de)")
         .replace(
-            "              + NVL[80.0] - GPU/3000", "              + LOC[5000.0] - GPU/83000 (1)"
+            "              + NVL[80.0] - GPU/3000",
+            "              + LOC[5000.0] - GPU/83000 (1)",
         )
         .replace("NVL[80.0] - GPU/83000", "NVL[80.0] - DEV/83000")
     )
@@ -191,7 +192,9 @@ def test_lines_of_a_second_communicator_do_not_replace_the_firsts(
 ) -> None:
     topology = read(f"NCCL INFO {first}\nNCCL INFO {second}\n")
     assert topology.facts[fact] == found
-    assert [warning.line for warning in topology.warnings if warning.kind == "unsupported"] == [2]
+    assert [warning.line for warning in topology.warnings if warning.kind == "unsupported"] == [
+        2
+    ]
 
 
 def test_connections_are_no_rings_but_count_as_transports() -> None:
@@ -249,14 +252,18 @@ def test_only_many_equal_chains_of_three_and_more_prove_a_switch(
 def test_the_chunk_size_of_pcie_proves_pcie_and_that_of_nvlink_leaves_the_shape_open(
     chunk: int, expected: TopologyClass
 ) -> None:
-    text = f"NCCL INFO comm 0x1 rank 0 nRanks 4 nNodes 1\nNCCL INFO P2P Chunksize set to {chunk}\n"
+    text = (
+        f"NCCL INFO comm 0x1 rank 0 nRanks 4 nNodes 1\nNCCL INFO P2P Chunksize set to {chunk}\n"
+    )
     topology = read(text)
     assert topology.topology_class is expected
     assert topology.facts["class_evidence"]
 
 
 def test_names_of_network_devices_reach_the_cards() -> None:
-    using = "NCCL INFO NET/IB : Using [0]mlx5_7:1/IB [1]mlx5_8:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
+    using = (
+        "NCCL INFO NET/IB : Using [0]mlx5_7:1/IB [1]mlx5_8:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
+    )
     topology = read(using + prefixed(BOX, "NCCL INFO "))
     assert topology.facts["net_devices"] == ["mlx5_7", "mlx5_8"]
     assert topology.of_kind(DeviceKind.NIC)[0].attributes["name"] == "mlx5_7"

@@ -23,7 +23,9 @@ def system(*inside: str) -> str:
     return '<system version="1">\n' + "".join(inside) + "</system>\n"
 
 
-def pci(bus: str, said: str, *inside: str, speed: str = "16.0 GT/s PCIe", width: str = "16") -> str:
+def pci(
+    bus: str, said: str, *inside: str, speed: str = "16.0 GT/s PCIe", width: str = "16"
+) -> str:
     about = f'busid="{bus}" class="{said}" link_speed="{speed}" link_width="{width}"'
     return f"<pci {about}>\n" + "\n".join(inside) + "\n</pci>"
 
@@ -216,7 +218,11 @@ def test_a_hop_above_a_gpu_that_is_hard_to_believe_is_kept_and_noticed(
         (system(cpu(gpu("0000:01:00.0"), gpu("0000:01:00.0"))), "repeated_bus_id", 7),
         (system(cpu("<tpu/>")), "unsupported", 3),
         (system('<pci busid="0000:01:00.0"/>\n'), "damaged_line", 2),
-        (system(cpu(pci("a", "0x02", '<nic><net name="x" speed="-1"/></nic>'))), "not_visible", 4),
+        (
+            system(cpu(pci("a", "0x02", '<nic><net name="x" speed="-1"/></nic>'))),
+            "not_visible",
+            4,
+        ),
         (
             system(cpu(pci("a", "0x02", '<nic><net name="x" speed="99999999"/></nic>'))),
             "contradiction",
@@ -268,7 +274,9 @@ def test_a_switch_that_is_not_shown_has_no_number_and_a_warning() -> None:
     assert noticed(topology) == [("not_visible", 5)]
 
 
-def test_nvlinks_to_the_processor_end_at_the_gpus_own_cpu_and_are_no_links_between_gpus() -> None:
+def test_nvlinks_to_the_processor_end_at_the_gpus_own_cpu_and_are_no_links_between_gpus() -> (
+    None
+):
     bridge = nvlink("0004:00:01.0", 3, "0x068001")
     topology = read(
         system(cpu(gpu(A, bridge, nvlink(B, 3)), gpu(B, bridge, nvlink(A, 3)), numa="8"))
@@ -297,7 +305,10 @@ def test_c2c_joins_a_gpu_to_its_cpu_at_the_stated_rate() -> None:
 def test_xgmi_has_the_rate_of_its_architecture(gcn: str, per_link: float | None) -> None:
     topology = read(system(cpu(gpu(A, xgmi(B, 2), gcn=gcn), gpu(B, xgmi(A, 2), gcn=gcn))))
     link = the_link(topology, "gpu0", "gpu1", LinkKind.XGMI)
-    assert (link.count, link.bytes_per_second) == (2, None if per_link is None else 2 * per_link)
+    assert (link.count, link.bytes_per_second) == (
+        2,
+        None if per_link is None else 2 * per_link,
+    )
     assert topology.topology_class is TopologyClass.XGMI_MESH
     assert topology.facts["xgmi_groups"] == [["0", "1"]]
 
@@ -345,9 +356,9 @@ def test_hosts_of_one_file_share_the_hidden_switch_and_nothing_else() -> None:
     assert [(gpu.name, gpu.node, gpu.bus_id) for gpu in topology.gpus] == gpus
     (shared,) = topology.of_kind(DeviceKind.NVSWITCH)
     assert shared.node == -1
-    assert Counter(link.source for link in topology.links if link.target == shared.name) == Counter(
-        gpu.name for gpu in topology.gpus
-    )
+    assert Counter(
+        link.source for link in topology.links if link.target == shared.name
+    ) == Counter(gpu.name for gpu in topology.gpus)
     assert [kind for kind, _ in noticed(topology)] == ["several_hosts", "not_visible"]
     assert (topology.facts["hosts"], topology.facts["gpu_per_host"]) == (2, 2)
 
@@ -385,7 +396,9 @@ def test_parts_of_one_device_are_several_gpus_and_one_physical() -> None:
 
 
 def test_elements_of_one_card_are_one_physical_nic_and_virtual_ones_none() -> None:
-    net = '<nic><net name="mlx5_{0}" speed="100000"/><net name="mlx5_{0}" speed="100000"/></nic>'
+    net = (
+        '<nic><net name="mlx5_{0}" speed="100000"/><net name="mlx5_{0}" speed="100000"/></nic>'
+    )
     cards = [pci(f"0000:03:00.{port}", "0x020000", net.format(port)) for port in (0, 1)]
     topology = read(system(cpu(*cards, '<nic><net name="docker0"/><net name="bond0"/></nic>')))
     counts = {
@@ -396,7 +409,14 @@ def test_elements_of_one_card_are_one_physical_nic_and_virtual_ones_none() -> No
 
 @pytest.mark.parametrize(
     ("speed", "width"),
-    [("", "16"), ("8 GT/s", "0"), ("8 GT/s", "255"), ("8 GT/s", "x"), ("9 GT/s", "16"), ("", "")],
+    [
+        ("", "16"),
+        ("8 GT/s", "0"),
+        ("8 GT/s", "255"),
+        ("8 GT/s", "x"),
+        ("9 GT/s", "16"),
+        ("", ""),
+    ],
 )
 def test_a_speed_or_width_that_is_none_gives_no_rate(speed: str, width: str) -> None:
     link = PcieLink({"link_speed": speed, "link_width": width})

@@ -57,7 +57,9 @@ def test_a_numa_node_of_minus_one_is_kept_but_is_no_cpu() -> None:
 
 
 def test_a_cut_row_and_a_missing_row_are_noticed_and_leave_pcie_open() -> None:
-    cut = TEXT.replace("XGMI", "PCIE").replace("GPU2   PCIE         PCIE         0", "GPU2   PCIE")
+    cut = TEXT.replace("XGMI", "PCIE").replace(
+        "GPU2   PCIE         PCIE         0", "GPU2   PCIE"
+    )
     topology = read(cut)
     assert "truncated" in {warning.kind for warning in topology.warnings}
     assert topology.topology_class is TopologyClass.UNKNOWN
@@ -79,7 +81,8 @@ def test_json_says_the_same_as_text() -> None:
         system[f"(Topology) Hops between DRM devices {left} and {right}"] = str(hops)
         system[f"(Topology) Link type between DRM devices {left} and {right}"] = kind
     cards = {
-        f"card{index}": {"(Topology) Numa Node": str(node)} for index, node in enumerate((0, 1, -1))
+        f"card{index}": {"(Topology) Numa Node": str(node)}
+        for index, node in enumerate((0, 1, -1))
     }
     text = json.dumps({"system": system, **cards})
     assert recognises(text)

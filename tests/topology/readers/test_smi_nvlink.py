@@ -10,14 +10,18 @@ def status(model: str, rates: list[list[str]], first: int = 0) -> str:
     """``nvlink -s`` of GPUs ``first``, first + 1, ... with these words for each link."""
     lines = []
     for index, links in enumerate(rates, first):
-        lines.append(f"GPU {index}: {model} (UUID: GPU-0000000{index}-0000-4000-8000-000000000000)")
+        lines.append(
+            f"GPU {index}: {model} (UUID: GPU-0000000{index}-0000-4000-8000-000000000000)"
+        )
         lines += [f"\t Link {number}: {rate}" for number, rate in enumerate(links)]
     return "\n".join(lines) + "\n"
 
 
 def remote(ends: list[list[tuple[str, int]]], model: str = "NVIDIA A100-SXM4-40GB") -> str:
     """``nvlink -R``: for each GPU the far end and its link of every link."""
-    words = [[f"Remote Device {address}: Link {link}" for address, link in links] for links in ends]
+    words = [
+        [f"Remote Device {address}: Link {link}" for address, link in links] for links in ends
+    ]
     return status(model, words)
 
 
@@ -77,7 +81,9 @@ def test_the_class_follows_from_model_and_number(model: str, first: int, wanted:
 
 def test_a_class_that_is_only_usual_is_noted() -> None:
     assert "not_visible" in kinds(read(status("NVIDIA H100 80GB HBM3", [["26.562 GB/s"] * 18])))
-    assert kinds(read(status("NVIDIA H100 80GB HBM3", [["26.562 GB/s"] * 18], first=4))) == set()
+    assert (
+        kinds(read(status("NVIDIA H100 80GB HBM3", [["26.562 GB/s"] * 18], first=4))) == set()
+    )
 
 
 def test_ports_no_gpu_has_are_nvswitches() -> None:
@@ -114,14 +120,18 @@ def test_rates_and_far_ends_of_two_commands_are_put_together() -> None:
     active = [0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15]
     rates = ["26.562 GB/s" if number in active else "<inactive>" for number in range(18)]
     ends = [
-        [(address, link) for link in active] for address in ("00000000:D5:00.0", "00000000:C2:00.0")
+        [(address, link) for link in active]
+        for address in ("00000000:D5:00.0", "00000000:C2:00.0")
     ]
     for text in (
         status("NVIDIA H100 PCIe", [rates] * 2) + remote(ends, "NVIDIA H100 PCIe"),
         remote(ends, "NVIDIA H100 PCIe") + status("NVIDIA H100 PCIe", [rates] * 2),
     ):
         topology = read(text)
-        assert (topology.topology_class, kinds(topology)) == (TopologyClass.NVLINK_BRIDGE, set())
+        assert (topology.topology_class, kinds(topology)) == (
+            TopologyClass.NVLINK_BRIDGE,
+            set(),
+        )
         assert [
             (link.source, link.target, link.attributes["links"]) for link in topology.links
         ] == [

@@ -39,7 +39,9 @@ def matrix_text(count: int, label: str, heading: str = "CPU Affinity\tNUMA Affin
 def counted(counts: dict[tuple[int, int], int], gpus: int) -> str:
     """A matrix with NV# for the pairs given and SYS elsewhere."""
     rows = [
-        "\t" + "\t".join(f"GPU{index}" for index in range(gpus)) + "\tCPU Affinity\tNUMA Affinity"
+        "\t"
+        + "\t".join(f"GPU{index}" for index in range(gpus))
+        + "\tCPU Affinity\tNUMA Affinity"
     ]
     for one in range(gpus):
         cells = [
@@ -73,7 +75,13 @@ def test_a_matrix_of_hundreds_of_gpus_takes_seconds(gpus: int, label: str) -> No
 
 def test_devices_links_and_attributes_of_a_small_machine() -> None:
     topology = read(PAIR)
-    assert [device.name for device in topology.devices] == ["gpu0", "gpu1", "cpu0", "cpu1", "nic0"]
+    assert [device.name for device in topology.devices] == [
+        "gpu0",
+        "gpu1",
+        "cpu0",
+        "cpu1",
+        "nic0",
+    ]
     assert topology.device("nic0").attributes["name"] == "mlx5_7"
     assert [device.numa_node for device in topology.gpus] == [0, 1]
     between = {("gpu0", "gpu1"): "NV4", ("gpu0", "nic0"): "PHB", ("gpu1", "nic0"): "SYS"}
@@ -245,9 +253,7 @@ def test_what_cannot_be_taken_as_it_stands_is_noted(text: str, noted: set[str]) 
 
 
 def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them() -> None:
-    legend = (
-        "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
-    )
+    legend = "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
     hidden = read(matrix_text(2, "NODE") + legend)
     assert hidden.topology_class is TopologyClass.PCIE
     assert any("-mp" in warning.text for warning in hidden.warnings)

@@ -86,7 +86,8 @@ def test_names_of_the_catalog_are_found_in_any_case_after_files(
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
-        MachineError, match="is a pipe or a device and no file; pipe its text in: ccbench topo -"
+        MachineError,
+        match="is a pipe or a device and no file; pipe its text in: ccbench topo -",
     ):
         load_topology(str(tmp_path / "pipe"))
 
@@ -177,7 +178,9 @@ def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
     ("name", "network"), [("gb200-nvl72", "ib-xdr-800x72"), ("l40s", "tcp-25x256")]
 )
 @pytest.mark.parametrize("nodes", [5, 11, 12, 13, 15, 16, 17, 30, 38])
-def test_a_cluster_of_any_size_with_many_nics_is_built(name: str, network: str, nodes: int) -> None:
+def test_a_cluster_of_any_size_with_many_nics_is_built(
+    name: str, network: str, nodes: int
+) -> None:
     found = load_cluster(name, nodes, network)
     assert node_count(found) == nodes
     assert device_count(found, DeviceKind.NIC) == nodes * int(network.rpartition("x")[2])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from ccbench.cases.axes import IDENTITY, SETTINGS
@@ -23,9 +25,14 @@ class Key:
 
     columns: tuple[str, ...]
 
+    @cached_property
+    def _values(self) -> Callable[[Point], Any]:
+        return attrgetter(*self.columns)
+
     def __call__(self, point: Point) -> tuple[Any, ...]:
         """Return the values of ``point``."""
-        return tuple([getattr(point, name) for name in self.columns])
+        values = self._values(point)
+        return values if len(self.columns) > 1 else (values,)
 
     def without(self, *names: str) -> Key:
         """Return the key of cases that may differ in ``names``, too."""

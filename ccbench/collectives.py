@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Shares = NDArray[np.float64]
 
 OPS = ("sum", "prod", "min", "max", "avg")
-"""What contributions may be combined with; avg is the sum divided by the ranks."""
+"""Operations that combine contributions; avg is the sum divided by the ranks."""
 
 SlotsOf = Callable[[int, int, int, int], range]
 """(rank, ranks, pieces, root) -> the slots, in buffer order; empty where the rank has no buffer."""

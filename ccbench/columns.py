@@ -25,7 +25,7 @@ class Column:
     null_when: str = ""
     """Empty for a column that always has a value."""
     rounds: str = "last"
-    """How the values of two rounds become one; see ``merge``."""
+    """Rule by which the values of two rounds become one; see ``merge``."""
     attribute: str = ""
     """Name of the field that has it."""
     default: Any = None

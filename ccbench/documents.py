@@ -73,7 +73,7 @@ MACHINE_FILE = FileKind(
 """Of topologies, machines and clusters."""
 
 Steps = tuple[str | int, ...]
-"""Where a value sits in the tree: ``("sweep", "size", 3)``."""
+"""Path of a value in the tree: ``("sweep", "size", 3)``."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)

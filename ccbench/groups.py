@@ -42,7 +42,7 @@ DENSE_AXES = ("tp", "cp", "dp", "pp")
 EXPERT_AXES = ("etp", "ep", "edp")
 
 _AS_EXPERT = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
-"""What an axis of the order is called among the experts; context parallelism does not exist there."""
+"""Name of an axis of the order among the experts; context parallelism does not exist there."""
 
 _WRITTEN = re.compile(
     r"((?:tp|cp|ep|dp|pp)[0-9]{1,7})(-(?:etp|tp|cp|ep|dp|pp)[0-9]{1,7}){0,5}", re.ASCII
@@ -452,7 +452,7 @@ class Concurrent:
 
 
 ALL = "all"
-"""What a user writes for all ranks together."""
+"""Words that a user writes for all ranks together."""
 
 
 def read_concurrent(text: str) -> str:

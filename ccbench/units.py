@@ -109,7 +109,7 @@ _OTHER_NAMES = {
     "bcast": "broadcast",
     "p2p": "send_recv",
 }
-"""What other tools and libraries call a data type, an operation or a collective -> its name here."""
+"""Name that other tools give a data type, an operation or a collective -> its name here."""
 
 
 def lists_of(text: str, longest: int) -> list[list[Any]]:

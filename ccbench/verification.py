@@ -38,7 +38,7 @@ POISON_BYTE = 0xA5
 
 RANK_STEP = 7_919
 SEED_STEP = 10_007
-"""How far apart ranks and seeds begin in the values."""
+"""Distance at which ranks and seeds begin in the values."""
 
 LARGEST_VALUE = 1024
 
@@ -57,10 +57,10 @@ ANY, CANCELLING, NEUTRAL = "any", "cancelling", "neutral"
 """Kinds of data (see ``_kind``)."""
 
 PREMULTIPLIER = 2
-"""What ``premulsum`` multiplies every element with before it is summed: exact in every dtype, and not 1."""
+"""Factor by which ``premulsum`` multiplies every element before it is summed: exact in every dtype, and not 1."""
 
 GROUP_SEEDS = 4_001
-"""How many seeds apart the data of neighbouring groups are: more than a run has rounds of one case."""
+"""Distance of the seeds of neighbouring groups: more than a run has rounds of one case."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ class Part:
         fill(self.case, self.group_rank, buffer, self.seeded(seed), launches)
 
     def check(self, output: Array, seed: int, launches: int) -> Mismatch | None:
-        """As ``check``; the mismatch names the rank by its number in the team."""
+        """Check, as ``check`` does; the mismatch names the rank by its number in the team."""
         if not self.receives:
             return None
         mismatch = check(self.case, self.group_rank, output, self.seeded(seed), launches)

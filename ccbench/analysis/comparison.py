@@ -134,7 +134,7 @@ def as_run(run: Run | Path | str) -> Run:
 
 
 def by_identity(run: Run) -> dict[tuple[object, ...], list[Point]]:
-    """Everything that ``run`` has of each case, in the run's order."""
+    """Points of ``run`` by case, in the run's order."""
     return grouped(run.points, POINT)
 
 
@@ -569,7 +569,7 @@ def _left_out(count: int) -> tuple[str, ...]:
 def _undecided(
     point: Point, base: Side | None, new: Side | None, settings: Settings
 ) -> Comparison:
-    """Everything that is known before any verdict."""
+    """Return the comparison before any verdict."""
     threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(

@@ -58,13 +58,13 @@ SIMULATED = "SIMULATED"
 EMULATION = Flag.EMULATION.upper()
 
 LEFT_OUT = "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
-"""Where emulated times are, and why."""
+"""Words for the use of emulated times: none, and why."""
 
 Points = Sequence[Point]
 
 
 def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
-    """Everything found in ``run``, problems first; ``points`` are the run's, as a report names them."""
+    """Findings about ``run``, problems first; ``points`` are the run's, as a report names them."""
     findings = []
     if not points and not run.problems:
         findings.append(

@@ -42,7 +42,7 @@ LEAST_SLOW = math.log(1.08)
 """Natural logarithm of the ratio to the usual time from which a time is slow: half of a fault of 15 %."""
 
 SLOW_SIGMAS = 4.0
-"""The same in standard deviations of usual times, where these scatter more."""
+"""Least distance in standard deviations of usual times, where these scatter more."""
 
 MOST_SLOW = math.log(1.5)
 """Natural logarithm of the ratio up to which that may go: beyond, half the bandwidth might go unseen, so what
@@ -55,15 +55,15 @@ MEDIAN_DISTANCE_SIGMAS = 0.6745
 """Median distance of a normal distribution from its middle, in standard deviations."""
 
 DOUBT_OF_FEW = 2.0
-"""Share by which a standard deviation of one time counts as larger, of n by the n-th part of it: of few times
-it is often found to be half of what it is."""
+"""Correction for few times: the standard deviation of n times is multiplied by 1 + DOUBT_OF_FEW / n, since it is
+often estimated at half of its value."""
 
 
 FEWEST_ALIKE = 4
-"""Groups of one kind; of fewer nobody knows which is usual. Three nodes have three pairs, four have six."""
+"""Fewest groups of one kind of which a usual time can be told. Three nodes have three pairs, four have six."""
 
 FEW_ALIKE = 12
-"""Groups of one kind up to which a single one that is much faster than usual is no chance."""
+"""With this many groups of one kind or fewer, one much faster than the rest is evidence that the rest are slow."""
 
 PARTNERS_AGAIN = 2
 """Rounds of a second look: partners that each suspect gets."""
@@ -184,7 +184,7 @@ def verdict_of(run: Run) -> FleetVerdict:
         reason = f"{unsaid[0].label}: {unsaid[0].status.value}: {unsaid[0].detail}"
         return replace(
             verdict,
-            doubt=f"of {plural(len(unsaid), 'case')} nobody knows whose fault it is: {reason}",
+            doubt=f"of {plural(len(unsaid), 'case')} the cause could not be attributed: {reason}",
         )
     return verdict
 
@@ -213,7 +213,7 @@ class _Kind:
 
     @property
     def evidence(self) -> str:
-        """What was looked at."""
+        """Evidence: the groups that were judged."""
         slow = sum(group.slow for group in self.judged)
         least = "" if self.doubt else f" (from {math.exp(self.least):.2f}x on)"
         return f"{plural(len(self.judged), 'group')}, {self.name}: {slow} slow{least}"

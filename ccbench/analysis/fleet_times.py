@@ -20,7 +20,7 @@ QUANTILE = 0.25
 
 
 LOST = (Status.TIMED_OUT, Status.FAILED, Status.WRONG)
-"""How cases end of which a group was lost."""
+"""Statuses of cases of which a group was lost."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ MOST_BLAMED = 3
 
 @dataclass(frozen=True)
 class HealthVerdict:
-    """Everything that is wrong, the worst first, and what was looked at.
+    """Findings, the worst first, and the evidence that was looked at.
 
     doubt: why nothing can be said, empty where something can.
     """

@@ -339,7 +339,7 @@ def subject_of(point: Point, *, with_source: bool) -> str:
 
 
 def wrong_text(run: Run, wrong: Sequence[Point], cases: int) -> str:
-    """How many of ``cases`` are wrong, where most elements are, and what the output's closing lines count."""
+    """Words for how many of ``cases`` are wrong, where most elements are, and what the output's closing lines count."""
     counted = sum(_facts(_tables_of(run, wrong), "out_of_bounds"))
     closing = f"the closing line counts {plural(counted, 'wrong value')}"
     unjudged = "; no verdict on speed is given where data are wrong"
@@ -355,7 +355,7 @@ def wrong_text(run: Run, wrong: Sequence[Point], cases: int) -> str:
 
 
 def _tables_of(run: Run, points: Sequence[Point]) -> list[Mapping[str, Any]]:
-    """What is kept of the imported tables that ``points`` of one file are from."""
+    """Facts of the imported tables that ``points`` of one file are from."""
     own = {point.source_table for point in points}
     tables = run.manifest.imported(points[0].source).mappings("tables")
     return [table for number, table in enumerate(tables, 1) if number in own]
@@ -371,7 +371,7 @@ def _facts(tables: Sequence[Mapping[str, Any]], name: str) -> list[int]:
 
 
 def left_out_of(run: Run, points: Sequence[Point]) -> tuple[str, bool]:
-    """What of ``asked`` is not judged and how its output ended; whether too much for NORMAL to be said."""
+    """Words for points that are not judged and how their output ended; whether these forbid NORMAL."""
     reasons = Counter(filter(None, map(_why_unjudged, points)))
     parts = []
     if count := reasons.total():

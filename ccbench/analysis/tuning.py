@@ -149,7 +149,7 @@ def forced_from(texts: Iterable[str]) -> Forced:
 
 
 def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timing, ...]:
-    """Everything in ``runs`` that has a speed, in their order.
+    """Points of ``runs`` that have a speed, in their order.
 
     Left out: cases that are not ok, times of an emulation, single ranks. A row that states a bandwidth but
     not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
@@ -223,7 +223,7 @@ def _timing(
 
 @dataclass(frozen=True)
 class Rules:
-    """When a gain is worth telling; all are fractions of the time that the rival takes.
+    """Thresholds above which a gain is worth telling; all are fractions of the time that the rival takes.
 
     minimum_gain: of measured samples. minimum_printed_gain: where there is no interval, as of averages that
     another tool printed: nobody can tell their noise, and repeated runs of nccl-tests differ by several
@@ -297,7 +297,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Advice:
-    """Everything about one situation: bands in order of size; they hold every measured size exactly once."""
+    """Advice on one situation: bands in order of size; they hold every measured size exactly once."""
 
     situation: Situation
     bands: tuple[Band, ...]

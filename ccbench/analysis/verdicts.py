@@ -32,7 +32,7 @@ from ccbench.suite.readers import MisfitError
 from ccbench.units import parse_fraction, parse_size, plural, shown, suggestion
 
 DEFAULT_THRESHOLD = 0.05
-"""As a fraction of the base's time; what HPC sites and benchmark libraries mostly take (3 to 5 %)."""
+"""A fraction of the base's time; what HPC sites and benchmark libraries mostly take (3 to 5 %)."""
 
 LARGEST_SIZE_BYTES = 2**62
 

@@ -164,7 +164,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         available = available_memory_bytes()
         if available is not None and needed_bytes > MEMORY_SHARE * available:
             raise OutOfMemory(
-                f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are to be had"
+                f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are available"
             )
         self._world = None
         self._room_bytes = max(needed_bytes, 1 << 20)

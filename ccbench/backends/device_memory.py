@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccbench.backends.rank_endpoint import RankEndpoint
 
 ALIGNMENT_BYTES = 64 << 10
-"""Where a buffer begins: at a whole page of the GPU, which network adapters register as a whole."""
+"""Alignment of a buffer: a whole page of the GPU, which network adapters register as a whole."""
 
 KEEP_BYTES = 1 << 30
 """More than this is given back after a case."""

@@ -294,11 +294,11 @@ class SingleProcessEndpoint(TeamEndpoint):
         """Return at once: there is nobody to wait for."""
 
     def agree(self, value: int) -> int:
-        """Return ``value``: there is nobody to disagree."""
+        """Return ``value`` unchanged; a single process needs no agreement."""
         return value
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; what ranks wait for each other is inside the launch, and nobody can tell."""
+        """Launch, as ``launch`` does; waiting for other ranks is inside the launch and unknown."""
         self.launch(times)
         return 0.0
 

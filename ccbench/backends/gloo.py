@@ -54,7 +54,7 @@ LOOPBACK = "127.0.0.1"
 
 TRY_SECONDS = 3.0
 MEET_SECONDS = 60.0
-"""How long ranks wait for each other to come up."""
+"""Time that ranks wait for each other to come up."""
 
 CASE_TIMEOUT = timedelta(days=1)
 """Gloo's own limit for one collective; ccbench's watchdog has a shorter one that names who hangs."""
@@ -171,7 +171,7 @@ Tensor = Any
 """A ``torch.Tensor``; torch is imported in launched ranks alone."""
 
 Work = Any
-"""What a group's methods return: ``torch.distributed.Work``."""
+"""Result of a group's methods: ``torch.distributed.Work``."""
 
 TAG = 0
 

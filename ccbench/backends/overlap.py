@@ -33,7 +33,7 @@ STREAM_BYTES = 32 << 20
 """Of each of two buffers: together more than a processor's share of a last cache."""
 
 WINDOW_BYTES = 64 << 10
-"""What one repetition reads and as much that it writes: some tens of microseconds."""
+"""Bytes that one repetition reads, and as many that it writes: some tens of microseconds."""
 
 
 class HostComputation:

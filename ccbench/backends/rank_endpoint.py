@@ -432,7 +432,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
             if needed > least:
                 where = f" of {place}" if len(set(places)) > 1 else ""
                 raise OutOfMemory(
-                    f"needs {needed:.0f} bytes on {len(ranks)} ranks{where}, {least:.0f} are to be had"
+                    f"{len(ranks)} ranks{where} need {needed:.0f} bytes, {least:.0f} are available"
                 )
 
     @abstractmethod

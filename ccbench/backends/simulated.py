@@ -45,7 +45,7 @@ NOISE_SIGMA = 0.02
 """Standard deviation of the logarithm of a sample: about 2 %, with no outliers and no drift."""
 
 END_SIGMA = 0.005
-"""The same of how much earlier than the last of them others end that run at the same time."""
+"""Scatter of how much earlier than the last of them others end that run at the same time."""
 
 CLUSTER_SKEW_SHARE = 0.01
 """Of a launch: how far apart simulated ranks of a cluster start, for which no machine gives a figure."""

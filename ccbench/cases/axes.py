@@ -1,4 +1,4 @@
-"""What is asked: Case, and AXES, which has one row for each dimension of a case.
+"""Requests: Case, and AXES, which has one row for each dimension of a case.
 
 Expansion, refusals, planning, predictions, tables and ``ccbench list`` loop over AXES. All values are frozen
 and cross process boundaries, so nothing but the standard library is imported for them (NumPy only where an
@@ -100,12 +100,12 @@ ALL_GROUPS = -1
 """All groups run at once."""
 
 DEFAULT = "default"
-"""What leaves a choice to the library."""
+"""Value that leaves a choice to the library."""
 
 DEVICE_MEMORY = "device"
 
 OPS = ("sum", "prod", "min", "max", "avg")
-"""What ``op: all`` stands for."""
+"""Operations that ``op: all`` stands for."""
 
 PROCESSES = ONE_PROCESS, PER_GPU = ("one", "per_gpu")
 """Process models of backends that drive GPUs."""
@@ -583,7 +583,7 @@ def case_of(row: Mapping[str, Any]) -> Case:
 
 
 def asked_of(case: Case) -> dict[str, Any]:
-    """What a case asks, without its suite, as JSON has it; ``case_of`` makes the case of it again."""
+    """Return the axes of a case, without its suite, as JSON has them; ``case_of`` makes the case of it again."""
     return {axis.name: getattr(case, axis.name) for axis in AXES}
 
 

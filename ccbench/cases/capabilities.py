@@ -1,4 +1,4 @@
-"""What each backend can do: rows that ``ccbench.backends`` declares, and every other layer asks."""
+"""Capabilities of each backend: rows that ``ccbench.backends`` declares, and every other layer asks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Capabilities:
     launched: str = ""
     """``module:name`` of a launched rank's endpoint."""
     never_run: bool = False
-    """Nobody has run it on what it needs."""
+    """It has never run on the hardware that it needs."""
 
     def has(self, axis: str, value: object) -> bool:
         """Return whether a case may ask for ``value``, which is not the axis' default."""

@@ -1,4 +1,4 @@
-"""What came back of a case: its status, its samples and what is known of the machine meanwhile.
+"""Results of a case: its status, its samples and what is known of the machine meanwhile.
 
 Fields that are columns of a run's table say so: their meaning, unit and merging of rounds stand there alone.
 """

@@ -69,7 +69,7 @@ LEAST_SHARE_OF_WORK = 0.25
 """The fixed cost of a call is taken off an operation's time, but at least this share is left as work."""
 
 ASSUMED_YIELD_SECONDS = 4e-6
-"""Where processes cannot be pinned to one core, so that handing it over cannot be timed."""
+"""Reason given where processes cannot be pinned to one core: handing it over cannot be timed."""
 
 MOST_DAYS = 30
 """Age after which this host is measured anew, and other figures are said to be old: settings of power and, in

@@ -64,7 +64,7 @@ POLLS_BEFORE_YIELD = 250
 YIELDS_BEFORE_SLEEP, SLEEP_SECONDS = 2000, 0.0001
 
 MOST_YIELDS, MOST_SLEEPS = 5_000_000, 200_000
-"""Some seconds, and some tens of seconds. A process whose others are gone ends after these."""
+"""Time-outs in seconds, short and long, after which a probe whose peers are gone exits."""
 
 LINE_WORDS = 16
 """Words between two processes' words: two cache lines, since some processors fetch pairs."""

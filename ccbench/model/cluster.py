@@ -222,7 +222,7 @@ def without_gpus(node: Topology, gone: set[str]) -> Topology:
 _FACTS_OF_ALL_GPUS = frozenset(
     {"gpu_count", "gpu_matrix", "nvlinks_per_gpu", "rings", "p2p_matrix"}
 )
-"""What a source said about GPUs that were left out; it would no longer hold."""
+"""Facts about GPUs that were left out, which would no longer hold."""
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ def plan_seconds(
 
 
 def _goes_one_way(plan: Plan) -> bool:
-    """True if no rank ever hears, directly or not, of one to which it sent."""
+    """Return True if messages flow one way only: the graph of senders has no cycle."""
     targets: dict[int, set[int]] = {}
     for stage in plan:
         for source, target in stage.messages:

@@ -379,4 +379,4 @@ PARTS: tuple[Callable[[PipelineStage], Iterator[StepCommunication]], ...] = (
     pipeline_parallel,
     data_parallel,
 )
-"""Everything that communicates, a function for each kind of parallelism."""
+"""Communications of a step, a function for each kind of parallelism."""

@@ -116,7 +116,7 @@ class StepTime:
 
     @property
     def waits(self) -> str:
-        """Whom ranks wait for, in words: one rank where it has most of it, else each other."""
+        """Words for the ranks that others wait for: one rank where it has most of it, else each other."""
         total, waiting = sum(self.waiting_for.values()), self.waiting_seconds or 0.0
         rank, seconds = max(
             self.waiting_for.items(), key=lambda item: item[1], default=(-1, 0.0)

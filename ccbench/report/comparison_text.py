@@ -188,7 +188,7 @@ def _escaped(text: str) -> str:
 
 
 def document(compared: Compared) -> dict[str, Any]:
-    """Everything as JSON values: times in seconds per launch, changes as ratios; null where there is none."""
+    """Return the comparison as JSON values: seconds per launch, ratios; null where there is none."""
     points = []
     for point in compared.points:
         values = {name: getattr(point.point, name) for name in ORDER}

@@ -153,7 +153,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure:
-    """Everything a renderer needs.
+    """Data of a figure, all that a renderer needs.
 
     key: unique within a report; becomes the file's name.
     footnote: lines of small print, in order of importance.
@@ -180,7 +180,7 @@ FAR_BOUND = 4.0
 """A bound this many times above everything else is left outside a linear axis, and that is written there."""
 
 BOUND_BELOW = 30.0
-"""How far below all other values a bound may stretch a logarithmic axis."""
+"""Factor below all other values by which a bound may stretch a logarithmic axis."""
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ NOTHING = Table((), ())
 
 @dataclass(frozen=True)
 class RunPart:
-    """Everything about one run. sentences: the verdict; lines: what one about health stands on.
+    """Contents of the page about one run. sentences: the verdict; lines: what one about health stands on.
 
     picture: the machine's drawing as a data address, and words for those who cannot see it.
     """
@@ -165,7 +165,7 @@ def page_content(
     baseline: Run | None = None,
     problems: list[str] | None = None,
 ) -> PageContent:
-    """Everything to say of ``runs``.
+    """Return the contents of the page about ``runs``.
 
     points: of each run, in its order. behind: those of ``baseline`` that are comparable. problems: takes a
     line for every part that could not be made; without it the first failure is raised.

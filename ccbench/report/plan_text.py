@@ -68,7 +68,7 @@ MASKED_TOLD = 1.05
 
 
 def plan_lines(planned: Planned) -> Iterator[str]:
-    """Everything, one line after the other."""
+    """Lines about a plan."""
     if planned.textbook:
         yield from textbook_lines(planned)
         return
@@ -296,7 +296,7 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:
-    """Everything; times in seconds, sizes in bytes."""
+    """Return the plan as JSON values; times in seconds, sizes in bytes."""
     document: dict[str, Any] = {"plan": planned.plan.name}
     if planned.textbook:
         document["gradients"] = [

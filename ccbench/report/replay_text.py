@@ -78,7 +78,7 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
 
 
 def answers(replay: Replay) -> list[str]:
-    """What a step would take if, and what the times alone are from."""
+    """Lines about times of a step under other conditions, and the source of the times alone."""
     lines = [
         f"what if: {name}: {format_seconds(seconds)} of transfer a step"
         for name, seconds in replay.what_if

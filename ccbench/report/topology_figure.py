@@ -49,7 +49,7 @@ WIDEST_RATE = 450e9
 """Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
 
 DASH_POINTS = 1.7
-"""How long a dash of length one is."""
+"""Length of a dash of length one."""
 
 LEAST_WIDTH = 7.6
 """Inches: room for the title and the legend."""

@@ -27,7 +27,7 @@ MACHINE_GAP = 0.35
 LABEL_POINTS = 7.0
 ARC_STEPS = 24
 _PLACES = tuple(0.5 + side * step / 40 for step in range(19) for side in (1, -1))
-"""Where a label may stand: in the middle, or as near to it as there is room."""
+"""Places of a label: in the middle, or as near to it as there is room."""
 
 SHARED_NVSWITCH, NVSWITCH, GPU, PCIE, CPU, NIC, NETWORK = range(7)
 """Rows from the lowest: NVSwitches of several machines, then what stands in one machine, then the network."""

@@ -38,7 +38,7 @@ MOST_RANKS = 32
 """Ranks of one ring and edges of one tree that are printed."""
 
 RINGS_CUT = "rings_first_"
-"""How facts of rings begin that the source cut after so many ranks."""
+"""Prefix of facts about rings that the source cut after so many ranks."""
 
 MOST_WARNINGS = 12
 LONGEST_CELL = 16
@@ -62,7 +62,7 @@ _WORDS = {
 
 
 def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
-    """Everything ``ccbench topo`` prints."""
+    """Lines that ``ccbench topo`` prints."""
     remarks = []
     for finding in findings:
         mark = "PROBLEM" if finding.severity == "problem" else "note   "

@@ -40,7 +40,7 @@ from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
 SERIES = Key(
     ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING.columns)
 )
-"""What may tell one line of a figure from another; the name shows those that differ."""
+"""Fields that may tell one line of a figure from another; its name shows those that differ."""
 
 DOUBTFUL = "~"
 """Before a figure whose case was flagged."""

@@ -132,7 +132,7 @@ def is_whole(content: bytes) -> bool | None:
 
 
 def _footer(content: bytes) -> int:
-    """Where the footer of a parquet file begins: its length and a magic word of 4 bytes follow it."""
+    """Return the offset of the footer of a parquet file: its length and a magic word of 4 bytes follow it."""
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 
 

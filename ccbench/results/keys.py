@@ -44,16 +44,16 @@ class Key:
 
 
 POINT = Key(ORDER)
-"""The same point: everything that is asked, but the suite's name."""
+"""Of one point: everything that is asked, but the suite's name."""
 
 CURVE = POINT.without("size_bytes")
 """One line of points by size."""
 
 WORK = POINT.without(*(axis.name for axis in IDENTITY if axis.choice))
-"""The same work, however a library chooses to do it."""
+"""Of the same work, however a library chooses to do it."""
 
 SETTING = Key(tuple(axis.name for axis in SETTINGS))
-"""What labels leave out at its default."""
+"""Of settings, which labels leave out at their default."""
 
 
 def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:

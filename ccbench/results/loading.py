@@ -290,7 +290,7 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 PREFIX = "published:"
-"""What tells the name of published results from the path of a run."""
+"""Prefix that tells the name of published results from the path of a run."""
 
 FURTHER_COLUMNS = (
     "machine",

@@ -161,7 +161,7 @@ ORDER = (
     *(name for name in _NAMES if name not in (*_FIRST, "size_bytes")),
     "size_bytes",
 )
-"""Everything asked of a case but its suite's name; the points of a run are sorted by it."""
+"""Columns of everything asked of a case but its suite's name; the points of a run are sorted by it."""
 
 Samples = NDArray[np.float64]
 

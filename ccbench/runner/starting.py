@@ -44,7 +44,7 @@ SIMULATION_MACHINE = "cpu-shared-memory"
 
 LEAST_ADDRESSES = 1 << 30
 ADDRESSES_PER_CORE = 64 << 20
-"""What a run's libraries map, and for each thread the heap that glibc reserves (HEAP_MAX_SIZE of malloc)."""
+"""Address space of a run's libraries, and for each thread the heap that glibc reserves (HEAP_MAX_SIZE of malloc)."""
 
 
 def refuse_small_address_space() -> None:

@@ -272,7 +272,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         limit = self.agree(limit)
         if needed_bytes > limit:
             raise OutOfMemory(
-                f"needs {needed_bytes} bytes on {self.ranks} ranks, {limit} are to be had"
+                f"{self.ranks} ranks need {needed_bytes} bytes, {limit} are available"
             )
         self._held_bytes = needed_bytes
 

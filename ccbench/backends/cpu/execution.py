@@ -203,7 +203,7 @@ class InactiveLauncher:
 Program = ProgramLauncher | InactiveLauncher
 
 _ENDED = None
-"""What stands for a program's next step after its last one."""
+"""Number of a program's next step after its last one."""
 
 
 class ConcurrentLauncher:

@@ -83,7 +83,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything that one rank does in one launch."""
+    """Operations of one rank in one launch."""
 
     rank: int
     groups: tuple[Group, ...]

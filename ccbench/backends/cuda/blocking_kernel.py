@@ -48,7 +48,7 @@ LEAST_STREAMED, LONGEST_STREAM_SECONDS = 20, 0.02
 takes for each shows. Fewer where they would last longer: a launch of milliseconds hides the next one's."""
 
 RELEASED, TIMED_OUT, WORD_BYTES, LINE_BYTES = 0, 128, 256, 128
-"""Where the two words lie, each in a line of its own."""
+"""Offsets of the two words, each in a line of its own."""
 
 TOKEN, TOKEN_BYTES = 64, 16
 

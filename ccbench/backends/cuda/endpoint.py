@@ -392,7 +392,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._host_seconds.append((time.perf_counter() - began) / times)
 
     def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; one process waits for nobody."""
+        """Launch, as ``launch`` does; one process waits for no other."""
         self.launch(times)
         self._raise_errors()
         return 0.0

@@ -28,10 +28,10 @@ SPIN_SECONDS, SLEEP_SECONDS = 0.02, 5e-5
 """A barrier before a sample is over long before it would sleep: who sleeps starts late."""
 
 CLOSE_LIMIT_SECONDS = 0.8
-"""How long closing waits for a peer that may be dead."""
+"""Time that closing waits for a peer that may be dead."""
 
 CLOSING_SECONDS = 1.5
-"""How long a team may take to close before it is killed: longer than one waits for the dead, shorter than the
+"""Time that a team may take to close before it is killed: longer than one waits for the dead, shorter than the
 runner waits for the team's leader (CLOSE_SECONDS)."""
 
 NOTE_BYTES = 1000

@@ -89,7 +89,7 @@ PIECE = np.dtype([(name, "i8") for name in ("begin", "elements", "source", "peri
 NONE_DIFFERS = (0, -1)
 
 COMPARED = np.dtype([("differing", "i8"), ("first", "i8")])
-"""What one lane of ``compare`` writes: how many elements differ, and the first; huge where none does."""
+"""Output of one lane of ``compare``: how many elements differ, and the first; huge where none does."""
 
 WAITED_FOR: dict[int, str] = {
     1: "rank {peer} to send (message {goal}, the last one seen was {seen})",
@@ -98,7 +98,7 @@ WAITED_FOR: dict[int, str] = {
     4: "rank {peer} at a barrier (number {goal}, seen {seen})",
     5: "a packet of rank {peer} (launch {goal}, seen {seen})",
 }
-"""What each code of an error word means; 6 is a plan that does not fit."""
+"""Meaning of each code of an error word; 6 is a plan that does not fit."""
 
 BAD_PLAN = 6
 

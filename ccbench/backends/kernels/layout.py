@@ -139,10 +139,10 @@ def tuning() -> Tuning:
 
 
 ALIGNMENT_BYTES = 256
-"""What cudaMalloc aligns to, and two lines of the L2 cache."""
+"""Alignment of cudaMalloc, and two lines of the L2 cache."""
 
 ZEROED = ("flags", "state", "errors", "packets")
-"""What the host zeroes before the first launch and after an error; it lies in one piece at the start."""
+"""Memory that the host zeroes before the first launch and after an error; it lies in one piece at the start."""
 
 
 def rounded_up(value: int, unit: int) -> int:

@@ -70,7 +70,7 @@ CLIPPED = ("int8", "uint8")
 OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
 LARGEST_COUNT = 2**31 - 1
-"""What an ``int`` counts; larger counts came with MPI 4.0."""
+"""Largest count of an ``int``; larger counts came with MPI 4.0."""
 
 
 def refusal(case: Case, library: MpiLibrary) -> str | None:
@@ -348,7 +348,7 @@ OPTIONS = ("-std=c99", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra")
 
 MOST_ARGUMENTS = 12
 APPLE_ARGUMENTS = 8
-"""As loop.c says."""
+"""Arguments as loop.c takes them."""
 
 MACHINES = ("x86_64", "AMD64", "amd64", "aarch64", "arm64")
 """Of 64 bits, whose calling conventions pass an int as a word."""

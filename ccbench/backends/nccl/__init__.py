@@ -71,7 +71,7 @@ ALGORITHMS = {
 """By name in a suite; ``collnet`` leaves NCCL the choice of two forms."""
 
 CALLED = ("collnetdirect", "collnetchain")
-"""What ``algorithm: all`` leaves out: ``collnet`` stands for both."""
+"""Algorithms that ``algorithm: all`` leaves out: ``collnet`` stands for both."""
 
 PROTOCOL_VALUES = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 

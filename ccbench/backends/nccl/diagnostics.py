@@ -44,7 +44,7 @@ SLOWEST_BYTES_PER_SECOND = 20e6
 """A launch gets LEAST_LIMIT_SECONDS and what its bytes take at this rate, a slow office network's."""
 
 WATCHDOG_SECONDS = 0.5
-"""How often the watchdog looks; between looks it takes no time from what is measured."""
+"""Interval at which the watchdog looks; between looks it takes no time from what is measured."""
 
 FIRST_RAS_VERSION = 22_403
 """NCCL 2.24.3 (release notes: "RAS")."""
@@ -52,7 +52,7 @@ FIRST_RAS_VERSION = 22_403
 RAS_ADDRESS = ("localhost", 28028)
 RAS_PROTOCOL = 2
 PEER_TIMEOUT_SECONDS = 2
-"""How long the node that answers waits for other nodes."""
+"""Time that the node that answers waits for other nodes."""
 
 REPORT_LIMIT_BYTES = 1 << 20
 SUMMARY_LIMIT_CHARACTERS = 700

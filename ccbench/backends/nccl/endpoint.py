@@ -64,11 +64,11 @@ from ccbench.units import format_seconds, format_size
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
 ABORT_SECONDS = 3.0
-"""How long an abort may take; the process is ended afterwards in any case."""
+"""Time that an abort may take; the process is ended afterwards in any case."""
 
 
 CALLS_BEFORE = ("ncclComm", "ncclMem", "ncclRedOp")
-"""How the functions begin that make what a collective needs: they refuse for reasons that another size need
+"""Prefixes of the functions that make what a collective needs: they refuse for reasons that another size need
 not have."""
 
 

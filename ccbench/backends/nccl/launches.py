@@ -17,7 +17,7 @@ from ccbench.cases.axes import ALONE, Case
 POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
 LOOK_EVERY_POLLS = 1000
-"""How often, in polls of the streams, NCCL is asked whether it has failed."""
+"""Polls of the streams after which NCCL is asked whether it has failed."""
 
 
 class Launches:

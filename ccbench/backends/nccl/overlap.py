@@ -57,7 +57,7 @@ WHEEL_LIBRARIES = (
     "nvidia/cu13/lib/libcublasLt.so.13",
     "nvidia/cu13/lib/libcublas.so.13",
 )
-"""Where nvidia-cublas-cu12 and nvidia-cublas (for CUDA 13) put them; the first of each pair is needed by the
+"""Places in which nvidia-cublas-cu12 and nvidia-cublas (for CUDA 13) put them; the first of each pair is needed by the
 second."""
 
 INSTALL_BLAS = "pip install nvidia-cublas-cu12 (for cupy-cuda13x: nvidia-cublas) brings it"

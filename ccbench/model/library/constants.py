@@ -43,7 +43,7 @@ _FILE = read_installed(FOLDER / "constants.yaml")
 CONSTANTS: dict[str, float] = {
     name: float(value) for name, (value, _) in _FILE["values"].items()
 }
-"""Everything that the model takes from outside NCCL's tables, by name."""
+"""Constants of the model from outside NCCL's tables, by name."""
 
 LEVELS = {
     name: ConstantScale(

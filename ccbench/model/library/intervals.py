@@ -49,7 +49,7 @@ SHARE_WIDTH = 0.2
 
 OCTAVES_WIDTH = 2.0
 MOST_OCTAVES = 20
-"""The same in octaves from the nearest measured size, of which more than MOST_OCTAVES count as that."""
+"""Distances in octaves from the nearest measured size, of which more than MOST_OCTAVES count as that."""
 
 MOST_BETWEEN = 3.0
 """Octaves from a measured size on either side: sweeps of the published logs have no longer steps."""

@@ -213,7 +213,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let nobody in any more; who is in stays."""
+        """Stop accepting connections; keep those that exist."""
         self._socket.close()
 
 
@@ -225,7 +225,7 @@ class Unreachable(UsageError):
 
 
 Outcome = Session | UsageError | str
-"""What comes of an address: the way to the listener, that its version differs, or why it leads nowhere."""
+"""Result of an address: the way to the listener, that its version differs, or why there is none."""
 
 PASSING = (
     ConnectionAbortedError,

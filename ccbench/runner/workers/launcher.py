@@ -61,7 +61,7 @@ LOOK_SECONDS = 1.0
 
 HALTED, LIVES = "is stopped by a signal", "lives and has not connected"
 STATES = {HALTED, LIVES}
-"""What a rank may be that has not connected; the others have ended."""
+"""States of a rank that has not connected and has not ended."""
 
 SINGLE_SECONDS = 1.0
 """Time to wait for others when the first process says that it is alone."""

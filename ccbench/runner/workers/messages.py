@@ -27,7 +27,7 @@ LEADER_VARIABLE = "CCBENCH_LEADER"
 only in the network of that name. In the environment only, because anybody can read command lines."""
 
 LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
-"""Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
+"""Set when all ranks are on the leader's host: ranks then exit when their parent does."""
 
 RANK_VARIABLE, RANKS_VARIABLE = "CCBENCH_RANK", "CCBENCH_RANKS"
 

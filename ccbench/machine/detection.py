@@ -351,12 +351,10 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         gpus.append(
             replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes})
         )
-    for gpu in rest:
+    for gpu in (replace(gpu, name=names[gpu.name]) for gpu in rest):
         text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
-        warnings.append(
-            SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}")
-        )
-        gpus.append(replace(gpu, name=names[gpu.name]))
+        warnings.append(SourceWarning("not_visible", f"{gpu.name} ({gpu.bus_id}) {text}"))
+        gpus.append(gpu)
     switches, of_kernel, of_driver = _switches(kernel, driver)
     rest_of_kernel = [
         device

@@ -167,11 +167,9 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         return _rated(machine, network)
     warnings: list[SourceWarning] = []
     if own and (len(own) != network.nics or down):
-        text = f"{machine.name} has {len(own)} of its own NICs" + (
-            f" ({_listed(down)} down)" if down else ""
-        )
-        text = f"{text}, {network} says {network.nics}: the latter are shown"
-        warnings.append(SourceWarning("contradiction", text))
+        which = f" ({_listed(down)} down)" if down else ""
+        text = f"{machine.name} has {len(own)} of its own NICs{which}, {network} says {network.nics}"
+        warnings.append(SourceWarning("contradiction", f"{text}: the latter are shown"))
     old = {device.name for device in own}
     wire = port_wire(network, ports)
     origin = f"{network}: assumed as fast as its port"
@@ -190,11 +188,9 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU
     }
     processors = {name for name, kind in kinds.items() if kind is DeviceKind.CPU}
-    place = (
-        "next to the GPUs it serves"
-        if upwards
-        else "on the GPUs it serves, for no PCIe is shown"
-    )
+    place = "next to the GPUs it serves"
+    if not upwards:
+        place = "on the GPUs it serves, for no PCIe is shown"
     text = f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
     warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}

@@ -198,9 +198,8 @@ def _read_console(text: str) -> Topology:
         elif match[2] in _OS_DEVICES and pci is not None and len(match[1]) > column:
             name = _QUOTED.search(rest)
             if name:
-                pci.children.append(
-                    Element("object", {"type": "OSDev", "name": name[1]}, number)
-                )
+                attributes = {"type": "OSDev", "name": name[1]}
+                pci.children.append(Element("object", attributes, number))
         else:
             root.children.append(element)
     if not root.children:

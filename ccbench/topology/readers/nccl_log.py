@@ -377,13 +377,8 @@ def read(text: str) -> Topology:
     facts = {**_graph_facts(graph), **_table_facts(graph), **_session_facts(session)}
     # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
     gpu_count, ranks = facts["gpu_count"], facts["nranks"]
-    if (
-        facts["nnodes"] is None
-        and dump.complete
-        and gpu_count
-        and ranks
-        and ranks % gpu_count == 0
-    ):
+    whole = dump.complete and gpu_count and ranks and ranks % gpu_count == 0
+    if whole and facts["nnodes"] is None:
         facts["nnodes"] = ranks // gpu_count
     facts["nodes"] = facts["nnodes"]
     one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
@@ -534,20 +529,13 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
     stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
     every = len(session.trees) == ranks and all(session.hosts.values())
-    nodes = (
-        int(max(stated))
-        if stated
-        else len(set(session.hosts.values())) or None
-        if every
-        else None
-    )
+    hosts = len(set(session.hosts.values())) if every else 0
+    nodes = int(max(stated)) if stated else hosts or None
     rings, cut_rings = _rings(session, ranks)
     tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
-    total = (
-        session.total
-        if session.total is not None
-        else (tree_count or len(session.rings) or None)
-    )
+    total = session.total
+    if total is None:
+        total = tree_count or len(session.rings) or None
     facts: dict[str, Any] = {
         "nranks": ranks,
         "nnodes": nodes,
@@ -584,6 +572,7 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     whole_host = devices == set(masks) and counts == {
         len({rank["rank"] for rank in session.ranks})
     }
+    different_masks = {mask.lower() for mask in masks.values() if whole_host}
     return facts | {
         "hosts": list(session.speakers),
         "net_devices": [
@@ -595,9 +584,7 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
         "topo_file": session.topo_file,
         "version": session.version,
         "gpu_models": session.models,
-        "numa_nodes": len({mask.lower() for mask in masks.values()})
-        if masks and whole_host
-        else None,
+        "numa_nodes": len(different_masks) or None,
         **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
     }
 

@@ -493,7 +493,7 @@ def _covered(
 
 def length(intervals: Intervals) -> float:
     """Sum of the lengths, in seconds."""
-    return float((intervals[:, 1] - intervals[:, 0]).sum()) if len(intervals) else 0.0
+    return float(np.diff(intervals).sum())
 
 
 def overlaps(spans: Intervals, covering: Intervals) -> Floats:

@@ -180,12 +180,14 @@ def _draw(layout: PictureLayout, axes: Axes) -> None:
         axes.text(x, y, text, ha="center", va="center", **style)
 
     if layout.frame:
-        style: dict[str, Any] = {
-            "facecolor": "#fafaf8",
-            "edgecolor": "#c8c8c8",
-            "linewidth": 0.9,
-        }
-        rounded(*layout.frame, rounding=0.12, zorder=0, **style)
+        rounded(
+            *layout.frame,
+            rounding=0.12,
+            zorder=0,
+            facecolor="#fafaf8",
+            edgecolor="#c8c8c8",
+            linewidth=0.9,
+        )
         left, low, _, height = layout.frame
         # In the corner that no line to the network or to shared switches passes.
         y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
@@ -193,8 +195,17 @@ def _draw(layout: PictureLayout, axes: Axes) -> None:
     for line in layout.lines:
         style = _style(line.kind, line.state, _line_width(line.count, line.bytes_per_second))
         xs, ys = zip(*line.points, strict=True)
-        caps: dict[str, Any] = {"dash_capstyle": "butt", "solid_capstyle": "butt"}
-        axes.add_line(Line2D(xs, ys, alpha=0.85, zorder=2, **caps, **style))
+        axes.add_line(
+            Line2D(
+                xs,
+                ys,
+                dash_capstyle="butt",
+                solid_capstyle="butt",
+                alpha=0.85,
+                zorder=2,
+                **style,
+            )
+        )
         if line.label:
             label = {"fontsize": LABEL_POINTS, "color": style["color"], "bbox": LABEL_BOX}
             centred(*line.label_at, line.label, zorder=4, **label)

@@ -175,9 +175,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     origin = f"{network}: assumed as fast as its port"
     link = Link("", "", LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin)
     devices = [device for device in machine.devices if device.name not in old]
-    links = [
-        link for link in machine.links if link.source not in old and link.target not in old
-    ]
+    links = [link for link in machine.links if not old & {link.source, link.target}]
     # A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
     kinds = {device.name: device.kind for device in machine.devices}
     hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
@@ -188,9 +186,11 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU
     }
     processors = {name for name, kind in kinds.items() if kind is DeviceKind.CPU}
-    place = "next to the GPUs it serves"
-    if not upwards:
-        place = "on the GPUs it serves, for no PCIe is shown"
+    place = (
+        "next to the GPUs it serves"
+        if upwards
+        else "on the GPUs it serves, for no PCIe is shown"
+    )
     text = f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
     warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}

@@ -386,9 +386,8 @@ def read(text: str) -> Topology:
         facts["gpu_count"] = ranks
     if not graph.devices and facts["gpu_count"]:
         # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
-        for index, (rank, nccl_id) in enumerate(
-            sorted(facts["bus_ids"].items(), key=lambda it: int(it[0]))
-        ):
+        for index, rank in enumerate(sorted(facts["bus_ids"], key=int)):
+            nccl_id = facts["bus_ids"][rank]
             bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
             model = session.models.get(bus_id.rpartition(".")[0])
             attributes = {
@@ -503,9 +502,9 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     }
     gpus = {node: row for node, row in rows.items() if node[0] == "GPU"}
     between = [
-        gpus[source][peer]
-        for source in gpus
-        for peer in gpus[source]
+        path
+        for source, row in gpus.items()
+        for peer, path in row.items()
         if peer[0] == "GPU" and source != peer
     ]
     if len(set(between)) == 1:
@@ -518,7 +517,7 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
             best = min(_distance(path) for path in nets.values())
             nearest = [net for net, path in nets.items() if _distance(path) == best]
             near["/".join(node)] = nearest[0] if len(nearest) == 1 else nearest
-            far.append(max(nets.values(), key=_distance))
+            far += nets.values()
     if near:
         facts.update(near_net=near, far_net_path=max(far, key=_distance).as_fact())
     return facts

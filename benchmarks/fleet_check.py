@@ -128,10 +128,10 @@ def main() -> None:
         "--noise", type=float, default=NOISE, help="standard deviation of a time's logarithm"
     )
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = []
     for nodes, share, loss in product(
-        asked.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES
+        options.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES
     ):
         bad = (
             int(share)
@@ -139,18 +139,18 @@ def main() -> None:
             else max(1, round(nodes * float(share.split()[0]) / 100))
         )
         links = max(2, nodes // 32) if bad else 0
-        trials = asked.trials if nodes < 1024 else max(1, asked.trials // 4)
-        done = [trial(nodes, bad, links, loss, seed, asked.noise) for seed in range(trials)]
+        trials = options.trials if nodes < 1024 else max(1, options.trials // 4)
+        done = [trial(nodes, bad, links, loss, seed, options.noise) for seed in range(trials)]
         total = {name: sum(vars(one)[name] for one in done) for name in vars(done[0])}
         rows.append({"nodes": nodes, "share": share, "loss": loss, "trials": trials, **total})
-        if not asked.json:
+        if not options.json:
             print(
                 f"{nodes:5} nodes, {bad:3} bad by {loss:.0%}: found {total['found']}/{total['bad']}, healthy "
                 f"blamed {total['blamed']}, links {total['links_found']}/{total['links_met']}, false links "
                 f"{total['false_links']}, called healthy {total['healthy']}/{trials}",
                 flush=True,
             )
-    if asked.json:
+    if options.json:
         print(json.dumps(rows))
 
 

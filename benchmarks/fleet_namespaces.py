@@ -202,17 +202,19 @@ def trial(
             False,
             f"{scenario} {number}: exit {done.returncode}, no verdict: {done.stderr[-300:]}",
         )
-    wanted = {
+    expected = {
         "healthy": ("HEALTHY", [], []),
         "slow-host": ("NOT HEALTHY", [f"h{one}"], []),
         "slow-link": ("NOT HEALTHY", [], [[f"h{one}", f"h{two}"]]),
         "hang": ("NOT HEALTHY", [f"h{one}"], []),
     }[scenario]
     found = fleet["verdict"], fleet["nodes"], fleet["links"]
-    right = found == wanted and done.returncode == int(scenario != "healthy") and took < SECONDS
+    right = (
+        found == expected and done.returncode == int(scenario != "healthy") and took < SECONDS
+    )
     load = os.getloadavg()[0]
-    said = f"{scenario} {number}: {'right' if right else f'WRONG, wanted {wanted}'}: {found}"
-    return right, f"{said}, exit {done.returncode}, {took:.0f} s, load {load:.1f}"
+    text = f"{scenario} {number}: {'right' if right else f'WRONG, wanted {expected}'}: {found}"
+    return right, f"{text}, exit {done.returncode}, {took:.0f} s, load {load:.1f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -120,23 +120,29 @@ def parse(arguments: Sequence[str]) -> Options:
         action="store_true",
         help="leave the drawing to `ccbench report`, elsewhere",
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        ranks = tuple(sorted({int(word) for word in given.ranks.split(",")}))
+        ranks = tuple(sorted({int(word) for word in options.ranks.split(",")}))
         sizes = tuple(
             sorted(
-                {size for word in given.sizes.split(",") for size in parse_sizes(word.strip())}
+                {
+                    size
+                    for word in options.sizes.split(",")
+                    for size in parse_sizes(word.strip())
+                }
             )
         )
     except (ValueError, CcbenchError) as error:
         parser.error(f"--ranks or --sizes: {error}")
-    if min(ranks) < 2 or given.rounds < 1:
+    if min(ranks) < 2 or options.rounds < 1:
         parser.error(
             "--ranks and --rounds: write at least 2 ranks and 1 round, such as --ranks 2,4,8 --rounds 3"
         )
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    device, report = given.device or first, not given.no_report
-    return Options(given.backend, ranks, sizes, given.rounds, device, given.output, report)
+    device, report = options.device or first, not options.no_report
+    return Options(
+        options.backend, ranks, sizes, options.rounds, device, options.output, report
+    )
 
 
 def suite_of(options: Options) -> Suite:

@@ -156,9 +156,9 @@ class CopyEndpoint:
         self.launch(times)
         return 0.0
 
-    def sample_launches(self, wanted: int, seconds: float) -> int:
+    def sample_launches(self, expected: int, seconds: float) -> int:
         """As many as the length of a sample asks for."""
-        return wanted
+        return expected
 
     def device_seconds(self) -> float:
         """Of the last ``launch``."""

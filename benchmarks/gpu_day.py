@@ -455,24 +455,26 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="measure nothing; write what OUT has to results/reference",
     )
-    given = parser.parse_args(arguments)
-    before = given.out / "figures.json"
-    if given.publish:
-        return given
-    if given.out.exists() and not before.is_file() and any(given.out.iterdir()):
-        parser.error(f"{given.out}: holds something else; give a folder that is not there yet")
-    if before.is_file() and not (given.resume or given.only):
+    options = parser.parse_args(arguments)
+    before = options.out / "figures.json"
+    if options.publish:
+        return options
+    if options.out.exists() and not before.is_file() and any(options.out.iterdir()):
         parser.error(
-            f"{given.out}: holds a day's results; add --resume or --only, or give another folder"
+            f"{options.out}: holds something else; give a folder that is not there yet"
+        )
+    if before.is_file() and not (options.resume or options.only):
+        parser.error(
+            f"{options.out}: holds a day's results; add --resume or --only, or give another folder"
         )
     if (
         before.is_file()
-        and json.loads(before.read_text(encoding="utf-8"))["rehearsal"] != given.rehearse
+        and json.loads(before.read_text(encoding="utf-8"))["rehearsal"] != options.rehearse
     ):
         parser.error(
-            f"{given.out}: a rehearsal and a day on a GPU do not go together; give another folder"
+            f"{options.out}: a rehearsal and a day on a GPU do not go together; give another folder"
         )
-    return given
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:

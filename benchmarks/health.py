@@ -48,10 +48,10 @@ class Trial:
     @property
     def right(self) -> bool:
         """The planted rank and nobody else, or nobody."""
-        wanted = () if self.planted == HEALTHY else (f"rank {self.rank}",)
+        expected = () if self.planted == HEALTHY else (f"rank {self.rank}",)
         return tuple(
             name for name in self.named if name.startswith("rank ")
-        ) == wanted and not (self.planted == HEALTHY and self.named)
+        ) == expected and not (self.planted == HEALTHY and self.named)
 
 
 def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) -> Trial:

@@ -158,8 +158,8 @@ def case_of(size_bytes: int, gpus: int, mode: str) -> Case:
 
 def launches_for(seconds: float) -> int:
     """Whole graphs that together take about SAMPLE_SECONDS."""
-    wanted = int(SAMPLE_SECONDS / max(seconds, 1e-9))
-    return max(GRAPH_LAUNCHES, min(MOST_LAUNCHES, wanted // GRAPH_LAUNCHES * GRAPH_LAUNCHES))
+    expected = int(SAMPLE_SECONDS / max(seconds, 1e-9))
+    return max(GRAPH_LAUNCHES, min(MOST_LAUNCHES, expected // GRAPH_LAUNCHES * GRAPH_LAUNCHES))
 
 
 def compared(
@@ -225,13 +225,13 @@ def main(arguments: Sequence[str]) -> int:
         "--gpus", type=int, default=None, help="how many GPUs; all of them by default"
     )
     parser.add_argument("--rounds", type=int, default=15, help="samples of each")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     reason = open_backend("nccl").unavailable()
     if reason:
         print(f"benchmarks/nccl_fidelity.py: backend nccl: {reason}", file=sys.stderr)
         return BackendUnavailable.exit_code
     try:
-        comparisons = measured(given.gpus, given.rounds)
+        comparisons = measured(options.gpus, options.rounds)
     except CcbenchError as error:
         print(f"benchmarks/nccl_fidelity.py: {error}", file=sys.stderr)
         return error.exit_code

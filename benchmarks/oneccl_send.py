@@ -67,7 +67,7 @@ def main(folder: str, *own: str) -> int:
     if own:
         rank(int(own[0]), ctypes.CDLL(f"{folder}/libccl.so.2"), Path(own[1]))
         return 0
-    wanted = {
+    expected = {
         "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
         "CCL_ATL_TRANSPORT": "ofi",
         "LD_LIBRARY_PATH": folder,
@@ -76,7 +76,7 @@ def main(folder: str, *own: str) -> int:
         both = [
             subprocess.Popen(
                 [sys.executable, __file__, folder, str(number), f"{place}/id"],
-                env={**os.environ, **wanted},
+                env={**os.environ, **expected},
             )
             for number in range(2)
         ]

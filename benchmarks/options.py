@@ -35,28 +35,28 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """The command line as Options; exits with 2 and a line that says what is wrong."""
     parser = _parser()
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        ranks = tuple(sorted({int(word) for word in given.ranks.split(",")}))
+        ranks = tuple(sorted({int(word) for word in options.ranks.split(",")}))
     except ValueError:
-        parser.error(f"--ranks: {given.ranks!r} is not a list of whole numbers; write 2,4")
+        parser.error(f"--ranks: {options.ranks!r} is not a list of whole numbers; write 2,4")
     if min(ranks) < 2:
-        parser.error(f"--ranks: {given.ranks!r} has a team of fewer than 2; write 2,4")
-    rounds = given.rounds if given.rounds is not None else 2 if given.quick else 5
+        parser.error(f"--ranks: {options.ranks!r} has a team of fewer than 2; write 2,4")
+    rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
     if rounds < 1:
         parser.error(f"--rounds: {rounds} rounds measure nothing; write 1 or more")
     return Options(
         ranks=ranks,
         rounds=rounds,
-        quick=given.quick,
-        peers=_peers(parser, "--peers", given.peers),
-        pinned=_peers(parser, "--pin", given.pin),
-        pythons={peer: getattr(given, f"python_{peer}") for peer in PEERS},
-        json=given.json,
-        into=given.into,
-        replay=given.replay,
-        note=given.note,
-        seed=given.seed,
+        quick=options.quick,
+        peers=_peers(parser, "--peers", options.peers),
+        pinned=_peers(parser, "--pin", options.pin),
+        pythons={peer: getattr(options, f"python_{peer}") for peer in PEERS},
+        json=options.json,
+        into=options.into,
+        replay=options.replay,
+        note=options.note,
+        seed=options.seed,
     )
 
 

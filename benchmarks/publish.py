@@ -101,18 +101,20 @@ def rows_of(
         bool(log.tables) and all(table.nodes for table in log.tables)
     )
     known = isinstance(devices, int) and devices > 0 and counted
-    given = StatedSystem(
+    system = StatedSystem(
         "", devices if known else None, nodes if isinstance(nodes, int) else None
     )
     told = _with_collective(replace(log, source=source), str(entry.get("collective", "")))
-    found = imported(_with_forced(told, str(entry.get("forced", ""))), given)
+    found = imported(_with_forced(told, str(entry.get("forced", ""))), system)
     further = _further(entry)
     rows, lost = [], 0
-    for one in found.cases:
-        measurement = replace(one.measurement, case=replace(one.measurement.case, suite=SUITE))
+    for case in found.cases:
+        measurement = replace(
+            case.measurement, case=replace(case.measurement.case, suite=SUITE)
+        )
         if further["library_version"] and not measurement.backend_version:
             measurement = replace(measurement, backend_version=further["library_version"])
-        origin = replace(one.origin, table=one.origin.table + first_table - 1)
+        origin = replace(case.origin, table=case.origin.table + first_table - 1)
         row = row_of(measurement, None, 0.95, origin)
         if measurement.status == Status.OK and row["median_seconds"] is not None:
             # The line is one of the collected file, which nobody else has.

@@ -57,12 +57,15 @@ def main() -> None:
     parser.add_argument(
         "--features", type=int, default=512, help="2048: messages of 4 to 16 MiB"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     job = Job(
-        ranks=asked.ranks, steps=asked.steps, layers=asked.layers, features=asked.features
+        ranks=options.ranks,
+        steps=options.steps,
+        layers=options.layers,
+        features=options.features,
     )
     ratios, unexplained = [], []
-    for _ in range(asked.runs):
+    for _ in range(options.runs):
         with tempfile.TemporaryDirectory() as folder:
             document = replayed(job, Path(folder))
         parts = {name: document["step"][f"{name}_seconds"] for name in PARTS}

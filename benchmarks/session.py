@@ -103,10 +103,10 @@ def start_teams(options: Options, scratch: Path, cleanup: ExitStack) -> Teams:
     """All teams that can be had; the others are named with the reason."""
     teams: Teams = {}
     processors = len(os.sched_getaffinity(0))
-    wanted = [(name, ranks) for ranks in options.ranks for name in (CCBENCH, *options.peers)]
+    expected = [(name, ranks) for ranks in options.ranks for name in (CCBENCH, *options.peers)]
     if not options.quick:
-        wanted.append((MEMCPY, min(2, processors)))
-    for name, ranks in wanted:
+        expected.append((MEMCPY, min(2, processors)))
+    for name, ranks in expected:
         try:
             team: WorkerTeam | PeerTeam
             if name == CCBENCH:

@@ -147,8 +147,8 @@ def verdicts(figures: Figures) -> list[str]:
     lines = []
     for target in targets(figures):
         seen = "not measured" if target.value is None else f"{target.value:.2f} {target.unit}"
-        wanted = f"at least {target.at_least:.2f} {target.unit}"
-        lines.append(f"{target.verdict}: {target.text}: {seen} (wanted: {wanted})")
+        expected = f"at least {target.at_least:.2f} {target.unit}"
+        lines.append(f"{target.verdict}: {target.text}: {seen} (wanted: {expected})")
     return lines
 
 

@@ -149,12 +149,12 @@ def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pyt
     kept, seen = set[int](), set[tuple[str, int]]()
     for _ in range(min(mark.args[0], len(order))):
         best = max(
-            (one for one in range(len(order)) if one not in kept),
+            (index for index in range(len(order)) if index not in kept),
             key=lambda one: len(values[one] - seen),
         )
         kept.add(best)
         seen |= values[best]
-    return [combinations[order[one]] for one in range(len(order)) if one not in kept]
+    return [combinations[order[index]] for index in range(len(order)) if index not in kept]
 
 
 _skipped: list[str] = []

@@ -225,7 +225,7 @@ def test_options_are_taken_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("--ranks two", "write 2,4"),
         ("--ranks 1,2", "fewer than 2"),
@@ -235,12 +235,12 @@ def test_options_are_taken_over() -> None:
     ],
 )
 def test_mistakes_end_with_two_and_say_what_to_write(
-    given: str, said: str, capsys: pytest.CaptureFixture[str]
+    given: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(given.split())
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_mpiexec_beside_the_interpreter_comes_first(tmp_path: Path) -> None:

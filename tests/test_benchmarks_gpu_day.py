@@ -501,9 +501,9 @@ def test_the_last_lines_hold_all_failures_even_when_everything_fails() -> None:
 
 
 def test_what_is_compiled_beforehand_is_every_kernel_once() -> None:
-    wanted = warm.programs()
-    assert len({one.digest for one in wanted}) == len(wanted)
-    texts = " ".join(one.text for one in wanted)
+    programs = warm.programs()
+    assert len({one.digest for one in programs}) == len(programs)
+    texts = " ".join(one.text for one in programs)
     assert all(f"CCB_GLOBAL({name})" in texts for name in entries())
 
 

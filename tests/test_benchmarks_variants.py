@@ -91,8 +91,8 @@ def test_what_is_named_and_what_is_no_change_are_counted_apart() -> None:
             seconds = 1e-6 + size / 1e10 + 2e-6 * (name == LATE)
             seconds *= 1 + 0.05 * (name == SLOWER and size >= SLOW_FROM_BYTES)
             rounds = [[seconds * (1 + 0.002 * (step % 5))] for step in range(12)]
-            one = case(0, variant=name, size_bytes=size, count=size // 4)
-            points.append(measured(one, rounds))
+            measurement = case(0, variant=name, size_bytes=size, count=size // 4)
+            points.append(measured(measurement, rounds))
     tallies: dict[str, Tally] = defaultdict(Tally)
     count(
         compare_by(

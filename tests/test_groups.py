@@ -117,7 +117,7 @@ def test_rounds_of_a_round_robin_have_every_pair_once(kind: str, units: int, see
         for pair in PairingRound(kind, number, seed).pairs(units)
     ]
     assert sorted(pairs) == [
-        (one, two) for one in range(units) for two in range(one + 1, units)
+        (index, two) for index in range(units) for two in range(index + 1, units)
     ]
 
 

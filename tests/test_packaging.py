@@ -89,16 +89,16 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
 def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:
     script = "from ccbench.documents import shipped_folder; print(shipped_folder('suites'))"
     # Run elsewhere with this path only, so that the wheel is imported and not the checkout.
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
         env={"PYTHONPATH": str(unpacked_wheel), "PATH": ""},
         capture_output=True,
         text=True,
     )
-    assert found.returncode == 0, found.stderr
-    assert Path(found.stdout.strip()) == unpacked_wheel / "ccbench/_shipped/suites"
-    assert (Path(found.stdout.strip()) / "quick.yaml").is_file()
+    assert process.returncode == 0, process.stderr
+    assert Path(process.stdout.strip()) == unpacked_wheel / "ccbench/_shipped/suites"
+    assert (Path(process.stdout.strip()) / "quick.yaml").is_file()
 
 
 def test_the_lowest_versions_that_are_tried_are_those_that_pyproject_admits() -> None:

@@ -476,9 +476,9 @@ def test_averages_that_are_sums_of_rounded_parts_do_not_drift_in_place() -> None
 # -- parts -------------------------------------------------------------------------------------------------
 
 
-def parts_of(name: str, **asked: str) -> list[Part | None]:
+def parts_of(name: str, **requested: str) -> list[Part | None]:
     """The parts of four ranks."""
-    case = replace(case_of(name, "float32", "sum", 1000, 4), **asked)  # type: ignore[arg-type]  # texts
+    case = replace(case_of(name, "float32", "sum", 1000, 4), **requested)  # type: ignore[arg-type]  # texts
     return [part_of(case, rank) for rank in range(4)]
 
 

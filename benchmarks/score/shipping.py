@@ -45,10 +45,10 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
         (ANCHORED_FILE, pooled(anchored_systems(left_out))),
         (BETWEEN_FILE, between_systems(left_out)),
     ):
-        told = f"{len(tested)} systems of {learned_on}"
+        text = f"{len(tested)} systems of {learned_on}"
         _write(
             path,
-            plain_residuals(residuals_of(tested), told),
+            plain_residuals(residuals_of(tested), text),
             width=118,
             default_flow_style=None,
         )

@@ -70,12 +70,10 @@ def import_files(
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
     folder = None
     if any(file.cases for file in imported_files):
-        name = (
-            imported_files[0].log.source
-            if len(imported_files) == 1
-            else f"{len(imported_files)} files"
-        )
-        stem = Path(name).stem if len(imported_files) == 1 else f"{len(imported_files)}-files"
+        name, stem = f"{len(imported_files)} files", f"{len(imported_files)}-files"
+        if len(imported_files) == 1:
+            name = imported_files[0].log.source
+            stem = Path(name).stem
         # The host is not the one that measured. The usual folder is made as it is named.
         kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
         folder = write_import(kept, imported_files, system, name, pricer)
@@ -83,10 +81,8 @@ def import_files(
     imported = None if folder is None else load_run(folder, details=False)
     verdicts = (*unmeasured(imported_files), *(speed_verdicts(imported) if imported else ()))
     if as_json:
-        run, speeds = (
-            None if folder is None else str(folder),
-            [verdict.document for verdict in verdicts],
-        )
+        run = None if folder is None else str(folder)
+        speeds = [verdict.document for verdict in verdicts]
         print_json(
             {"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds}
         )
@@ -102,12 +98,8 @@ def import_files(
                 plural(summary["tables"], "table"),
                 plural(summary["rows"], "row"),
             ]
-            words += [f"{summary['flagged']} flagged"] * bool(summary["flagged"])
-            words += [
-                f"{count} {status}"
-                for status, count in summary["statuses"].items()
-                if status != "ok"
-            ]
+            counts = {"flagged": summary["flagged"], **summary["statuses"], "ok": 0}
+            words += [f"{count} {status}" for status, count in counts.items() if count]
             words += [f"{plural(len(summary['left_out']), 'part')} left out"] * bool(
                 summary["left_out"]
             )

@@ -113,10 +113,8 @@ def predict(
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):
-        reason, cure = (
-            "--model schedule was given, which is another model",
-            "leave one of them out",
-        )
+        reason = "--model schedule was given, which is another model"
+        cure = "leave one of them out"
         if model != OWN:
             reason = (
                 f"{machine} is calibrated already" if own is not None else f"{machine} has none"
@@ -126,17 +124,11 @@ def predict(
             f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}"
         )
     if own is not None:
-        where, by, points = (
-            own.cluster.name,
-            "the calibrated library",
-            _calibrated_points(own, query),
-        )
+        where, by = own.cluster.name, "the calibrated library"
+        points = _calibrated_points(own, query)
     elif host is not None:
-        where, by, points = (
-            host.name,
-            "ccbench's own schedules",
-            _host_points(host, query, ranks),
-        )
+        where, by = host.name, "ccbench's own schedules"
+        points = _host_points(host, query, ranks)
     else:
         from ccbench.model.calibrated import open_base
 

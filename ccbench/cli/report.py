@@ -129,12 +129,8 @@ def report(
         )
         return code
     for run in loaded:
-        lines = (
-            str(run.path),
-            *verdict_lines(run),
-            screen_table(run, screen_width()),
-            *_beside(run, behind),
-        )
+        table = screen_table(run, screen_width())
+        lines = str(run.path), *verdict_lines(run), table, *_beside(run, behind)
         click.echo("\n".join(lines))
     for file in files:
         click.echo(f"wrote {file}")

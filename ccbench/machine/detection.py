@@ -341,22 +341,18 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         if same is None:
             text = "is not in sysfs, only the driver shows it: its PCIe path is unknown"
             warnings.append(SourceWarning("contradiction", f"{gpu.name} ({gpu.bus_id}) {text}"))
-            gpus.append(gpu)
-            continue
-        # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
-        keeps_kernel_node = gpu.numa_node is None or (
-            same.numa_node is not None and same.numa_node >= 0
-        )
-        node = same.numa_node if keeps_kernel_node else gpu.numa_node
-        gpus.append(
-            replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes})
-        )
-    for gpu in rest:
+        else:
+            # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
+            keeps_kernel_node = gpu.numa_node is None or (
+                same.numa_node is not None and same.numa_node >= 0
+            )
+            node = same.numa_node if keeps_kernel_node else gpu.numa_node
+            gpu = replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes})
+        gpus.append(gpu)
+    for gpu in (replace(gpu, name=names[gpu.name]) for gpu in rest):
         text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
-        warnings.append(
-            SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}")
-        )
-        gpus.append(replace(gpu, name=names[gpu.name]))
+        warnings.append(SourceWarning("not_visible", f"{gpu.name} ({gpu.bus_id}) {text}"))
+        gpus.append(gpu)
     switches, of_kernel, of_driver = _switches(kernel, driver)
     rest_of_kernel = [
         device

@@ -364,9 +364,8 @@ def _step_time(
         computes &= busy is not None and has_times
         spans = _spans(inside) if has_times else np.empty((0, 2))
         computing_spans = busy if busy is not None else np.empty((0, 2))
-        sums["exposed"] += length(merged(spans)) - float(
-            overlaps(merged(spans), computing_spans).sum()
-        )
+        moved = merged(spans)
+        sums["exposed"] += length(moved) - float(overlaps(moved, computing_spans).sum())
         sums["computing"] += length(
             computing_spans
             if within is None or not len(within)
@@ -379,13 +378,7 @@ def _step_time(
             # What runs while a rank waits takes nothing from the transfer after it.
             moving = spans.copy()
             moving[:, 0] += [where[id(record)][1] or 0.0 for record in inside]
-            every = [
-                *inside,
-                *(record for record in unlisted if record.start_seconds is not None),
-            ]
-            beside = np.maximum(
-                overlaps(moving, computing_spans), _on_other_streams(moving, every)
-            )
+            beside = _covered(moving, [*inside, *unlisted], computing_spans)
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
             for part, seconds in _parts(
@@ -482,19 +475,25 @@ def _spans(records: Iterable[Communication]) -> Intervals:
     return np.array(spans, float).reshape(-1, 2)
 
 
-def _on_other_streams(moving: Intervals, records: Sequence[Communication]) -> Floats:
-    """Seconds of each of ``moving``, transfers of the first ``records``, in which another stream had one."""
-    spans, covered = _spans(records), np.zeros(len(moving))
-    streams = np.array([record.stream for record in records], object)
+def _covered(
+    moving: Intervals, records: Iterable[Communication], computing: Intervals
+) -> Floats:
+    """Seconds of each of ``moving``, transfers of the first ``records``, that something else covers.
+
+    That is a computation of the rank or a transfer on another stream; records without times cover nothing.
+    """
+    timed = [record for record in records if record.start_seconds is not None]
+    spans, covered = _spans(timed), np.zeros(len(moving))
+    streams = np.array([record.stream for record in timed], object)
     for stream in {*streams}:
         own = streams == stream
         covered[own[: len(moving)]] = overlaps(moving[own[: len(moving)]], merged(spans[~own]))
-    return covered
+    return np.maximum(covered, overlaps(moving, computing))
 
 
 def length(intervals: Intervals) -> float:
     """Sum of the lengths, in seconds."""
-    return float((intervals[:, 1] - intervals[:, 0]).sum()) if len(intervals) else 0.0
+    return float(np.diff(intervals).sum())
 
 
 def overlaps(spans: Intervals, covering: Intervals) -> Floats:

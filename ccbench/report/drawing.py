@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -470,9 +469,7 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     import numpy as np
     from matplotlib.patches import Rectangle
 
-    values = np.array(
-        [[math.nan if one is None else one for one in row] for row in grid.values]
-    )
+    values = np.array(grid.values, dtype=float)  # None becomes NaN
     low, high = grid.limits
     colours = "cividis" if grid.large_is_good else "cividis_r"
     axes.set_facecolor("#efefef")

@@ -219,10 +219,7 @@ def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
             at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5
         )
     else:
-        (rings,) = axes.plot(
-            at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5
-        )
-        rings.set_markerfacecolor("white")
+        axes.plot(at, written, "o", color=COPY, mfc="white", markersize=7, mew=1.7, zorder=5)
 
 
 def _draw_labels(panel: Panel, left: int, step: Step) -> None:

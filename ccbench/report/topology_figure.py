@@ -54,6 +54,12 @@ DASH_POINTS = 1.7
 LEAST_WIDTH = 7.6
 """Inches: room for the title and the legend."""
 
+LABEL_BOX = {
+    "boxstyle": "square,pad=0.08",
+    "facecolor": "white",
+    "edgecolor": "none",
+    "alpha": 0.9,
+}
 LEGEND_COLUMNS = 3
 MOST_OF_A_KIND = 4
 
@@ -170,26 +176,22 @@ def _draw(layout: PictureLayout, axes: Axes) -> None:
         shape = f"round,pad=0,rounding_size={rounding}"
         axes.add_patch(FancyBboxPatch((left, low), width, height, boxstyle=shape, **style))
 
+    def centred(x: float, y: float, text: str, **style: Any) -> None:
+        axes.text(x, y, text, ha="center", va="center", **style)
+
     if layout.frame:
-        style: dict[str, Any] = {
-            "facecolor": "#fafaf8",
-            "edgecolor": "#c8c8c8",
-            "linewidth": 0.9,
-        }
-        rounded(*layout.frame, rounding=0.12, zorder=0, **style)
+        rounded(
+            *layout.frame,
+            rounding=0.12,
+            zorder=0,
+            facecolor="#fafaf8",
+            edgecolor="#c8c8c8",
+            linewidth=0.9,
+        )
         left, low, _, height = layout.frame
         # In the corner that no line to the network or to shared switches passes.
         y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
-        axes.text(
-            left + 0.5,
-            y,
-            "machine 0",
-            ha="center",
-            va="center",
-            fontsize=9,
-            color=GREY,
-            zorder=8,
-        )
+        centred(left + 0.5, y, "machine 0", fontsize=9, color=GREY, zorder=8)
     for line in layout.lines:
         style = _style(line.kind, line.state, _line_width(line.count, line.bytes_per_second))
         xs, ys = zip(*line.points, strict=True)
@@ -205,21 +207,8 @@ def _draw(layout: PictureLayout, axes: Axes) -> None:
             )
         )
         if line.label:
-            axes.text(
-                *line.label_at,
-                line.label,
-                ha="center",
-                va="center",
-                fontsize=LABEL_POINTS,
-                color=style["color"],
-                zorder=4,
-                bbox={
-                    "boxstyle": "square,pad=0.08",
-                    "facecolor": "white",
-                    "edgecolor": "none",
-                    "alpha": 0.9,
-                },
-            )
+            label = {"fontsize": LABEL_POINTS, "color": style["color"], "bbox": LABEL_BOX}
+            centred(*line.label_at, line.label, zorder=4, **label)
     for box in layout.boxes.values():
         fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
         rounded(
@@ -235,18 +224,10 @@ def _draw(layout: PictureLayout, axes: Axes) -> None:
             zorder=5,
         )
         bold = box.kind is DeviceKind.GPU and box.width > 0.6 and not box.more
-        style = {"ha": "center", "va": "center", "zorder": 6}
-        axes.text(
-            box.x,
-            box.y + (0.075 if box.detail else 0.0),
-            box.label,
-            fontsize=8,
-            color=INK,
-            weight="bold" if bold else "normal",
-            **style,
-        )
+        y, weight = box.y + (0.075 if box.detail else 0.0), "bold" if bold else "normal"
+        centred(box.x, y, box.label, fontsize=8, color=INK, weight=weight, zorder=6)
         if box.detail:
-            axes.text(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", **style)
+            centred(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", zorder=6)
 
 
 def _line_width(count: int, bytes_per_second: float | None) -> float:

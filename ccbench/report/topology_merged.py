@@ -96,79 +96,60 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[MergedLink]]:
         (device.name for device in topology.devices),
         ((link.source, link.target) for link in topology.links),
     )
-    switches = {one.name for one in topology.of_kind(DeviceKind.NVSWITCH)}
+    switches = {switch.name for switch in topology.of_kind(DeviceKind.NVSWITCH)}
     stands: dict[Hashable, str] = {}
     vertices: dict[str, list[Device]] = {}
     of: dict[str, str] = {}
-    for one in topology.devices:
-        home = homes.get(one.name, first)
-        key: Hashable = home if home != first else one.name
-        if home == first and one.name in switches:
-            key = one.node, frozenset(near[one.name] - switches)
-        of[one.name] = stands.setdefault(key, one.name)
-        vertices.setdefault(of[one.name], []).append(one)
+    for device in topology.devices:
+        home = homes.get(device.name, first)
+        key: Hashable = home if home != first else device.name
+        if home == first and device.name in switches:
+            key = device.node, frozenset(near[device.name] - switches)
+        of[device.name] = stands.setdefault(key, device.name)
+        vertices.setdefault(of[device.name], []).append(device)
     wholes = {name: looks[homes[name]] for name in vertices if homes.get(name, first) != first}
     devices = {name: members[0] for name, members in vertices.items()}
     ends = ((of.get(link.source, ""), of.get(link.target, ""), link) for link in topology.links)
-    links = [(one, other, link) for one, other, link in ends if one and other and one != other]
+    links = [
+        (source, target, link)
+        for source, target, link in ends
+        if source and target and source != target
+    ]
     joined = neighbours(devices, (pair[:2] for pair in links))
     depths = _depths(devices, wholes, joined)
     groups = _classes(wholes, devices, links, depths, joined)
     lines = _lines(links, groups, depths)
     boxes: dict[str, Box] = {}
+    machines = [group for group in groups if group[0].name in wholes]
     levels = topology.of_kind(DeviceKind.NETWORK_SWITCH)
     top = max((depths[level.name] for level in levels if level.name in devices), default=0)
-    seen = set()
-    for group in groups:
-        one = group[0]
-        row = one.kind, depths[one.name]
-        if one.name not in wholes:
-            members = [device for vertex in group for device in vertices[vertex.name]]
-            more = len(members) > 1 and row in seen and one.kind is not DeviceKind.NVSWITCH
-            label, detail = _words(members, depths[one.name] if top > 1 else 0, more, lines)
-            shared, each = one.name not in homes, len(group) > 1
-            boxes[one.name] = Box(
-                one.name,
-                one.kind,
-                label,
-                detail,
-                len(members),
-                row[1],
-                shared,
-                more=more,
-                each=each,
-            )
-            seen.add(row)
+    rows = set()
+    for group in (group for group in groups if group[0].name not in wholes):
+        name, kind, depth = group[0].name, group[0].kind, depths[group[0].name]
+        members = [device for vertex in group for device in vertices[vertex.name]]
+        more = len(members) > 1 and (kind, depth) in rows and kind is not DeviceKind.NVSWITCH
+        label, detail = _words(members, depth if top > 1 else 0, more, lines)
+        shared, each = name not in homes, len(group) > 1
+        boxes[name] = Box(
+            name, kind, label, detail, len(members), depth, shared, more=more, each=each
+        )
+        rows.add((kind, depth))
     # Of a very large cluster the graph has only the first machines; the absent are counted to the last group.
-    absent = max(
-        node_count(topology)
-        - len({device.node for device in topology.devices if device.node >= 0}),
-        0,
-    )
-    for group in [group for group in groups if group[0].name in wholes][::-1]:
-        one, count, absent = group[0], len(group) + absent, 0
-        kinds = Counter(device.kind for device in vertices[one.name])
+    drawn = {device.node for device in topology.devices if device.node >= 0}
+    absent = max(node_count(topology) - len(drawn), 0)
+    for group in machines[::-1]:
+        name, count, absent = group[0].name, len(group) + absent, 0
+        kinds, more = Counter(device.kind for device in vertices[name]), count > 1
         shown = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.CPU)
         words = ", ".join(plural(kinds[kind], WORDS[kind][0]) for kind in shown if kinds[kind])
-        label = f"… {count} more machines" if count > 1 else f"machine {one.node}"
-        detail = (
-            "like machine 0"
-            if wholes[one.name] == looks[first]
-            else words + " each" * (count > 1)
-        )
+        label = f"… {count} more machines" if more else f"machine {group[0].node}"
+        detail = "like machine 0" if wholes[name] == looks[first] else words + " each" * more
         # It stands where machines do, in the row of GPUs.
-        boxes[one.name] = Box(
-            one.name,
-            DeviceKind.GPU,
-            label,
-            detail,
-            count,
-            whole=True,
-            more=count > 1,
-            each=count > 1,
+        boxes[name] = Box(
+            name, DeviceKind.GPU, label, detail, count, whole=True, more=more, each=more
         )
-    found = {name: boxes[name] for name in devices if name in boxes}
-    return found, [line for line in lines if line.source != line.target]
+    boxes = {name: boxes[name] for name in devices if name in boxes}
+    return boxes, [line for line in lines if line.source != line.target]
 
 
 def neighbours(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

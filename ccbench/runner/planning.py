@@ -140,9 +140,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
             named_context(options.machine, options.network), launched=bool(options.launch)
         )
     gpus = priced_on.gpus if priced_on else None
-    simulated = all(
-        capabilities_of(name).simulated for name in options.backends or suite.backends
-    )
+    backends = options.backends or suite.backends
+    simulated = all(capabilities_of(name).simulated for name in backends)
     if gpus and unpriced and simulated:
         raise UsageError(f"--nodes: {unpriced}")
     # A machine that is only planned for stands for this one.
@@ -151,7 +150,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     automatic, notes = (
         _backends_planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
     )
-    by_auto = "auto" in (options.backends or suite.backends) and not elsewhere
+    by_auto = "auto" in backends and not elsewhere
     if by_auto and not any(capabilities_of(name).on_gpus for name in automatic):
         refuse_idle_devices(options)
     auto_ranks = _ranks_of_auto(suite, options.backends, automatic)
@@ -171,9 +170,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
     able = [case for case in cases if case not in refused]
     notes = notes if by_auto or elsewhere else ()
-    absent = (
-        {} if options.only else left_out(suite, context)
-    )  # of a choice nobody asked for the rest
+    # Of a choice nobody asked for the rest.
+    absent = {} if options.only else left_out(suite, context)
     remarks = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     unsupported = Counter(
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()

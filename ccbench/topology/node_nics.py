@@ -167,19 +167,15 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         return _rated(machine, network)
     warnings: list[SourceWarning] = []
     if own and (len(own) != network.nics or down):
-        text = f"{machine.name} has {len(own)} of its own NICs" + (
-            f" ({_listed(down)} down)" if down else ""
-        )
-        text = f"{text}, {network} says {network.nics}: the latter are shown"
-        warnings.append(SourceWarning("contradiction", text))
+        which = f" ({_listed(down)} down)" if down else ""
+        text = f"{machine.name} has {len(own)} of its own NICs{which}, {network} says {network.nics}"
+        warnings.append(SourceWarning("contradiction", f"{text}: the latter are shown"))
     old = {device.name for device in own}
     wire = port_wire(network, ports)
     origin = f"{network}: assumed as fast as its port"
     link = Link("", "", LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin)
     devices = [device for device in machine.devices if device.name not in old]
-    links = [
-        link for link in machine.links if link.source not in old and link.target not in old
-    ]
+    links = [link for link in machine.links if not old & {link.source, link.target}]
     # A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
     kinds = {device.name: device.kind for device in machine.devices}
     hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)

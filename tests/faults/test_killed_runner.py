@@ -78,8 +78,8 @@ def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(
         {"collective": ["all_reduce", "broadcast", "barrier"], "size": ["64 B", "4 KiB"]},
         rounds=2,
     )
-    wanted = {case.case_id for case in plan_suite(load_suite(suite), RunOptions()).cases}
-    assert len(wanted) == 5
+    expected = {case.case_id for case in plan_suite(load_suite(suite), RunOptions()).cases}
+    assert len(expected) == 5
     chooser = random.Random(20)
     with runners(tmp_path) as server:
         latest = min(LATEST_KILL_SECONDS, _seconds_of_a_run(server, suite, tmp_path / "whole"))
@@ -102,7 +102,7 @@ def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(
             assert server.end(server.start(suite, folder)) == "ended 0"
             _grown(folder, seen)
             rows = rows_of(folder)
-            assert sorted(row["case_id"] for row in rows) == sorted(wanted)
+            assert sorted(row["case_id"] for row in rows) == sorted(expected)
             assert {row["status"] for row in rows} == {Status.OK.value}
             assert not list((folder / "cases").glob(".*")), "a half-written file is left"
 

@@ -238,8 +238,8 @@ def test_a_rank_stopped_while_mpi_comes_up_under_mpirun_is_named_and_everybody_l
     stopped = traces.wait_until(stop_rank_1, 60)
     ended = bench.end(process)
     assert ended.code == 4, ended.err
-    said = f"the library did not start: rank 1 (process {stopped}) is stopped by a signal"
-    assert ended.err.count(said) == 1, ended.err
+    text = f"the library did not start: rank 1 (process {stopped}) is stopped by a signal"
+    assert ended.err.count(text) == 1, ended.err
 
 
 @pytest.mark.exhaustive

@@ -99,10 +99,10 @@ def points_of(team: WorkerTeam, ranks: int) -> tuple[Point, ...]:
     return run_of_rows([row_of(_unloaded(one), None, 0.95) for one in measured], {}).points
 
 
-def _unloaded(one: Measurement) -> Measurement:
+def _unloaded(measurement: Measurement) -> Measurement:
     """Without flags of load, for which the verdict leaves cases out: here all count, whatever else runs."""
-    flags = tuple(flag for flag in one.conditions.flags if flag not in LOAD_FLAGS)
-    return replace(one, conditions=replace(one.conditions, flags=flags))
+    flags = tuple(flag for flag in measurement.conditions.flags if flag not in LOAD_FLAGS)
+    return replace(measurement, conditions=replace(measurement.conditions, flags=flags))
 
 
 @pytest.mark.thinned(1)

@@ -96,8 +96,8 @@ def test_the_library_tells_the_value_in_effect_of_a_variable_that_is_set(
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    told = "{'NCCL_DEBUG': 'WARN', 'NCCL_SET_THREAD_NAME': 'TRUE'}"
-    assert done.stdout.strip() == (told if nccl.has("ncclParamGetParameter") else "{}")
+    text = "{'NCCL_DEBUG': 'WARN', 'NCCL_SET_THREAD_NAME': 'TRUE'}"
+    assert done.stdout.strip() == (text if nccl.has("ncclParamGetParameter") else "{}")
 
 
 def test_flags_of_policies_are_the_installed_headers(nccl: Library) -> None:

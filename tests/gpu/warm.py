@@ -33,12 +33,12 @@ RANKS = 4
 
 def programs() -> list[CompilerInput]:
     """Each once, in the order in which they are asked for."""
-    wanted = [
+    programs = [
         beside("blocking.cu"),
         *(program(entry, "float32", "sum") for entry in entries().values()),
     ]
     for dtype in ("bfloat16", "int32"):
-        wanted += [
+        programs += [
             program(entry, dtype, "sum")
             for entry in entries().values()
             if entry.name.endswith("all_reduce")
@@ -48,8 +48,8 @@ def programs() -> list[CompilerInput]:
             cases = (
                 case_of(*point, RANKS, 1003, dtype, op) for point in reducing_share(dtype, op)
             )
-            wanted += [program(choose(case).entry, dtype, op) for case in cases]
-    return list({one.digest: one for one in wanted}.values())
+            programs += [program(choose(case).entry, dtype, op) for case in cases]
+    return list({one.digest: one for one in programs}.values())
 
 
 def compiler_for(capability: int) -> Nvrtc:
@@ -100,16 +100,16 @@ def main(arguments: Sequence[str]) -> int:
         "--capability", type=int, default=None, help="90 for compute capability 9.0"
     )
     parser.add_argument("--most", type=int, default=None, help="no more programs than these")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        capability = given.capability or open_cuda().facts(0).capability
+        capability = options.capability or open_cuda().facts(0).capability
         compiler = compiler_for(capability)
         architecture = architecture_for(capability, compiler.architectures)
     except CcbenchError as error:
         print(f"tests/gpu/warm.py: {error}", file=sys.stderr)
         return error.exit_code
     began, cores = time.monotonic(), len(os.sched_getaffinity(0))
-    steps = [*work(capability, given.most)]
+    steps = [*work(capability, options.most)]
     with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
         failures = [text for text in pool.map(failure_of, steps) if text]
     for text in failures:

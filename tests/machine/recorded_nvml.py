@@ -96,7 +96,7 @@ def switched(
     switches = (
         ["ffffffff:ff:ff.0"]
         if hidden
-        else [f"00000000:{0xC0 + one:02X}:00.0" for one in range(6)]
+        else [f"00000000:{0xC0 + index:02X}:00.0" for index in range(6)]
     )
     one_link = [
         {"up": True, "version": version, "type": 2, "bus_id": switches[link % len(switches)]}

@@ -59,10 +59,10 @@ def box(root: Path, port_config: bytes, root_config: bytes) -> Files:
 
 def test_a_bridge_above_a_gpu_that_redirects_is_named(tmp_path: Path) -> None:
     files = box(tmp_path, config_space(0x1D), config_space(0))
-    seen = read_accelerators(files)
-    assert seen.redirecting_bridges == (PORT,)
-    assert seen.pci_gpus == (GPU,)
-    assert seen.iommu == "DMA-FQ"
+    accelerators = read_accelerators(files)
+    assert accelerators.redirecting_bridges == (PORT,)
+    assert accelerators.pci_gpus == (GPU,)
+    assert accelerators.iommu == "DMA-FQ"
 
 
 def test_source_validation_alone_redirects_nothing(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_modes_and_limits_come_from_the_driver(tmp_path: Path) -> None:
             Gpu(bus_id="00000000:5E:00.0", ecc=False, mig=True, application_mhz=None),
         ]
     )
-    seen = read_accelerators(Files(tmp_path), lambda: opened(library))
-    assert (library.open, seen.cuda_driver) == (0, "13.0")
-    first, second = seen.gpus
+    accelerators = read_accelerators(Files(tmp_path), lambda: opened(library))
+    assert (library.open, accelerators.cuda_driver) == (0, "13.0")
+    first, second = accelerators.gpus
     assert (first.bus_id, first.model) == ("0000:3b:00.0", "NVIDIA H100 80GB HBM3")
     assert (first.ecc, first.persistence, first.mig) == (True, False, False)
     assert (first.power_limit_watts, first.default_power_limit_watts) == (500.0, 700.0)
@@ -127,13 +127,17 @@ def test_without_a_driver_the_files_are_read_all_the_same(tmp_path: Path) -> Non
         "sys/module/gdrdrv/initstate": "live\n",
         "sys/module/ext4/initstate": "live\n",
     }
-    seen = read_accelerators(
+    accelerators = read_accelerators(
         Files(lay_out(tmp_path, files)), lambda: opened(Nvml([], absent=True))
     )
-    assert (seen.driver, seen.open_kernel_module, seen.cuda_driver) == ("580.65.06", True, None)
-    assert seen.device_files == ("/dev/nvidia0",)
-    assert seen.modules == {"nvidia_peermem": "580.65.06", "gdrdrv": ""}
-    assert seen.gpus == ()
+    assert (accelerators.driver, accelerators.open_kernel_module, accelerators.cuda_driver) == (
+        "580.65.06",
+        True,
+        None,
+    )
+    assert accelerators.device_files == ("/dev/nvidia0",)
+    assert accelerators.modules == {"nvidia_peermem": "580.65.06", "gdrdrv": ""}
+    assert accelerators.gpus == ()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_of_the_command_line_only_what_matters_is_kept(tmp_path: Path) -> None:
 
 def test_everything_seen_is_plain_json(tmp_path: Path) -> None:
     box(tmp_path, config_space(0x1D), config_space(0))
-    seen = observe(tmp_path, {}, tmp_path, lambda: opened(Nvml([Gpu()])))
-    plain = json.loads(json.dumps(asdict(seen)))
+    observation = observe(tmp_path, {}, tmp_path, lambda: opened(Nvml([Gpu()])))
+    plain = json.loads(json.dumps(asdict(observation)))
     assert plain["accelerators"]["redirecting_bridges"] == [PORT]
     assert plain["accelerators"]["gpus"][0]["model"] == "NVIDIA H100 80GB HBM3"

@@ -32,16 +32,16 @@ def dgx(root: Path, count: int = 8) -> Topology:
 
 
 def test_the_same_gpu_of_both_is_one_and_the_drivers_order_counts(tmp_path: Path) -> None:
-    found = dgx(tmp_path)
-    assert len(found.gpus) == found.facts["gpu_count"] == 8
-    assert [gpu.numa_node for gpu in found.gpus] == [1, 1, 1, 1, 0, 0, 0, 0]
-    assert found.gpus[0].attributes["model"] == "NVIDIA A100-SXM4-80GB"
-    assert found.topology_class is TopologyClass.NVSWITCH
-    kinds = {link.kind for link in found.links if link.source == "gpu0"}
+    machine = dgx(tmp_path)
+    assert len(machine.gpus) == machine.facts["gpu_count"] == 8
+    assert [gpu.numa_node for gpu in machine.gpus] == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert machine.gpus[0].attributes["model"] == "NVIDIA A100-SXM4-80GB"
+    assert machine.topology_class is TopologyClass.NVSWITCH
+    kinds = {link.kind for link in machine.links if link.source == "gpu0"}
     assert kinds == {LinkKind.PCIE, LinkKind.NVLINK}
-    names = {device.name for device in found.devices}
-    assert {end for link in found.links for end in (link.source, link.target)} <= names
-    assert len(names) == len(found.devices)
+    names = {device.name for device in machine.devices}
+    assert {end for link in machine.links for end in (link.source, link.target)} <= names
+    assert len(names) == len(machine.devices)
 
 
 def test_nearness_of_gpus_and_cards_follows_the_joined_names(tmp_path: Path) -> None:
@@ -52,11 +52,11 @@ def test_nearness_of_gpus_and_cards_follows_the_joined_names(tmp_path: Path) -> 
 
 
 def test_gpus_that_the_driver_withholds_are_kept_and_spoken_of(tmp_path: Path) -> None:
-    found = dgx(tmp_path, count=6)
-    assert len(found.gpus) == 8
-    hidden = [warning for warning in found.warnings if "does not show it" in warning.text]
+    machine = dgx(tmp_path, count=6)
+    assert len(machine.gpus) == 8
+    hidden = [warning for warning in machine.warnings if "does not show it" in warning.text]
     assert len(hidden) == 2
-    assert len({gpu.name for gpu in found.gpus}) == 8
+    assert len({gpu.name for gpu in machine.gpus}) == 8
 
 
 def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) -> None:
@@ -64,46 +64,46 @@ def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) 
     kernel = read_sysfs(Files(tmp_path))
     answers = cards("NVIDIA L4", 1, peer=0)
     answers["gpus"][0]["bus_id"] = "00000000:FE:00.0"
-    found = joined(kernel, read_nvml(RecordedNvml(answers)))
-    assert len(found.gpus) == 9
-    assert "contradiction" in {warning.kind for warning in found.warnings}
+    machine = joined(kernel, read_nvml(RecordedNvml(answers)))
+    assert len(machine.gpus) == 9
+    assert "contradiction" in {warning.kind for warning in machine.warnings}
 
 
 def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_sysfs(
     tmp_path: Path,
 ) -> None:
     two_sockets_four_switches(tmp_path)
-    found = detect(Files(tmp_path), driver=Topology("nvml", ()))
-    assert found.topology_class is TopologyClass.UNKNOWN
-    assert any("NVLinks" in warning.text for warning in found.warnings)
+    machine = detect(Files(tmp_path), driver=Topology("nvml", ()))
+    assert machine.topology_class is TopologyClass.UNKNOWN
+    assert any("NVLinks" in warning.text for warning in machine.warnings)
 
 
 def test_pcie_cards_with_a_driver_are_pcie(tmp_path: Path) -> None:
     flattened_vm(tmp_path, gpus=2)
     driver = read_nvml(RecordedNvml(cards("NVIDIA L40S", 2, peer=0)))
-    found = joined(read_sysfs(Files(tmp_path)), driver)
-    assert found.topology_class is TopologyClass.PCIE
-    assert len(found.gpus) == 2
+    machine = joined(read_sysfs(Files(tmp_path)), driver)
+    assert machine.topology_class is TopologyClass.PCIE
+    assert len(machine.gpus) == 2
 
 
 def test_this_very_machine_is_detected_without_an_error() -> None:
-    found = detect()
-    assert found.of_kind(DeviceKind.CPU)
-    assert found.facts["cpu_count"] == len(found.of_kind(DeviceKind.CPU))
-    if not found.gpus:
-        assert any(warning.kind == "not_visible" for warning in found.warnings)
+    machine = detect()
+    assert machine.of_kind(DeviceKind.CPU)
+    assert machine.facts["cpu_count"] == len(machine.of_kind(DeviceKind.CPU))
+    if not machine.gpus:
+        assert any(warning.kind == "not_visible" for warning in machine.warnings)
 
 
 def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_be_missing(
     tmp_path: Path,
 ) -> None:
-    found = dgx(tmp_path)
-    pair = (found.gpus[0].name, found.gpus[1].name)
+    machine = dgx(tmp_path)
+    pair = (machine.gpus[0].name, machine.gpus[1].name)
     untold = replace(
-        found,
-        matrix={ends: word for ends, word in found.matrix.items() if set(ends) != set(pair)},
+        machine,
+        matrix={ends: word for ends, word in machine.matrix.items() if set(ends) != set(pair)},
     )
-    before, after = gpu_matrix(found), gpu_matrix(untold)
+    before, after = gpu_matrix(machine), gpu_matrix(untold)
     assert before is not None
     assert after is not None
     assert after[0][1] is not None
@@ -130,8 +130,8 @@ def test_what_no_nvidia_driver_can_tell_is_said_of_other_gpus_too(
     no_driver = SourceWarning(
         "not_visible", "no NVIDIA driver answers here: NVLinks and peer access are unknown"
     )
-    found = joined(Topology("box", gpus), Topology("nvml", (), warnings=(no_driver,)))
-    words = [warning.text for warning in found.warnings if "xGMI" in warning.text]
+    machine = joined(Topology("box", gpus), Topology("nvml", (), warnings=(no_driver,)))
+    words = [warning.text for warning in machine.warnings if "xGMI" in warning.text]
     assert len(words) == said
     assert ("rocm-smi --showtopo" in "".join(words)) is ("AMD" in vendors)
-    assert found.topology_class is TopologyClass.UNKNOWN
+    assert machine.topology_class is TopologyClass.UNKNOWN

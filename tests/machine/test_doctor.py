@@ -154,17 +154,17 @@ def test_the_clock_is_judged_by_its_smallest_step(step_seconds: float, status: s
 
 def test_a_results_folder_that_is_not_there_yet_is_fine_and_not_made(tmp_path: Path) -> None:
     results = tmp_path / "deep" / "results"
-    found = results_folder(results)
-    assert found.status == "ok"
-    assert found.seen.endswith("will be made")
+    folder = results_folder(results)
+    assert folder.status == "ok"
+    assert folder.seen.endswith("will be made")
     assert not results.parent.exists()
 
 
 def test_a_results_folder_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
-    found = results_folder(tmp_path / "results")
-    assert found.status == "problem"
-    assert "-o" in found.advice
+    folder = results_folder(tmp_path / "results")
+    assert folder.status == "problem"
+    assert "-o" in folder.advice
 
 
 def test_this_machine_can_be_examined() -> None:

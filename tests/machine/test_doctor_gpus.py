@@ -134,8 +134,8 @@ def second(**settings: object) -> Gpu:
 
 @pytest.mark.parametrize("name", ["GPU modes", "GPU limits", "GPU health"])
 def test_healthy_gpus_need_nothing(tmp_path: Path, name: str) -> None:
-    found = with_gpus(tmp_path, name, Gpu(), second())
-    assert (found.status, found.advice) == ("ok", "")
+    machine = with_gpus(tmp_path, name, Gpu(), second())
+    assert (machine.status, machine.advice) == ("ok", "")
 
 
 @pytest.mark.parametrize(
@@ -171,21 +171,23 @@ def test_healthy_gpus_need_nothing(tmp_path: Path, name: str) -> None:
 def test_a_gpu_that_is_badly_set_or_sick_is_named(
     tmp_path: Path, name: str, gpu: Gpu, status: str, seen: str, advice: str
 ) -> None:
-    found = with_gpus(tmp_path, name, Gpu(), gpu)
-    assert found.status == status
-    assert seen in found.seen
-    assert advice in found.advice
+    machine = with_gpus(tmp_path, name, Gpu(), gpu)
+    assert machine.status == status
+    assert seen in machine.seen
+    assert advice in machine.advice
 
 
 def test_what_all_gpus_have_in_common_is_said_once(tmp_path: Path) -> None:
-    found = with_gpus(tmp_path, "GPU modes", Gpu(persistence=False), second(persistence=False))
-    assert found.seen == "persistence mode off (all GPUs)"
+    machine = with_gpus(
+        tmp_path, "GPU modes", Gpu(persistence=False), second(persistence=False)
+    )
+    assert machine.seen == "persistence mode off (all GPUs)"
 
 
 def test_a_gpu_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
-    found = with_gpus(tmp_path, "GPU health", Gpu(), second(lost=True))
-    assert found.status == "problem"
-    assert "GPU is lost" in found.seen
+    machine = with_gpus(tmp_path, "GPU health", Gpu(), second(lost=True))
+    assert machine.status == "problem"
+    assert "GPU is lost" in machine.seen
 
 
 def test_the_driver_is_left_as_it_was_found(tmp_path: Path) -> None:

@@ -54,46 +54,46 @@ def a_server(root: Path) -> Path:
 
 
 def test_a_whole_machine_is_read_from_its_files(tmp_path: Path) -> None:
-    seen = observe(a_server(tmp_path), variables={}, checkout=tmp_path)
-    assert (seen.host.name, seen.host.kernel) == ("node7", "6.1.0-18-amd64")
-    assert seen.host.system == "Debian GNU/Linux 12"
-    assert seen.host.hypervisor == "hypervisor flag of the processor"
-    assert seen.host.container == "/run/.containerenv"
-    assert seen.host.load_1_minute == 3.25
-    assert seen.host.product == "QEMU Standard PC"
-    assert seen.processor.model == "Quick CPU 9000"
-    assert (seen.processor.cores, seen.processor.cores_allowed) == (8, 4)
+    observation = observe(a_server(tmp_path), variables={}, checkout=tmp_path)
+    assert (observation.host.name, observation.host.kernel) == ("node7", "6.1.0-18-amd64")
+    assert observation.host.system == "Debian GNU/Linux 12"
+    assert observation.host.hypervisor == "hypervisor flag of the processor"
+    assert observation.host.container == "/run/.containerenv"
+    assert observation.host.load_1_minute == 3.25
+    assert observation.host.product == "QEMU Standard PC"
+    assert observation.processor.model == "Quick CPU 9000"
+    assert (observation.processor.cores, observation.processor.cores_allowed) == (8, 4)
     assert (
-        seen.processor.sockets,
-        seen.processor.numa_nodes,
-        seen.processor.threads_per_core,
+        observation.processor.sockets,
+        observation.processor.numa_nodes,
+        observation.processor.threads_per_core,
     ) == (
         2,
         2,
         2,
     )
-    assert seen.processor.smt_active is True
-    assert seen.processor.boost is False
-    assert seen.processor.governors == {"performance": 1, "powersave": 7}
-    assert seen.processor.clock_source == "kvm-clock"
-    assert seen.memory.total_bytes == 1000 * 1024
-    assert seen.memory.available_bytes == 600 * 1024
-    assert seen.memory.swap_used_bytes == 10 * 1024
-    assert seen.memory.huge_pages == "madvise"
-    assert seen.memory.shared_memory_huge_pages is None
-    assert seen.software.git_revision is None
+    assert observation.processor.smt_active is True
+    assert observation.processor.boost is False
+    assert observation.processor.governors == {"performance": 1, "powersave": 7}
+    assert observation.processor.clock_source == "kvm-clock"
+    assert observation.memory.total_bytes == 1000 * 1024
+    assert observation.memory.available_bytes == 600 * 1024
+    assert observation.memory.swap_used_bytes == 10 * 1024
+    assert observation.memory.huge_pages == "madvise"
+    assert observation.memory.shared_memory_huge_pages is None
+    assert observation.software.git_revision is None
 
 
 def test_a_machine_that_tells_nothing_gives_none_and_no_exception(tmp_path: Path) -> None:
-    seen = observe(tmp_path, variables={}, checkout=tmp_path)
-    assert seen.processor.model is None
-    assert seen.processor.smt_active is None
-    assert seen.processor.governors == {}
-    assert seen.memory.total_bytes is None
-    assert seen.limits == Limits(None, None)
-    assert seen.host.load_1_minute is None
-    assert seen.host.container is None
-    assert seen.host.name  # the platform's name for it, where /proc has none
+    observation = observe(tmp_path, variables={}, checkout=tmp_path)
+    assert observation.processor.model is None
+    assert observation.processor.smt_active is None
+    assert observation.processor.governors == {}
+    assert observation.memory.total_bytes is None
+    assert observation.limits == Limits(None, None)
+    assert observation.host.load_1_minute is None
+    assert observation.host.container is None
+    assert observation.host.name  # the platform's name for it, where /proc has none
 
 
 def test_a_file_of_nonsense_is_a_fact_not_told(tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_a_file_of_nonsense_is_a_fact_not_told(tmp_path: Path) -> None:
             "sys/kernel/mm/transparent_hugepage/enabled": "whenever",
         },
     )
-    seen = observe(tmp_path, variables={}, checkout=tmp_path)
-    assert seen.host.load_1_minute is None
-    assert seen.memory.total_bytes is None
-    assert seen.memory.huge_pages is None
-    assert seen.processor.smt_active is None
+    observation = observe(tmp_path, variables={}, checkout=tmp_path)
+    assert observation.host.load_1_minute is None
+    assert observation.memory.total_bytes is None
+    assert observation.memory.huge_pages is None
+    assert observation.processor.smt_active is None
 
 
 def test_bytes_that_are_not_utf8_can_still_be_written_as_json(tmp_path: Path) -> None:
@@ -119,10 +119,12 @@ def test_bytes_that_are_not_utf8_can_still_be_written_as_json(tmp_path: Path) ->
         tmp_path,
         {"proc/sys/kernel/hostname": b"caf\xe9\n", "proc/cpuinfo": b"model name : \xff\xfe\n"},
     )
-    seen = observe(tmp_path, variables={"NCCL_NET": "caf\udce9"}, checkout=tmp_path)
-    assert seen.host.name == "caf\\xe9"
-    assert seen.variables == {"NCCL_NET": "caf\\xe9"}
-    json.dumps([seen.host.name, seen.processor.model, dict(seen.variables)]).encode("utf-8")
+    observation = observe(tmp_path, variables={"NCCL_NET": "caf\udce9"}, checkout=tmp_path)
+    assert observation.host.name == "caf\\xe9"
+    assert observation.variables == {"NCCL_NET": "caf\\xe9"}
+    json.dumps(
+        [observation.host.name, observation.processor.model, dict(observation.variables)]
+    ).encode("utf-8")
 
 
 def test_capture_of_this_machine_is_plain_json_and_knows_its_python() -> None:

@@ -52,9 +52,11 @@ def test_a_clock_that_stood_still_tells_nothing() -> None:
 
 
 def test_too_few_ticks_are_not_judged() -> None:
-    seen = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(9 / TICKS, 9 / TICKS, 9 / TICKS), 0.0))
-    assert seen.other_cpu_share == 1.0
-    assert seen.flags == ()
+    measurement = flagged(
+        watched(CpuTimes(0, 0, 0), CpuTimes(9 / TICKS, 9 / TICKS, 9 / TICKS), 0.0)
+    )
+    assert measurement.other_cpu_share == 1.0
+    assert measurement.flags == ()
 
 
 def test_many_short_rounds_are_judged_together() -> None:
@@ -127,8 +129,10 @@ def test_the_more_processors_a_case_needs_at_once_the_less_load_it_stands(
     processors: int, other: float, contended: bool
 ) -> None:
     bound = tuple(range(processors)) * 2  # two ranks on each processor need it no more often
-    seen = flagged(Conditions(other_cpu_share=other, watched_cpu_seconds=10.0, binding=bound))
-    assert ("cpu_contention" in seen.flags) is contended
+    measurement = flagged(
+        Conditions(other_cpu_share=other, watched_cpu_seconds=10.0, binding=bound)
+    )
+    assert ("cpu_contention" in measurement.flags) is contended
 
 
 def two_threads_a_core(root: Path, cores: int) -> Path:

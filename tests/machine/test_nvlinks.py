@@ -23,65 +23,65 @@ def pair(links: int, up: bool = True) -> dict[str, Any]:
 
 
 def test_links_to_switches_give_switches_rates_and_the_class() -> None:
-    found = read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, version=4)))
-    assert found.topology_class is TopologyClass.NVSWITCH
-    assert len(found.of_kind(DeviceKind.NVSWITCH)) == found.facts["nvswitch_count"] == 6
-    assert found.facts["nvlinks_per_gpu"] == [12] * 8
-    assert found.matrix[("gpu0", "gpu7")] == "NV12"
-    outgoing = [link for link in found.links if link.source == "gpu0"]
+    driver = read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, version=4)))
+    assert driver.topology_class is TopologyClass.NVSWITCH
+    assert len(driver.of_kind(DeviceKind.NVSWITCH)) == driver.facts["nvswitch_count"] == 6
+    assert driver.facts["nvlinks_per_gpu"] == [12] * 8
+    assert driver.matrix[("gpu0", "gpu7")] == "NV12"
+    outgoing = [link for link in driver.links if link.source == "gpu0"]
     assert sum(link.bytes_per_second or 0 for link in outgoing) == 300e9
     assert {link.count for link in outgoing} == {2}
 
 
 def test_switches_that_a_vm_hides_are_one_switch_of_unknown_number() -> None:
-    found = read_nvml(
+    driver = read_nvml(
         RecordedNvml(switched("NVIDIA H100 80GB HBM3", 8, 18, version=6, hidden=True))
     )
-    assert found.topology_class is TopologyClass.NVSWITCH
-    assert found.facts["nvswitch_count"] is None
-    assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == [""]
-    assert found.matrix[("gpu0", "gpu1")] == "NV18"
+    assert driver.topology_class is TopologyClass.NVSWITCH
+    assert driver.facts["nvswitch_count"] is None
+    assert [device.bus_id for device in driver.of_kind(DeviceKind.NVSWITCH)] == [""]
+    assert driver.matrix[("gpu0", "gpu1")] == "NV18"
 
 
 def test_twelve_links_between_two_cards_are_a_bridge_and_no_switch() -> None:
-    found = read_nvml(RecordedNvml(pair(12)))
-    assert found.topology_class is TopologyClass.NVLINK_BRIDGE
-    assert found.matrix[("gpu0", "gpu1")] == "NV12"
-    assert {(link.source, link.target, link.bytes_per_second) for link in found.links} == {
+    driver = read_nvml(RecordedNvml(pair(12)))
+    assert driver.topology_class is TopologyClass.NVLINK_BRIDGE
+    assert driver.matrix[("gpu0", "gpu1")] == "NV12"
+    assert {(link.source, link.target, link.bytes_per_second) for link in driver.links} == {
         ("gpu0", "gpu1", 300e9),
         ("gpu1", "gpu0", 300e9),
     }
 
 
 def test_links_that_are_down_are_kept_as_down_and_carry_nothing() -> None:
-    found = read_nvml(RecordedNvml(pair(12, up=False)))
-    assert {link.state for link in found.links} == {LinkState.DOWN}
-    assert found.facts["nvlinks_per_gpu"] == [0, 0]
-    assert found.matrix[("gpu0", "gpu1")] == "PHB"
+    driver = read_nvml(RecordedNvml(pair(12, up=False)))
+    assert {link.state for link in driver.links} == {LinkState.DOWN}
+    assert driver.facts["nvlinks_per_gpu"] == [0, 0]
+    assert driver.matrix[("gpu0", "gpu1")] == "PHB"
 
 
 def test_links_that_could_not_be_asked_are_not_taken_for_missing_ones() -> None:
     answers = switched("NVIDIA H100 80GB HBM3", 2, 18, version=6)
     for link in answers["gpus"][1]["links"]:
         link["up"] = "?"
-    found = read_nvml(RecordedNvml(answers))
-    assert [warning.kind for warning in found.warnings] == ["not_visible"]
-    assert "18 of its NVLinks" in found.warnings[0].text
+    driver = read_nvml(RecordedNvml(answers))
+    assert [warning.kind for warning in driver.warnings] == ["not_visible"]
+    assert "18 of its NVLinks" in driver.warnings[0].text
 
 
 def test_cards_without_nvlinks_are_pcie_and_peer_access_is_kept_in_nvidias_words() -> None:
-    found = read_nvml(RecordedNvml(cards("NVIDIA GeForce RTX 5090", 2, peer=2, ancestor=40)))
-    assert found.topology_class is TopologyClass.PCIE
-    assert found.facts["p2p_matrix"] == [["X", "GNS"], ["GNS", "X"]]
-    assert found.matrix[("gpu1", "gpu0")] == "NODE"
+    driver = read_nvml(RecordedNvml(cards("NVIDIA GeForce RTX 5090", 2, peer=2, ancestor=40)))
+    assert driver.topology_class is TopologyClass.PCIE
+    assert driver.facts["p2p_matrix"] == [["X", "GNS"], ["GNS", "X"]]
+    assert driver.matrix[("gpu1", "gpu0")] == "NODE"
 
 
 @pytest.mark.parametrize(
     ("version", "rate"), [(1, 20e9), (2, 25e9), (4, 25e9), (5, 14.0625e9), (6, 25e9), (7, 50e9)]
 )
 def test_the_rate_of_a_link_follows_its_version(version: int, rate: float) -> None:
-    found = read_nvml(RecordedNvml(switched("a GPU", 2, 1, version)))
-    assert found.links[0].bytes_per_second == rate
+    driver = read_nvml(RecordedNvml(switched("a GPU", 2, 1, version)))
+    assert driver.links[0].bytes_per_second == rate
 
 
 class FakeLibrary:

@@ -46,7 +46,7 @@ def test_nvswitches_that_the_kernel_shows_are_devices(tmp_path: Path) -> None:
         "pci0000:90/0000:90:02.0/0000:92:00.0", NVSWITCH, MELLANOX
     )  # a bridge of another kind
     found = read(tmp_path)
-    assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == ["0000:91:00.0"]
+    assert [device.bus_id for device in found.of_kind(DeviceKind.NVSWITCH)] == ["0000:91:00.0"]
     assert found.facts["nvswitch_count"] == 1
 
 

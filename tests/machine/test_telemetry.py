@@ -56,27 +56,27 @@ def eight_links(**errors: int) -> list[dict[str, int] | None]:
 def test_a_gpu_at_work_tells_clocks_heat_power_and_counters() -> None:
     gpu = Gpu(corrected=2, replays=1)
     gpu.work(seconds=10, watts=400)
-    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
-    assert (seen.bus_id, seen.vendor, seen.model) == (
+    (device,) = read_devices([ADDRESS], driver(Nvml([gpu])))
+    assert (device.bus_id, device.vendor, device.model) == (
         ADDRESS,
         "nvidia",
         "NVIDIA H100 80GB HBM3",
     )
-    assert (seen.performance_state, seen.sm_clock_mhz, seen.sm_clock_limit_mhz) == (
+    assert (device.performance_state, device.sm_clock_mhz, device.sm_clock_limit_mhz) == (
         0,
         1980,
         1980,
     )
-    assert (seen.memory_clock_mhz, seen.clock_reasons) == (2619, ())
-    assert (seen.power_watts, seen.power_limit_watts, seen.energy_joules) == (
+    assert (device.memory_clock_mhz, device.clock_reasons) == (2619, ())
+    assert (device.power_watts, device.power_limit_watts, device.energy_joules) == (
         400.0,
         700.0,
         4000.0,
     )
-    assert seen.temperature_celsius == 70
-    assert (seen.ecc_corrected_volatile, seen.ecc_uncorrected_volatile) == (2, 0)
-    assert (seen.pcie_generation, seen.pcie_width, seen.pcie_replays) == (5, 16, 1)
-    assert seen.held_back_seconds == {
+    assert device.temperature_celsius == 70
+    assert (device.ecc_corrected_volatile, device.ecc_uncorrected_volatile) == (2, 0)
+    assert (device.pcie_generation, device.pcie_width, device.pcie_replays) == (5, 16, 1)
+    assert device.held_back_seconds == {
         "power": 0.0,
         "thermal": 0.0,
         "board_limit": 0.0,
@@ -98,32 +98,36 @@ def test_the_errors_of_each_nvlink_are_read_on_every_generation(
     links = eight_links()
     links[7] = errors
     links[3] = None
-    (seen,) = read_devices([ADDRESS], driver(Nvml([Gpu(generation=generation, links=links)])))
-    assert list(seen.links) == [0, 1, 2, 4, 5, 6, 7]
-    assert seen.links[7] == errors
-    assert not any(seen.links[0].values())
+    (device,) = read_devices([ADDRESS], driver(Nvml([Gpu(generation=generation, links=links)])))
+    assert list(device.links) == [0, 1, 2, 4, 5, 6, 7]
+    assert device.links[7] == errors
+    assert not any(device.links[0].values())
 
 
 def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read() -> None:
     lacks = frozenset(
         {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetPerformanceState", "nvmlDeviceGetFieldValues"}
     )
-    (seen,) = read_devices([ADDRESS], driver(Nvml([Gpu(lacks=lacks)])))
-    assert (seen.power_watts, seen.performance_state, seen.energy_joules) == (None, None, None)
-    assert (seen.trouble, seen.sm_clock_mhz) == (None, 345)
+    (device,) = read_devices([ADDRESS], driver(Nvml([Gpu(lacks=lacks)])))
+    assert (device.power_watts, device.performance_state, device.energy_joules) == (
+        None,
+        None,
+        None,
+    )
+    assert (device.trouble, device.sm_clock_mhz) == (None, 345)
 
 
 def test_a_driver_that_refuses_all_fields_for_one_it_lacks_is_asked_one_by_one() -> None:
     gpu = Gpu(ecc=False, links=eight_links(crc=3), replays=4, refuses_unknown_fields=True)
-    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
-    assert (seen.pcie_replays, seen.ecc_corrected_volatile) == (4, None)
-    assert seen.links[7] == {"replays": 0, "recoveries": 0, "crc": 3}
+    (device,) = read_devices([ADDRESS], driver(Nvml([gpu])))
+    assert (device.pcie_replays, device.ecc_corrected_volatile) == (4, None)
+    assert device.links[7] == {"replays": 0, "recoveries": 0, "crc": 3}
 
 
 def test_an_older_driver_is_asked_by_the_older_name() -> None:
     gpu = Gpu(reasons=0x4, lacks=frozenset({"nvmlDeviceGetCurrentClocksEventReasons"}))
-    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
-    assert seen.clock_reasons == ("sw_power_cap",)
+    (device,) = read_devices([ADDRESS], driver(Nvml([gpu])))
+    assert device.clock_reasons == ("sw_power_cap",)
 
 
 def test_a_look_costs_few_calls() -> None:
@@ -347,8 +351,8 @@ readings = st.builds(
     pcie_width=numbers,
     xids=st.lists(st.integers(1, 200), max_size=2).map(tuple),
 )
-looks = st.lists(readings, max_size=3, unique_by=lambda one: one.bus_id).map(
-    lambda found: tuple(sorted(found, key=lambda one: one.bus_id))
+looks = st.lists(readings, max_size=3, unique_by=lambda gpu: gpu.bus_id).map(
+    lambda found: tuple(sorted(found, key=lambda gpu: gpu.bus_id))
 )
 
 few = settings(max_examples=40)

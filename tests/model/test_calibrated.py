@@ -180,7 +180,7 @@ def _dumped(plain: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("- 1\n", "kind is nothing, expected"),
         ("kind: calibrated-cluster\n", "name: field required"),
@@ -188,11 +188,11 @@ def _dumped(plain: dict[str, Any]) -> str:
     ],
 )
 def test_text_that_is_no_such_file_is_refused_in_one_line(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    assert said in refusal(load_calibrated, file)
+    assert message in refusal(load_calibrated, file)
 
 
 @given(data=st.data())
@@ -258,11 +258,16 @@ def machine_like(place: int, factor: float, collective: str) -> CalibratedCluste
     """A machine on which ``collective`` takes the model's time times ``factor`` at every size."""
     name, nodes, network, ranks = MACHINES[place]
     corrections = tuple(Correction(1 << power, factor) for power in (3, 20, 30))
-    seen = MeasuredCollective(
+    measured = MeasuredCollective(
         collective, False, 3, (LibrarySetting("default", "default"),), corrections
     )
     return replace(
-        calibrated(), machine=name, nodes=nodes, network=network, ranks=ranks, measured=(seen,)
+        calibrated(),
+        machine=name,
+        nodes=nodes,
+        network=network,
+        ranks=ranks,
+        measured=(measured,),
     )
 
 
@@ -410,13 +415,13 @@ def test_near_what_was_measured_intervals_are_narrower_and_of_other_collectives_
 ):
     on = base("hgx-h100", nodes=1)
     sizes = (1 << 10, 8 << 20, 1 << 28)
-    told = calibrate_cluster(
+    calibration = calibrate_cluster(
         on, measured(on.cluster.system, SCALES, ("all_reduce",), sizes), PROVENANCE
     )
 
     def widths(collective: str) -> tuple[list[float], list[float]]:
         points = calibrated_points(
-            told, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29))
+            calibration, LibraryRequest(collective, (512, 2 << 10, 16 << 20, 1 << 29))
         )
         own = [
             point.interval.high_80_seconds / point.interval.low_80_seconds for point in points
@@ -441,8 +446,11 @@ def test_what_most_points_were_launched_like_is_kept() -> None:
         )
         for request, seconds in measured(on.cluster.system, SCALES, ("all_gather", "broadcast"))
     ]
-    found = calibrate_cluster(on, [*plain, *grouped], PROVENANCE)
-    assert (found.measured_as.gpus_per_process, found.measured_as.version) == (8, (2, 20, 5))
+    calibration = calibrate_cluster(on, [*plain, *grouped], PROVENANCE)
+    assert (calibration.measured_as.gpus_per_process, calibration.measured_as.version) == (
+        8,
+        (2, 20, 5),
+    )
 
 
 def test_what_the_machine_cannot_do_is_told_apart() -> None:
@@ -474,18 +482,18 @@ def test_points_faster_than_the_bound_are_counted() -> None:
 )
 def test_a_network_is_written_so_that_it_reads_back_the_same(network: str) -> None:
     on = open_base("dgx-a100", 2, network)
-    found = calibrate_cluster(
+    calibration = calibrate_cluster(
         on, measured(on.cluster.system, SCALES, ("all_reduce",)), PROVENANCE
     )
-    assert found.network == network
-    assert found.cluster.system == on.cluster.system
+    assert calibration.network == network
+    assert calibration.cluster.system == on.cluster.system
 
 
 def test_a_catalog_machine_is_kept_by_name_and_any_other_whole(tmp_path: Path) -> None:
     assert open_base("DGX-A100").described == "dgx-a100"
-    other = load_catalog("dgx-a100")
+    machine = load_catalog("dgx-a100")
     file = str(tmp_path / "mine.yaml")
-    Path(file).write_text(topology_yaml(other))
+    Path(file).write_text(topology_yaml(machine))
     described = open_base(file).described
     assert isinstance(described, dict)
     assert described["name"] == "dgx-a100"

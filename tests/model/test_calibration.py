@@ -239,19 +239,19 @@ def test_a_quarter_of_the_tries_undisturbed_is_enough_for_prices() -> None:
 def test_load_that_leaves_less_than_a_quarter_of_the_tries_alone_disturbs(
     cores: int, other: float, steal: float, disturbed: bool
 ) -> None:
-    told = disturbance(
+    reason = disturbance(
         {"cores": cores, "operations": {"copy/32768/2": [1.0, 1.0]}},
         Conditions(other_cpu_share=other, steal_share=steal),
     )
-    assert bool(told) is disturbed
-    assert not disturbed or f"{other:.0%}" in told
+    assert bool(reason) is disturbed
+    assert not disturbed or f"{other:.0%}" in reason
 
 
 def test_tries_that_disagree_disturb_though_nobody_saw_a_load() -> None:
     operations = {"copy/32768/1": [1e-6] * 8, "reduce/1048576/2": [1e-6, *[5e-6] * 7]}
-    told = disturbance({"cores": 2, "operations": operations}, Conditions())
-    assert "reduce (1024 KiB, 2 at once)" in told
-    assert "5.0 times" in told
+    reason = disturbance({"cores": 2, "operations": operations}, Conditions())
+    assert "reduce (1024 KiB, 2 at once)" in reason
+    assert "5.0 times" in reason
     operations["reduce/1048576/2"][1:3] = [1.1e-6, 1.2e-6]
     assert disturbance({"cores": 2, "operations": operations}, Conditions()) == ""
 

@@ -90,7 +90,7 @@ def test_more_ranks_than_gpus_are_more_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ({"ranks": 16}, "need a network"),
         ({"nodes": 2}, "need a network"),
@@ -99,8 +99,10 @@ def test_more_ranks_than_gpus_are_more_nodes() -> None:
         ({"nodes": 2, "network": "fast"}, "ib-ndr-400x8"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_cure(asked: dict[str, int | str], said: str) -> None:
-    with pytest.raises(MachineError, match=said):
+def test_what_cannot_be_is_refused_with_a_cure(
+    asked: dict[str, int | str], message: str
+) -> None:
+    with pytest.raises(MachineError, match=message):
         open_cluster("hgx-h100", **asked)  # type: ignore[arg-type]  # mixed keywords
 
 

@@ -24,9 +24,9 @@ ON_CPU = replace(ON_GPUS, backend="cpu", algorithm="ring", ranks=2)
 
 
 def price(context: PredictionContext, case: Case, *used: str) -> Prediction:
-    found = context.predict(case, *used)
-    assert found is not None
-    return found
+    prediction = context.predict(case, *used)
+    assert prediction is not None
+    return prediction
 
 
 def test_gpus_are_priced_on_gpus_and_processes_on_processors() -> None:
@@ -78,8 +78,8 @@ def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> 
 def test_what_shares_links_with_something_else_has_a_price_that_no_bound_exceeds(
     change: dict[str, Any],
 ) -> None:
-    found = price(named_context("hgx-h100"), replace(ON_GPUS, **change))
-    assert 0 < found.bound_seconds <= found.predicted_seconds
+    prediction = price(named_context("hgx-h100"), replace(ON_GPUS, **change))
+    assert 0 < prediction.bound_seconds <= prediction.predicted_seconds
 
 
 def test_of_computing_meanwhile_nothing_is_said() -> None:
@@ -125,12 +125,12 @@ def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without
     )
     took = {}
     for mode in ("streaming", "graph", "isolated", "cold"):
-        found = price(context, replace(small, mode=mode), "ring")
-        assert found.predicted_seconds == pytest.approx(
-            found.latency_seconds + found.bandwidth_seconds
+        prediction = price(context, replace(small, mode=mode), "ring")
+        assert prediction.predicted_seconds == pytest.approx(
+            prediction.latency_seconds + prediction.bandwidth_seconds
         )
-        assert found.bottleneck.startswith("launches: ") is (mode == "streaming")
-        took[mode] = found.predicted_seconds
+        assert prediction.bottleneck.startswith("launches: ") is (mode == "streaming")
+        took[mode] = prediction.predicted_seconds
     assert took["streaming"] > 8 * 4e-6
     assert took["graph"] == took["isolated"] == took["cold"] < took["streaming"]
 

@@ -128,6 +128,6 @@ def test_a_sample_of_the_shifts_is_near_the_whole(
     monkeypatch.setattr(fabric_loads, "MOST_EXACT_FLOWS", 1000)
     monkeypatch.setattr(fabric_loads, "MOST_SAMPLED_FLOWS", 40 * fabric.ranks)
     monkeypatch.setattr(fabric_loads, "FEWEST_RANKS", 64)
-    other = FabricCosts()  # other costs: nothing of what was found before is used
-    sampled = price_algorithm(collective, algorithm, fabric, SIZES, other)
+    costs = FabricCosts()  # other costs: nothing of what was found before is used
+    sampled = price_algorithm(collective, algorithm, fabric, SIZES, costs)
     assert abs(sampled.seconds / whole.seconds - 1).max() < 0.05

@@ -227,12 +227,12 @@ def test_the_best_chain_is_within_two_percent_of_its_square_root_form(
 
 
 def test_two_trees_send_every_byte_up_and_down_twice_at_most_and_beat_one() -> None:
-    one = price_algorithm("all_reduce", "binary_tree", SWITCH, 1e9)
+    price = price_algorithm("all_reduce", "binary_tree", SWITCH, 1e9)
     two = price_algorithm("all_reduce", "double_binary_tree", SWITCH, 1e9)
     # A rank's port carries n up and down; in one tree an inner rank sends and receives 2n in either half.
     assert two.bandwidth[0] == pytest.approx(2 * 1e9 * B, rel=0.15)
-    assert one.bandwidth[0] == pytest.approx(4 * 1e9 * B, rel=0.15)
-    assert two.seconds[0] < one.seconds[0]
+    assert price.bandwidth[0] == pytest.approx(4 * 1e9 * B, rel=0.15)
+    assert two.seconds[0] < price.seconds[0]
 
 
 @given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
@@ -373,7 +373,7 @@ def test_overlaps_give_the_worst_place_of_every_step(
     for step in range(steps):
         busy = (start <= step) & (step < start + pieces)
         expected.append(
-            max(weight[one] * np.count_nonzero(busy & (place == one)) for one in range(5))
+            max(weight[index] * np.count_nonzero(busy & (place == index)) for index in range(5))
         )
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 

@@ -41,9 +41,9 @@ def group_points(
     name: str,
     sizes: tuple[int, ...],
     alone: bool = False,
-    **asked: str,
+    **requested: str,
 ) -> tuple[ClusterPoint, ...]:
-    request = LibraryRequest(name, sizes, **asked)  # type: ignore[arg-type]  # fields by name
+    request = LibraryRequest(name, sizes, **requested)  # type: ignore[arg-type]  # fields by name
     if alone and isinstance(groups, GroupPlacement):
         groups = replace(groups, groups_per_node=1, gpu_sets=groups.sets[:1])
     elif alone and not isinstance(groups, GroupPlacement):

@@ -175,7 +175,7 @@ def test_ranks_that_swap_are_priced_by_what_swaps_take_and_a_ring_by_what_a_ring
     slow = replace(plain, swapped=line(rate=RATE / 2))
     exchange, ring = (
         ((0, 2), (1, 3), (2, 0), (3, 1)),
-        tuple((one, (one + 1) % 4) for one in range(4)),
+        tuple((index, (index + 1) % 4) for index in range(4)),
     )
     size = 1 << 26
     assert float(slow.step_seconds(exchange, size)) == pytest.approx(2 * size / RATE, rel=0.01)
@@ -324,15 +324,15 @@ class PlantedTeam:
     "node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1), (0, 0)]
 )
 def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> None:
-    found = probe_network(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
+    network = probe_network(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
     planted = network_of(node_of_rank)
-    assert found.hosts == planted.hosts
-    assert found.host_of_rank == node_of_rank
-    assert (found.between, found.inside) == (planted.between, planted.inside)
-    assert found.one_way == planted.between
-    assert found.inside_one_way == planted.inside
-    assert (found.swapped is None) == (len(swaps(node_of_rank)) <= 2)
-    for link in found.links:
+    assert network.hosts == planted.hosts
+    assert network.host_of_rank == node_of_rank
+    assert (network.between, network.inside) == (planted.between, planted.inside)
+    assert network.one_way == planted.between
+    assert network.inside_one_way == planted.inside
+    assert (network.swapped is None) == (len(swaps(node_of_rank)) <= 2)
+    for link in network.links:
         assert link.round_trip_seconds == pytest.approx(2 * (LATENCY + SIZES_BYTES[0] / RATE))
         assert link.bytes_per_second == pytest.approx(RATE)
 
@@ -358,8 +358,8 @@ def test_what_a_barrier_costs_beyond_messages_is_paid_where_all_ranks_are_busy_a
 
 def test_two_ranks_of_one_host_are_a_pair_that_is_looked_at_once() -> None:
     team = PlantedTeam((0, 0))
-    found = probe_network(team, "gloo", 2)
-    assert found.inside == found.together == network_of((0, 0)).inside
+    network = probe_network(team, "gloo", 2)
+    assert network.inside == network.together == network_of((0, 0)).inside
     assert set(team.asked) == {"", "0>1"}
 
 
@@ -550,11 +550,13 @@ def test_the_bound_is_that_of_the_host_s_memory(
     collective: str, ranks: int, size_bytes: int, backend: str
 ) -> None:
     case = case_of(collective, ranks, size_bytes, backend)
-    found = predict_host_library(case, network_of((0,) * ranks, backend=backend), "", host(10))
-    assert found is not None
+    prediction = predict_host_library(
+        case, network_of((0,) * ranks, backend=backend), "", host(10)
+    )
+    assert prediction is not None
     row = COLLECTIVES[collective]
     memory = float(bound_seconds(row, ranks, case.count, 4, host(10), max(case.root, 0)))
-    assert found.bound_seconds == pytest.approx(min(memory, found.predicted_seconds))
+    assert prediction.bound_seconds == pytest.approx(min(memory, prediction.predicted_seconds))
 
 
 def test_a_run_s_basis_hands_its_host_on() -> None:

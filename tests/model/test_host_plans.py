@@ -148,7 +148,7 @@ def test_a_prediction_prices_what_the_library_takes_and_not_the_cheapest() -> No
     told = HostNetwork(
         "mpi", ("a", "b", "c", "d"), (0, 1, 2, 3), line(), None, line(), RATE, library=OPEN_MPI
     )
-    found = predict_host_library(case, told)
-    assert found is not None
-    assert found.predicted_seconds == pytest.approx(3 * size / RATE, rel=0.02)
-    assert "(chain)" in found.bottleneck
+    prediction = predict_host_library(case, told)
+    assert prediction is not None
+    assert prediction.predicted_seconds == pytest.approx(3 * size / RATE, rel=0.02)
+    assert "(chain)" in prediction.bottleneck

@@ -44,7 +44,7 @@ def text(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("seen", "instead", "complaint"),
+    ("original", "instead", "complaint"),
     [
         ("cores: 4", "cores: '4'", "fabric.cores: input should be a valid integer; seen '4'"),
         ("cores: 4", "cores: 0", "cores: 0 is not at least 1"),
@@ -64,11 +64,11 @@ def text(tmp_path: Path) -> str:
     ],
 )
 def test_a_wrong_file_is_refused_with_path_and_place(
-    tmp_path: Path, text: str, seen: str, instead: str, complaint: str
+    tmp_path: Path, text: str, original: str, instead: str, complaint: str
 ) -> None:
-    assert seen in text
+    assert original in text
     path = tmp_path / "wrong.yaml"
-    path.write_text(text.replace(seen, instead, 1))
+    path.write_text(text.replace(original, instead, 1))
     assert complaint in refusal(load_machine, path)
 
 
@@ -109,7 +109,7 @@ def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"peak_traffic": flat(1.9e9, 8e9)}, "less than 2 x copy"),
         ({"peak_traffic": flat(2e9, 8e9), "reduce": flat(5e8, 4e9)}, "less than 3 x reduce"),
@@ -122,9 +122,9 @@ def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_of_a_host_that_contradict_each_other_are_refused(
-    changes: dict[str, Any], said: str
+    changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(MachineError, match=said):
+    with pytest.raises(MachineError, match=message):
         replace(toy().fabric, **changes)
 
 
@@ -132,7 +132,7 @@ UNKNOWN = "is not a type and one of sum, prod, min, max, average"
 
 
 @pytest.mark.parametrize(
-    ("key", "rate", "said"),
+    ("key", "rate", "message"),
     [
         *(
             (key, 1e9, UNKNOWN)
@@ -144,8 +144,8 @@ UNKNOWN = "is not a type and one of sum, prod, min, max, average"
         ),
     ],
 )
-def test_rates_of_types_that_cannot_be_are_refused(key: str, rate: float, said: str) -> None:
-    with pytest.raises(MachineError, match=said):
+def test_rates_of_types_that_cannot_be_are_refused(key: str, rate: float, message: str) -> None:
+    with pytest.raises(MachineError, match=message):
         toy(arithmetic={key: rate})
 
 

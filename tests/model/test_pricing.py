@@ -55,8 +55,8 @@ def test_ranks_that_share_a_core_take_turns_on_it() -> None:
     block = count * 4 / ranks
     wait = FLAG + (ranks - 2) * CHECK + 2 * YIELD
     expected = 2 * wait + 2 * (6 * CALL + 3 * block * (ADD + COPY))
-    found = price(schedule_for("all_reduce", "two_shot", ranks), count, 4, toy(cores=2))
-    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+    priced = price(schedule_for("all_reduce", "two_shot", ranks), count, 4, toy(cores=2))
+    assert priced.predicted_seconds == pytest.approx(expected, rel=1e-12)
 
 
 def test_out_of_place_each_rank_also_copies_what_it_keeps() -> None:
@@ -81,8 +81,8 @@ def test_between_steps_without_a_wait_only_the_busiest_ranks_sum_counts() -> Non
     # In place the root has nothing to pull but three pieces to push, the others one to pull, two to push.
     count = 4_000_000
     expected = edges(4) + 3 * CALL + 3 * count * COPY
-    found = price(schedule_for("broadcast", "direct", 4), count, 4, toy(), in_place=True)
-    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+    priced = price(schedule_for("broadcast", "direct", 4), count, 4, toy(), in_place=True)
+    assert priced.predicted_seconds == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_two_parts_add_up_and_zero_bytes_are_latency_alone() -> None:
@@ -113,8 +113,8 @@ def test_a_barrier_moves_no_bytes_whatever_its_count() -> None:
 
 def test_a_launch_without_work_still_costs_a_call() -> None:
     for in_place in (False, True):
-        found = price(schedule_for("all_reduce", "ring", 1), 0, 4, toy(), in_place=in_place)
-        assert found.predicted_seconds == CALL
+        priced = price(schedule_for("all_reduce", "ring", 1), 0, 4, toy(), in_place=in_place)
+        assert priced.predicted_seconds == CALL
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -154,9 +154,9 @@ def test_a_reduction_takes_what_its_type_or_memory_allows_whichever_is_slower() 
     schedule, machine = schedule_for("all_reduce", "two_shot", 4), toy(arithmetic=HALF)
     block = 3_000_000 * 2 / 4
     expected = edges(4) + 6 * CALL + 3 * block * (1 / 1e8 + COPY)
-    found = price(schedule, 3_000_000, 2, machine, dtype="float16", op="sum")
-    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
-    assert found.bottleneck.startswith("arithmetic of float16 sum: 91%")
+    priced = price(schedule, 3_000_000, 2, machine, dtype="float16", op="sum")
+    assert priced.predicted_seconds == pytest.approx(expected, rel=1e-12)
+    assert priced.bottleneck.startswith("arithmetic of float16 sum: 91%")
     # Memory is slower than the arithmetic of float32, and of float16's max nothing is known.
     for dtype, op in (("float32", "sum"), ("float16", "max"), ("float64", "sum")):
         plain = price(schedule, 3_000_000, 4, toy())
@@ -203,8 +203,8 @@ def test_ranks_that_share_a_core_average_one_after_another(cores: int) -> None:
 
 def test_what_moves_without_reducing_costs_the_same_in_every_type() -> None:
     schedule = schedule_for("all_gather", "ring", 4)
-    found = price(schedule, 10**6, 2, toy(arithmetic=HALF), dtype="float16", op="none")
-    assert found == price(schedule, 10**6, 2, toy())
+    priced = price(schedule, 10**6, 2, toy(arithmetic=HALF), dtype="float16", op="none")
+    assert priced == price(schedule, 10**6, 2, toy())
 
 
 def test_a_fan_in_is_the_work_of_the_slots_owner_even_where_it_is_pushed() -> None:

@@ -171,8 +171,8 @@ def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_
     if not case.groups:
         return
     alone = [
-        predict(replace(case, active_group=one), machine, schedule)
-        for one in range(len(case.members))
+        predict(replace(case, active_group=index), machine, schedule)
+        for index in range(len(case.members))
     ]
     for one in alone:
         assert one.bound_seconds <= one.predicted_seconds * (1 + 1e-9)
@@ -193,8 +193,8 @@ def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
     if not case.groups:
         return
     alone = [
-        schedule_prediction(replace(case, active_group=one), H100S, algorithm)
-        for one in range(len(case.members))
+        schedule_prediction(replace(case, active_group=index), H100S, algorithm)
+        for index in range(len(case.members))
     ]
     longest = max(one.predicted_seconds for one in alone)
     assert (

@@ -29,11 +29,11 @@ def made(layout: Layout, **changed: Any) -> Strategy:
     )
 
 
-def of(shape: ModelShape, strategy: Strategy, **wanted: str) -> list[StepCommunication]:
+def of(shape: ModelShape, strategy: Strategy, **fields: str) -> list[StepCommunication]:
     return [
         communication
         for communication in communications(shape, strategy)
-        if all(getattr(communication, name) == value for name, value in wanted.items())
+        if all(getattr(communication, name) == value for name, value in fields.items())
     ]
 
 
@@ -48,10 +48,10 @@ IN_STAGES = made(Layout(tp=8, pp=8), global_batch=16 * B)
 
 
 def launches(
-    said: str, shape: ModelShape, strategy: Strategy, *expected: Launch, **wanted: str
+    label: str, shape: ModelShape, strategy: Strategy, *expected: Launch, **wanted: str
 ) -> Any:
     """A row: the communications of a strategy, of those that are ``wanted``."""
-    return pytest.param(shape, strategy, wanted, list(expected), id=said)
+    return pytest.param(shape, strategy, wanted, list(expected), id=label)
 
 
 VOLUMES = [

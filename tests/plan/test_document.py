@@ -204,13 +204,13 @@ _values = st.recursive(
     )
 )
 def test_whatever_stands_in_a_plan_ends_in_a_plan_or_one_line(tree: dict[str, object]) -> None:
-    said = "plan"
+    text = "plan"
     try:
         read_plan(json.dumps(tree))
     except SuiteError as error:
-        said = str(error)
-    assert "\n" not in said
-    assert said.startswith("plan")
+        text = str(error)
+    assert "\n" not in text
+    assert text.startswith("plan")
 
 
 def test_what_runs_behind_computing_is_kept_in_full_and_layout_by_layout() -> None:

@@ -33,14 +33,14 @@ GIB = 2**30
 def test_groups_across_nodes_share_the_nics_and_are_named_so() -> None:
     cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
     layout = Layout(tp=8, dp=4)
-    asked = StepCommunication(
+    communication = StepCommunication(
         "dp", 4, "all_reduce", 2**28, 1, "test", "backward", "bucket", "only"
     )
-    found = ClusterPrices(cluster).price(layout, asked)
-    assert (found.nodes, found.groups_on_node) == (4, 8)
-    assert "network" in found.bottleneck
-    alone = ClusterPrices(cluster).price(Layout(dp=32), replace(asked, ranks=32))
-    assert alone.seconds < found.seconds
+    prices = ClusterPrices(cluster).price(layout, communication)
+    assert (prices.nodes, prices.groups_on_node) == (4, 8)
+    assert "network" in prices.bottleneck
+    alone = ClusterPrices(cluster).price(Layout(dp=32), replace(communication, ranks=32))
+    assert alone.seconds < prices.seconds
 
 
 def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
@@ -48,29 +48,31 @@ def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
     ends = StepCommunication(
         "pp", 2, "all_reduce", 2**28, 1, "test", "optimizer", "step", "first"
     )
-    found = ClusterPrices(cluster).price(Layout(tp=8, pp=4), ends)
-    assert found.nodes == 2
+    prices = ClusterPrices(cluster).price(Layout(tp=8, pp=4), ends)
+    assert prices.nodes == 2
     inside = ClusterPrices(open_cluster("hgx-h100")).price(Layout(tp=2, pp=4), ends)
     assert inside.nodes == 1
-    assert inside.seconds < found.seconds
+    assert inside.seconds < prices.seconds
 
 
 def test_groups_that_stand_unevenly_are_listed_or_refused() -> None:
     cluster = open_cluster("hgx-h100", 3, "ib-ndr-400x8")
-    asked = StepCommunication(
+    communication = StepCommunication(
         "tp", 3, "all_reduce", 2**20, 1, "test", "forward", "layer", "only"
     )
-    assert ClusterPrices(cluster).price(Layout(tp=3, dp=8), asked).nodes == 2
+    assert ClusterPrices(cluster).price(Layout(tp=3, dp=8), communication).nodes == 2
     large = open_cluster("hgx-h100", 768, "ib-ndr-400x8")
     with pytest.raises(UsageError, match="unevenly"):
-        ClusterPrices(large).price(Layout(tp=3, dp=2048), asked)
+        ClusterPrices(large).price(Layout(tp=3, dp=2048), communication)
 
 
 def test_nothing_is_priced_for_one_rank_or_no_bytes() -> None:
     cluster = open_cluster("hgx-h100")
-    one = StepCommunication("tp", 1, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
-    assert ClusterPrices(cluster).price(Layout(dp=8), one).seconds == 0.0
-    empty = replace(one, ranks=8, size_bytes=0)
+    communication = StepCommunication(
+        "tp", 1, "all_reduce", 2**20, 1, "test", "forward", "layer", "only"
+    )
+    assert ClusterPrices(cluster).price(Layout(dp=8), communication).seconds == 0.0
+    empty = replace(communication, ranks=8, size_bytes=0)
     assert ClusterPrices(cluster).price(Layout(tp=8), empty).seconds == 0.0
 
 
@@ -88,15 +90,15 @@ def test_measured_points_replace_predictions_of_the_same_thing(tmp_path: Path) -
     run = load_run(run_with(tmp_path / "run", (2**20, 1e-3), (2**22, 4e-3)))
     points = measured_points([run])
     prices = ClusterPrices(open_cluster("hgx-h100"), points)
-    asked = StepCommunication(
+    communication = StepCommunication(
         "tp", 8, "all_reduce", 2**21, 1, "test", "forward", "layer", "only"
     )
-    between = prices.price(Layout(tp=8), asked)
+    between = prices.price(Layout(tp=8), communication)
     assert between.source == MEASURED
     assert between.seconds == pytest.approx(2e-3, rel=0.05)
-    beyond = prices.price(Layout(tp=8), replace(asked, size_bytes=2**23))
-    other = prices.price(Layout(tp=4, dp=2), replace(asked, ranks=4))
-    gathered = prices.price(Layout(tp=8), replace(asked, collective="all_gather"))
+    beyond = prices.price(Layout(tp=8), replace(communication, size_bytes=2**23))
+    other = prices.price(Layout(tp=4, dp=2), replace(communication, ranks=4))
+    gathered = prices.price(Layout(tp=8), replace(communication, collective="all_gather"))
     assert {beyond.source, other.source, gathered.source} == {PREDICTED}
 
 
@@ -176,9 +178,9 @@ def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(
     groups = layout.groups(axis)
     for collective in ("all_reduce", "all_to_all"):
         (listed,) = group_points(cluster, groups, LibraryRequest(collective, (GIB,)))
-        asked = StepCommunication(
+        communication = StepCommunication(
             axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only"
         )
-        found = ClusterPrices(cluster).price(layout, asked)
-        assert found.seconds == pytest.approx(listed.prediction.predicted_seconds)
-        assert found.nodes == max(len({rank // 8 for rank in group}) for group in groups)
+        prices = ClusterPrices(cluster).price(layout, communication)
+        assert prices.seconds == pytest.approx(listed.prediction.predicted_seconds)
+        assert prices.nodes == max(len({rank // 8 for rank in group}) for group in groups)

@@ -39,9 +39,9 @@ def order(found: dict[str, float]) -> list[str]:
 
 def test_interleaving_is_faster_and_less_so_with_larger_batches() -> None:
     # Figure 12: 81 against 119 TFLOP/s with a batch of 12, 136 against 147 with one of 60.
-    found = tflops(shipped("narayanan-figure-12"))
-    small = found["batch 12, interleaved"] / found["batch 12, 1F1B"]
-    large = found["batch 60, interleaved"] / found["batch 60, 1F1B"]
+    rate = tflops(shipped("narayanan-figure-12"))
+    small = rate["batch 12, interleaved"] / rate["batch 12, 1F1B"]
+    large = rate["batch 60, interleaved"] / rate["batch 60, 1F1B"]
     assert small > large > 1
     assert small == pytest.approx(119 / 81, rel=0.1)
     assert large == pytest.approx(147 / 136, rel=0.1)
@@ -55,22 +55,22 @@ def test_tensor_parallel_ranks_beyond_a_node_and_few_of_them_are_slower_than_eig
 ) -> None:
     # Figure 13: the peak is at 8 x 8 for both batches; of 128 sequences 2 stages are slower than 32.
     plan = shipped("narayanan-figure-13")
-    found = tflops(plan, global_batch=batch)
+    rate = tflops(plan, global_batch=batch)
     # The paper's drawing does not tell how far 4 x 16 is below; here it is less than 1%.
-    assert found["tp8-pp8"] > 0.99 * max(found.values())
-    assert found["tp8-pp8"] > found["tp16-pp4"] > found["tp32-pp2"]
-    assert found["tp4-pp16"] > found["tp2-pp32"]
+    assert rate["tp8-pp8"] > 0.99 * max(rate.values())
+    assert rate["tp8-pp8"] > rate["tp16-pp4"] > rate["tp32-pp2"]
+    assert rate["tp4-pp16"] > rate["tp2-pp32"]
     for name, published in ends.items():
-        assert found[name] * 4 / 3 == pytest.approx(published, rel=0.12)
+        assert rate[name] * 4 / 3 == pytest.approx(published, rel=0.12)
     if batch == 128:
-        assert found["tp2-pp32"] > found["tp32-pp2"]
+        assert rate["tp2-pp32"] > rate["tp32-pp2"]
 
 
 @pytest.mark.parametrize("batch", [32, 128, 512])
 def test_more_pipeline_stages_instead_of_data_parallel_ranks_are_slower(batch: int) -> None:
     # Figure 14: throughput falls with the pipeline's length at each batch size.
-    found = tflops(shipped("narayanan-figure-14"), global_batch=batch)
-    assert order(found) == ["dp32-pp2", "dp16-pp4", "dp8-pp8", "dp4-pp16", "dp2-pp32"]
+    rate = tflops(shipped("narayanan-figure-14"), global_batch=batch)
+    assert order(rate) == ["dp32-pp2", "dp16-pp4", "dp8-pp8", "dp4-pp16", "dp2-pp32"]
 
 
 @pytest.mark.parametrize("batch", [128, 512])
@@ -78,8 +78,8 @@ def test_more_tensor_parallel_ranks_instead_of_data_parallel_ones_are_slower(
     batch: int,
 ) -> None:
     # Figure 15: from 2 to 32 tensor parallel ranks 103 to 22 TFLOP/s with a batch of 128, 127 to 21 with 512.
-    found = tflops(shipped("narayanan-figure-15"), global_batch=batch)
-    assert order(found) == ["tp2-dp32", "tp4-dp16", "tp8-dp8", "tp16-dp4", "tp32-dp2"]
+    rate = tflops(shipped("narayanan-figure-15"), global_batch=batch)
+    assert order(rate) == ["tp2-dp32", "tp4-dp16", "tp8-dp8", "tp16-dp4", "tp32-dp2"]
 
 
 def test_more_devices_for_the_same_batch_are_used_less_well() -> None:

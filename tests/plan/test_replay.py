@@ -23,13 +23,13 @@ def step_of(result: Replay) -> StepTime:
 
 
 def taken_apart(made: Trace, seconds: float | None = None) -> Replay:
-    found = fold(made)
+    folded = fold(made)
     alone = (
         {}
         if seconds is None
-        else {one.case: Alone(measured_seconds=seconds) for one in found.cases}
+        else {case.case: Alone(measured_seconds=seconds) for case in folded.cases}
     )
-    return replay(made, found, alone, "measured" if alone else "")
+    return replay(made, folded, alone, "measured" if alone else "")
 
 
 def test_transfer_and_waiting_are_what_was_planted() -> None:
@@ -62,9 +62,9 @@ def test_a_transfer_longer_than_alone_competes_where_computing_covers_it() -> No
 
 def test_a_transfer_longer_than_the_model_says_is_not_called_longer_than_alone() -> None:
     made = job(transfer_seconds=0.010)
-    found = fold(made)
-    alone = {one.case: Alone(predicted_seconds=0.004) for one in found.cases}
-    assert "6 ms take longer than predicted" in replay(made, found, alone, "predicted").verdict
+    folded = fold(made)
+    alone = {case.case: Alone(predicted_seconds=0.004) for case in folded.cases}
+    assert "6 ms take longer than predicted" in replay(made, folded, alone, "predicted").verdict
     assert "6 ms take longer than alone" in taken_apart(made, seconds=0.004).verdict
 
 
@@ -259,7 +259,7 @@ def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> Non
     result = taken_apart(
         replace(made, communications=(*made.communications, *uneven), steps={})
     )
-    (one,) = (one for one in result.cases if one.job.case.traffic)
+    (one,) = (case for case in result.cases if case.job.case.traffic)
     assert one.last is None
     assert step_of(result).waiting_for == {}
     assert result.one_clock == (apart == 0)
@@ -282,10 +282,10 @@ def test_communication_outside_of_steps_is_not_counted_in_them() -> None:
 
 def test_what_if_counts_a_step_of_one_rank() -> None:
     made = job(steps=5)
-    found = fold(made)
+    folded = fold(made)
     times = Alone(measured_seconds=0.002, predicted_seconds=0.003, bound_seconds=0.001)
-    alone = {one.case: times for one in found.cases}
-    result = replay(made, found, alone, "predicted for a machine", "a machine")
+    alone = {case.case: times for case in folded.cases}
+    result = replay(made, folded, alone, "predicted for a machine", "a machine")
     assert [what.split(",")[0] for what, _ in result.what_if] == [
         "every collective takes what it takes alone",
         "every collective takes its bound",

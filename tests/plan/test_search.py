@@ -29,7 +29,7 @@ def test_the_best_of_a_search_are_the_best_of_all_candidates_none_shorter_than_i
     None
 ):
     made = planner()
-    found = search(made, SETTINGS, {}, 16, 5)
+    plans = search(made, SETTINGS, {}, 16, 5)
     seconds = []
     for strategy in strategies(made, SETTINGS, {}, 16):
         outcome = made.outcome(name_of(strategy), strategy)
@@ -39,10 +39,10 @@ def test_the_best_of_a_search_are_the_best_of_all_candidates_none_shorter_than_i
         if made.fits(largest_memory(made.shape, strategy)):
             seconds.append(outcome.step.seconds)
     seconds.sort()
-    assert found.fitting == len(seconds)
-    assert [one.step.seconds for one in found.best] == pytest.approx(seconds[:5])
+    assert plans.fitting == len(seconds)
+    assert [one.step.seconds for one in plans.best] == pytest.approx(seconds[:5])
     # Otherwise nothing was left out, and this test would not see a wrong bound.
-    assert found.priced < found.fitting
+    assert plans.priced < plans.fitting
 
 
 def test_candidates_differ_and_divide() -> None:
@@ -58,9 +58,9 @@ def test_candidates_differ_and_divide() -> None:
 
 
 def test_a_search_keeps_to_what_it_is_told() -> None:
-    wanted = {"tp": (2,), "zero": (1,), "recompute": ("full",), "virtual_stages": (1,)}
-    found = search(planner(), SETTINGS, wanted, 16)
-    for one in found.best:
+    choices = {"tp": (2,), "zero": (1,), "recompute": ("full",), "virtual_stages": (1,)}
+    plans = search(planner(), SETTINGS, choices, 16)
+    for one in plans.best:
         strategy = one.strategy
         assert (strategy.layout.tp, strategy.zero_stage, strategy.recompute) == (2, 1, "full")
         assert strategy.virtual_stages == 1
@@ -103,8 +103,8 @@ def test_virtual_stages_that_are_stated_are_tried_though_there_are_many() -> Non
 def test_a_matrix_of_traffic_says_how_many_ranks_hold_the_experts() -> None:
     mixtral = replace(named_shape("mixtral-8x7b"), layers=4)
     settings = {**SETTINGS, "traffic": "[[1, 2], [2, 1]]"}
-    found = search(planner(mixtral), settings, {"recompute": ("none",)}, 16, 3)
-    assert {one.strategy.layout.ep for one in found.best} == {2}
+    plans = search(planner(mixtral), settings, {"recompute": ("none",)}, 16, 3)
+    assert {one.strategy.layout.ep for one in plans.best} == {2}
 
 
 def test_a_slip_of_millions_of_millions_of_devices_is_searched_like_any_number() -> None:

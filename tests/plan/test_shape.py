@@ -69,7 +69,7 @@ def test_what_follows_from_the_rest_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"layerz": 2}, "'layerz' is no key"),
         ({"layers": "two"}, "layers is 'two'; write a whole number"),
@@ -87,12 +87,12 @@ def test_what_follows_from_the_rest_may_be_left_out() -> None:
     ],
 )
 def test_a_mistake_in_a_shape_is_told_with_its_cure(
-    changes: dict[str, object], said: str
+    changes: dict[str, object], message: str
 ) -> None:
     values = {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 100, **changes}
-    with pytest.raises(UsageError, match="shape: ") as told:
+    with pytest.raises(UsageError, match="shape: ") as error:
         make_shape({key: value for key, value in values.items() if value is not None})
-    assert said in str(told.value)
+    assert message in str(error.value)
 
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:

@@ -46,9 +46,9 @@ class ByRate:
 
 
 def priced(
-    strategy: Strategy, wanted: Iterable[StepCommunication], prices: ByRate
+    strategy: Strategy, communications: Iterable[StepCommunication], prices: ByRate
 ) -> list[PricedLine]:
-    return [PricedLine(one, prices.price(strategy.layout, one)) for one in wanted]
+    return [PricedLine(one, prices.price(strategy.layout, one)) for one in communications]
 
 
 def step(
@@ -190,7 +190,7 @@ def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(
 
 def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> None:
     strategy = Strategy(Layout(tp=2, dp=8), 64, 512, bucket_bytes=2**20)
-    wanted = communications(SHAPE, strategy)
+    expected = communications(SHAPE, strategy)
     computing = {kind: Computing(1e-4, 2e-4) for kind in stage_order(strategy.layout.pp)}
 
     def exposed(across: bool) -> float:
@@ -202,7 +202,9 @@ def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> 
                 return replace(super().price(layout, communication), nodes=nodes)
 
         return sum(
-            of_axis(step_of(strategy, priced(strategy, wanted, Placed(1e10)), computing), "dp")
+            of_axis(
+                step_of(strategy, priced(strategy, expected, Placed(1e10)), computing), "dp"
+            )
         )
 
     assert exposed(across=True) > exposed(across=False)

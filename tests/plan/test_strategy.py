@@ -84,7 +84,7 @@ def test_stages_hold_every_layer_once_however_they_are_cut(
 
 
 @pytest.mark.parametrize(
-    ("layout", "settings", "said"),
+    ("layout", "settings", "message"),
     [
         (Layout(dp=3), {}, "choose a multiple of 3"),
         (Layout(pp=4), {"virtual_stages": 2}, "write 2 or more for an interleaved one"),
@@ -102,15 +102,15 @@ def test_stages_hold_every_layer_once_however_they_are_cut(
     ],
 )
 def test_what_does_not_go_together_is_told_with_its_cure(
-    layout: Layout, settings: dict[str, Any], said: str
+    layout: Layout, settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         made(layout, **settings)
-    assert said in str(told.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "layout", "settings", "said"),
+    ("name", "layout", "settings", "message"),
     [
         ("gpt3-175b", Layout(tp=7), {}, "tp 7 does not divide heads 96"),
         ("gpt3-175b", Layout(pp=7), {}, "96 layers do not divide into 7 stages"),
@@ -135,12 +135,12 @@ def test_what_does_not_go_together_is_told_with_its_cure(
     ],
 )
 def test_a_shape_that_cannot_be_split_so_is_told_what_would_do(
-    name: str, layout: Layout, settings: dict[str, Any], said: str
+    name: str, layout: Layout, settings: dict[str, Any], message: str
 ) -> None:
     strategy = made(layout, **settings)
-    if not said:
+    if not message:
         check_strategy(named_shape(name), strategy)
         return
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         check_strategy(named_shape(name), strategy)
-    assert said in str(told.value)
+    assert message in str(error.value)

@@ -47,33 +47,39 @@ def case(name: str, algorithm: str, size_bytes: int, ranks: int = 4, **changes: 
     return replace(plain, **changes)
 
 
-def prediction(one: Case) -> Prediction:
+def prediction(case: Case) -> Prediction:
     """An alpha-beta price: tree pays the whole buffer each level, the others a share each step."""
-    steps = {"tree": 2 * np.log2(one.ranks), "halving_doubling": 2 * np.log2(one.ranks)}
-    latency = ALPHA_SECONDS * float(steps.get(one.algorithm, 2 * (one.ranks - 1)))
+    steps = {"tree": 2 * np.log2(case.ranks), "halving_doubling": 2 * np.log2(case.ranks)}
+    latency = ALPHA_SECONDS * float(steps.get(case.algorithm, 2 * (case.ranks - 1)))
     factor = (
-        2.6 if one.algorithm == "tree" else 1.12 if one.algorithm == "halving_doubling" else 1.0
+        2.6
+        if case.algorithm == "tree"
+        else 1.12
+        if case.algorithm == "halving_doubling"
+        else 1.0
     )
-    share = COLLECTIVES[one.collective].bus_factor(one.ranks)
-    ideal = share * one.size_bytes / BYTES_PER_SECOND
-    bound = ALPHA_SECONDS * float(np.log2(one.ranks)) + ideal * 0.8
+    share = COLLECTIVES[case.collective].bus_factor(case.ranks)
+    ideal = share * case.size_bytes / BYTES_PER_SECOND
+    bound = ALPHA_SECONDS * float(np.log2(case.ranks)) + ideal * 0.8
     return Prediction(
         bound, latency + factor * ideal, latency, factor * ideal, "link between cores 1 and 2"
     )
 
 
-def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> Measurement:
+def measurement(case: Case, random: np.random.Generator, slow_rank: int = 2) -> Measurement:
     """Samples 5 to 20 % above the prediction, skewed to the right, one outlier in thirty."""
-    centre = prediction(one).predicted_seconds * float(random.uniform(1.02, 1.18))
+    centre = prediction(case).predicted_seconds * float(random.uniform(1.02, 1.18))
     samples = centre * (1 + random.gamma(2.0, 0.02, size=30))
     samples[11] *= 1.6
-    shares = 0.97 - 0.02 * random.random((one.ranks, 1)) - 0.01 * random.random((one.ranks, 30))
-    shares[min(slow_rank, one.ranks - 1)] = 1.0
+    shares = (
+        0.97 - 0.02 * random.random((case.ranks, 1)) - 0.01 * random.random((case.ranks, 30))
+    )
+    shares[min(slow_rank, case.ranks - 1)] = 1.0
     return Measurement(
-        case=one,
+        case=case,
         status=Status.OK,
         backend_version="numpy 2.1",
-        algorithm_used=one.algorithm,
+        algorithm_used=case.algorithm,
         launches_per_sample=16,
         samples_seconds=tuple(samples.tolist()),
         skew_seconds=tuple((0.02 * samples).tolist()),
@@ -85,23 +91,23 @@ def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> M
     )
 
 
-def failed(one: Measurement, status: Status, detail: str) -> Measurement:
+def failed(measurement: Measurement, status: Status, detail: str) -> Measurement:
     return Measurement(
-        one.case,
+        measurement.case,
         status,
         detail=detail,
-        backend_version=one.backend_version,
-        simulated=one.simulated,
+        backend_version=measurement.backend_version,
+        simulated=measurement.simulated,
     )
 
 
-def flagged(one: Measurement, *flags: str) -> Measurement:
-    return replace(one, conditions=Conditions(flags=flags))
+def flagged(measurement: Measurement, *flags: str) -> Measurement:
+    return replace(measurement, conditions=Conditions(flags=flags))
 
 
-def emulated(one: Measurement) -> Measurement:
+def emulated(measurement: Measurement) -> Measurement:
     """As of a device that a processor stands in for."""
-    return replace(flagged(one, "emulation"), simulated=True)
+    return replace(flagged(measurement, "emulation"), simulated=True)
 
 
 def write_run(

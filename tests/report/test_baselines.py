@@ -67,7 +67,7 @@ def test_collectives_that_no_source_named_are_never_alike(run: Run) -> None:
 
 
 def test_what_a_source_does_not_say_tells_nothing_apart(run: Run, tmp_path: Path) -> None:
-    open_ends = [replace(one, nodes=0, dtype="", op="none") for one in sweep()]
+    open_ends = [replace(measurement, nodes=0, dtype="", op="none") for measurement in sweep()]
     baseline = write_run(tmp_path / "open", open_ends)
     points = points_of(run)
     behind = comparable_points(points, baseline)
@@ -78,8 +78,10 @@ def test_what_a_source_does_not_say_tells_nothing_apart(run: Run, tmp_path: Path
 def test_the_same_algorithm_is_preferred_then_the_library_s_own_choice(
     run: Run, tmp_path: Path
 ) -> None:
-    fast = [replace(one, algorithm="tree", backend="nccl") for one in sweep()]
-    left = [replace(one, algorithm="default", backend="nccl") for one in sweep()]
+    fast = [replace(measurement, algorithm="tree", backend="nccl") for measurement in sweep()]
+    left = [
+        replace(measurement, algorithm="default", backend="nccl") for measurement in sweep()
+    ]
     points = points_of(run)
     without = write_run(tmp_path / "without", [*fast, *left])
     assert {one.baseline.algorithm for one in pairs_of(points, without)} == {"default"}
@@ -101,9 +103,9 @@ def test_every_form_names_the_baseline_and_the_ratio(run: Run, slow: Run) -> Non
 
 def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Path) -> None:
     many = [
-        replace(one, algorithm=f"a{number}")
+        replace(measurement, algorithm=f"a{number}")
         for number in range(MOST_BASELINES + 3)
-        for one in sweep(last=14)
+        for measurement in sweep(last=14)
     ]
     points = points_of(run)
     behind = comparable_points(points, write_run(tmp_path / "many", many))
@@ -119,7 +121,9 @@ def test_a_run_beside_itself_is_told(run: Run, slow: Run) -> None:
 
 
 def test_nodes_that_nobody_stated_are_marked(run: Run, tmp_path: Path) -> None:
-    baseline = write_run(tmp_path / "open", [replace(one, nodes=0) for one in sweep()])
+    baseline = write_run(
+        tmp_path / "open", [replace(measurement, nodes=0) for measurement in sweep()]
+    )
     points = points_of(run)
     assert any("(nodes not stated)" in line for line in baseline_lines(points, baseline))
     pairs = pairs_of(points, baseline)
@@ -132,7 +136,7 @@ def test_nodes_that_nobody_stated_are_marked(run: Run, tmp_path: Path) -> None:
 
 
 def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
-    points = [replace(one, machine="hgx-h100") for one in points_of(run)]
+    points = [replace(point, machine="hgx-h100") for point in points_of(run)]
 
     def lines(model: str) -> str:
         return "\n".join(baseline_lines(points, edited(run, device_model=model)))
@@ -146,8 +150,8 @@ def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
 
 def of_gpus(folder: Path, network: str, ranks: int, nodes: int, **changes: str) -> Run:
     cases = [
-        replace(one, backend="nccl", algorithm="default", nodes=nodes, **changes)  # type: ignore[arg-type]  # texts
-        for one in sweep(ranks=ranks)
+        replace(measurement, backend="nccl", algorithm="default", nodes=nodes, **changes)  # type: ignore[arg-type]  # texts
+        for measurement in sweep(ranks=ranks)
     ]
     return write_run(
         folder, cases, manifest={"machine": {"name": "x"}, "options": {"network": network}}
@@ -213,10 +217,13 @@ def test_the_same_element_type_comes_before_others(tmp_path: Path) -> None:
 
 
 def test_sums_of_another_type_on_processors_are_not_alike(run: Run, tmp_path: Path) -> None:
-    halves = write_run(tmp_path / "halves", [replace(one, dtype="float16") for one in sweep()])
+    halves = write_run(
+        tmp_path / "halves", [replace(measurement, dtype="float16") for measurement in sweep()]
+    )
     assert comparable_points(points_of(run), halves) == ()
     moved = write_run(tmp_path / "moved", sweep("all_gather"))
     others = write_run(
-        tmp_path / "others", [replace(one, dtype="float16") for one in sweep("all_gather")]
+        tmp_path / "others",
+        [replace(measurement, dtype="float16") for measurement in sweep("all_gather")],
     )
     assert len(comparable_points(points_of(moved), others)) == len(others.points)

@@ -20,8 +20,8 @@ from ccbench.results import Run
 from .synthetic import Edit, case, failed, flagged, sweep, write_run
 
 EDITS = {
-    1: lambda one: flagged(one, "clock fell"),
-    2: lambda one: failed(one, Status.TIMED_OUT, "rank 2 hung"),
+    1: lambda measurement: flagged(measurement, "clock fell"),
+    2: lambda measurement: failed(measurement, Status.TIMED_OUT, "rank 2 hung"),
     3: lambda one: replace(
         one, status=Status.WRONG, wrong_elements=5, detail="5 elements differ"
     ),
@@ -70,7 +70,7 @@ def test_rows_tell_failures_wrong_results_and_doubts(run: Run) -> None:
 
 
 def test_a_median_stands_with_its_interval_in_one_unit(run: Run) -> None:
-    point = next(one for one in points_of(run) if one.median_seconds)
+    point = next(point for point in points_of(run) if point.median_seconds)
     assert point.median_seconds
     assert point.low_seconds
     row = _row(screen_table(run, 200), point.collective, "1 KiB")
@@ -143,8 +143,8 @@ def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column
 
 def test_reasons_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     def ended(detail: str) -> Edit:
-        return lambda one: failed(
-            one, Status.FAILED, f"no memory could be mapped by rank 1: {detail}"
+        return lambda measurement: failed(
+            measurement, Status.FAILED, f"no memory could be mapped by rank 1: {detail}"
         )
 
     cases = [case("all_reduce", "ring", size) for size in (4096, 8192)]
@@ -157,7 +157,7 @@ def test_reasons_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
 
 def test_many_flags_take_one_line(tmp_path: Path) -> None:
     def all_flagged(number: int) -> Edit:
-        return lambda one: flagged(one, "emulation", f"flag {number}")
+        return lambda measurement: flagged(measurement, "emulation", f"flag {number}")
 
     edits = {number: all_flagged(number) for number in range(9)}
     text = " ".join(screen_table(write_run(tmp_path / "run", sweep(), edits), 60).split())
@@ -176,7 +176,10 @@ def test_simulated_runs_say_so_on_the_screen_and_in_markdown(tmp_path: Path) -> 
 
 def test_empty_all_failed_and_mixed_runs_have_tables(tmp_path: Path) -> None:
     assert screen_table(write_run(tmp_path / "empty", []), 80) == "allreduce: 0 cases"
-    edits = {number: lambda one: failed(one, Status.FAILED, "no") for number in range(9)}
+    edits = {
+        number: lambda measurement: failed(measurement, Status.FAILED, "no")
+        for number in range(9)
+    }
     text = screen_table(write_run(tmp_path / "failed", sweep(), edits), 120)
     assert sum("failed" in line for line in text.splitlines()) == 9
     mixed = [case("all_reduce", "ring", 4096, backend=name) for name in ("cpu", "mpi")]
@@ -194,7 +197,7 @@ def test_no_name_breaks_markdown_or_csv(
 ) -> None:
     text = text.encode("utf-8", "replace").decode()
     cases = [replace(case("all_reduce", "ring", 4096), algorithm=text, backend=text)]
-    edits = {0: lambda one: failed(one, Status.FAILED, text)}
+    edits = {0: lambda measurement: failed(measurement, Status.FAILED, text)}
     points = points_of(write_run(tmp_path_factory.mktemp("odd") / "run", cases, edits))
     lines = markdown_table(case_table(points)).splitlines()
     assert len(lines) == 3

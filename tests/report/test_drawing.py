@@ -86,8 +86,8 @@ HOSTILE = [
 def figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Figure, ...]:
     cases = sweep(algorithms=("ring", "tree"))
     edits = {
-        1: lambda one: flagged(one, "clock fell"),
-        4: lambda one: failed(one, Status.TIMED_OUT, "rank 2 hung"),
+        1: lambda measurement: flagged(measurement, "clock fell"),
+        4: lambda measurement: failed(measurement, Status.TIMED_OUT, "rank 2 hung"),
     }
     run = write_run(tmp_path_factory.mktemp("runs") / "run", cases, edits)
     return figures_of(points_of(run))
@@ -139,9 +139,13 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
-    cases = [replace(one, algorithm=text, backend=text) for one in sweep(last=18)]
+    cases = [
+        replace(measurement, algorithm=text, backend=text) for measurement in sweep(last=18)
+    ]
     manifest = {**MANIFEST, "machine": {"name": text}, "environment": {"host": {"name": text}}}
-    run = write_run(tmp_path / "run", cases, {0: lambda one: flagged(one, text)}, manifest)
+    run = write_run(
+        tmp_path / "run", cases, {0: lambda measurement: flagged(measurement, text)}, manifest
+    )
     for figure in figures_of(points_of(run)):
         assert render(figure, "png").startswith(b"\x89PNG")
         ElementTree.fromstring(render(figure, "svg"))

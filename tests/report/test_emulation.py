@@ -35,9 +35,12 @@ def real_run(path: Path) -> Run:
 def mixed_run(path: Path) -> Run:
     """The same work measured on the CPU and emulated, emulated ten times as fast."""
 
-    def fast(one: Measurement) -> Measurement:
+    def fast(measurement: Measurement) -> Measurement:
         return emulated(
-            replace(one, samples_seconds=tuple(0.1 * one for one in one.samples_seconds))
+            replace(
+                measurement,
+                samples_seconds=tuple(0.1 * one for one in measurement.samples_seconds),
+            )
         )
 
     cases = [
@@ -62,13 +65,13 @@ def test_only_measured_algorithms_race_where_some_are_emulated(tmp_path: Path) -
 
 
 def test_emulated_times_are_in_no_figure_but_that_of_time(tmp_path: Path) -> None:
-    assert {one.topic for one in figures_of(points_of(emulated_run(tmp_path / "run")))} == {
-        "time"
-    }
+    assert {
+        figure.topic for figure in figures_of(points_of(emulated_run(tmp_path / "run")))
+    } == {"time"}
     mixed = [
-        one
-        for one in figures_of(points_of(mixed_run(tmp_path / "mixed")))
-        if one.topic != "time"
+        figure
+        for figure in figures_of(points_of(mixed_run(tmp_path / "mixed")))
+        if figure.topic != "time"
     ]
     assert {one.topic for one in mixed} == {"algorithms", "bandwidth", "prediction", "ranks"}
     for figure in mixed:
@@ -125,25 +128,28 @@ def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(
         point.bound_seconds is None and point.predicted_seconds is None for point in points
     )
     assert not {"beats_bound", "slower_than_predicted"} & {
-        one.kind for one in findings_of(points)
+        finding.kind for finding in findings_of(points)
     }
 
 
 @pytest.mark.parametrize(
-    ("run_of", "baseline_of", "said"),
+    ("run_of", "baseline_of", "message"),
     [
         (emulated_run, real_run, WHY),
         (real_run, emulated_run, "nothing like this run's points; it has no speed"),
     ],
 )
 def test_neither_an_emulated_run_nor_an_emulated_baseline_has_a_ratio(
-    tmp_path: Path, run_of: Callable[[Path], Run], baseline_of: Callable[[Path], Run], said: str
+    tmp_path: Path,
+    run_of: Callable[[Path], Run],
+    baseline_of: Callable[[Path], Run],
+    message: str,
 ) -> None:
     points, baseline = points_of(run_of(tmp_path / "run")), baseline_of(tmp_path / "base")
     assert comparable_points(points, baseline) == ()
     assert beside(points, points_of(baseline)) == ()
     (line,) = baseline_lines(points, baseline)
-    assert said in line
+    assert message in line
 
 
 def test_only_the_measured_part_of_a_run_is_laid_beside_a_baseline(tmp_path: Path) -> None:
@@ -162,8 +168,8 @@ def test_small_print_and_page_say_once_each_where_emulated_times_are_not(
 
 
 def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> None:
-    def loopback(one: Measurement) -> Measurement:
-        return flagged(one, "loopback")
+    def loopback(measurement: Measurement) -> Measurement:
+        return flagged(measurement, "loopback")
 
     cases = sweep(algorithms=("ring", "tree"))
     run = write_run(tmp_path / "loop", cases, dict.fromkeys(range(len(cases)), loopback))
@@ -174,12 +180,12 @@ def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> 
     assert verdict_lines(simulated)[0].startswith("SIMULATED: ")
 
 
-def simulated(one: Measurement) -> Measurement:
-    return replace(one, simulated=True)
+def simulated(measurement: Measurement) -> Measurement:
+    return replace(measurement, simulated=True)
 
 
-def unsupported(one: Measurement) -> Measurement:
-    return failed(one, Status.UNSUPPORTED, "not here")
+def unsupported(measurement: Measurement) -> Measurement:
+    return failed(measurement, Status.UNSUPPORTED, "not here")
 
 
 def points(folder: Path, *edits: Edit | None) -> list[Point]:

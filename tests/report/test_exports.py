@@ -40,11 +40,11 @@ def _rows(table: NcclTestsTable) -> list[list[str]]:
 
 
 def _timed(seconds: float) -> object:
-    return lambda one: replace(one, samples_seconds=(seconds,) * 9)
+    return lambda measurement: replace(measurement, samples_seconds=(seconds,) * 9)
 
 
-def wrong(one: Measurement) -> Measurement:
-    return replace(one, status=Status.WRONG, wrong_elements=3, detail="3 differ")
+def wrong(measurement: Measurement) -> Measurement:
+    return replace(measurement, status=Status.WRONG, wrong_elements=3, detail="3 differ")
 
 
 def back_again(folder: Path, run: Run) -> Run:
@@ -53,9 +53,11 @@ def back_again(folder: Path, run: Run) -> Run:
 
 
 def test_a_row_is_laid_out_as_nccl_tests_lays_it_out(tmp_path: Path) -> None:
-    one = case("all_reduce", "ring", 1048576)
+    measurement = case("all_reduce", "ring", 1048576)
     (table,) = _tables(
-        tmp_path, [one, replace(one, in_place=True)], {0: _timed(36.1e-6), 1: _timed(34.19e-6)}
+        tmp_path,
+        [measurement, replace(measurement, in_place=True)],
+        {0: _timed(36.1e-6), 1: _timed(34.19e-6)},
     )
     (row,) = [line for line in table.text.splitlines() if not line.startswith("#")]
     assert row == (
@@ -96,7 +98,9 @@ def test_times_have_the_digits_nccl_tests_prints(
 def test_versions_that_have_several_words_are_told_apart(tmp_path: Path) -> None:
     versions = ("MPICH 5.0.2, mpi4py 4.1.2", "Open MPI 5.0.11, mpi4py 4.1.2")
     edits = {
-        number: lambda one, version=version: replace(one, backend_version=version)
+        number: lambda measurement, version=version: replace(
+            measurement, backend_version=version
+        )
         for number, version in enumerate(versions)
     }
     (table,) = _tables(
@@ -106,7 +110,10 @@ def test_versions_that_have_several_words_are_told_apart(tmp_path: Path) -> None
 
 
 def test_cases_without_a_result_have_no_numbers_and_a_remark(tmp_path: Path) -> None:
-    edits = {0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"), 1: wrong}
+    edits = {
+        0: lambda measurement: failed(measurement, Status.TIMED_OUT, "rank 1 hung"),
+        1: wrong,
+    }
     (table,) = _tables(tmp_path, sweep(), edits)
     rows = _rows(table)
     assert rows[0][5:] == ["N/A"] * 8
@@ -142,7 +149,9 @@ def test_the_average_is_over_all_rows_and_placements(tmp_path: Path) -> None:
 def test_an_empty_run_has_no_table_and_a_failed_one_no_average(tmp_path: Path) -> None:
     assert _tables(tmp_path / "a", []) == ()
     (table,) = _tables(
-        tmp_path / "b", sweep(last=10), {0: lambda one: failed(one, Status.FAILED, "x")}
+        tmp_path / "b",
+        sweep(last=10),
+        {0: lambda measurement: failed(measurement, Status.FAILED, "x")},
     )
     assert "# Avg bus bandwidth    : N/A" in table.text
 
@@ -159,9 +168,9 @@ def _imported(path: Path, tables: tuple[NcclTestsTable, ...]) -> Run:
     files = [path / f"{number}.txt" for number, _ in enumerate(tables)]
     for file, table in zip(files, tables, strict=True):
         file.write_text(table.text)
-    found = import_logs([(file, read_log(file)) for file in files], StatedSystem())
-    assert [line for one in found for line in one.refused] == []
-    write_import(path / "run", found, StatedSystem(), "round trip")
+    logs = import_logs([(file, read_log(file)) for file in files], StatedSystem())
+    assert [line for log in logs for line in log.refused] == []
+    write_import(path / "run", logs, StatedSystem(), "round trip")
     return load_run(path / "run")
 
 
@@ -191,9 +200,9 @@ def _by_case(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 def _same_figures(first: Run, second: Run) -> None:
     """Both runs hold the same cases with the same status and, but for printed digits, the same figures."""
-    wanted, found = _by_case(first), _by_case(second)
-    assert wanted.keys() == found.keys()
-    for case_key, row in wanted.items():
+    expected, found = _by_case(first), _by_case(second)
+    assert expected.keys() == found.keys()
+    for case_key, row in expected.items():
         back = found[case_key]
         assert (back["status"], back["wrong_elements"]) == (
             row["status"],
@@ -218,19 +227,22 @@ def _same_figures(first: Run, second: Run) -> None:
 )
 def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) -> None:
     cases = sweep(name, algorithms=("ring", "tree"))
-    cases += [replace(one, in_place=True) for one in sweep(name)]
+    cases += [replace(measurement, in_place=True) for measurement in sweep(name)]
     run = write_run(tmp_path / "run", cases)
     _same_figures(run, back_again(tmp_path, run))
 
 
 def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
     edits = {
-        0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"),
+        0: lambda measurement: failed(measurement, Status.TIMED_OUT, "rank 1 hung"),
         1: wrong,
-        2: lambda one: failed(one, Status.OUT_OF_MEMORY, "too large"),
-        3: lambda one: failed(one, Status.UNSUPPORTED, ""),
+        2: lambda measurement: failed(measurement, Status.OUT_OF_MEMORY, "too large"),
+        3: lambda measurement: failed(measurement, Status.UNSUPPORTED, ""),
     }
-    both_ways = [*sweep(), *(replace(one, in_place=True) for one in sweep(last=12))]
+    both_ways = [
+        *sweep(),
+        *(replace(measurement, in_place=True) for measurement in sweep(last=12)),
+    ]
     run = write_run(tmp_path / "run", both_ways, edits)
     back = back_again(tmp_path, run)
     _same_figures(run, back)
@@ -264,7 +276,9 @@ def _flags(run: Run) -> list[tuple[str, ...]]:
 
 def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -> None:
     cases = [
-        one for place in (False, True) for one in sweep(backend="cuda-host", in_place=place)
+        measurement
+        for place in (False, True)
+        for measurement in sweep(backend="cuda-host", in_place=place)
     ]
     run = write_run(tmp_path / "run", cases, dict.fromkeys(range(len(cases)), emulated))
     back = back_again(tmp_path, run)
@@ -283,8 +297,8 @@ def test_tables_of_emulations_that_list_no_flags_come_back_as_emulated_too(
 
 def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
     edits: dict[int, Edit] = {
-        0: lambda one: flagged(one, "other_load", "steal"),
-        2: lambda one: flagged(one, "loopback"),
+        0: lambda measurement: flagged(measurement, "other_load", "steal"),
+        2: lambda measurement: flagged(measurement, "loopback"),
         3: lambda one: replace(
             flagged(one, "loopback"), status=Status.WRONG, wrong_elements=2, detail="2 off"
         ),
@@ -368,8 +382,10 @@ def samples(run: Run) -> dict[str, list[Any]]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     edits = {
-        0: lambda one: failed(one, Status.TIMED_OUT, "rank 2 did not come back"),
-        1: lambda one: flagged(one, "busy"),
+        0: lambda measurement: failed(
+            measurement, Status.TIMED_OUT, "rank 2 did not come back"
+        ),
+        1: lambda measurement: flagged(measurement, "busy"),
     }
     return write_run(
         tmp_path_factory.mktemp("feeds") / "run", sweep(algorithms=("ring", "tree")), edits
@@ -377,23 +393,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_every_figure_of_every_case_is_there_in_base_units(run: Run) -> None:
-    found = samples(run)
+    families = samples(run)
     for metric, column, scale in (
         ("ccbench_median_seconds", "median_seconds", 1.0),
         ("ccbench_high_seconds", "high_seconds", 1.0),
         ("ccbench_busbw_bytes_per_second", "busbw_GB_s", 1e9),
     ):
-        by_case = {one.labels["case_id"]: one.value for one in found[metric]}
+        by_case = {one.labels["case_id"]: one.value for one in families[metric]}
         rows = run.table.select(["case_id", column]).to_pylist()
         known = {row["case_id"]: row[column] * scale for row in rows if row[column] is not None}
         assert by_case == pytest.approx(known)
 
 
 def test_a_case_without_a_speed_has_no_sample_but_is_counted(run: Run) -> None:
-    found = samples(run)
-    counts = {one.labels["status"]: one.value for one in found["ccbench_run_cases"]}
+    families = samples(run)
+    counts = {one.labels["status"]: one.value for one in families["ccbench_run_cases"]}
     assert counts == {"ok": len(run.points) - 1, "timed_out": 1}
-    assert len(found["ccbench_median_seconds"]) == len(run.points) - 1
+    assert len(families["ccbench_median_seconds"]) == len(run.points) - 1
 
 
 def test_labels_tell_the_cases_apart_and_leave_defaults_out(run: Run) -> None:
@@ -414,8 +430,8 @@ def test_no_sample_has_a_timestamp_for_the_textfile_collector_refuses_those(run:
 def test_an_empty_run_is_still_a_valid_text(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", {}):
         pass
-    found = samples(load_run(tmp_path / "run"))
-    assert found["ccbench_run_unreadable_files"][0].value == 0
+    families = samples(load_run(tmp_path / "run"))
+    assert families["ccbench_run_unreadable_files"][0].value == 0
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -454,10 +470,10 @@ def test_a_curves_peak_is_its_largest_bandwidth(run: Run) -> None:
 
 
 def test_a_barrier_has_a_time_and_no_bandwidth(tmp_path: Path) -> None:
-    one = write_run(tmp_path / "run", [case("barrier", "dissemination", 0)], manifest=MANIFEST)
-    (curve,) = json_summary(one)["curves"]
+    run = write_run(tmp_path / "run", [case("barrier", "dissemination", 0)], manifest=MANIFEST)
+    (curve,) = json_summary(run)["curves"]
     assert curve["peak"] is None
-    assert "ccbench_busbw_bytes_per_second" not in samples(one)
+    assert "ccbench_busbw_bytes_per_second" not in samples(run)
 
 
 def test_the_version_of_a_measured_run_is_among_its_libraries(run: Run) -> None:

@@ -80,7 +80,7 @@ def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(
     ]
 
     def predicted(points: Sequence[Point]) -> FigureSeries:
-        (figure,) = (one for one in figures_of(points) if one.topic == topic)
+        (figure,) = (figure for figure in figures_of(points) if figure.topic == topic)
         return next(series for series in figure.series if series.kind == SeriesKind.PREDICTED)
 
     series = predicted(known)
@@ -100,7 +100,7 @@ def test_equal_bounds_of_several_algorithms_are_one_line(tmp_path: Path) -> None
 
 def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path) -> None:
     cases = sweep(algorithms=("ring", "tree"))
-    cases += [replace(one, groups="rank // 2") for one in cases]
+    cases += [replace(case, groups="rank // 2") for case in cases]
     points = points_of(write_run(tmp_path / "run", cases))
     points = tuple(
         replace(point, bound_seconds=1e-3 if point.groups else 1e-6) for point in points
@@ -113,17 +113,17 @@ def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path
 
 
 def test_flagged_points_are_not_trusted_and_the_flag_is_in_the_footnote(tmp_path: Path) -> None:
-    figure = _figures(tmp_path, sweep(), {2: lambda one: flagged(one, "clock fell")})[
-        f"time-{ALL_REDUCE}"
-    ]
+    figure = _figures(
+        tmp_path, sweep(), {2: lambda measurement: flagged(measurement, "clock fell")}
+    )[f"time-{ALL_REDUCE}"]
     (measured,) = [series for series in figure.series if series.kind == SeriesKind.MEASURED]
     assert measured.trusted.index(False) == 2
     assert any("clock fell (1 point)" in line for line in figure.footnote)
 
 
 def test_cases_without_a_result_break_the_line_and_are_listed(tmp_path: Path) -> None:
-    def hang(one: Measurement) -> Measurement:
-        return failed(one, Status.TIMED_OUT, "rank 2 hung")
+    def hang(measurement: Measurement) -> Measurement:
+        return failed(measurement, Status.TIMED_OUT, "rank 2 hung")
 
     figure = _figures(tmp_path, sweep(), {3: hang})[f"bandwidth-{ALL_REDUCE}"]
     (measured,) = [series for series in figure.series if series.kind == SeriesKind.MEASURED]
@@ -155,7 +155,10 @@ def test_a_simulated_run_says_so_in_every_title_and_footnote(tmp_path: Path) -> 
 
 def test_a_run_that_is_simulated_in_part_says_which_part(tmp_path: Path) -> None:
     cases = [*sweep(), *sweep(backend="simulated")]
-    edits = {number: lambda one: replace(one, simulated=True) for number in range(9, 18)}
+    edits = {
+        number: lambda measurement: replace(measurement, simulated=True)
+        for number in range(9, 18)
+    }
     figure = _figures(tmp_path, cases, edits)[f"time-{ALL_REDUCE}"]
     assert figure.title.startswith("PARTLY SIMULATED")
     assert any("times of simulated come from a model" in line for line in figure.footnote)
@@ -166,7 +169,7 @@ def test_a_run_that_is_simulated_in_part_says_which_part(tmp_path: Path) -> None
 
 
 def test_loopback_is_named_in_the_footnote(tmp_path: Path) -> None:
-    edits = {0: lambda one: flagged(one, "loopback")}
+    edits = {0: lambda measurement: flagged(measurement, "loopback")}
     figure = _figures(tmp_path, sweep(), edits)[f"time-{ALL_REDUCE}"]
     assert any(line.startswith("Loopback") for line in figure.footnote)
 
@@ -196,7 +199,9 @@ def test_simulated_points_never_race_against_measured_ones(tmp_path: Path) -> No
         *sweep(algorithms=("ring", "tree"), backend="simulated"),
     ]
     edits = {
-        number: lambda one: replace(one, simulated=True, samples_seconds=(1e-9,) * 30)
+        number: lambda measurement: replace(
+            measurement, simulated=True, samples_seconds=(1e-9,) * 30
+        )
         for number in range(18, 36)
     }
     figures = _figures(tmp_path, cases, edits)
@@ -212,7 +217,10 @@ def test_simulated_points_never_race_against_measured_ones(tmp_path: Path) -> No
 
 def test_one_measured_and_one_simulated_series_do_not_race(tmp_path: Path) -> None:
     cases = [*sweep(), *sweep(backend="simulated")]
-    edits = {number: lambda one: replace(one, simulated=True) for number in range(9, 18)}
+    edits = {
+        number: lambda measurement: replace(measurement, simulated=True)
+        for number in range(9, 18)
+    }
     assert not any(key.startswith("algorithms") for key in _figures(tmp_path, cases, edits))
 
 
@@ -248,7 +256,9 @@ def test_a_figure_that_cannot_be_made_costs_only_itself(
 def test_many_series_are_spread_over_figures_and_none_is_lost(tmp_path: Path) -> None:
     algorithms = ("ring", "tree", "halving_doubling", "default")
     cases = [
-        one for b in ("cpu", "mpi", "gloo") for one in sweep(algorithms=algorithms, backend=b)
+        measurement
+        for b in ("cpu", "mpi", "gloo")
+        for measurement in sweep(algorithms=algorithms, backend=b)
     ]
     figures = _figures(tmp_path, cases)
     parts = [figure for key, figure in figures.items() if key.startswith("bandwidth")]
@@ -299,7 +309,8 @@ def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
     nothing = _figures(tmp_path, [])
     assert nothing["nothing-measured"].message == "The run holds no case."
     edits = {
-        number: lambda one: failed(one, Status.FAILED, "no peer access") for number in range(9)
+        number: lambda measurement: failed(measurement, Status.FAILED, "no peer access")
+        for number in range(9)
     }
     write_run(tmp_path / "all", sweep(), edits)
     run = write_run(tmp_path / "failed", sweep(), edits)
@@ -316,10 +327,12 @@ def test_the_slowest_rank_is_named(tmp_path: Path) -> None:
 
 def test_ranks_that_take_turns_do_not_stand_out(tmp_path: Path) -> None:
     def turn(number: int) -> Edit:
-        def change(one: Measurement) -> Measurement:
+        def change(measurement: Measurement) -> Measurement:
             shares = [1.1 if rank == number % 4 else 1.0 for rank in range(4)]
-            rows = tuple(tuple(share * s for s in one.samples_seconds) for share in shares)
-            return replace(one, rank_samples_seconds=rows)
+            rows = tuple(
+                tuple(share * s for s in measurement.samples_seconds) for share in shares
+            )
+            return replace(measurement, rank_samples_seconds=rows)
 
         return change
 
@@ -331,12 +344,12 @@ def test_ranks_that_take_turns_do_not_stand_out(tmp_path: Path) -> None:
 
 
 def test_ranks_that_tie_decide_no_case(tmp_path: Path) -> None:
-    def tie(one: Measurement) -> Measurement:
+    def tie(measurement: Measurement) -> Measurement:
         shares = (1.004, 1.0, 1.003, 1.001)
         return replace(
-            one,
+            measurement,
             rank_samples_seconds=tuple(
-                tuple(x * s for s in one.samples_seconds) for x in shares
+                tuple(x * s for s in measurement.samples_seconds) for x in shares
             ),
         )
 
@@ -348,10 +361,11 @@ def test_ranks_that_tie_decide_no_case(tmp_path: Path) -> None:
 
 
 def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> None:
-    def wait(one: Measurement) -> Measurement:
-        launch = sorted(one.samples_seconds)[15]
+    def wait(measurement: Measurement) -> Measurement:
+        launch = sorted(measurement.samples_seconds)[15]
         return replace(
-            one, rank_waiting_seconds=tuple((share * launch,) for share in (0.5, 0.1, 0.6, 0.4))
+            measurement,
+            rank_waiting_seconds=tuple((share * launch,) for share in (0.5, 0.1, 0.6, 0.4)),
         )
 
     figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))[
@@ -370,10 +384,11 @@ def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(
 ) -> None:
     """Its whole call is what it waited, and in the warm-up that was many times what it is later."""
 
-    def wait(one: Measurement) -> Measurement:
-        launch = sorted(one.samples_seconds)[15]
+    def wait(measurement: Measurement) -> Measurement:
+        launch = sorted(measurement.samples_seconds)[15]
         return replace(
-            one, rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5))
+            measurement,
+            rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5)),
         )
 
     figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))[

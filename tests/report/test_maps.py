@@ -41,8 +41,8 @@ def made(machine: str = "hgx-h100", ranks: int = 8, slow: float = 1.0) -> list[P
     measurements = machines.pairs(
         random, ranks, lambda pair: slow if {pair.source, pair.target} == {2, 5} else 1.0
     )
-    found = pair_matrices(machines.run_of(measurements, machines.manifest(machine)))
-    return sorted(found, key=lambda one: (one.size_bytes, one.both))
+    matrices = pair_matrices(machines.run_of(measurements, machines.manifest(machine)))
+    return sorted(matrices, key=lambda one: (one.size_bytes, one.both))
 
 
 def stored(path: Path, measurements: list[Measurement], machine: str = "hgx-h100") -> Run:
@@ -201,21 +201,21 @@ def test_the_small_number_of_a_pair_names_its_two_ranks() -> None:
 
 def test_one_case_of_a_kind_gets_a_map_with_a_row_for_each_rank(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [*sweep("all_reduce"), *sweep("all_gather")])
-    found = sample_figures(run.points)
-    assert len(found) == 2
-    for figure in found:
+    figures = sample_figures(run.points)
+    assert len(figures) == 2
+    for figure in figures:
         assert len(grid_of(figure).values) == 4
         assert {len(row) for row in grid_of(figure).values} == {30}
         assert render(figure, "svg").startswith(b"<?xml")
 
 
 def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path) -> None:
-    def long(one: Measurement) -> Measurement:
+    def long(measurement: Measurement) -> Measurement:
         samples = [1e-5] * 1000
         samples[777] = 3e-5
-        ranks = (tuple(samples),) * one.case.ranks
+        ranks = (tuple(samples),) * measurement.case.ranks
         return replace(
-            one,
+            measurement,
             samples_seconds=tuple(samples),
             rank_samples_seconds=ranks,
             round_samples=(200,) * 5,
@@ -229,10 +229,10 @@ def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path
 
 
 def test_one_huge_outlier_leaves_the_rest_its_shades(tmp_path: Path) -> None:
-    def spiked(one: Measurement) -> Measurement:
-        rows = [list(row) for row in one.rank_samples_seconds]
+    def spiked(measurement: Measurement) -> Measurement:
+        rows = [list(row) for row in measurement.rank_samples_seconds]
         rows[1][3] *= 5000
-        return replace(one, rank_samples_seconds=tuple(tuple(row) for row in rows))
+        return replace(measurement, rank_samples_seconds=tuple(tuple(row) for row in rows))
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: spiked})
     (figure,) = sample_figures(run.points)
@@ -241,7 +241,7 @@ def test_one_huge_outlier_leaves_the_rest_its_shades(tmp_path: Path) -> None:
 
 
 def test_emulated_cases_and_empty_runs_have_none(tmp_path: Path) -> None:
-    edits = dict.fromkeys(range(9), lambda one: flagged(one, "emulation"))
+    edits = dict.fromkeys(range(9), lambda measurement: flagged(measurement, "emulation"))
     for run in (write_run(tmp_path / "one", sweep(), edits), write_run(tmp_path / "two", [])):
         assert sample_figures(run.points) == []
 
@@ -256,7 +256,10 @@ def test_there_are_never_more_maps_than_people_look_at(tmp_path: Path) -> None:
         "gather",
         "scatter",
     )
-    run = write_run(tmp_path / "run", [one for name in names for one in sweep(name, last=12)])
+    run = write_run(
+        tmp_path / "run",
+        [measurement for name in names for measurement in sweep(name, last=12)],
+    )
     assert len(sample_figures(run.points)) == MOST_MAPS
 
 

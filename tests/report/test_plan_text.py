@@ -41,10 +41,10 @@ def test_what_limits_is_told_shorter_and_never_without_who_shares_it(
 
 
 def test_attention_without_what_is_masked_is_told_where_it_counts() -> None:
-    told = "attention counted without what a causal mask leaves out"
+    text = "attention counted without what a causal mask leaves out"
     long, short = planned(131_072), planned(1024)
-    assert any(told in line for line in plan_lines(long))
-    assert not any(told in line for line in plan_lines(short))
+    assert any(text in line for line in plan_lines(long))
+    assert not any(text in line for line in plan_lines(short))
     (one,) = long.outcomes
     # Of a token 2 s (queries + attention) operations a layer against 2 for each weight: more than half here.
     assert one.tflops / 2 < one.masked_tflops < 0.75 * one.tflops

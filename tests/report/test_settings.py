@@ -70,10 +70,10 @@ def test_cases_that_differ_in_one_setting_are_two_lines_two_names_and_two_tables
 @pytest.mark.parametrize("name", OTHER)
 def test_a_baseline_matches_in_every_setting(tmp_path: Path, name: str) -> None:
     plain = write_run(tmp_path / "plain", cases())
-    other = write_run(tmp_path / "other", cases(**{name: OTHER[name]}))
-    mine = points_of(other)
+    run = write_run(tmp_path / "other", cases(**{name: OTHER[name]}))
+    mine = points_of(run)
     assert beside(mine, comparable_points(mine, plain)) == ()
-    assert len(beside(mine, comparable_points(mine, other))) == len(SIZES)
+    assert len(beside(mine, comparable_points(mine, run))) == len(SIZES)
 
 
 def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
@@ -85,15 +85,18 @@ def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*OTHER_WORK, "channels", "registration", "transport"])
 def test_only_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
-    races = [one for one in figures_of(points_of(run)) if one.topic == "algorithms"]
+    races = [figure for figure in figures_of(points_of(run)) if figure.topic == "algorithms"]
     assert len(races) == (name not in OTHER_WORK)
 
 
 def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
-    def parts(one: Measurement) -> Measurement:
-        samples = (one.samples_seconds, tuple(1.5 * sample for sample in one.samples_seconds))
+    def parts(measurement: Measurement) -> Measurement:
+        samples = (
+            measurement.samples_seconds,
+            tuple(1.5 * sample for sample in measurement.samples_seconds),
+        )
         return replace(
-            one, group_names=("ranks 0-1", "ranks 2-3"), group_samples_seconds=samples
+            measurement, group_names=("ranks 0-1", "ranks 2-3"), group_samples_seconds=samples
         )
 
     run = write_run(tmp_path / "run", cases(groups="rank // 2"), dict.fromkeys(range(5), parts))
@@ -102,11 +105,13 @@ def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
 
 
 def test_what_the_library_chose_and_expected_is_shown(tmp_path: Path) -> None:
-    def told(one: Measurement) -> Measurement:
-        used = replace(one, algorithm_used="nvls", protocol_used="simple", channels_used=16)
+    def told(measurement: Measurement) -> Measurement:
+        used = replace(
+            measurement, algorithm_used="nvls", protocol_used="simple", channels_used=16
+        )
         return replace(used, library_estimate_seconds=12.5e-6)
 
-    default = [replace(one, algorithm="default") for one in cases()]
+    default = [replace(case, algorithm="default") for case in cases()]
     run = write_run(tmp_path / "run", default, dict.fromkeys(range(5), told))
     table = screen_table(run, 200)
     assert "default (nvls simple 16 ch)" in table

@@ -26,10 +26,10 @@ GROUPS = "tp of tp2-cp1-ep1-dp2-pp1"
 def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
     """Edits a measurement: thirty samples around ``seconds``, and of its parts."""
 
-    def edit(one: Measurement) -> Measurement:
+    def edit(measurement: Measurement) -> Measurement:
         spread = [1 + 0.001 * number for number in range(30)]
         return replace(
-            one,
+            measurement,
             samples_seconds=tuple(seconds * factor for factor in spread),
             group_names=tuple(parts or ()),
             group_samples_seconds=tuple(
@@ -54,7 +54,9 @@ def numbers(ratio: str) -> list[float]:
 
 def dips_and_turns(points: Sequence[Point]) -> list[str]:
     return [
-        one.kind for one in findings_of(points) if one.kind in ("not_monotone", "bandwidth_dip")
+        finding.kind
+        for finding in findings_of(points)
+        if finding.kind in ("not_monotone", "bandwidth_dip")
     ]
 
 
@@ -85,7 +87,9 @@ def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(
 
 
 def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
-    run = groups_run(tmp_path, _1=lambda one: failed(one, Status.FAILED, "rank 1 died"))
+    run = groups_run(
+        tmp_path, _1=lambda measurement: failed(measurement, Status.FAILED, "rank 1 died")
+    )
     assert not found(run)
     assert "Sharing" not in screen_table(run, 100)
 
@@ -118,8 +122,8 @@ def test_a_collective_beside_another_is_compared_with_itself_without(tmp_path: P
 def overlap_run(path: Path) -> Run:
     """1 ms each alone, 1.25 ms both together, in which one takes 1.5 ms and the other 1.25 ms."""
     seconds = dict(zip(OVERLAP_PARTS, (1e-3, 1e-3, 1.5e-3, 1.25e-3), strict=True))
-    one = case("all_reduce", "ring", 2**20, mode=OVERLAP, overlap_with="matmul")
-    return write_run(path / "run", [one], {0: taking(1.25e-3, seconds)})
+    measurement = case("all_reduce", "ring", 2**20, mode=OVERLAP, overlap_with="matmul")
+    return write_run(path / "run", [measurement], {0: taking(1.25e-3, seconds)})
 
 
 def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(
@@ -173,7 +177,7 @@ def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: 
     assert dips_and_turns(points_of(run)) == []
     plain = write_run(
         tmp_path / "plain",
-        [replace(one, mode="streaming", overlap_with="") for one in cases],
+        [replace(case, mode="streaming", overlap_with="") for case in cases],
         {0: taking(5e-3), 1: taking(1e-3)},
     )
     assert len(dips_and_turns(points_of(plain))) == 1

@@ -149,8 +149,8 @@ def on_nvswitches(
     gpus: int, switches: int = 1, broken: int = 0, counted: bool = True
 ) -> Topology:
     """GPUs with two links each to every NVSwitch; those of the first ``broken`` are down."""
-    devices = [Device(f"gpu{one}", DeviceKind.GPU) for one in range(gpus)]
-    devices += [Device(f"nvswitch{one}", DeviceKind.NVSWITCH) for one in range(switches)]
+    devices = [Device(f"gpu{index}", DeviceKind.GPU) for index in range(gpus)]
+    devices += [Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(switches)]
     attributes = {} if counted else {"count_known": False}
     links: list[Link] = []
     for gpu, switch in itertools.product(range(gpus), range(switches)):
@@ -163,15 +163,17 @@ def on_nvswitches(
 
 def leaves_and_spines() -> Topology:
     devices = [
-        Device(f"n{node}.nic{one}", DeviceKind.NIC, node)
+        Device(f"n{node}.nic{index}", DeviceKind.NIC, node)
         for node in range(2)
-        for one in range(4)
+        for index in range(4)
     ]
-    devices += [Device(f"switch{one}", DeviceKind.NETWORK_SWITCH, -1) for one in range(6)]
-    pairs = [(f"n{node}.nic{one}", f"switch{one}") for node in range(2) for one in range(4)]
-    pairs += [(f"switch{one}", f"switch{top}") for one in range(4) for top in (4, 5)]
+    devices += [Device(f"switch{index}", DeviceKind.NETWORK_SWITCH, -1) for index in range(6)]
+    pairs = [
+        (f"n{node}.nic{index}", f"switch{index}") for node in range(2) for index in range(4)
+    ]
+    pairs += [(f"switch{index}", f"switch{top}") for index in range(4) for top in (4, 5)]
     links = [Link(*pair, LinkKind.INFINIBAND, 50e9) for pair in pairs]
-    links += [Link(other, one, LinkKind.INFINIBAND, 50e9) for one, other in pairs]
+    links += [Link(target, source, LinkKind.INFINIBAND, 50e9) for source, target in pairs]
     return Topology("leaves and spines", tuple(devices), tuple(links))
 
 
@@ -274,12 +276,12 @@ def board(tmp_path: Path) -> Topology:
 
 
 def mesh(kind: LinkKind = LinkKind.XGMI, state: LinkState = LinkState.UP) -> Topology:
-    gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU) for one in range(8))
+    gpus = tuple(Device(f"gpu{index}", DeviceKind.GPU) for index in range(8))
     links = tuple(
-        Link(one.name, other.name, kind, 64e9, state=state)
-        for one in gpus
+        Link(gpu.name, other.name, kind, 64e9, state=state)
+        for gpu in gpus
         for other in gpus
-        if one != other
+        if gpu != other
     )
     return Topology("a mesh", gpus, links, TopologyClass.XGMI_MESH)
 
@@ -363,8 +365,10 @@ def test_what_finds_no_room_is_counted_below_the_picture() -> None:
 
 def test_a_machine_unlike_the_first_says_what_is_in_it() -> None:
     cluster = machines(2)
-    other = replace(cluster, devices=(*cluster.devices, Device("n1.gpu1", DeviceKind.GPU, 1)))
-    assert laid_out(other).boxes["n1.gpu0"].detail == "2 GPUs, 1 NIC"
+    other_cluster = replace(
+        cluster, devices=(*cluster.devices, Device("n1.gpu1", DeviceKind.GPU, 1))
+    )
+    assert laid_out(other_cluster).boxes["n1.gpu0"].detail == "2 GPUs, 1 NIC"
 
 
 def test_the_figure_says_what_width_means() -> None:
@@ -450,7 +454,7 @@ def test_the_switch_of_a_row_reaches_over_what_hangs_on_it() -> None:
 
 
 def test_nics_that_nothing_is_said_of_are_one_box_that_says_so() -> None:
-    lost = tuple(Device(f"nic{one}", DeviceKind.NIC) for one in range(1, 5))
+    lost = tuple(Device(f"nic{index}", DeviceKind.NIC) for index in range(1, 5))
     devices = (
         Device("cpu0", DeviceKind.CPU),
         Device("gpu0", DeviceKind.GPU),
@@ -467,13 +471,15 @@ def test_nics_that_nothing_is_said_of_are_one_box_that_says_so() -> None:
 def test_over_joined_gpus_rows_keep_their_order() -> None:
     devices = [Device("cpu0", DeviceKind.CPU), *mesh().devices]
     links = list(mesh().links)
-    for one in range(8):
+    for index in range(8):
         devices += [
-            Device(f"pcie{one}", DeviceKind.PCIE_SWITCH),
-            Device(f"nic{one}", DeviceKind.NIC),
+            Device(f"pcie{index}", DeviceKind.PCIE_SWITCH),
+            Device(f"nic{index}", DeviceKind.NIC),
         ]
-        links += [Link(f"pcie{one}", f"{kind}{one}", LinkKind.PCIE) for kind in ("gpu", "nic")]
-        links.append(Link("cpu0", f"pcie{one}", LinkKind.PCIE))
+        links += [
+            Link(f"pcie{index}", f"{kind}{index}", LinkKind.PCIE) for kind in ("gpu", "nic")
+        ]
+        links.append(Link("cpu0", f"pcie{index}", LinkKind.PCIE))
     boxes = laid_out(Topology("around", tuple(devices), tuple(links))).boxes
     assert (
         boxes["nic0"].y

@@ -47,7 +47,7 @@ def test_no_device_of_a_tree_is_lost_and_each_class_has_the_links_of_its_first(
 def test_a_switch_with_a_slower_link_is_not_hidden_among_its_like(
     order: list[int], slow: int
 ) -> None:
-    gpus = [Device(f"gpu{one}", DeviceKind.GPU) for one in range(4)]
+    gpus = [Device(f"gpu{index}", DeviceKind.GPU) for index in range(4)]
     switches = [Device(f"s{one}", DeviceKind.NETWORK_SWITCH, -1) for one in order]
     links = [
         Link(
@@ -80,15 +80,15 @@ def test_of_many_gpus_that_are_joined_to_each_other_the_links_are_counted() -> N
 
 def test_machines_are_told_by_the_leaf_they_are_on() -> None:
     cluster = compose(load_topology("hgx-h100"), 16, "ib-ndr-400x8", fat_tree([16, 8], WIRE))
-    found = labels(cluster)
-    assert [one for one in found if "machine" in one] == ["machine 1", "… 14 more machines"]
-    assert [one for one in found if "lea" in one] == ["leaf 0", "… 7 more leaves"]
+    texts = labels(cluster)
+    assert [text for text in texts if "machine" in text] == ["machine 1", "… 14 more machines"]
+    assert [text for text in texts if "lea" in text] == ["leaf 0", "… 7 more leaves"]
 
 
 @pytest.mark.parametrize("ranks", [MOST_SEPARATE, MOST_SEPARATE + 1])
 def test_few_gpus_keep_a_box_each(ranks: int) -> None:
-    found = labels(single_switch(ranks, WIRE).topology())
-    assert len(found) == (MOST_SEPARATE + 1 if ranks == MOST_SEPARATE else 2)
+    texts = labels(single_switch(ranks, WIRE).topology())
+    assert len(texts) == (MOST_SEPARATE + 1 if ranks == MOST_SEPARATE else 2)
 
 
 def test_a_link_that_is_down_sets_a_machine_apart() -> None:
@@ -118,7 +118,7 @@ def test_a_link_that_is_down_sets_a_machine_apart() -> None:
 
 def six_gpus(machine: int, pairs: list[tuple[int, int]]) -> tuple[list[Device], list[Link]]:
     devices = [Device(f"n{machine}.gpu{place}", DeviceKind.GPU, machine) for place in range(6)]
-    both = pairs + [(other, one) for one, other in pairs]
+    both = pairs + [(target, source) for source, target in pairs]
     links = [
         Link(devices[one].name, devices[other].name, LinkKind.NVLINK, 25e9)
         for one, other in both

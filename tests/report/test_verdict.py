@@ -15,8 +15,9 @@ from .synthetic import Edit, failed, flagged, prediction, sweep, write_run
 
 
 def _slow(factor: float) -> Edit:
-    return lambda one: replace(
-        one, samples_seconds=(prediction(one.case).predicted_seconds * factor,) * 9
+    return lambda measurement: replace(
+        measurement,
+        samples_seconds=(prediction(measurement.case).predicted_seconds * factor,) * 9,
     )
 
 
@@ -37,12 +38,12 @@ def test_a_clean_run_is_summed_up_without_complaints(tmp_path: Path) -> None:
 
 def test_the_worst_comes_first(tmp_path: Path) -> None:
     edits: dict[int, Edit] = {
-        0: lambda one: replace(
-            one, status=Status.WRONG, wrong_elements=5, detail="first at 17"
+        0: lambda measurement: replace(
+            measurement, status=Status.WRONG, wrong_elements=5, detail="first at 17"
         ),
-        1: lambda one: failed(one, Status.TIMED_OUT, "rank 2 hung"),
-        2: lambda one: failed(one, Status.UNSUPPORTED, "needs a power of two"),
-        3: lambda one: flagged(one, "clock fell"),
+        1: lambda measurement: failed(measurement, Status.TIMED_OUT, "rank 2 hung"),
+        2: lambda measurement: failed(measurement, Status.UNSUPPORTED, "needs a power of two"),
+        3: lambda measurement: flagged(measurement, "clock fell"),
         4: _slow(3.0),
     }
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
@@ -60,10 +61,11 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("simulated", "said"), [(False, "calibrate again"), (True, "the model contradicts itself")]
+    ("simulated", "message"),
+    [(False, "calibrate again"), (True, "the model contradicts itself")],
 )
 def test_a_beaten_bound_calls_for_a_new_calibration_unless_a_model_beat_its_own(
-    tmp_path: Path, simulated: bool, said: str
+    tmp_path: Path, simulated: bool, message: str
 ) -> None:
     run = write_run(tmp_path / "run", sweep(), {4: _slow(0.1)}, simulated=simulated)
     (line,) = [
@@ -71,7 +73,7 @@ def test_a_beaten_bound_calls_for_a_new_calibration_unless_a_model_beat_its_own(
         for line in verdict_lines(run)
         if line.startswith("Problem: 1 case faster than the bound")
     ]
-    assert said in line
+    assert message in line
     assert "256 KiB" in line
 
 
@@ -79,15 +81,19 @@ def test_a_beaten_bound_calls_for_a_new_calibration_unless_a_model_beat_its_own(
 def test_more_than_one_sample_in_twenty_must_beat_the_bound(
     tmp_path: Path, fast: int, told: bool
 ) -> None:
-    def some(one: Measurement) -> Measurement:
-        ends = (prediction(one.case).bound_seconds * 0.5,) * fast
-        return replace(one, samples_seconds=one.samples_seconds[: 30 - fast] + ends)
+    def some(measurement: Measurement) -> Measurement:
+        ends = (prediction(measurement.case).bound_seconds * 0.5,) * fast
+        return replace(
+            measurement, samples_seconds=measurement.samples_seconds[: 30 - fast] + ends
+        )
 
     run = write_run(tmp_path / "run", sweep(), {4: some})
     assert any("faster than the bound" in line for line in verdict_lines(run)) is told
-    assert [one.cases for one in findings_of(points_of(run)) if one.kind == "beats_bound"] == [
-        1
-    ] * told
+    assert [
+        finding.cases
+        for finding in findings_of(points_of(run))
+        if finding.kind == "beats_bound"
+    ] == [1] * told
 
 
 def test_small_cases_are_not_held_against_the_bound(tmp_path: Path) -> None:
@@ -118,7 +124,7 @@ def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(
     ]
 
     def refused(reason: str) -> Edit:
-        return lambda one: failed(one, Status.UNSUPPORTED, reason)
+        return lambda measurement: failed(measurement, Status.UNSUPPORTED, reason)
 
     edits = {number: refused(reason) for number, reason in enumerate(reasons)}
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
@@ -131,11 +137,12 @@ def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(
 
 def test_where_a_case_was_begun_what_is_unsupported_is_only_counted(tmp_path: Path) -> None:
     edits: dict[int, Edit] = {
-        n: lambda one: failed(one, Status.UNSUPPORTED, "not here") for n in range(8)
+        n: lambda measurement: failed(measurement, Status.UNSUPPORTED, "not here")
+        for n in range(8)
     }
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
     assert lines[0].startswith("1 of 9 cases measured (8 unsupported): ")
-    edits[8] = lambda one: failed(one, Status.FAILED, "rank 1 died")
+    edits[8] = lambda measurement: failed(measurement, Status.FAILED, "rank 1 died")
     lines = verdict_lines(write_run(tmp_path / "failed", sweep(), edits))
     assert lines[0].startswith("0 of 9 cases measured (8 unsupported): ")
     assert any("1 case failed; first: " in line and "rank 1 died" in line for line in lines)
@@ -143,15 +150,18 @@ def test_where_a_case_was_begun_what_is_unsupported_is_only_counted(tmp_path: Pa
 
 def test_unreadable_files_are_counted_and_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [])
-    told = verdict_lines(replace(run, problems=tuple(f"{n}.parquet: cut" for n in range(7))))
-    assert told[-1].startswith(
+    lines = verdict_lines(replace(run, problems=tuple(f"{n}.parquet: cut" for n in range(7))))
+    assert lines[-1].startswith(
         "Problem: 7 files of the run cannot be read or were changed; 0.parquet: cut; 1.parquet: cut; "
     )
 
 
 def test_empty_and_failed_runs_and_unreadable_files_are_told(tmp_path: Path) -> None:
     assert verdict_lines(write_run(tmp_path / "empty", []))[0] == "The run holds no case."
-    edits = {number: lambda one: failed(one, Status.FAILED, "no") for number in range(9)}
+    edits = {
+        number: lambda measurement: failed(measurement, Status.FAILED, "no")
+        for number in range(9)
+    }
     lines = verdict_lines(write_run(tmp_path / "failed", sweep(), edits))
     assert lines[0] == "0 of 9 cases measured: all_reduce on cpu."
     assert lines[1].startswith("Problem: 9 cases failed; ")
@@ -168,7 +178,7 @@ def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(
     tmp_path: Path,
 ) -> None:
     loaded: dict[int, Edit] = dict.fromkeys(
-        range(9), lambda one: flagged(one, "other_load", "cpu_contention")
+        range(9), lambda measurement: flagged(measurement, "other_load", "cpu_contention")
     )
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), loaded, priced=False))
     assert lines[1].startswith(
@@ -182,7 +192,9 @@ def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(
 def test_a_prediction_that_load_does_not_keep_from_being_made_is_not_missed(
     tmp_path: Path,
 ) -> None:
-    loaded: dict[int, Edit] = {0: lambda one: flagged(one, "other_load", "cpu_contention")}
+    loaded: dict[int, Edit] = {
+        0: lambda measurement: flagged(measurement, "other_load", "cpu_contention")
+    }
     priced = write_run(tmp_path / "priced", sweep(), loaded)
     of_messages = write_run(tmp_path / "mpi", sweep(backend="mpi"), loaded, priced=False)
     assert "CANNOT SAY" not in str([verdict_lines(priced), verdict_lines(of_messages)])

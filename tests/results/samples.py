@@ -125,7 +125,7 @@ _cases = _any_cases.map(_groups_fit_in_memory).map(_pair_is_of_ranks)
 
 
 def _what_is_ok_has_samples(measurement: Measurement) -> Measurement:
-    """``one`` as a backend gives it: timed, checked and right where it is OK."""
+    """``measurement`` as a backend gives it: timed, checked and right where it is OK."""
     if measurement.status != Status.OK:
         return measurement
     return replace(

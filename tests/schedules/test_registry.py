@@ -151,10 +151,10 @@ def test_the_root_is_ignored_where_there_is_none() -> None:
 
 
 def test_equal_questions_get_the_same_schedule_with_arrays_nobody_can_change() -> None:
-    one = schedule_for("broadcast", "chain", 5, root=3, size_bytes=600 * 1024)
-    assert one is schedule_for("broadcast", "chain:3", 5, root=3)
+    schedule = schedule_for("broadcast", "chain", 5, root=3, size_bytes=600 * 1024)
+    assert schedule is schedule_for("broadcast", "chain:3", 5, root=3)
     with pytest.raises(ValueError, match="read-only"):
-        one.phases[0].source[0] = 1
+        schedule.phases[0].source[0] = 1
 
 
 def test_proving_too_many_ranks_is_refused_and_says_what_to_do() -> None:

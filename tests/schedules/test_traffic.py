@@ -131,11 +131,11 @@ def test_halving_and_doubling_reach_the_closed_forms_for_powers_of_two(  # type:
 @pytest.mark.parametrize("ranks", POWERS + OTHERS)
 @pytest.mark.parametrize("pieces", [1, 3, 8])
 def test_trees_are_pipelined_up_and_down(ranks: int, pieces: int) -> None:
-    one = schedule_for("all_reduce", "binary_tree", ranks, parameter=pieces, prove=False)
+    schedule = schedule_for("all_reduce", "binary_tree", ranks, parameter=pieces, prove=False)
     two = schedule_for("all_reduce", "double_binary_tree", ranks, parameter=pieces, prove=False)
-    assert one.steps == two.steps == 2 * (floor_lg(ranks) + pieces - 1)
+    assert schedule.steps == two.steps == 2 * (floor_lg(ranks) + pieces - 1)
     # An inner rank sends everything up once and down twice; with up to 3 ranks only the root is one.
-    assert busiest_share(one) == min(ranks - 1, 3)
+    assert busiest_share(schedule) == min(ranks - 1, 3)
     assert busiest_share(two) <= 2
     # No rank is spared: with two trees everybody sends its share up twice, but for the two roots.
     assert int(np.sum(sent_pieces(two) < 2 * pieces)) <= 2

@@ -42,8 +42,8 @@ def write_run(
 ) -> Path:
     """A run folder of these cases."""
     with RunFolder.create(folder, {"suite": {"name": "s"}, **(manifest or {})}) as run:
-        for one in cases:
-            run.write(one, None)
+        for case in cases:
+            run.write(case, None)
     return folder
 
 

@@ -39,8 +39,10 @@ def observations(noise: float = 0.0) -> list[Observation]:
         clustered(A100, 8, HDR),
         clustered(H100, 2),
     ]
-    wanted = [(machine, name) for machine in machines for name in ("all_reduce", "all_gather")]
-    return [observed(*one, noise, seed) for seed, one in enumerate(wanted)]
+    expected = [
+        (machine, name) for machine in machines for name in ("all_reduce", "all_gather")
+    ]
+    return [observed(*one, noise, seed) for seed, one in enumerate(expected)]
 
 
 def test_planted_levels_are_found_again() -> None:

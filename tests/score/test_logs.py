@@ -24,42 +24,45 @@ def points(words: ManifestEntry, rows: list[ImportedRow], **changes: Any) -> Log
 
 def test_a_log_of_nccl_tests_becomes_observations_in_and_out_of_place(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(all_reduce_text(lambda size: 30 + size / 1e5))
-    found = points_of(entry(), tmp_path)
-    assert [observation.request.in_place for observation in found.observations] == [False, True]
-    for observation in found.observations:
+    points = points_of(entry(), tmp_path)
+    assert [observation.request.in_place for observation in points.observations] == [
+        False,
+        True,
+    ]
+    for observation in points.observations:
         assert observation.request.size_bytes == SIZES
         assert observation.seconds == pytest.approx(
             [(30 + size / 1e5) * 1e-6 for size in SIZES], abs=1e-8
         )
         assert observation.system.ranks == 8
-    assert found.left_out == ()
+    assert points.left_out == ()
 
 
 def test_element_types_are_apart() -> None:
     rows = [row(64, 1e-5), row(64, 2e-5, dtype="float8_e4m3"), row(128, 3e-5)]
-    found = points(entry(), rows)
-    assert [observation.seconds for observation in found.observations] == [
+    observed = points(entry(), rows)
+    assert [observation.seconds for observation in observed.observations] == [
         (1e-5, 3e-5),
         (2e-5,),
     ]
-    assert [observation.request.floating_8_bit for observation in found.observations] == [
+    assert [observation.request.floating_8_bit for observation in observed.observations] == [
         False,
         True,
     ]
 
 
 def test_rows_of_size_zero_and_rows_without_a_time_are_left_out_and_counted() -> None:
-    found = points(entry(), [row(0, 1e-6), row(0, 1e-6), row(64, None), row(128, 1e-5)])
-    assert [observation.request.size_bytes for observation in found.observations] == [(128,)]
-    assert any("size 0 (2 times)" in reason for reason in found.left_out)
-    assert any("without a time" in reason for reason in found.left_out)
+    observed = points(entry(), [row(0, 1e-6), row(0, 1e-6), row(64, None), row(128, 1e-5)])
+    assert [observation.request.size_bytes for observation in observed.observations] == [(128,)]
+    assert any("size 0 (2 times)" in reason for reason in observed.left_out)
+    assert any("without a time" in reason for reason in observed.left_out)
 
 
 def test_rows_that_contradict_themselves_are_left_out() -> None:
     wrong = row(1 << 20, 1e-3, algbw=500.0, half_units=(5e-9, 0.005, None))
-    found = points(entry(), [wrong, row(1 << 20, 1e-4)])
-    assert [observation.seconds for observation in found.observations] == [(1e-4,)]
-    assert any("algbw_contradicts_time" in reason for reason in found.left_out)
+    observed = points(entry(), [wrong, row(1 << 20, 1e-4)])
+    assert [observation.seconds for observation in observed.observations] == [(1e-4,)]
+    assert any("algbw_contradicts_time" in reason for reason in observed.left_out)
 
 
 def test_a_rate_stands_in_for_a_time_when_it_is_printed_precisely() -> None:
@@ -84,9 +87,9 @@ def test_flags_are_those_of_the_team_and_not_of_a_stray_device_line() -> None:
         )
         for rate in (181.23456, 192.87654)
     ]
-    found = points(entry(nodes=(8,), network="ib-ndr-400x8"), rows, ranks=64)
-    assert found.systems[0].nodes == 12
-    assert sum(len(observation.seconds) for observation in found.observations) == 2
+    observed = points(entry(nodes=(8,), network="ib-ndr-400x8"), rows, ranks=64)
+    assert observed.systems[0].nodes == 12
+    assert sum(len(observation.seconds) for observation in observed.observations) == 2
 
 
 @pytest.mark.parametrize(
@@ -123,9 +126,9 @@ def test_sharp_is_a_word_of_what_was_forced_or_of_the_network(
 def test_what_cannot_be_modelled_is_a_reason(
     words: ManifestEntry, rows: list[ImportedRow], reason: str
 ) -> None:
-    found = points(words, rows)
-    assert found.observations == ()
-    assert any(reason in text for text in found.left_out)
+    observed = points(words, rows)
+    assert observed.observations == ()
+    assert any(reason in text for text in observed.left_out)
 
 
 def test_a_file_that_is_not_there_or_is_no_log_is_a_reason(tmp_path: Path) -> None:
@@ -165,9 +168,9 @@ def devices(
 
 def test_a_log_of_other_gpus_than_the_manifest_s_is_not_modelled() -> None:
     other = log([row(1 << 20, 30e-6)], devices=devices(1, 8, "NVIDIA A100-SXM4-80GB"))
-    found = points_of(entry(), Path(), lambda _: other)
-    assert found.observations == ()
-    assert found.left_out == (
+    points = points_of(entry(), Path(), lambda _: other)
+    assert points.observations == ()
+    assert points.left_out == (
         "the manifest's gpu is H100 SXM, and the log lists NVIDIA A100-SXM4-80GB; correct the manifest",
     )
     assert other_gpu(entry(gpu="H100 SXM (a100 in another room)"), other)
@@ -176,9 +179,9 @@ def test_a_log_of_other_gpus_than_the_manifest_s_is_not_modelled() -> None:
 
 def test_other_hosts_than_the_manifest_s_are_told() -> None:
     two = log([row(1 << 20, 30e-6)], devices=devices(2, 4))
-    found = points_of(entry(), Path(), lambda _: two)
-    assert found.observations
-    assert found.contradictions == (
+    points = points_of(entry(), Path(), lambda _: two)
+    assert points.observations
+    assert points.contradictions == (
         "the manifest says 1 nodes of 8 GPUs, and the log lists 2 hosts of 4 GPUs",
     )
     assert contradictions(entry(gpus_per_node=(4,), nodes=(2,)), two) == ()
@@ -300,18 +303,18 @@ def rated(ranks: int, flags: tuple[str, ...] = ()) -> list[ImportedRow]:
 def test_rates_count_more_than_the_manifest_and_of_its_numbers_the_one_that_the_log_shows(
     words: ManifestEntry, shown: ImportedTable, expected: tuple[int, int], origin: str
 ) -> None:
-    found = team_of(words, shown)
-    assert isinstance(found, Team), found
-    assert (found.gpus_per_node, found.nodes) == expected
-    assert origin in found.origin
+    team = team_of(words, shown)
+    assert isinstance(team, Team), team
+    assert (team.gpus_per_node, team.nodes) == expected
+    assert origin in team.origin
 
 
 def test_a_range_of_nodes_is_its_middle_and_said_to_be_assumed() -> None:
     rows = [row(1 << 30, 1.0, algbw=50.0, busbw=99.92, half_units=(None, 0.004, 0.004))]
-    found = team_of(entry(gpus_per_node=(16,), nodes=()), table(rows))
-    assert isinstance(found, Team)
-    assert found.origin.startswith("assumed")
-    assert 1000 < found.nodes * 16 < 1600  # 2 (p - 1) / p = 1.9984
+    team = team_of(entry(gpus_per_node=(16,), nodes=()), table(rows))
+    assert isinstance(team, Team)
+    assert team.origin.startswith("assumed")
+    assert 1000 < team.nodes * 16 < 1600  # 2 (p - 1) / p = 1.9984
 
 
 def test_what_stays_open_is_a_reason() -> None:

@@ -24,9 +24,9 @@ REQUEST = LibraryRequest("all_reduce", SIZES)
 
 def test_every_predictor_answers_every_size_with_a_time() -> None:
     for predict in (first_principles, *rivals().values()):
-        found = predict(system(), REQUEST)
-        assert len(found) == len(SIZES)
-        assert all(seconds > 0 for seconds in found)
+        prediction = predict(system(), REQUEST)
+        assert len(prediction) == len(SIZES)
+        assert all(seconds > 0 for seconds in prediction)
 
 
 def distance(predicted: Sequence[float], measured: Sequence[float]) -> float:
@@ -36,8 +36,8 @@ def distance(predicted: Sequence[float], measured: Sequence[float]) -> float:
 def test_what_is_calibrated_moves_towards_what_it_saw() -> None:
     plain = first_principles(system(), REQUEST)
     slow = tuple(1.4 * seconds for seconds in plain)
-    found = calibrated([Observation(system(), REQUEST, slow)])(system(), REQUEST)
-    assert distance(found, slow) < distance(plain, slow) * 0.5
+    calibration = calibrated([Observation(system(), REQUEST, slow)])(system(), REQUEST)
+    assert distance(calibration, slow) < distance(plain, slow) * 0.5
 
 
 def test_a_ring_on_one_node_is_hockneys_formula() -> None:

@@ -35,21 +35,21 @@ def test_what_a_predictor_has_no_answer_to_is_no_point_and_its_reason_is_told_on
 
 
 def test_a_log_that_the_model_cannot_answer_keeps_the_reason_and_no_figures() -> None:
-    found = scored([log_points("a.txt", (1000,))], none, {"rival": exact})
-    (log,) = found.not_modelled
+    scores = scored([log_points("a.txt", (1000,))], none, {"rival": exact})
+    (log,) = scores.not_modelled
     assert log.reason == "no such collective"
     assert log.score.overall.median_error is None
     assert not log.counted
-    assert found.comparison["rival"].overall.points == 0
+    assert scores.comparison["rival"].overall.points == 0
 
 
 def test_rivals_are_scored_on_the_same_points() -> None:
-    found = scored(
+    scores = scored(
         [log_points("a.txt", (1000, 2000))], exact, {"slow": twice_as_slow, "none": none}
     )
-    assert found.total.overall.mape == pytest.approx(0.0)
-    assert found.comparison["slow"].overall.mape == pytest.approx(1.0)
-    assert found.comparison["none"].overall.points == 0
+    assert scores.total.overall.mape == pytest.approx(0.0)
+    assert scores.comparison["slow"].overall.mape == pytest.approx(1.0)
+    assert scores.comparison["none"].overall.points == 0
 
 
 @given(
@@ -67,11 +67,11 @@ POINTS = st.lists(st.tuples(st.integers(1, 1 << 40), st.floats(-1, 10)), max_siz
 
 
 def test_the_four_figures_of_three_errors() -> None:
-    found = summary([0.1, -0.2, 0.6])
-    assert found.points == 3
-    assert found.median_error == pytest.approx(0.2)
-    assert found.mape == pytest.approx(0.3)
-    assert found.bias == pytest.approx(0.5 / 3)
+    document = summary([0.1, -0.2, 0.6])
+    assert document.points == 3
+    assert document.median_error == pytest.approx(0.2)
+    assert document.mape == pytest.approx(0.3)
+    assert document.bias == pytest.approx(0.5 / 3)
 
 
 def test_nothing_has_no_figures() -> None:
@@ -93,19 +93,21 @@ def test_points_that_nobody_predicted_do_not_count() -> None:
 
 @given(POINTS)
 def test_every_point_is_in_one_band(points: list[tuple[int, float]]) -> None:
-    found = score([size for size, _ in points], [error for _, error in points])
+    scores = score([size for size, _ in points], [error for _, error in points])
     assert (
-        sum(band.points for band in found.bands.values()) == found.overall.points == len(points)
+        sum(band.points for band in scores.bands.values())
+        == scores.overall.points
+        == len(points)
     )
 
 
 @given(ERRORS)
 def test_the_bias_is_never_larger_than_the_mean_error(errors: list[float]) -> None:
-    found = summary(errors)
-    assert found.mape is not None
-    assert found.bias is not None
-    assert abs(found.bias) <= found.mape + 1e-12
-    assert min(map(abs, errors)) - 1e-12 <= found.mape <= max(map(abs, errors)) + 1e-12
+    document = summary(errors)
+    assert document.mape is not None
+    assert document.bias is not None
+    assert abs(document.bias) <= document.mape + 1e-12
+    assert min(map(abs, errors)) - 1e-12 <= document.mape <= max(map(abs, errors)) + 1e-12
 
 
 @given(ERRORS)

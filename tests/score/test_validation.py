@@ -75,32 +75,32 @@ def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:
         log_points("b.txt", SIZES, name="another site"),
         log_points("c.txt", SIZES, ranks_per_node=4),
     ]
-    found = held_out_systems(folds(logs, system_key, quiet, learner))
-    assert [one.files for one in found] == [("a.txt", "b.txt"), ("c.txt",)]
+    systems = held_out_systems(folds(logs, system_key, quiet, learner))
+    assert [system.files for system in systems] == [("a.txt", "b.txt"), ("c.txt",)]
     assert learner.seen == [[4], [8, 8]]
-    assert [len(one.log_ratios) for one in found] == [2 * len(SIZES), len(SIZES)]
+    assert [len(system.log_ratios) for system in systems] == [2 * len(SIZES), len(SIZES)]
 
 
 def test_all_systems_of_a_generation_are_left_out_together() -> None:
     learner = Learner()
     logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)]
-    found = held_out_systems(folds(logs, lambda one: one.generation, quiet, learner))
+    systems = held_out_systems(folds(logs, lambda one: one.generation, quiet, learner))
     assert learner.seen == [[]]
-    assert [one.files for one in found] == [("a.txt",), ("b.txt",)]
+    assert [system.files for system in systems] == [("a.txt",), ("b.txt",)]
 
 
 def test_logs_that_are_not_healthy_teach_nothing_and_are_not_tested() -> None:
     sick = replace(log_points("b.txt", SIZES, ranks_per_node=4), entry=entry(healthy=False))
     dim = replace(log_points("c.txt", SIZES, ranks_per_node=2), entry=entry(healthy=None))
-    found = held_out_systems(
+    systems = held_out_systems(
         folds([log_points("a.txt", SIZES), sick, dim], system_key, quiet, Learner())
     )
-    assert [one.files for one in found] == [("a.txt",)]
+    assert [system.files for system in systems] == [("a.txt",)]
     assert len(shipped_by_system([sick, dim])) == 0
 
 
 def test_each_system_counts_once_whatever_its_number_of_rows() -> None:
-    fast = [slower(f"{one}.txt", 1.0) for one in range(9)]
+    fast = [slower(f"{index}.txt", 1.0) for index in range(9)]
     slow = [slower(f"slow{one}.txt", 2.0, ranks_per_node=one) for one in (2, 4)]
     found = figures(held_out_systems(folds([*fast, *slow], system_key, quiet, Learner())))
     assert found["systems"] == 3

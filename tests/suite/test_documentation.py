@@ -81,6 +81,6 @@ def test_every_variable_that_a_user_may_set_stands_in_a_document() -> None:
     named = {name for text in sources for name in re.findall(r"\bCCBENCH_[A-Z_]*[A-Z]\b", text)}
     documents = "".join(path.read_text() for path in (root / "docs").glob("*.md"))
     kernels = (f"{PREFIX}{name}" for name in ("CHANNELS", "LANES", "SLOTS", "SLOT_BYTES"))
-    wanted = {*kernels, *(name for name in named if not INTERNAL.match(name))}
-    assert {"CCBENCH_FAULT", "CCBENCH_BLOCKING_KERNEL", "CCBENCH_CACHE"} <= wanted
-    assert [name for name in sorted(wanted) if name not in documents] == []
+    expected = {*kernels, *(name for name in named if not INTERNAL.match(name))}
+    assert {"CCBENCH_FAULT", "CCBENCH_BLOCKING_KERNEL", "CCBENCH_CACHE"} <= expected
+    assert [name for name in sorted(expected) if name not in documents] == []

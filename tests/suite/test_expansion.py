@@ -57,8 +57,8 @@ def test_counts_follow_from_the_axes_that_mean_something(**axes: Sequence[object
             free *= int(str(ranks)) if row.rooted else 1
             free *= len(values["placement"]) if row.name in IN_PLACE_COLLECTIVES else 1
             expected += free * (points if row.moves_data else 1)
-    found = expand(suite, context())
-    assert len(found) == len({case.case_id for case in found}) == expected
+    cases = expand(suite, context())
+    assert len(cases) == len({case.case_id for case in cases}) == expected
 
 
 @given(
@@ -190,8 +190,8 @@ def test_the_command_line_replaces_backends_and_ranks() -> None:
     suite = read_suite(
         "backends: [nccl]\nsweep: {collective: all_reduce, size: 8, ranks: [2, 4]}"
     )
-    found = expand(suite, context(backends=("cpu", "cpu"), ranks=3))
-    assert [(case.backend, case.ranks) for case in found] == [("cpu", 3)]
+    cases = expand(suite, context(backends=("cpu", "cpu"), ranks=3))
+    assert [(case.backend, case.ranks) for case in cases] == [("cpu", 3)]
 
 
 def test_auto_means_what_the_machine_says_and_at_least_two_ranks() -> None:
@@ -223,9 +223,9 @@ def test_what_the_command_line_gets_wrong_is_a_usage_error(
 
 def test_only_keeps_the_cases_whose_label_has_every_word() -> None:
     everything = expand(load_suite("quick"), context())
-    found = expand(load_suite("quick"), context(only=" reduce  512 "))
-    assert set(found) == {c for c in everything if "reduce" in c.label and "512" in c.label}
-    assert {case.collective for case in found} == {"all_reduce", "reduce_scatter", "reduce"}
+    cases = expand(load_suite("quick"), context(only=" reduce  512 "))
+    assert set(cases) == {c for c in everything if "reduce" in c.label and "512" in c.label}
+    assert {case.collective for case in cases} == {"all_reduce", "reduce_scatter", "reduce"}
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_only_keeps_the_cases_whose_label_has_every_word() -> None:
     [("all_reduce 4 KiB", 4096), ("4KiB all_reduce", 4096), ("all_reduce 64 B", 64)],
 )
 def test_only_takes_sizes_as_plans_show_them(only: str, size_bytes: int) -> None:
-    found = expand(load_suite("quick"), context(only=only))
-    assert {(case.collective, case.size_bytes) for case in found} == {
+    cases = expand(load_suite("quick"), context(only=only))
+    assert {(case.collective, case.size_bytes) for case in cases} == {
         ("all_reduce", size_bytes)
     }
 
@@ -286,13 +286,13 @@ def test_interleaving_keeps_the_backends_of_a_point_together_in_changing_order()
     suite = read_suite(
         "sweep: {collective: all_reduce, size: {from: 4, to: 1 MiB}, ranks: [2, 4]}"
     )
-    found = expand(suite, context(auto_backends=("cpu", "simulated")))
-    pairs = list(zip(found[::2], found[1::2], strict=True))
+    cases = expand(suite, context(auto_backends=("cpu", "simulated")))
+    pairs = list(zip(cases[::2], cases[1::2], strict=True))
     assert all(
         (a.count, a.ranks) == (b.count, b.ranks) and a.backend != b.backend for a, b in pairs
     )
     assert len(Counter(first.backend for first, _ in pairs)) == 2
-    assert len({case.ranks for case in found[:12]}) == 2
+    assert len({case.ranks for case in cases[:12]}) == 2
 
 
 def left_out_of(sweep: str, backend: str = "cpu") -> tuple[int, dict[str, int]]:
@@ -468,4 +468,4 @@ def test_setups_are_asked_for_by_name_one_at_a_time_and_only_registration_has_a_
         ("register", 4096, "isolated", "uint8"),
         ("register", 8192, "isolated", "uint8"),
     ]
-    assert not {one.collective for one in cases("{collective: all}")} & set(SETUPS)
+    assert not {case.collective for case in cases("{collective: all}")} & set(SETUPS)

@@ -281,10 +281,10 @@ def test_rounds_of_pairs_of_nodes_are_a_case_each_and_nodes_alone_one() -> None:
             "order": "written",
             "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep},
         }
-        found = expand(
+        cases = expand(
             read_suite(json.dumps(document)), context(backends=("cpu",), ranks=16, nodes=4)
         )
-        return [case.groups for case in found]
+        return [case.groups for case in cases]
 
     assert groups(groups="node") == ["rank // 4"]
     assert groups(groups="matching:2:7", per="node") == [
@@ -306,7 +306,7 @@ def test_one_node_has_no_pairs_of_nodes() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("per", "node"), ("within", 2), ("within", "rail")])
 def test_how_pairs_are_made_is_refused_where_no_pairs_are(key: str, value: object) -> None:
-    said = f"{key}: says how groups matching:N and round_robin are made; write such groups, or leave it out"
+    text = f"{key}: says how groups matching:N and round_robin are made; write such groups, or leave it out"
     for groups in ("all", "rank // 2"):
-        with pytest.raises(SuiteError, match=said):
+        with pytest.raises(SuiteError, match=text):
             cases_of({"groups": groups, key: value})

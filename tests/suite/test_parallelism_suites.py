@@ -90,7 +90,7 @@ def test_every_size_is_what_its_formula_makes_of_the_shape_above_it(name: str) -
 @pytest.mark.parametrize("name", SUITES)
 def test_the_shapes_are_those_of_published_models(name: str) -> None:
     known = yaml.safe_load(SHAPES.read_text(encoding="utf-8"))
-    named = {one.model for one in stated(name)}
+    named = {value.model for value in stated(name)}
     assert "small" in named
     assert len(named) > 1
     for one in stated(name):
@@ -126,7 +126,7 @@ def test_it_runs_on_four_processors_in_about_a_minute_of_budgets(name: str) -> N
 @pytest.mark.parametrize("backend", ["cpu", "nccl"])
 def test_sizes_are_whole_on_the_ranks_that_a_suite_is_for(name: str, backend: str) -> None:
     ranks = 4 if backend == "cpu" else 8
-    sizes = {one.size_bytes for one in stated(name)}
+    sizes = {value.size_bytes for value in stated(name)}
     cases = expand(load_suite(name), context(backends=(backend,), ranks=ranks))
     assert {case.size_bytes for case in cases} <= sizes
 

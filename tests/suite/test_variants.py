@@ -31,12 +31,14 @@ def test_variants_are_read_in_the_order_of_the_file_and_written_back() -> None:
 
 def test_every_case_is_there_with_each_variant_side_by_side() -> None:
     cases = expand(read_suite(SUITE), context())
-    assert len(cases) == len({one.case_id for one in cases}) == 6
+    assert len(cases) == len({case.case_id for case in cases}) == 6
     for first in (0, 3):
-        assert len({one.point for one in cases[first : first + 3]}) == 1
-        assert {one.variant for one in cases[first : first + 3]} == {"base", "new", "buf8"}
-    assert {one.started_with for one in cases} == {*read_suite(SUITE).variants}
-    assert ", variant buf8" in next(one.label for one in cases if one.started_with == BUFFERS)
+        assert len({case.point for case in cases[first : first + 3]}) == 1
+        assert {case.variant for case in cases[first : first + 3]} == {"base", "new", "buf8"}
+    assert {case.started_with for case in cases} == {*read_suite(SUITE).variants}
+    assert ", variant buf8" in next(
+        case.label for case in cases if case.started_with == BUFFERS
+    )
 
 
 def test_a_backend_without_variants_leaves_them_out_and_says_so() -> None:
@@ -55,7 +57,7 @@ def test_a_suite_without_variants_has_the_cases_it_had() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variants", "said"),
+    ("variants", "message"),
     [
         ("[a]", "variants: ['a'] is no mapping of names; write {base: {}, new: {env: ...}}"),
         ("{a b: {}}", "variants: 'a b' is not a name of a variant; write letters, digits"),
@@ -77,16 +79,16 @@ def test_a_suite_without_variants_has_the_cases_it_had() -> None:
         ("{a: {env: {A: [x]}}}", "variants.a.env.A: is no value of a variable; write at most"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_its_place(variants: str, said: str) -> None:
-    with pytest.raises(SuiteError) as told:
+def test_a_mistake_is_told_in_one_line_with_its_place(variants: str, message: str) -> None:
+    with pytest.raises(SuiteError) as error:
         read_suite(f"sweep: {{collective: barrier}}\nvariants: {variants}")
-    assert str(told.value).startswith(f"suite:2: {said}")
+    assert str(error.value).startswith(f"suite:2: {message}")
 
 
 @given(st.text(st.characters(categories=["Lu", "Nd"]), min_size=12, max_size=40))
 def test_what_a_variable_is_set_to_is_in_no_error(value: str) -> None:
-    with pytest.raises(SuiteError) as told:
+    with pytest.raises(SuiteError) as error:
         read_suite(
             f"sweep: {{collective: barrier}}\nvariants: {{a: {{env: {{X: ['{value}']}}}}}}"
         )
-    assert value not in str(told.value)
+    assert value not in str(error.value)

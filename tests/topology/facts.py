@@ -62,42 +62,42 @@ def _found(key: str, topology: Topology) -> Any:
     return found
 
 
-def _met(key: str, wanted: Any, found: Any, topology: Topology) -> bool:
+def _met(key: str, expected: Any, found: Any, topology: Topology) -> bool:
     if key == "fault":
-        return _fault_met(str(wanted), topology)
-    if wanted == "damaged":
+        return _fault_met(str(expected), topology)
+    if expected == "damaged":
         spoken = key.replace("_", " ")
         return any(
             n.kind == "damaged_line" and spoken in n.text.lower() for n in topology.warnings
         )
-    if key in _MATRICES and isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        wanted = {gpu: " ".join(row.split()) for gpu, row in wanted.items()}
-    wanted, found = _plain(wanted), _plain(found)
-    if wanted == found:
-        return isinstance(wanted, bool) is isinstance(found, bool)
-    if isinstance(wanted, str):
-        if wanted.startswith(_EVERY_CHANNEL) and isinstance(found, Mapping):
-            ring = [int(rank) for rank in wanted[len(_EVERY_CHANNEL) :].split()]
+    if key in _MATRICES and isinstance(expected, Mapping) and isinstance(found, Mapping):
+        expected = {gpu: " ".join(row.split()) for gpu, row in expected.items()}
+    expected, found = _plain(expected), _plain(found)
+    if expected == found:
+        return isinstance(expected, bool) is isinstance(found, bool)
+    if isinstance(expected, str):
+        if expected.startswith(_EVERY_CHANNEL) and isinstance(found, Mapping):
+            ring = [int(rank) for rank in expected[len(_EVERY_CHANNEL) :].split()]
             return bool(found) and all(item == ring for item in found.values())
-        if wanted.startswith("unknown"):
+        if expected.startswith("unknown"):
             return found is None
-        if wanted.endswith(")") and wanted.split(" (")[0] == found:
+        if expected.endswith(")") and expected.split(" (")[0] == found:
             return True
-    if isinstance(wanted, list) and isinstance(found, Mapping):
-        return {str(index): item for index, item in enumerate(wanted)} == found
-    return _same_for_all(wanted, found)
+    if isinstance(expected, list) and isinstance(found, Mapping):
+        return {str(index): item for index, item in enumerate(expected)} == found
+    return _same_for_all(expected, found)
 
 
-def _same_for_all(wanted: Any, found: Any) -> bool:
+def _same_for_all(expected: Any, found: Any) -> bool:
     """One value in the manifest stands for every GPU; in the topology it is a list or dict over GPUs."""
     if (
-        isinstance(wanted, (Mapping, list))
+        isinstance(expected, (Mapping, list))
         or not isinstance(found, (Mapping, list))
         or not found
     ):
         return False
     values = found.values() if isinstance(found, Mapping) else found
-    return all(value == wanted for value in values)
+    return all(value == expected for value in values)
 
 
 def _plain(value: Any) -> Any:
@@ -113,12 +113,12 @@ def _key(key: Any) -> str:
     return str(int(text)) if text.isdigit() else text
 
 
-def _fault_met(wanted: str, topology: Topology) -> bool:
+def _fault_met(expected: str, topology: Topology) -> bool:
     """``all NVLinks of GPU 6 down`` and ``two NVLinks down`` against the structured ``faults``."""
     faults = topology.facts.get("faults") or []
     down = [link for fault in faults for link in fault["down"]] if faults else []
-    if wanted.startswith("all NVLinks of GPU "):
-        gpu = "GPU" + wanted.split()[4]
+    if expected.startswith("all NVLinks of GPU "):
+        gpu = "GPU" + expected.split()[4]
         return [fault["gpu"] for fault in faults] == [gpu] and faults[0]["down"] == ["all"]
-    words = wanted.split()
+    words = expected.split()
     return words[1:] == ["NVLinks", "down"] and len(down) == _WORDS.index(words[0])

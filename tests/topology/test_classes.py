@@ -35,7 +35,8 @@ def joined(
     model: str = "",
 ) -> Topology:
     gpus = tuple(
-        Device(f"gpu{one}", DeviceKind.GPU, attributes={"model": model}) for one in range(count)
+        Device(f"gpu{index}", DeviceKind.GPU, attributes={"model": model})
+        for index in range(count)
     )
     links = tuple(
         Link(f"gpu{a}", f"gpu{b}", kind) for pair in pairs for a, b in (pair, pair[::-1])
@@ -68,7 +69,7 @@ def test_the_ends_of_the_links_make_the_class(
 
 
 def test_links_to_switches_count_even_when_they_are_down() -> None:
-    gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU) for one in range(2))
+    gpus = tuple(Device(f"gpu{index}", DeviceKind.GPU) for index in range(2))
     switch = Device("nvswitch0", DeviceKind.NVSWITCH)
     links = tuple(
         Link(gpu.name, "nvswitch0", LinkKind.NVLINK, state=LinkState.DOWN) for gpu in gpus
@@ -77,18 +78,18 @@ def test_links_to_switches_count_even_when_they_are_down() -> None:
 
 
 def test_what_nobody_could_see_makes_no_class() -> None:
-    found = joined(4, [(0, 1)], LinkKind.PCIE)
+    machine = joined(4, [(0, 1)], LinkKind.PCIE)
     blind = Topology(
         "t",
-        found.devices,
-        found.links,
+        machine.devices,
+        machine.links,
         warnings=(SourceWarning("not_visible", "NVLinks are hidden"),),
     )
     assert topology_class(blind) is TopologyClass.UNKNOWN
 
 
 def test_machines_that_differ_have_no_common_class() -> None:
-    gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU, node=one // 2) for one in range(4))
+    gpus = tuple(Device(f"gpu{index}", DeviceKind.GPU, node=index // 2) for index in range(4))
     links = (Link("gpu0", "gpu1", LinkKind.NVLINK), Link("gpu2", "gpu3", LinkKind.XGMI))
     assert topology_class(Topology("t", gpus, links)) is TopologyClass.UNKNOWN
 

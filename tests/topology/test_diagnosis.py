@@ -166,10 +166,14 @@ DRIVER = [
 def test_what_the_driver_says_is_judged_problems_first(
     answers: dict[str, Any], expected: list[tuple[str, str, str, str]]
 ) -> None:
-    found = diagnose(driver(answers))
-    heads = [(one.severity, one.kind, " ".join(one.devices)) for one in found]
+    findings = diagnose(driver(answers))
+    heads = [
+        (finding.severity, finding.kind, " ".join(finding.devices)) for finding in findings
+    ]
     assert heads == [one[:3] for one in expected]
-    assert all(words in one.evidence for one, (*_, words) in zip(found, expected, strict=True))
+    assert all(
+        words in one.evidence for one, (*_, words) in zip(findings, expected, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,9 +198,9 @@ def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rest
     expected: list[tuple[str, str]],
     evidence: str,
 ) -> None:
-    found = diagnose(one_card(tmp_path, state=state, **ports))
-    assert [(one.severity, one.kind) for one in found] == expected
-    assert all(evidence in one.evidence for one in found)
+    findings = diagnose(one_card(tmp_path, state=state, **ports))
+    assert [(finding.severity, finding.kind) for finding in findings] == expected
+    assert all(evidence in finding.evidence for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +237,8 @@ def test_what_a_link_does_not_say_in_numbers_is_no_finding_and_no_error(
 @pytest.mark.parametrize("fact", ["acs_redirecting", "iommu_types", "p2p_matrix"])
 def test_facts_of_another_kind_are_no_error(fact: str, odd: object) -> None:
     gpus = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
-    found = diagnose(Topology("written by hand", gpus, facts={fact: odd}))
-    assert [one.kind for one in found] in ([], ["acs_redirects"])
+    findings = diagnose(Topology("written by hand", gpus, facts={fact: odd}))
+    assert [finding.kind for finding in findings] in ([], ["acs_redirects"])
 
 
 @pytest.mark.parametrize(
@@ -272,9 +276,13 @@ def test_what_sends_peer_traffic_through_the_root_is_found(
     tree = two_sockets_four_switches(tmp_path, acs=acs)
     if iommu:
         tree.write("/sys/kernel/iommu_groups/0/type", iommu)
-    found = diagnose(machine(tmp_path, switched(A100, 8, 12, 4)))
-    assert [(one.severity, one.kind) for one in found] == [one[:2] for one in expected]
-    assert all(words in one.evidence for one, (*_, words) in zip(found, expected, strict=True))
+    findings = diagnose(machine(tmp_path, switched(A100, 8, 12, 4)))
+    assert [(finding.severity, finding.kind) for finding in findings] == [
+        one[:2] for one in expected
+    ]
+    assert all(
+        words in one.evidence for one, (*_, words) in zip(findings, expected, strict=True)
+    )
 
 
 def test_a_vm_that_hides_the_tree_is_seen(tmp_path: Path) -> None:
@@ -373,10 +381,10 @@ def nccl_file(port: str, width: int, gpu: str = "64.0 GT/s PCIe") -> Topology:
 def test_a_hop_far_slower_than_the_gpu_below_is_named(
     port: str, width: int, gpu: str, expected: list[str]
 ) -> None:
-    found = diagnose(nccl_file(port, width, gpu))
-    assert [finding.kind for finding in found] == expected
+    findings = diagnose(nccl_file(port, width, gpu))
+    assert [finding.kind for finding in findings] == expected
     if expected and expected != ["pcie_idle"]:
-        assert found[0].devices == ("pcie0",)
+        assert findings[0].devices == ("pcie0",)
 
 
 def test_far_from_nics_goes_by_the_printed_words() -> None:

@@ -40,11 +40,11 @@ ACROSS = ("gpu0 nic0", "nic0 net0", "net0 nic1", "nic1 gpu1")
 
 
 def test_between_machines_a_path_is_called_after_the_network() -> None:
-    found = graph(*ACROSS)
+    topology = graph(*ACROSS)
     nodes = {"gpu0": 0, "nic0": 0, "net0": -1, "nic1": 1, "gpu1": 1}
     apart = replace(
-        found,
-        devices=tuple(replace(device, node=nodes[device.name]) for device in found.devices),
+        topology,
+        devices=tuple(replace(device, node=nodes[device.name]) for device in topology.devices),
     )
     labels = path_labels(apart)
     assert (
@@ -96,7 +96,7 @@ def test_direct_links_have_their_own_words() -> None:
         "gpu2 gpu3": LinkKind.NVLINK,
     }
     labels = path_labels(graph(*kinds, kinds=kinds))
-    assert [labels[(f"gpu{one}", f"gpu{one + 1}")] for one in range(3)] == [
+    assert [labels[(f"gpu{index}", f"gpu{index + 1}")] for index in range(3)] == [
         "XGMI",
         "HCCS",
         "NV1",
@@ -151,17 +151,19 @@ def test_what_the_source_printed_stands() -> None:
 
 
 def test_what_the_source_does_not_show_is_not_called_missing() -> None:
-    found = graph("gpu0 nvs0", "gpu1 nvs1", kind=LinkKind.NVLINK)
-    assert path_labels(found)[("gpu0", "gpu1")] == "-"
-    cut = replace(found, warnings=(SourceWarning("truncated", "the text ends"),))
+    topology = graph("gpu0 nvs0", "gpu1 nvs1", kind=LinkKind.NVLINK)
+    assert path_labels(topology)[("gpu0", "gpu1")] == "-"
+    cut = replace(topology, warnings=(SourceWarning("truncated", "the text ends"),))
     assert path_labels(cut)[("gpu0", "gpu1")] == "?"
-    assert path_labels(replace(found, links=()))[("gpu0", "gpu1")] == "?"
+    assert path_labels(replace(topology, links=()))[("gpu0", "gpu1")] == "?"
 
 
 def test_of_a_printed_matrix_no_other_path_is_worked_out() -> None:
-    found = graph("gpu0 cpu0", "cpu0 gpu1", "cpu0 nic0")
-    found = replace(found, matrix={("gpu0", "gpu1"): "NODE"}, facts={"paths": "as printed"})
-    labels = path_labels(found)
+    topology = graph("gpu0 cpu0", "cpu0 gpu1", "cpu0 nic0")
+    topology = replace(
+        topology, matrix={("gpu0", "gpu1"): "NODE"}, facts={"paths": "as printed"}
+    )
+    labels = path_labels(topology)
     assert (labels[("gpu1", "gpu0")], labels[("gpu0", "nic0")]) == ("NODE", "?")
 
 

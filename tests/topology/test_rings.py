@@ -23,9 +23,9 @@ NVLINK = Wire(25e9, kind=LinkKind.NVLINK)
 
 def hops(plan: RingPlan) -> Counter[tuple[str, str]]:
     used: Counter[tuple[str, str]] = Counter()
-    for one in plan.rings:
-        for pair in zip(one.order, (*one.order[1:], one.order[0]), strict=True):
-            used[pair] += one.lanes
+    for lap in plan.rings:
+        for pair in zip(lap.order, (*lap.order[1:], lap.order[0]), strict=True):
+            used[pair] += lap.lanes
     return used
 
 
@@ -57,7 +57,7 @@ def test_rings_over_direct_links_use_every_link_both_ways(name: str, lanes: int)
     plan = rings_for(machine)
     assert plan.used == 1
     assert plan.note == ""
-    assert sum(one.lanes for one in plan.rings) == lanes
+    assert sum(ring.lanes for ring in plan.rings) == lanes
     assert hops(plan) == there(machine)
 
 
@@ -91,7 +91,7 @@ def test_on_any_mesh_rings_fit_into_the_links(size: int, data: st.DataObject) ->
     machine = nvlink_mesh(rows, NVLINK).topology()
     plan = rings_for(machine)
     names = sorted(device.name for device in machine.gpus)
-    assert all(sorted(one.order) == names for one in plan.rings)
+    assert all(sorted(ring.order) == names for ring in plan.rings)
     if plan.method != "fallback":
         have = there(machine)
         assert all(count <= have[pair] for pair, count in hops(plan).items())

@@ -35,7 +35,7 @@ def test_text_in_brackets_that_is_no_colour_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("0", ((0, 0),)),
         ("0-13,28-41", ((0, 13), (28, 41))),
@@ -49,8 +49,8 @@ def test_text_in_brackets_that_is_no_colour_stays() -> None:
         ("²", None),
     ],
 )
-def test_lists_of_cpus(text: str, wanted: tuple[tuple[int, int], ...] | None) -> None:
-    assert ranges(text) == wanted
+def test_lists_of_cpus(text: str, expected: tuple[tuple[int, int], ...] | None) -> None:
+    assert ranges(text) == expected
 
 
 @given(
@@ -89,8 +89,10 @@ def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(
 
 
 def test_a_figure_knows_half_a_unit_of_its_last_digit() -> None:
-    wanted = {"36.50": (36.5, 0.005), "1.2e+05": (1.2e5, 5000.0), "7": (7.0, 0.5)}
-    assert {text: (f.value, f.half_unit) for text in wanted if (f := figure(text))} == wanted
+    expected = {"36.50": (36.5, 0.005), "1.2e+05": (1.2e5, 5000.0), "7": (7.0, 0.5)}
+    assert {
+        text: (f.value, f.half_unit) for text in expected if (f := figure(text))
+    } == expected
     assert [figure(text) for text in ("-1", "N/A", "1e999", "")] == [None] * 4
     assert [whole(text) for text in ("12", "-1", "1.0", "9" * 19)] == [12, -1, None, None]
 
@@ -264,7 +266,7 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "denied"),
+    ("words", "message", "denied"),
     [
         ("pcie4, no NVLink bridge", "pcie4", "no NVLink bridge"),
         ("no NVLink pcie4", "pcie4", "no NVLink"),
@@ -301,9 +303,9 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
     ],
 )
 def test_what_is_said_to_be_missing_is_told_from_what_is_there(
-    words: str, said: str, denied: str
+    words: str, message: str, denied: str
 ) -> None:
-    assert said_and_denied(words) == (said, denied)
+    assert said_and_denied(words) == (message, denied)
 
 
 @given(

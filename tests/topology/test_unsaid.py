@@ -140,14 +140,14 @@ def rocm(weights: tuple[int, ...] | None) -> str:
         rows = [
             "  ".join(
                 [
-                    f"GPU{one}",
+                    f"GPU{index}",
                     *(
-                        "0" if one == other else words[(one - other) % 2 == 0]
+                        "0" if index == other else words[(index - other) % 2 == 0]
                         for other in range(4)
                     ),
                 ]
             )
-            for one in range(4)
+            for index in range(4)
         ]
         return f"===== {title} between two GPUs =====\n{heading}" + "\n".join(rows) + "\n\n"
 
@@ -175,12 +175,14 @@ def test_xgmi_labels_give_no_number_of_links(weights: tuple[int, ...] | None) ->
 
 def peers(command: str, status: str = "NS", gpus: int = 4) -> str:
     rows = [
-        "\t".join([f" GPU{one}", *("X" if one == other else status for other in range(gpus))])
-        for one in range(gpus)
+        "\t".join(
+            [f" GPU{index}", *("X" if index == other else status for other in range(gpus))]
+        )
+        for index in range(gpus)
     ]
     return (
         command
-        + "\t".join([" ", *(f"GPU{one}" for one in range(gpus))])
+        + "\t".join([" ", *(f"GPU{index}" for index in range(gpus))])
         + "\n"
         + "\n".join(rows)
         + "\n"
@@ -263,7 +265,7 @@ CARD = """<pci busid="000{0}:00:00.0" class="0x030200"><gpu dev="{0}" sm="80" ra
 def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
     wrong = said(SELF.format("".join(CARD.format(index, index) for index in range(3))))
     assert wrong["gpu_matrix"] == [
-        ["X" if one == other else None for other in range(3)] for one in range(3)
+        ["X" if index == other else None for other in range(3)] for index in range(3)
     ]
     assert "self_link" in kinds(wrong, "warnings")
     elsewhere = said(SELF.format("".join(CARD.format(index, 9) for index in range(3))))

@@ -158,27 +158,23 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
         if outcome not in (LogOutcome.COMPLETE, LogOutcome.UNKNOWN):
             notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
         # The row that was being measured when the output ended.
-        begun = (
-            next(filter(_has_no_figure, table.rows[-2:]), None)
-            if outcome in _STATUS_OF_OUTCOME
-            else None
-        )
+        last = table.rows[-2:] if outcome in _STATUS_OF_OUTCOME else ()
+        begun = next(filter(_has_no_figure, last), None)
         lost = () if begun is not None else _first_row(whole, table, outcome)
         empty = 0
         for row in (*table.rows, *lost):
             figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds)
             numbers = (row.size_bytes, row.count or 0, row.root, row.wrong_elements or 0)
             says_more = row.wrong_elements or row.samples_seconds or row.extra or row.flags
+            fault = ""
+            if row.size_bytes < 0 or any(abs(number) > LARGEST for number in numbers):
+                fault = "a whole number is out of range"
+            elif not all(math.isfinite(figure or 0.0) for figure in figures):
+                fault = "a figure is not finite"
             if row is not begun and _has_no_figure(row) and not says_more:
                 empty += 1  # a placement that was not asked for is printed as N/A
-            elif any(abs(number) > LARGEST for number in numbers) or row.size_bytes < 0:
-                refused.append(
-                    f"{_place(log.source, row.line)}: row left out: a whole number is out of range"
-                )
-            elif any(figure is not None and not math.isfinite(figure) for figure in figures):
-                refused.append(
-                    f"{_place(log.source, row.line)}: row left out: a figure is not finite"
-                )
+            elif fault:
+                refused.append(f"{_place(log.source, row.line)}: row left out: {fault}")
             else:
                 status = _status(
                     row, outcome if row is begun else LogOutcome.UNKNOWN, log.detail
@@ -187,10 +183,8 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
         if empty:
             notes.append(f"{where}: {empty} of {len(table.rows)} placements print no figure")
     if nameless:
-        which = ", ".join(nameless[:3]) + (
-            f" and {len(nameless) - 3} more" if nameless[3:] else ""
-        )
-        notes.append(f"{log.source}: table {which}: {_NO_COLLECTIVE}")
+        more = f" and {len(nameless) - 3} more" if nameless[3:] else ""
+        notes.append(f"{log.source}: table {', '.join(nameless[:3])}{more}: {_NO_COLLECTIVE}")
     return Imported(whole, tuple(cases), tuple(refused), tuple(notes), system)
 
 

@@ -191,16 +191,15 @@ def _read_console(text: str) -> Topology:
                 "type": "PCIDev",
                 "pci_busid": bus[1] if bus else "",
                 "subtype": "",
+                "pci_type": f"{pci_class} [{ids[1] if ids else '0000:0000'}]",
             }
-            element.attributes["pci_type"] = f"{pci_class} [{ids[1] if ids else '0000:0000'}]"
             group.children.append(element)
             column, pci = len(match[1]), element
         elif match[2] in _OS_DEVICES and pci is not None and len(match[1]) > column:
             name = _QUOTED.search(rest)
             if name:
-                pci.children.append(
-                    Element("object", {"type": "OSDev", "name": name[1]}, number)
-                )
+                attributes = {"type": "OSDev", "name": name[1]}
+                pci.children.append(Element("object", attributes, number))
         else:
             root.children.append(element)
     if not root.children:

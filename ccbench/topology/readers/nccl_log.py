@@ -377,13 +377,8 @@ def read(text: str) -> Topology:
     facts = {**_graph_facts(graph), **_table_facts(graph), **_session_facts(session)}
     # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
     gpu_count, ranks = facts["gpu_count"], facts["nranks"]
-    if (
-        facts["nnodes"] is None
-        and dump.complete
-        and gpu_count
-        and ranks
-        and ranks % gpu_count == 0
-    ):
+    whole = dump.complete and gpu_count and ranks and ranks % gpu_count == 0
+    if whole and facts["nnodes"] is None:
         facts["nnodes"] = ranks // gpu_count
     facts["nodes"] = facts["nnodes"]
     one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
@@ -391,9 +386,8 @@ def read(text: str) -> Topology:
         facts["gpu_count"] = ranks
     if not graph.devices and facts["gpu_count"]:
         # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
-        for index, (rank, nccl_id) in enumerate(
-            sorted(facts["bus_ids"].items(), key=lambda it: int(it[0]))
-        ):
+        for index, rank in enumerate(sorted(facts["bus_ids"], key=int)):
+            nccl_id = facts["bus_ids"][rank]
             bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
             model = session.models.get(bus_id.rpartition(".")[0])
             attributes = {
@@ -508,9 +502,9 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     }
     gpus = {node: row for node, row in rows.items() if node[0] == "GPU"}
     between = [
-        gpus[source][peer]
-        for source in gpus
-        for peer in gpus[source]
+        path
+        for source, row in gpus.items()
+        for peer, path in row.items()
         if peer[0] == "GPU" and source != peer
     ]
     if len(set(between)) == 1:
@@ -523,7 +517,7 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
             best = min(_distance(path) for path in nets.values())
             nearest = [net for net, path in nets.items() if _distance(path) == best]
             near["/".join(node)] = nearest[0] if len(nearest) == 1 else nearest
-            far.append(max(nets.values(), key=_distance))
+            far += nets.values()
     if near:
         facts.update(near_net=near, far_net_path=max(far, key=_distance).as_fact())
     return facts
@@ -534,20 +528,13 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
     stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
     every = len(session.trees) == ranks and all(session.hosts.values())
-    nodes = (
-        int(max(stated))
-        if stated
-        else len(set(session.hosts.values())) or None
-        if every
-        else None
-    )
+    hosts = len(set(session.hosts.values())) if every else 0
+    nodes = int(max(stated)) if stated else hosts or None
     rings, cut_rings = _rings(session, ranks)
     tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
-    total = (
-        session.total
-        if session.total is not None
-        else (tree_count or len(session.rings) or None)
-    )
+    total = session.total
+    if total is None:
+        total = tree_count or len(session.rings) or None
     facts: dict[str, Any] = {
         "nranks": ranks,
         "nnodes": nodes,
@@ -584,6 +571,7 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     whole_host = devices == set(masks) and counts == {
         len({rank["rank"] for rank in session.ranks})
     }
+    different_masks = {mask.lower() for mask in masks.values() if whole_host}
     return facts | {
         "hosts": list(session.speakers),
         "net_devices": [
@@ -595,9 +583,7 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
         "topo_file": session.topo_file,
         "version": session.version,
         "gpu_models": session.models,
-        "numa_nodes": len({mask.lower() for mask in masks.values()})
-        if masks and whole_host
-        else None,
+        "numa_nodes": len(different_masks) or None,
         **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
     }
 

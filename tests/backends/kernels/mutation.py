@@ -101,7 +101,7 @@ def shipped_sources() -> dict[str, str]:
 
 
 def in_one_text(sources: Mapping[str, str], kernel_file: str, names_kept: Sequence[str]) -> str:
-    """A kernel file with its headers copied in and only the ``wanted`` entries."""
+    """A kernel file with its headers copied in and only the entries of ``names_kept``."""
     there: set[str] = set()
 
     def copied(name: str) -> str:

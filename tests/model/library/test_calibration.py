@@ -35,31 +35,33 @@ def measured(factors: list[float] | None = None, collective: str = "all_reduce")
 @settings(max_examples=10)
 @given(st.lists(st.floats(0.01, 3.0), min_size=len(SIZES), max_size=len(SIZES)))
 def test_a_calibrated_time_is_never_below_the_links_nominal_rates(factors: list[float]) -> None:
-    found = calibrate([measured(factors)])
+    calibration = calibrate([measured(factors)])
     for collective in COLLECTIVES:
         request = LibraryRequest(collective, (0, *SIZES, 1 << 40))
-        assert np.all(found.seconds(request) >= floor_seconds(CLUSTER, request))
+        assert np.all(calibration.seconds(request) >= floor_seconds(CLUSTER, request))
 
 
 def test_far_from_what_was_seen_the_correction_fades() -> None:
     usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", SIZES), shipped().table)
     factors = [1.0] * (len(SIZES) - 1) + [1.5]
-    one = Observation(
+    observation = Observation(
         CLUSTER, LibraryRequest("all_reduce", SIZES), tuple((usual * factors).tolist())
     )
-    found = calibrate([one])
+    calibration = calibrate([observation])
     request = LibraryRequest("all_reduce", (SIZES[-1], SIZES[-1] * 4, SIZES[-1] * 4**8))
-    left = np.log(found.seconds(request) / seconds_of(CLUSTER, request, found.constants.table))
+    left = np.log(
+        calibration.seconds(request) / seconds_of(CLUSTER, request, calibration.constants.table)
+    )
     assert left[1] == pytest.approx(left[0] / 2)
     assert abs(left[2]) < 0.01 * abs(left[0])
 
 
 def test_labels_say_where_something_was_seen() -> None:
-    found = calibrate([measured()])
+    calibration = calibrate([measured()])
     request = LibraryRequest("all_reduce", (3, 4, 1 << 34, (1 << 34) + 1))
-    assert found.inside(request).tolist() == [False, True, True, False]
-    assert not found.inside(replace(request, collective="all_gather")).any()
-    assert not found.inside(replace(request, in_place=True)).any()
+    assert calibration.inside(request).tolist() == [False, True, True, False]
+    assert not calibration.inside(replace(request, collective="all_gather")).any()
+    assert not calibration.inside(replace(request, in_place=True)).any()
 
 
 def test_no_points_are_refused() -> None:
@@ -71,23 +73,27 @@ def test_one_slow_small_size_moves_small_sizes_of_all_collectives_and_hardly_lar
     None
 ):
     usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), shipped().table)
-    one = Observation(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), (2 * float(usual[0]),))
-    found = calibrate([one])
-    assert found.seconds(one.request) == pytest.approx(one.seconds)
+    observation = Observation(
+        CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), (2 * float(usual[0]),)
+    )
+    calibration = calibrate([observation])
+    assert calibration.seconds(observation.request) == pytest.approx(observation.seconds)
     for collective in ("all_reduce", "all_gather"):
         request = LibraryRequest(collective, (8, 8 << 10, 1 << 32))
-        ratios = found.seconds(request) / seconds_of(CLUSTER, request, shipped().table)
+        ratios = calibration.seconds(request) / seconds_of(CLUSTER, request, shipped().table)
         assert ratios[:2].min() > 1.2, collective
         assert ratios[2] == pytest.approx(1.0, abs=0.02), collective
 
 
 def test_one_large_size_moves_rates_and_hardly_latencies() -> None:
     usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), shipped().table)
-    one = Observation(
+    observation = Observation(
         CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), (1.2 * float(usual[0]),)
     )
     request = LibraryRequest("all_reduce", (8, 1 << 31))
-    ratios = calibrate([one]).seconds(request) / seconds_of(CLUSTER, request, shipped().table)
+    ratios = calibrate([observation]).seconds(request) / seconds_of(
+        CLUSTER, request, shipped().table
+    )
     assert ratios[0] == pytest.approx(1.0, abs=0.05)
     assert ratios[1] > 1.05
 

@@ -28,14 +28,14 @@ def test_every_level_moves_constants_that_exist() -> None:
 
 
 def test_scales_of_levels_multiply_and_shares_of_a_rate_stay_at_most_one() -> None:
-    found = scaled(
+    constants = scaled(
         STARTS.table, {"latency": 2.0, "latency of Simple": 1.5, "rate across": 10.0}
     )
-    assert found["hop.simple"] == 3.0 * STARTS.table["hop.simple"]
-    assert found["proxy"] == 2.0 * STARTS.table["proxy"]
-    assert found["base"] == STARTS.table["base"]
-    assert found["efficiency.fabric"] == 1.0
-    assert found["socket_gbytes"] == 10.0 * STARTS.table["socket_gbytes"]
+    assert constants["hop.simple"] == 3.0 * STARTS.table["hop.simple"]
+    assert constants["proxy"] == 2.0 * STARTS.table["proxy"]
+    assert constants["base"] == STARTS.table["base"]
+    assert constants["efficiency.fabric"] == 1.0
+    assert constants["socket_gbytes"] == 10.0 * STARTS.table["socket_gbytes"]
 
 
 def test_shares_are_at_most_one() -> None:
@@ -90,10 +90,13 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         file,
         "3 logs of 2 systems, 40 points",
     )
-    found = shipped(file)
-    assert found.levels == (("rate inside", 1.235),)
-    assert found.table["proxy"] == STARTS.table["proxy"]
-    assert (found.domain, found.learned_on) == (domain, "3 logs of 2 systems, 40 points")
+    constants = shipped(file)
+    assert constants.levels == (("rate inside", 1.235),)
+    assert constants.table["proxy"] == STARTS.table["proxy"]
+    assert (constants.domain, constants.learned_on) == (
+        domain,
+        "3 logs of 2 systems, 40 points",
+    )
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

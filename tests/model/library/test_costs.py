@@ -40,38 +40,38 @@ def priced(
 
 def test_a_ring_with_simple_is_what_the_page_of_formulas_says() -> None:
     size = 1e9
-    found = priced(A100, "ring", "simple", size)
+    cost = priced(A100, "ring", "simple", size)
     hops = 14 * 3.4 * TABLE["hop.simple"] * MICRO
     latency = 8.4 * TABLE["base"] * MICRO + hops
     transfer = 14 / 8 * size / (300e9 * TABLE["efficiency.nvlink"])
     most = TABLE["pipeline_mebibytes"] * 2**20
     cut = 2 * TABLE["fill"] * np.sqrt(hops * transfer * most / (size + most))
     fill = 1 / (1 / (14 * transfer) + 1 / cut)
-    assert found.latency_seconds == pytest.approx(latency)
-    assert found.bandwidth_seconds[0] == pytest.approx(transfer)
-    assert found.fill_seconds[0] == pytest.approx(fill)
-    assert found.floored(0.0)[0] == pytest.approx(latency + transfer + fill)
+    assert cost.latency_seconds == pytest.approx(latency)
+    assert cost.bandwidth_seconds[0] == pytest.approx(transfer)
+    assert cost.fill_seconds[0] == pytest.approx(fill)
+    assert cost.floored(0.0)[0] == pytest.approx(latency + transfer + fill)
 
 
 def test_a_message_of_nothing_fills_nothing() -> None:
-    found = priced(A100, "ring", "simple", 0.0)
-    assert found.fill_seconds[0] == found.bandwidth_seconds[0] == 0.0
+    cost = priced(A100, "ring", "simple", 0.0)
+    assert cost.fill_seconds[0] == cost.bandwidth_seconds[0] == 0.0
 
 
 def test_a_tiny_message_passes_every_hop_whole_and_a_large_one_is_cut() -> None:
-    found = priced(clustered(A100, 2, HDR), "ring", "simple", 1e-3, 1e15)
-    hops, transfer = 30, found.bandwidth_seconds
-    assert found.fill_seconds[0] == pytest.approx(hops * transfer[0], rel=1e-2)
-    assert found.fill_seconds[1] < 1e-3 * hops * transfer[1]
+    cost = priced(clustered(A100, 2, HDR), "ring", "simple", 1e-3, 1e15)
+    hops, transfer = 30, cost.bandwidth_seconds
+    assert cost.fill_seconds[0] == pytest.approx(hops * transfer[0], rel=1e-2)
+    assert cost.fill_seconds[1] < 1e-3 * hops * transfer[1]
 
 
 def test_hops_across_the_network_are_counted_apart() -> None:
-    found = priced(clustered(H100, 2), "ring", "ll", 8.0)
+    cost = priced(clustered(H100, 2), "ring", "ll", 8.0)
     across = 2.7 * TABLE["network_hop.ll"] + TABLE["latency.fabric_us"]
     inside = max(0.6 * TABLE["hop.ll"], TABLE["proxy"])
-    assert found.network_hop_seconds == pytest.approx(across * MICRO)
-    assert found.hop_seconds == pytest.approx(inside * MICRO)
-    assert found.latency_seconds == pytest.approx(
+    assert cost.network_hop_seconds == pytest.approx(across * MICRO)
+    assert cost.hop_seconds == pytest.approx(inside * MICRO)
+    assert cost.latency_seconds == pytest.approx(
         (6.6 * TABLE["base"] + 26 * inside + 4 * across) * MICRO
     )
 
@@ -113,9 +113,9 @@ def test_efa_of_the_third_generation_has_a_lower_latency() -> None:
     ("protocol", "share"), [("ll128", TABLE["payload.ll128"]), ("simple", 1.0)]
 )
 def test_protocols_leave_a_share_of_the_rate(protocol: str, share: float) -> None:
-    found = priced(clustered(A100, 2, HDR), "ring", protocol, 8.0)
-    assert found.inside_rate == pytest.approx(300e9 * TABLE["efficiency.nvlink"] * share)
-    assert found.network_rate == pytest.approx(200e9 * TABLE["efficiency.fabric"] * share)
+    cost = priced(clustered(A100, 2, HDR), "ring", protocol, 8.0)
+    assert cost.inside_rate == pytest.approx(300e9 * TABLE["efficiency.nvlink"] * share)
+    assert cost.network_rate == pytest.approx(200e9 * TABLE["efficiency.fabric"] * share)
 
 
 def test_ll_moves_no_more_than_its_table_allows() -> None:
@@ -125,26 +125,26 @@ def test_ll_moves_no_more_than_its_table_allows() -> None:
 
 
 def test_rccl_has_its_own_latencies() -> None:
-    found = priced(MI300X, "ring", "simple", 8.0)
-    assert found.latency_seconds == pytest.approx(
+    cost = priced(MI300X, "ring", "simple", 8.0)
+    assert cost.latency_seconds == pytest.approx(
         (17.0 * TABLE["base"] + 14 * 2.1 * TABLE["hop.simple"] * TABLE["cdna_hop"]) * MICRO
     )
 
 
 def test_pat_adds_something_for_every_rank_and_overlaps_its_hops() -> None:
-    found = priced(lone(16), "pat", "simple", 8.0, collective="all_gather")
+    cost = priced(lone(16), "pat", "simple", 8.0, collective="all_gather")
     across = (14.0 * TABLE["network_hop.simple"] + 2 * TABLE["latency.fabric_us"]) / 3.5
     base = (8.0 + 2.8 * 16) * TABLE["base"]
-    assert found.latency_seconds == pytest.approx((base + 4 * across) * MICRO)
-    assert found.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"] * 0.75)
+    assert cost.latency_seconds == pytest.approx((base + 4 * across) * MICRO)
+    assert cost.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"] * 0.75)
 
 
 def test_collnet_addresses_all_gpus_of_a_node_at_once() -> None:
     adding = clustered(H100, 16, replace(NDR, in_network_reduction=True))
-    found = priced(adding, "collnet", "simple", 8.0)
-    assert found.hop_seconds == pytest.approx((3.7 + 7 * 0.4) * TABLE["hop.simple"] * MICRO)
+    cost = priced(adding, "collnet", "simple", 8.0)
+    assert cost.hop_seconds == pytest.approx((3.7 + 7 * 0.4) * TABLE["hop.simple"] * MICRO)
     across = 31.0 * TABLE["network_hop.simple"] + 2 * TABLE["latency.fabric_us"]
-    assert found.network_hop_seconds == pytest.approx(across * MICRO)
+    assert cost.network_hop_seconds == pytest.approx(across * MICRO)
 
 
 def test_nvlstree_keeps_eight_nics_busy() -> None:
@@ -153,8 +153,8 @@ def test_nvlstree_keeps_eight_nics_busy() -> None:
         2,
         replace(NDR, per_node=72),
     )
-    found = priced(many, "nvlstree", "simple", 8.0)
-    assert found.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"])
+    cost = priced(many, "nvlstree", "simple", 8.0)
+    assert cost.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"])
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_latency_of_nvls_grows_with_the_gpus_of_the_domain_beyond_eight(
     assert priced(domain, "nvls", "simple", 8.0).latency_seconds == pytest.approx(inside)
     # Over four nodes the levels of the trees between them come in addition.
     across = 4 * (20.9 * TABLE["network_hop.simple"] + 2 * TABLE["latency.fabric_us"]) * MICRO
-    found = priced(clustered(domain, 4), "nvlstree", "simple", 8.0)
-    assert found.latency_seconds == pytest.approx(inside + across)
+    cost = priced(clustered(domain, 4), "nvlstree", "simple", 8.0)
+    assert cost.latency_seconds == pytest.approx(inside + across)
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
@@ -195,13 +195,13 @@ def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(
     ranks_per_node: int, network: float
 ) -> None:
     ports = replace(A100, ranks_per_node=ranks_per_node, gpu_port_bytes_per_second=31.5e9)
-    found = priced(clustered(ports, 2), "ring", "simple", 8.0)
-    assert found.network_rate == pytest.approx(network)
+    cost = priced(clustered(ports, 2), "ring", "simple", 8.0)
+    assert cost.network_rate == pytest.approx(network)
 
 
 def test_a_gather_arrives_by_the_nic_of_its_root() -> None:
-    found = priced(clustered(H100, 2), "pairwise", "simple", 1e9, collective="gather")
-    assert found.bandwidth_seconds[0] == pytest.approx(
+    cost = priced(clustered(H100, 2), "pairwise", "simple", 1e9, collective="gather")
+    assert cost.bandwidth_seconds[0] == pytest.approx(
         0.5e9 / (50e9 * TABLE["efficiency.fabric"])
     )
 

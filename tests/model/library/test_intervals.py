@@ -67,9 +67,9 @@ def prediction(seconds: float = 1.0, share: float = 0.5, bound: float = 0.0) -> 
     return Prediction(bound, seconds, seconds * (1 - share), seconds * share, "")
 
 
-def edges(one: Prediction) -> PredictionInterval:
-    assert one.interval is not None
-    return one.interval
+def edges(prediction: Prediction) -> PredictionInterval:
+    assert prediction.interval is not None
+    return prediction.interval
 
 
 def test_every_prediction_of_a_library_carries_an_interval_and_says_what_it_is_from() -> None:
@@ -91,12 +91,12 @@ def test_every_prediction_of_a_library_carries_an_interval_and_says_what_it_is_f
 def test_edges_are_in_order_positive_and_never_below_the_bound(
     system: LibrarySystem, seconds: float, share: float, bound_share: float
 ) -> None:
-    (found,) = intervals(system, [prediction(seconds, share, seconds * bound_share)])
+    (interval,) = intervals(system, [prediction(seconds, share, seconds * bound_share)])
     times = (
-        found.low_95_seconds,
-        found.low_80_seconds,
-        found.high_80_seconds,
-        found.high_95_seconds,
+        interval.low_95_seconds,
+        interval.low_80_seconds,
+        interval.high_80_seconds,
+        interval.high_95_seconds,
     )
     assert list(times) == sorted(times)
     assert all(np.isfinite(time) and time >= seconds * bound_share for time in times)
@@ -136,22 +136,24 @@ def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_o
 
 
 def test_systems_like_the_one_at_hand_weigh_more() -> None:
-    own, other = learned(0.5, 0.5), learned(-0.5, -0.5, kind=kind_of(clustered(A100, 2)))
-    both = replace(own, systems=own.systems + other.systems, tail_80=0.4)
-    (found,) = intervals(H100, [prediction()], both)
-    assert found.low_80_seconds > 1.0
-    assert "4 systems, 2 of them like this one" in found.origin
+    own, residuals = learned(0.5, 0.5), learned(-0.5, -0.5, kind=kind_of(clustered(A100, 2)))
+    both = replace(own, systems=own.systems + residuals.systems, tail_80=0.4)
+    (interval,) = intervals(H100, [prediction()], both)
+    assert interval.low_80_seconds > 1.0
+    assert "4 systems, 2 of them like this one" in interval.origin
 
 
 def test_each_system_weighs_the_same_whatever_its_number_of_rows() -> None:
-    one = learned(0.0, 0.0, 1.0)
+    residuals = learned(0.0, 0.0, 1.0)
     long = replace(
-        one.systems[2],
-        transfer_shares=one.systems[2].transfer_shares * 50,
-        log_ratios=one.systems[2].log_ratios * 50,
+        residuals.systems[2],
+        transfer_shares=residuals.systems[2].transfer_shares * 50,
+        log_ratios=residuals.systems[2].log_ratios * 50,
     )
-    other = replace(one, systems=(*one.systems[:2], long))
-    assert intervals(H100, [prediction()], other) == intervals(H100, [prediction()], one)
+    repeated = replace(residuals, systems=(*residuals.systems[:2], long))
+    assert intervals(H100, [prediction()], repeated) == intervals(
+        H100, [prediction()], residuals
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,11 +193,11 @@ def test_regimes_end_where_the_bands_of_scores_do() -> None:
 
 
 def test_a_system_much_slower_than_all_is_slow_and_one_like_them_is_not() -> None:
-    known = learned(*np.linspace(-0.2, 0.2, 31))
+    residuals = learned(*np.linspace(-0.2, 0.2, 31))
     sizes, predicted = (1 << 30, 1 << 31), (1.0, 2.0)
-    slow = typicality(H100, sizes, predicted, (5.0, 10.0), known)["large"]
-    usual = typicality(H100, sizes, predicted, (1.0, 2.0), known)["large"]
-    fast = typicality(H100, sizes, predicted, (0.2, 0.4), known)["large"]
+    slow = typicality(H100, sizes, predicted, (5.0, 10.0), residuals)["large"]
+    usual = typicality(H100, sizes, predicted, (1.0, 2.0), residuals)["large"]
+    fast = typicality(H100, sizes, predicted, (0.2, 0.4), residuals)["large"]
     assert (slow.slow, slow.fast) == (True, False)
     assert slow.p_slow == pytest.approx(1 / 32)
     assert (usual.slow, usual.fast) == (False, False)
@@ -204,21 +206,23 @@ def test_a_system_much_slower_than_all_is_slow_and_one_like_them_is_not() -> Non
 
 
 def test_regimes_that_are_looked_at_together_share_the_chance_of_an_alarm() -> None:
-    known = learned(*np.linspace(-0.2, 0.2, 31))
-    found = typicality(H100, (8, 1 << 20, 1 << 30), (1.0, 1.0, 1.0), (9.0, 9.0, 9.0), known)
-    assert [at.p_slow for at in found.values()] == pytest.approx([3 / 32] * 3)
+    residuals = learned(*np.linspace(-0.2, 0.2, 31))
+    typicalities = typicality(
+        H100, (8, 1 << 20, 1 << 30), (1.0, 1.0, 1.0), (9.0, 9.0, 9.0), residuals
+    )
+    assert [at.p_slow for at in typicalities.values()] == pytest.approx([3 / 32] * 3)
 
 
 def test_a_factor_that_healthy_systems_show_is_not_called_slow_however_rare() -> None:
-    known = learned(*np.linspace(-0.01, 0.01, 31))
-    found = typicality(H100, (1 << 30,), (1.0,), (GAPS["large"] * 0.99,), known)["large"]
+    residuals = learned(*np.linspace(-0.01, 0.01, 31))
+    found = typicality(H100, (1 << 30,), (1.0,), (GAPS["large"] * 0.99,), residuals)["large"]
     assert found.p_slow <= ALARM
     assert not found.slow
 
 
 def test_of_too_few_systems_nothing_is_said() -> None:
-    known = learned(*np.linspace(-0.2, 0.2, FEWEST_SYSTEMS - 1))
-    assert typicality(H100, (1 << 30,), (1.0,), (5.0,), known) == {}
+    residuals = learned(*np.linspace(-0.2, 0.2, FEWEST_SYSTEMS - 1))
+    assert typicality(H100, (1 << 30,), (1.0,), (5.0,), residuals) == {}
 
 
 def test_what_ships_calls_few_of_its_own_systems_slow() -> None:
@@ -228,12 +232,12 @@ def test_what_ships_calls_few_of_its_own_systems_slow() -> None:
 
 
 def test_a_system_that_is_left_out_is_gone() -> None:
-    known = learned(0.1, 0.2)
-    assert [system.name for system in without("system 0", known).systems] == ["system 1"]
+    residuals = learned(0.1, 0.2)
+    assert [system.name for system in without("system 0", residuals).systems] == ["system 1"]
 
 
 @pytest.mark.parametrize(
-    ("seen", "instead"),
+    ("original", "instead"),
     [
         ("tail_80", "tail"),
         ("systems:", "systems: []\nothers:"),
@@ -244,10 +248,10 @@ def test_a_system_that_is_left_out_is_gone() -> None:
     ],
 )
 def test_damaged_residuals_are_refused_in_one_line(
-    tmp_path: Path, seen: str, instead: str
+    tmp_path: Path, original: str, instead: str
 ) -> None:
     file = tmp_path / "residuals.yaml"
-    file.write_text(RESIDUALS_FILE.read_text().replace(seen, instead, 1))
+    file.write_text(RESIDUALS_FILE.read_text().replace(original, instead, 1))
     with pytest.raises(
         MachineError, match=r"missing or damaged .*; reinstall ccbench"
     ) as caught:

@@ -297,7 +297,7 @@ def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "said"),
+    ("system", "message"),
     [
         (
             clustered(H100, 2),
@@ -318,10 +318,10 @@ def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
     ],
 )
 def test_an_explanation_names_the_links_that_carry_the_bytes(
-    system: LibrarySystem, said: str
+    system: LibrarySystem, message: str
 ) -> None:
     (point,) = predict_library(system, LibraryRequest("send_recv", (1 << 30,)))
-    assert said in point.bottleneck
+    assert message in point.bottleneck
 
 
 @given(systems(), st.sampled_from(COLLECTIVES))

@@ -23,7 +23,7 @@ from tests.model.library.systems import (
 
 
 def shape(collective: str, algorithm: str, system: LibrarySystem) -> Shape:
-    return {found.algorithm: found for found in shapes(collective, system)}[algorithm]
+    return {shape.algorithm: shape for shape in shapes(collective, system)}[algorithm]
 
 
 def leaving(collective: str, algorithm: str, ranks: int, inside: int) -> float:
@@ -40,10 +40,10 @@ def leaving(collective: str, algorithm: str, ranks: int, inside: int) -> float:
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_a_ring_on_one_node_moves_what_its_schedule_moves(collective: str, ranks: int) -> None:
     schedule = schedule_for(collective, "ring", ranks)
-    found = shape(collective, "ring", replace(A100, ranks_per_node=ranks))
-    assert found.port_bytes == pytest.approx(sent_pieces(schedule).max() / schedule.pieces)
-    assert found.inside_hops == schedule.steps
-    assert found.network_hops == found.node_bytes == 0
+    traffic = shape(collective, "ring", replace(A100, ranks_per_node=ranks))
+    assert traffic.port_bytes == pytest.approx(sent_pieces(schedule).max() / schedule.pieces)
+    assert traffic.inside_hops == schedule.steps
+    assert traffic.network_hops == traffic.node_bytes == 0
 
 
 @pytest.mark.parametrize(("nodes", "inside"), [(2, 2), (2, 4), (4, 2), (3, 3)])
@@ -52,13 +52,13 @@ def test_a_ring_over_nodes_leaves_each_node_as_its_schedule_does(
     collective: str, nodes: int, inside: int
 ) -> None:
     ranks = nodes * inside
-    found = shape(collective, "ring", clustered(replace(A100, ranks_per_node=inside), nodes))
+    traffic = shape(collective, "ring", clustered(replace(A100, ranks_per_node=inside), nodes))
     schedule = schedule_for(collective, "ring", ranks)
-    assert found.node_bytes == pytest.approx(leaving(collective, "ring", ranks, inside))
-    assert found.inside_hops + found.network_hops == schedule.steps
+    assert traffic.node_bytes == pytest.approx(leaving(collective, "ring", ranks, inside))
+    assert traffic.inside_hops + traffic.network_hops == schedule.steps
     # Rings of different channels leave a node at different GPUs, which then share what stays inside.
     total = sent_pieces(schedule).sum() / schedule.pieces
-    assert found.port_bytes == pytest.approx((total - nodes * found.node_bytes) / ranks)
+    assert traffic.port_bytes == pytest.approx((total - nodes * traffic.node_bytes) / ranks)
 
 
 def longest_chains(
@@ -99,21 +99,23 @@ def test_hops_of_a_ring_are_those_of_the_longest_chain_with_the_most_hops_across
     system = (
         clustered(replace(A100, ranks_per_node=inside), nodes) if inside > 1 else lone(nodes)
     )
-    found = shape(collective, "ring", system)
+    traffic = shape(collective, "ring", system)
     chains = set().union(
         *(longest_chains(collective, nodes, inside, rotated) for rotated in range(inside))
     )
-    assert (found.inside_hops, found.network_hops) == max(chains, key=lambda chain: chain[1])
+    assert (traffic.inside_hops, traffic.network_hops) == max(
+        chains, key=lambda chain: chain[1]
+    )
 
 
 @pytest.mark.parametrize(("nodes", "inside"), [(1, 8), (2, 2), (2, 4), (4, 2), (3, 3)])
 def test_all_to_all_leaves_each_node_as_its_schedule_does(nodes: int, inside: int) -> None:
     ranks = nodes * inside
     system = replace(MI300X, ranks_per_node=inside)
-    found = shape("all_to_all", "pairwise", clustered(system, nodes) if nodes > 1 else system)
-    assert found.node_bytes == pytest.approx(leaving("all_to_all", "pairwise", ranks, inside))
-    assert found.port_bytes == pytest.approx((inside - 1) / ranks)
-    assert found.peers == ranks - 1
+    traffic = shape("all_to_all", "pairwise", clustered(system, nodes) if nodes > 1 else system)
+    assert traffic.node_bytes == pytest.approx(leaving("all_to_all", "pairwise", ranks, inside))
+    assert traffic.port_bytes == pytest.approx((inside - 1) / ranks)
+    assert traffic.peers == ranks - 1
 
 
 def test_over_nvlink_all_to_all_first_goes_to_the_gpu_of_the_rail() -> None:
@@ -126,17 +128,17 @@ def test_over_nvlink_all_to_all_first_goes_to_the_gpu_of_the_rail() -> None:
 
 def test_a_cube_mesh_relays_three_of_seven() -> None:
     direct, relayed = 4 / 8, 3 / 8
-    found = shape("all_to_all", "pairwise", V100_CUBE)
-    assert found.port_bytes == pytest.approx(direct + 2 * relayed)
+    traffic = shape("all_to_all", "pairwise", V100_CUBE)
+    assert traffic.port_bytes == pytest.approx(direct + 2 * relayed)
 
 
 @pytest.mark.parametrize(("system", "links"), [(MI300X, 7), (V100_CUBE, 6), (A100, 1)])
 def test_one_neighbour_of_a_mesh_is_reached_over_one_link(
     system: LibrarySystem, links: int
 ) -> None:
-    found = shape("send_recv", "pairwise", system)
-    assert found.port_bytes == 1.0
-    assert links_share(found, system) == pytest.approx(1 / links)
+    traffic = shape("send_recv", "pairwise", system)
+    assert traffic.port_bytes == 1.0
+    assert links_share(traffic, system) == pytest.approx(1 / links)
 
 
 def test_nvls_moves_the_buffer_once_and_one_share() -> None:
@@ -145,7 +147,7 @@ def test_nvls_moves_the_buffer_once_and_one_share() -> None:
 
 def test_nvls_is_for_more_than_four_gpus_of_switches_that_multicast() -> None:
     names = [
-        {found.algorithm for found in shapes("all_reduce", system)}
+        {shape.algorithm for shape in shapes("all_reduce", system)}
         for system in (H100, replace(H100, ranks_per_node=4), A100, clustered(B200, 2))
     ]
     assert names == [
@@ -171,9 +173,9 @@ def test_older_libraries_have_fewer_algorithms(
     before: tuple[int, ...],
     since: tuple[int, ...],
 ) -> None:
-    assert algorithm not in {found.algorithm for found in shapes(collective, system, before)}
-    assert algorithm in {found.algorithm for found in shapes(collective, system, since)}
-    assert algorithm in {found.algorithm for found in shapes(collective, system)}
+    assert algorithm not in {shape.algorithm for shape in shapes(collective, system, before)}
+    assert algorithm in {shape.algorithm for shape in shapes(collective, system, since)}
+    assert algorithm in {shape.algorithm for shape in shapes(collective, system)}
 
 
 def test_collnet_needs_switches_of_the_network_that_add() -> None:
@@ -181,29 +183,29 @@ def test_collnet_needs_switches_of_the_network_that_add() -> None:
         clustered(H100, 8),
         clustered(H100, 8, replace(NDR, in_network_reduction=True)),
     )
-    assert "collnet" not in {found.algorithm for found in shapes("all_reduce", plain)}
-    found = shape("all_reduce", "collnet", adding)
-    assert (found.node_bytes, found.network_hops) == (1.0, 1)
-    assert found.port_bytes == pytest.approx(2 * 7 / 8)
+    assert "collnet" not in {shape.algorithm for shape in shapes("all_reduce", plain)}
+    traffic = shape("all_reduce", "collnet", adding)
+    assert (traffic.node_bytes, traffic.network_hops) == (1.0, 1)
+    assert traffic.port_bytes == pytest.approx(2 * 7 / 8)
 
 
 def test_collnet_walks_a_chain_where_no_switch_joins_the_gpus() -> None:
     adding = clustered(MI300X, 4, replace(NDR, in_network_reduction=True))
-    found = shape("all_reduce", "collnet", adding)
-    assert (found.inside_hops, found.port_bytes) == (14, 2.0)
+    traffic = shape("all_reduce", "collnet", adding)
+    assert (traffic.inside_hops, traffic.port_bytes) == (14, 2.0)
 
 
 def test_pat_needs_one_gpu_a_node() -> None:
     assert shape("reduce_scatter", "pat", lone(16)).network_hops == 4
     assert "pat" not in {
-        found.algorithm for found in shapes("reduce_scatter", clustered(H100, 4))
+        shape.algorithm for shape in shapes("reduce_scatter", clustered(H100, 4))
     }
 
 
 def test_nvls_is_nvidias_alone() -> None:
     names = {
-        found.algorithm
-        for found in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))
+        shape.algorithm
+        for shape in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))
     }
     assert names == {"ring", "tree"}
 

@@ -35,9 +35,11 @@ def mixed_run(folder: Path) -> Run:
         folder,
         cases,
         {
-            3: lambda one: failed(one, Status.TIMED_OUT, "rank 2 did not come back"),
-            5: lambda one: replace(one, status=Status.WRONG, wrong_elements=7),
-            8: lambda one: flagged(one, "throttled"),
+            3: lambda measurement: failed(
+                measurement, Status.TIMED_OUT, "rank 2 did not come back"
+            ),
+            5: lambda measurement: replace(measurement, status=Status.WRONG, wrong_elements=7),
+            8: lambda measurement: flagged(measurement, "throttled"),
         },
     )
 
@@ -109,8 +111,8 @@ def test_every_figure_is_drawn_with_all_its_lines(page: Browser) -> None:
 def test_a_prediction_with_intervals_has_a_band_that_its_button_hides(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def likely(one: Case) -> Prediction:
-        plain = prediction(one)
+    def likely(case: Case) -> Prediction:
+        plain = prediction(case)
         seconds = plain.predicted_seconds
         edges = PredictionInterval(
             0.8 * seconds, 1.5 * seconds, 0.5 * seconds, 3.0 * seconds, "9 systems"
@@ -174,7 +176,9 @@ def test_axes_name_whole_ranks_and_show_their_titles_in_full(
 ) -> None:
     pairs = [case("send_recv", "default", 8, ranks=2, pair=pair) for pair in ("0>1", "1>0")]
     waits = {
-        0: lambda one: replace(one, rank_waiting_seconds=((1e-6,), (2e-6,), (3e-6,), (0.0,)))
+        0: lambda measurement: replace(
+            measurement, rank_waiting_seconds=((1e-6,), (2e-6,), (3e-6,), (0.0,))
+        )
     }
     run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20), *pairs], waits)
     browser.open(write_page(tmp_path, run))
@@ -315,7 +319,8 @@ def test_an_empty_run_and_one_where_all_failed_say_so(browser: Browser, tmp_path
     )
     cases = sweep()
     edits = dict.fromkeys(
-        range(len(cases)), lambda one: failed(one, Status.FAILED, "no such device")
+        range(len(cases)),
+        lambda measurement: failed(measurement, Status.FAILED, "no such device"),
     )
     browser.open(write_page(tmp_path, write_run(tmp_path / "failed", cases, edits)))
     assert "no such device" in browser.value("document.getElementById('findings').textContent")
@@ -337,14 +342,14 @@ def test_simulated_times_are_told_from_measured_ones_at_a_glance(
 def hostile_run(folder: Path) -> Run:
     """HOSTILE in every text that a run can hold."""
 
-    def edit(one: Measurement) -> Measurement:
+    def edit(measurement: Measurement) -> Measurement:
         changed = replace(
-            one, backend_version=HOSTILE, algorithm_used=HOSTILE, stop_reason=HOSTILE
+            measurement, backend_version=HOSTILE, algorithm_used=HOSTILE, stop_reason=HOSTILE
         )
         return flagged(changed, HOSTILE)
 
-    def broken(one: Measurement) -> Measurement:
-        return failed(one, Status.FAILED, HOSTILE)
+    def broken(measurement: Measurement) -> Measurement:
+        return failed(measurement, Status.FAILED, HOSTILE)
 
     cases = [
         case(

@@ -64,10 +64,10 @@ def test_the_page_names_no_address_of_its_own(run: Run) -> None:
 def test_a_thousand_points_stay_below_eight_megabytes(tmp_path: Path) -> None:
     names = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "all_to_all")
     cases = [
-        one
+        measurement
         for name in names
         for channels in (0, 1, 2, 4)
-        for one in sweep(
+        for measurement in sweep(
             name, ("ring", "tree", "direct", "default"), channels=channels, last=28
         )
     ]
@@ -87,7 +87,7 @@ def test_every_line_of_every_figure_is_in_the_plots(run: Run) -> None:
 
 
 def test_a_bound_of_a_few_bytes_does_not_flatten_the_figure_of_time(run: Run) -> None:
-    (figure,) = (one for one in figures_of(points_of(run)) if one.topic == "time")
+    (figure,) = (figure for figure in figures_of(points_of(run)) if figure.topic == "time")
     lowest = min(y for one in figure.series if one.kind.value == "measured" for y in one.y)
     assert plot(figure)["y"]["range"][0] > lowest / 60
 
@@ -180,7 +180,7 @@ def test_the_verdict_is_a_few_sentences_the_worst_findings_last(run: Run) -> Non
         "Nothing was found that needs a look.",
     )
     unpriced = [
-        replace(one, bound_seconds=None, predicted_seconds=None) for one in points_of(run)
+        replace(point, bound_seconds=None, predicted_seconds=None) for point in points_of(run)
     ]
     assert "name the machine with --machine" in sentences(unpriced, ())[1]
 

@@ -78,13 +78,13 @@ def test_comparing_notices_every_fact_that_is_changed() -> None:
             line.split(": ")[1] for line in compare(entry, topology)
         }
         for key in met - {"topology_class", "fault"}:
-            wanted = checked_facts(entry)[key]
-            other = dataclasses.replace(
+            expected = checked_facts(entry)[key]
+            other_topology = dataclasses.replace(
                 topology, facts={**topology.facts, key: "something else"}
             )
-            if wanted == "damaged":
-                other = dataclasses.replace(topology, warnings=())
-            assert any(f": {key}: " in line for line in compare(entry, other)), (
+            if expected == "damaged":
+                other_topology = dataclasses.replace(topology, warnings=())
+            assert any(f": {key}: " in line for line in compare(entry, other_topology)), (
                 entry["file"],
                 key,
             )

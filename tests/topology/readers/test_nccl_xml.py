@@ -24,9 +24,9 @@ def system(*inside: str) -> str:
 
 
 def pci(
-    bus: str, said: str, *inside: str, speed: str = "16.0 GT/s PCIe", width: str = "16"
+    bus: str, pci_class: str, *inside: str, speed: str = "16.0 GT/s PCIe", width: str = "16"
 ) -> str:
-    about = f'busid="{bus}" class="{said}" link_speed="{speed}" link_width="{width}"'
+    about = f'busid="{bus}" class="{pci_class}" link_speed="{speed}" link_width="{width}"'
     return f"<pci {about}>\n" + "\n".join(inside) + "\n</pci>"
 
 
@@ -35,8 +35,8 @@ def gpu(bus: str, *links: str, dev: int = 0, sm: str = "80", gcn: str = "", **pc
     return pci(bus, "0x030200", f'<gpu dev="{dev}" sm="{sm}"{arch}>', *links, "</gpu>", **pcie)
 
 
-def nvlink(target: str, count: int | str = 1, said: str = "0x030200") -> str:
-    return f'<nvlink target="{target}" count="{count}" tclass="{said}"/>'
+def nvlink(target: str, count: int | str = 1, target_class: str = "0x030200") -> str:
+    return f'<nvlink target="{target}" count="{count}" tclass="{target_class}"/>'
 
 
 def xgmi(target: str, count: int = 1) -> str:

@@ -86,8 +86,8 @@ def test_json_says_the_same_as_text() -> None:
     }
     text = json.dumps({"system": system, **cards})
     assert recognises(text)
-    found, wanted = read(text), read(TEXT)
-    assert found.links == wanted.links
-    assert found.topology_class is wanted.topology_class
+    found, expected = read(text), read(TEXT)
+    assert found.links == expected.links
+    assert found.topology_class is expected.topology_class
     for key in ("gpu_count", "weights", "hops", "link_types", "numa_node"):
-        assert found.facts[key] == wanted.facts[key]
+        assert found.facts[key] == expected.facts[key]

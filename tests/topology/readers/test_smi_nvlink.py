@@ -56,7 +56,7 @@ def test_links_without_a_bridge_are_not_there_rather_than_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "first", "wanted"),
+    ("model", "first", "expected"),
     [
         ("NVIDIA A100-SXM4-80GB", 4, "nvswitch"),
         ("NVIDIA A100-SXM4-80GB", 0, "unknown"),
@@ -75,8 +75,8 @@ def test_links_without_a_bridge_are_not_there_rather_than_down() -> None:
         ("Graphics Device", 0, "unknown"),
     ],
 )
-def test_the_class_follows_from_model_and_number(model: str, first: int, wanted: str) -> None:
-    assert read(status(model, [["25 GB/s"] * 4], first)).topology_class.value == wanted
+def test_the_class_follows_from_model_and_number(model: str, first: int, expected: str) -> None:
+    assert read(status(model, [["25 GB/s"] * 4], first)).topology_class.value == expected
 
 
 def test_a_class_that_is_only_usual_is_noted() -> None:
@@ -103,7 +103,10 @@ def test_far_ends_that_are_the_listed_gpus_are_linked_directly() -> None:
     assert topology.topology_class is TopologyClass.NVLINK_MESH
     pairs = {(link.source, link.target) for link in topology.links}
     assert pairs == {
-        (f"gpu{one}", f"gpu{other}") for one in range(4) for other in range(4) if one != other
+        (f"gpu{index}", f"gpu{other}")
+        for index in range(4)
+        for other in range(4)
+        if index != other
     }
 
 

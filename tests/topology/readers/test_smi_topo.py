@@ -46,11 +46,11 @@ def counted(counts: dict[tuple[int, int], int], gpus: int) -> str:
     for one in range(gpus):
         cells = [
             " X "
-            if one == other
+            if one == index
             else f"NV{links}"
-            if (links := both(counts, one, other))
+            if (links := both(counts, one, index))
             else "SYS"
-            for other in range(gpus)
+            for index in range(gpus)
         ]
         rows.append("\t".join([f"GPU{one}", *cells, "0-15", "0"]))
     return "\n".join(rows)
@@ -111,7 +111,7 @@ def test_gpus_and_nics_under_one_switch_share_a_pcie_switch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "label", "wanted"),
+    ("count", "label", "expected"),
     [
         (8, "NV18", "nvswitch"),
         (8, "NV8", "nvswitch"),
@@ -134,18 +134,18 @@ def test_gpus_and_nics_under_one_switch_share_a_pcie_switch() -> None:
         (1, "", "single-gpu"),
     ],
 )
-def test_the_class_follows_from_counting_links(count: int, label: str, wanted: str) -> None:
-    assert read(matrix_text(count, label)).topology_class.value == wanted
+def test_the_class_follows_from_counting_links(count: int, label: str, expected: str) -> None:
+    assert read(matrix_text(count, label)).topology_class.value == expected
 
 
 @pytest.mark.parametrize(
-    ("count", "label", "wanted"),
+    ("count", "label", "expected"),
     [(4, "NV6", "nvswitch"), (2, "NV2", "nvlink-bridge"), (2, "NV4", "nvlink-mesh")],
 )
 def test_the_heading_of_old_drivers_leaves_fewer_machines(
-    count: int, label: str, wanted: str
+    count: int, label: str, expected: str
 ) -> None:
-    assert read(matrix_text(count, label, "CPU Affinity")).topology_class.value == wanted
+    assert read(matrix_text(count, label, "CPU Affinity")).topology_class.value == expected
 
 
 @given(st.permutations(range(8)))
@@ -165,7 +165,7 @@ RING = [(gpu, (gpu + step) % 8) for gpu in range(8) for step in (1, 2)]
 
 
 @pytest.mark.parametrize(
-    ("counts", "wanted"),
+    ("counts", "expected"),
     [
         (dict.fromkeys(RING, 1), "nvlink-mesh"),
         (dict.fromkeys(PAIRS, 12), "nvlink-bridge"),
@@ -173,9 +173,9 @@ RING = [(gpu, (gpu + step) % 8) for gpu in range(8) for step in (1, 2)]
     ],
 )
 def test_rings_are_no_cube_meshes_and_odd_pairs_are_a_board(
-    counts: dict[tuple[int, int], int], wanted: str
+    counts: dict[tuple[int, int], int], expected: str
 ) -> None:
-    assert read(counted(counts, 8)).topology_class.value == wanted
+    assert read(counted(counts, 8)).topology_class.value == expected
 
 
 def test_a_switched_machine_has_one_nvswitch_that_stands_for_all() -> None:

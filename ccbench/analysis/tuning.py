@@ -434,16 +434,14 @@ def _bands(speeds: _Speeds, rules: Rules) -> tuple[Band, ...]:
 
 
 def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:
-    """True if ``one`` is told apart from ``rival`` as slower."""
+    """Return True if ``speed`` is told apart from ``rival`` as slower."""
     lost = _gain(rival, speed)
     return lost.median >= rules.minimum_gain if lost.low is None else lost.certain
 
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
-    at_sizes = (
-        [speeds[looked_at.size_bytes][choice] for looked_at in looked]
-        if choice is not None
-        else []
+    chosen_speeds = (
+        [speeds[answer.size_bytes][choice] for answer in looked] if choice is not None else []
     )
     own = [
         answer
@@ -458,8 +456,8 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         if choice is None
         else []
     )
-    sizes = tuple(at_size.size_bytes for at_size in looked)
-    used = _common((speed.channels_used for speed in at_sizes), 0)
+    sizes = tuple(answer.size_bytes for answer in looked)
+    used = _common((speed.channels_used for speed in chosen_speeds), 0)
     return Band(
         low_bytes=sizes[0],
         high_bytes=sizes[-1],
@@ -467,22 +465,22 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         choice=choice,
         rivals=tuple(
             dict.fromkeys(
-                at_size.rival for at_size in (own or looked) if at_size.rival is not None
+                answer.rival for answer in (own or looked) if answer.rival is not None
             )
         ),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,
         bridged_bytes=tuple(
-            at_size.size_bytes
-            for at_size in looked
-            if choice is not None and at_size.choice != choice
+            answer.size_bytes
+            for answer in looked
+            if choice is not None and answer.choice != choice
         ),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
         without_interval=any(
-            at_size.gain is not None and at_size.gain.low is None for at_size in looked
+            answer.gain is not None and answer.gain.low is None for answer in looked
         ),
         channels=(choice.channels or used) if choice else 0,
-        ran=_common((speed.ran for speed in at_sizes), ("", "")),
+        ran=_common((speed.ran for speed in chosen_speeds), ("", "")),
     )
 
 

@@ -228,7 +228,7 @@ def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
         return check(
             "clock", "stands still", "no sample can be taken with this clock", problem=True
         )
-    advice = "short cases need more launches a sample, else their times are equal"
+    advice = "short cases need more launches a sample to be told apart"
     text = f"moves in steps of {format_seconds(tick)} or less"
     return check("clock", text, advice if tick > COARSEST_CLOCK_SECONDS else "")
 

@@ -43,7 +43,7 @@ MOSTLY, ALL_BUT = 0.5, 0.95
 class Alone:
     """Seconds that one case takes without the job around it; None where that is not known.
 
-    measured, low, high: here, with its interval. predicted, bound: by the model. best: predicted with the
+    Measured, low and high: here, with the interval. Predicted and bound: by the model. Best: predicted with the
     algorithm that is fastest there. remark: in what this case differs from the job's, or why it has no time.
     """
 
@@ -172,7 +172,7 @@ class Replay:
         if step.waiting_seconds is None:
             why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
             why += " was recorded"
-            return f"{begin} waiting is unknown: {why}{hidden}"
+            return f"{begin}, waiting is unknown: {why}{hidden}"
         parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (
             round(step.waiting_seconds, 9) > 0
         )

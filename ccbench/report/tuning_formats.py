@@ -366,6 +366,9 @@ def _band_document(band: Band) -> dict[str, Any]:
 def _choice_document(choice: Choice | None) -> dict[str, Any] | None:
     if choice is None:
         return None
-    names = ("backend", "algorithm", "protocol", "channels", "variant", "label")
-    settings = (axis.name for axis in SETTINGS_OF_LIBRARIES)
-    return values_of(choice, *names) | dict(zip(settings, choice.settings, strict=True))
+    names = ("backend", "algorithm", "protocol", "channels", "label")
+    axes = (axis.name for axis in SETTINGS_OF_LIBRARIES)
+    settings = dict(zip(axes, choice.settings, strict=True))
+    # Of a suite's variants, or of the words with which an imported table sets itself apart.
+    variant = {"variant": settings.get("variant") or choice.variant}
+    return values_of(choice, *names) | settings | variant

@@ -460,7 +460,7 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
 
 
 def _cells(column: pa.ChunkedArray, kind: str, attribute: Field[Any]) -> Sequence[Any]:
-    """The cells of a column as the field ``one`` has them; here alone it matters how a null looks."""
+    """The cells of a column as the field ``attribute`` has them; here alone it matters how a null looks."""
     if kind == "list<double>":
         arrays = _arrays(column)
         return [tuple(cell.tolist()) for cell in arrays] if attribute.compare else arrays

@@ -358,7 +358,7 @@ class PcieTree:
             )
         else:
             self.unclear += 1
-            text = f"PCI device {bus_id}: class not stated, GPU or NIC is unknown"
+            text = f"PCI device {bus_id}: class not stated, whether GPU or NIC is unknown"
             self.note("not_visible", text, element)
         return None
 

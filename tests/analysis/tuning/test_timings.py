@@ -10,6 +10,7 @@ import pytest
 from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
 from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
+from ccbench.report.tuning_formats import advice_document
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
 from ccbench.results.importers.log import StatedSystem
@@ -47,12 +48,15 @@ def test_advice_on_published_tables_of_nvls_against_ring_is_what_the_tables_say(
 ) -> None:
     run = load_run(imported(tmp_path, name, devices=8))
     advised = {}
-    for advice in advise(timings_of([run])):
+    every = advise(timings_of([run]))
+    for advice, document in zip(every, advice_document(every)["situations"], strict=True):
         (band,) = advice.bands
         assert band.low_bytes == SIZE_NOT_STATED
         if band.choice is not None:
             assert (band.choice.algorithm, band.without_interval) == ("nvls", True)
             assert [rival.variant for rival in band.rivals] == ["NVLS off"]
+            (stated,) = document["bands"]
+            assert stated["instead_of"]["variant"] == "NVLS off"
             assert band.smallest_gain is not None
             advised[advice.situation.ranks] = round(band.smallest_gain.median, 2)
     assert advised == gains

@@ -202,7 +202,7 @@ def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     assert sorted(table["texture"].to_pylist()) == [0] * 6 + [2] * 6
 
 
-def test_a_column_that_one_field_declares_is_written_read_and_merged_over_rounds(
+def test_a_column_that_one_field_declares_is_written_and_read(
     ended: dict[str, Ended], folder: Path
 ) -> None:
     assert ended["run"].code == 0

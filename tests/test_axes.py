@@ -18,6 +18,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench.cases.axes import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_labels
+from ccbench.results.keys import POINT
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -279,7 +280,7 @@ def test_every_axis_but_the_count_tells_points_apart_and_is_said(axis: Axis) -> 
     changed: dict[str, Any] = {axis.name: OTHER[axis.kind]}
     other = replace(CASE, **changed)
     assert other.case_id != CASE.case_id
-    assert (other.identity != CASE.identity) == (axis in IDENTITY) == (axis.name != "count")
+    assert (POINT(other) != POINT(CASE)) == (axis in IDENTITY) == (axis.name != "count")
     assert other.label != CASE.label or axis not in IDENTITY
 
 

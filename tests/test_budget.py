@@ -26,13 +26,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 580_702
+WHOLE = 580_667
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
     "analysis": 48_627,
     "backends": 91_086,
-    "cases": 4_681,
+    "cases": 4_646,
     "cli": 16_899,
     "machine": 25_489,
     "model": 61_582,

@@ -421,11 +421,6 @@ class Case:
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property
-    def identity(self) -> tuple[Any, ...]:
-        """Values of the axes IDENTITY, in their order, which distinguish points."""
-        return tuple(getattr(self, axis.name) for axis in IDENTITY)
-
-    @property
     def point(self) -> Case:
         """The work without its means: cases that share it are measured one right after the other."""
         return replace(self, backend="", processes="", variant="", suite="")

@@ -41,7 +41,7 @@ class StepCommunication:
     axis: of the layout, as ``Layout.groups`` takes it; the embedding that first and last stage share is
     communicated between these two of ``pp``. ranks: of one group. collective: ccbench's name.
     size_bytes: of one launch as nccl-tests counts it (the largest buffer of a rank). times: launches in a
-    step on the busiest rank. purpose: for people. phase, unit: see PHASES, UNITS; stage: see holding.STAGES.
+    step on the busiest rank. purpose: for people. phase, unit: see PHASES, UNITS; stage: see memory.STAGES.
     can_hide: whether the strategy lets it run behind computing. traffic: of an all_to_all_v; experts' answers
     go back with source and target exchanged, which takes as long on links that are alike in both directions.
     """

@@ -12,8 +12,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from ccbench.cases.axes import IDENTITY, SETTINGS
-from ccbench.results.points import ORDER, Point
+from ccbench.cases.axes import IDENTITY, SETTINGS, Case
+from ccbench.results.points import ORDER
 
 V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
@@ -26,13 +26,13 @@ class Key:
     columns: tuple[str, ...]
 
     @cached_property
-    def getter(self) -> Callable[[Point], Any]:
-        """Function of a point that gives the values of the columns."""
+    def getter(self) -> Callable[[Case], Any]:
+        """Function of a case that gives the values of the columns."""
         return attrgetter(*self.columns)
 
-    def __call__(self, point: Point) -> tuple[Any, ...]:
-        """Return the values of ``point``."""
-        values = self.getter(point)
+    def __call__(self, case: Case) -> tuple[Any, ...]:
+        """Return the values of ``case``, most often a point of a run."""
+        values = self.getter(case)
         return values if len(self.columns) > 1 else (values,)
 
     def without(self, *names: str) -> Key:
@@ -54,7 +54,7 @@ WORK = POINT.without(*(axis.name for axis in IDENTITY if axis.choice))
 """Of the same work, however a library chooses to do it."""
 
 SETTING = Key(tuple(axis.name for axis in SETTINGS))
-"""Of settings, which labels leave out at their default."""
+"""Of the same settings, which labels leave out at their default."""
 
 
 def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:

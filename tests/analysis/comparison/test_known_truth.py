@@ -10,6 +10,7 @@ import pytest
 from ccbench.analysis.comparison import compare
 from ccbench.analysis.self_check import check_self
 from ccbench.analysis.verdicts import Verdict
+from ccbench.results.keys import POINT
 
 from .synthetic import Noise, made_up
 
@@ -58,12 +59,12 @@ def shares_of(kind: Kind, random: np.random.Generator) -> Shares:
         base = made_up(random, np.zeros(POINTS).tolist(), kind.noise, "base")
         new = made_up(random, changes.tolist(), kind.noise, "new")
         truth = {
-            pair.point.identity: change
+            POINT(pair.point): change
             for pair, change in zip(compare(base, base).points, changes, strict=True)
         }
         for point in compare(base, new).points:
             alarm = point.verdict in (Verdict.SLOWER, Verdict.FASTER)
-            change = truth[point.point.identity]
+            change = truth[POINT(point.point)]
             if change < 0.05:
                 counts += (alarm, 1, 0, 0, 0)
             else:

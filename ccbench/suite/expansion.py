@@ -267,7 +267,11 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             modes,
             has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))],
         )
-        algorithms = _algorithms(sweep, context.algorithms_of(backend, name), name)
+        # A backend that is not installed here can be planned with its default, and cannot be asked.
+        offered = (
+            () if sweep.algorithm == ("default",) else context.algorithms_of(backend, name)
+        )
+        algorithms = _algorithms(sweep, offered, name)
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
@@ -298,8 +302,6 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
 
 
 def _algorithms(sweep: Sweep, offered: Sequence[str], collective: str) -> _Values:
-    if sweep.algorithm == ("default",):
-        return _Values(sweep.algorithm)
     bases = {"default", *map(_base, offered)}  # every backend has a default
     everything = {"all": offered or ("default",)}
     requested = [

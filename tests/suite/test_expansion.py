@@ -161,6 +161,15 @@ def test_a_backend_that_cannot_be_asked_does_not_hide_a_misspelt_algorithm() -> 
         expand(suite, context(backends=("cpu",), auto_backends=("cuda",), algorithms_of=asked))
 
 
+def test_a_backend_that_cannot_be_asked_is_planned_with_its_default_algorithm() -> None:
+    def asked(backend: str, collective: str) -> tuple[str, ...]:
+        raise BackendUnavailable(f"{backend}: not installed")
+
+    suite = read_suite("sweep: {collective: all_reduce, size: 8}\nbackends: [mpi]")
+    (case,) = expand(suite, context(backends=("mpi",), algorithms_of=asked))
+    assert (case.backend, case.algorithm) == ("mpi", "default")
+
+
 def test_the_names_that_are_offered_are_those_of_the_backends_that_were_asked_for() -> None:
     def asked(backend: str, collective: str) -> tuple[str, ...]:
         return ("mesh", "packets") if backend == "cuda" else ("two_shot", "doubling")

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
+from ccbench.readers.benchmarks import read_log
+from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
 from ccbench.results import arrow_schema
-from ccbench.results.importers import read_log
-from ccbench.results.importers.log import ImportedLog, StatedSystem
-from ccbench.results.importers.runs import imported
+from ccbench.results.imported_runs import imported
 from ccbench.results.loading import FURTHER_COLUMNS
 from ccbench.results.schema import row_of
 

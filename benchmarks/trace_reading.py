@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ccbench.results.traces.reading import read_traces
+from ccbench.readers.traces.reading import read_traces
 
 LATER = ("External id", "correlation")
 

@@ -29,7 +29,7 @@ from ccbench.analysis.significance import as_pairs, tested
 from ccbench.analysis.verdicts import Compared, Settings, Thresholds, Verdict
 from ccbench.backends.mpi.library import MpiLibrary, installed, loading
 from ccbench.cases.axes import AXIS
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.suite.readers import parse_sizes
 
 SOURCE = Path(__file__).with_name("slow_allreduce.c")

@@ -68,7 +68,7 @@ PORTABLE = (
     "runner/test_starting.py",
     "suite",
     "test_imports.py",
-    "topology/readers",
+    "readers/machines",
     "topology/test_fabrics.py",
     "topology/test_files.py",
     "topology/test_whole_way.py",

@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 580_667
+WHOLE = 580_702
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -34,16 +34,17 @@ CEILINGS = {
     "backends": 91_086,
     "cases": 4_646,
     "cli": 16_899,
-    "machine": 25_489,
-    "model": 61_582,
+    "machine": 24_855,
+    "model": 61_583,
+    "readers": 98_810,
     "plan": 29_851,
     "report": 64_022,
-    "results": 80_019,
+    "results": 22_775,
     "runner": 41_013,
     "schedules": 14_074,
-    "suite": 13_121,
-    "topology": 73_585,
-    FLAT: 16_653,
+    "suite": 13_120,
+    "topology": 32_054,
+    FLAT: 17_287,
 }
 
 # Nodes on a line of code, formatted at 96 columns. No mark keeps lines from the formatter.

@@ -22,6 +22,7 @@ VOCABULARY = (
     "units",
     "columns",
     "findings",
+    "flags",
     "documents",
     "dtypes",
     "groups",
@@ -31,9 +32,10 @@ VOCABULARY = (
     "verification",
 )
 
-# Eight layers of packages, lowest first. Packages of one layer do not know each other.
+# Nine layers of packages, lowest first. Packages of one layer do not know each other.
 PACKAGES: tuple[tuple[str, ...], ...] = (
     ("schedules", "suite", "topology"),
+    ("readers",),
     ("machine",),
     ("model",),
     ("backends", "results"),

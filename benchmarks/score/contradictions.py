@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.score.manifest import ManifestEntry
 from ccbench.collectives import COLLECTIVES
-from ccbench.results.importers.log import ImportedLog
+from ccbench.readers.benchmarks.log import ImportedLog
 from ccbench.results.systems import is_other_model
 
 

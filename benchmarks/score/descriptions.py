@@ -26,7 +26,7 @@ from ccbench.model.library.clusters import (
 )
 from ccbench.topology.classes import MOST_LINKS, is_card, is_module
 from ccbench.topology.files import load_catalog
-from ccbench.topology.text import said_and_denied, share_said
+from ccbench.topology.words import said_and_denied, share_said
 from ccbench.units import shown
 
 _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)

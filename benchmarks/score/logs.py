@@ -16,8 +16,8 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.results.importers import read_log
-from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, checked
+from ccbench.readers.benchmarks import read_log
+from ccbench.readers.benchmarks.log import ImportedLog, ImportedRow, ImportedTable, checked
 from ccbench.results.observed import asked_of, sized
 
 WORST_ROUNDING = 0.02

@@ -11,7 +11,7 @@ import re
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, NetworkPorts
 from ccbench.topology.node_nics import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
-from ccbench.topology.text import said_and_denied, share_said
+from ccbench.topology.words import said_and_denied, share_said
 from ccbench.units import shown
 
 _KIND = re.compile(

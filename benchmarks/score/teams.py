@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import ImportedTable, ranks_that_fit
+from ccbench.flags import Flag
+from ccbench.readers.benchmarks.log import ImportedTable, ranks_that_fit
 
 MOST_SPREAD = 2.0
 """Numbers of nodes that rates leave open may differ by this factor; their geometric middle is taken then.

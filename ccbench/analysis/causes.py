@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.model.library import Intra, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import pcie_generation, pcie_rate
 from ccbench.model.library.predictor import predict_library

@@ -43,11 +43,11 @@ from ccbench.cases.axes import NO_OP, ONE_PROCESS, Axis, moves_alike
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
 from ccbench.results import Point, Run, open_run
-from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
+from ccbench.results.imported_runs import UNKNOWN_COLLECTIVE
 from ccbench.results.keys import POINT, WORK, grouped
 from ccbench.results.loading import PREFIX
 from ccbench.results.points import BOUND_TOLERANCE

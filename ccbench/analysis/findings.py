@@ -24,7 +24,7 @@ from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedWord, speed_verd
 from ccbench.cases.axes import AXIS, NO_OP, OVERLAP
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
-from ccbench.machine.flags import About, Flag, advice_on
+from ccbench.flags import About, Flag, advice_on
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.keys import CURVE, WORK, grouped
 from ccbench.stats import CHANCE, chance_of_most

@@ -34,7 +34,7 @@ from ccbench.analysis.slow_ranks import (
 from ccbench.cases.measurement import FAILURES, MORE_ROUNDS, NO_TEAM, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.findings import Finding
-from ccbench.machine.flags import DEVICE_FAULTS
+from ccbench.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 

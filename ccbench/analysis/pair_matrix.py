@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from ccbench.cases.axes import AXIS
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
+from ccbench.flags import DEVICE_FLAGS, Flag
 from ccbench.groups import Pair, parse_pair
-from ccbench.machine.flags import DEVICE_FLAGS, Flag
 from ccbench.model.cluster import cluster_of, first_gpus
 from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE

@@ -28,8 +28,8 @@ from ccbench.analysis.pair_matrix import Joined, LinkClass, doubts_of
 from ccbench.cases.axes import OVERLAP
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.errors import RunFolderError, UsageError
+from ccbench.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
 from ccbench.groups import format_ranks, parse_groups
-from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
 from ccbench.machine.readings import flags_of, readings_from_json
 from ccbench.results import Point
 from ccbench.results.keys import grouped

@@ -24,7 +24,7 @@ from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
 from ccbench.cases.measurement import FAILURES, Status
 from ccbench.errors import MachineError
 from ccbench.findings import Finding
-from ccbench.machine.flags import About, Flag
+from ccbench.flags import About, Flag
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
     FEWEST_SYSTEMS,
@@ -34,9 +34,9 @@ from ccbench.model.library.intervals import (
     regime_of,
     typicality,
 )
+from ccbench.readers.benchmarks.log import LogOutcome
 from ccbench.results import Manifest, Point, Run
-from ccbench.results.importers.log import LogOutcome
-from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM, Imported
+from ccbench.results.imported_runs import NO_ROW_SHOWS_THEM, Imported
 from ccbench.results.keys import grouped
 from ccbench.results.observed import request_of, sized
 from ccbench.results.systems import recorded_system

@@ -18,7 +18,7 @@ from typing import TypeVar
 from ccbench.cases.axes import AXIS, SETTINGS, WORK
 from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.points import LONGEST_NAME
 from ccbench.stats import Interval, rounds_interval

@@ -33,7 +33,7 @@ from ccbench.cases.axes import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import MissingDependency
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.machine.host import available_memory_bytes
 from ccbench.verification import Array, Mismatch, Part, part_of, poison
 

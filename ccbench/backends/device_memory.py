@@ -16,7 +16,7 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_DEVICE, TO_HOST, do_all
 from ccbench.backends.rank_endpoint import MEMORY_SHARE, HostMemory
 from ccbench.cases.measurement import CaseFacts
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.verification import POISON_BYTE, Array
 

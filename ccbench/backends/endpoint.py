@@ -30,7 +30,7 @@ from ccbench.cases.axes import ONE_PROCESS, Case
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import CaseFacts
 from ccbench.errors import CcbenchError
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.verification import (
     Array,
     Mismatch,

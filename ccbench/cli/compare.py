@@ -20,7 +20,7 @@ from ccbench.cli.output import (
 )
 from ccbench.cli.report import baselines
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:

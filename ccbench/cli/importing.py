@@ -16,8 +16,8 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccbench.results.importers.log import ImportedLog, StatedSystem
-    from ccbench.results.importers.runs import Imported
+    from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
+    from ccbench.results.imported_runs import Imported
 
 PARTIAL_EXIT_CODE = 5
 
@@ -61,7 +61,7 @@ def import_files(
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.wording import more_findings, speed_lines
     from ccbench.results import default_folder, load_run
-    from ccbench.results.importers.runs import each_once, write_import
+    from ccbench.results.imported_runs import each_once, write_import
     from ccbench.results.systems import Pricer
 
     system, pricer = _system(machine, nodes, network, ranks), Pricer()
@@ -127,10 +127,10 @@ def _imported(
 ) -> tuple[tuple[Imported, ...], list[str]]:
     """Return what each file gives, all traces together, and why others give nothing."""
     from ccbench.errors import CcbenchError
-    from ccbench.results.importers import read_log
-    from ccbench.results.importers.runs import import_logs
-    from ccbench.results.traces.imports import import_job
-    from ccbench.results.traces.reading import is_trace
+    from ccbench.readers.benchmarks import read_log
+    from ccbench.readers.traces.reading import is_trace
+    from ccbench.results.imported_job import import_job
+    from ccbench.results.imported_runs import import_logs
 
     traces = [path for path in paths if is_trace(path)]
     logs: list[tuple[Path, ImportedLog]] = []
@@ -152,7 +152,7 @@ def _system(
 ) -> StatedSystem:
     """The options, checked before any file is read."""
     from ccbench.machine.detection import load_topology
-    from ccbench.results.importers.log import StatedSystem
+    from ccbench.readers.benchmarks.log import StatedSystem
     from ccbench.topology.graph import DeviceKind
     from ccbench.topology.node_nics import parse_network
 

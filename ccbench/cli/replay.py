@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from ccbench.cases.axes import Case
     from ccbench.plan.replay import Alone
+    from ccbench.readers.traces.fold import Fold
     from ccbench.results import Point
-    from ccbench.results.traces.fold import Fold
 
 
 @click.command(
@@ -62,10 +62,10 @@ def replay(
     """
     from ccbench.plan.replay import replay as taken_apart
     from ccbench.plan.replay import suite_of
+    from ccbench.readers.traces.fold import fold
+    from ccbench.readers.traces.reading import read_traces
     from ccbench.report.replay_text import replay_document, replay_lines
     from ccbench.report.writing import write_file
-    from ccbench.results.traces.fold import fold
-    from ccbench.results.traces.reading import read_traces
     from ccbench.runner.workers.rendezvous import launched_process
 
     # Under mpirun every process would read all traces and start ranks of its own.
@@ -147,7 +147,7 @@ def _predicted(folded: Fold, settings: Mapping[str, Any]) -> dict[Case, Alone]:
     from ccbench.model.context import named_context
     from ccbench.model.library import ALGORITHMS
     from ccbench.plan.replay import Alone
-    from ccbench.results.traces.fold import fitted
+    from ccbench.readers.traces.fold import fitted
 
     context = named_context(settings["machine"], settings["network"])
     if context.gpus is None or not context.gpus.gpus:
@@ -197,8 +197,8 @@ def _measured(
     """Measure each case once. Return the exit code, words for where, and ``alone`` with what each took."""
     from ccbench.machine.host import Terminated
     from ccbench.plan.replay import Alone
+    from ccbench.readers.traces.fold import fitted, suite_text
     from ccbench.results import load_run
-    from ccbench.results.traces.fold import fitted, suite_text
     from ccbench.runner.planning import RunOptions, automatic_ranks
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite

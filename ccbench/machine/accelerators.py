@@ -20,7 +20,7 @@ from typing import Any
 
 from ccbench.machine.files import Files
 from ccbench.machine.software import cuda_version, install_line
-from ccbench.topology.text import ADDRESS, normal_address
+from ccbench.topology.pci import ADDRESS, normal_address
 
 # -- functions on the PCI bus -------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from ccbench.findings import SourceWarning
 from ccbench.machine.accelerators import MOST_LINKS, DriverAbsent, Missing, Nvml, opened
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
+from ccbench.readers.machines import read_source
 from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
-from ccbench.topology.readers import read_source
 from ccbench.units import shown
 
 ANCESTORS: Mapping[int, str] = {

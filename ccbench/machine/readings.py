@@ -15,8 +15,8 @@ from typing import Any
 from ccbench.cases.measurement import Conditions
 from ccbench.columns import merge
 from ccbench.errors import RunFolderError
+from ccbench.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
 from ccbench.machine.files import Files
-from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
 from ccbench.machine.host import siblings
 from ccbench.units import shown
 

@@ -28,7 +28,7 @@ from ccbench.machine.accelerators import (
 from ccbench.machine.files import Files
 from ccbench.machine.host import read_host
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
-from ccbench.topology.text import ADDRESS, bytes_per_second, normal_address
+from ccbench.topology.pci import ADDRESS, bytes_per_second, normal_address
 
 TCP, ROCE, INFINIBAND, LOOPBACK = "TCP", "RoCE", "InfiniBand", "loopback"
 

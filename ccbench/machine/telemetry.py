@@ -19,7 +19,7 @@ from ccbench.machine.accelerators import (
     scaled,
 )
 from ccbench.machine.readings import DeviceReading, flags_of, readings_json
-from ccbench.topology.text import normal_address
+from ccbench.topology.pci import normal_address
 
 REASONS: Mapping[int, str] = {
     0x001: "gpu_idle",

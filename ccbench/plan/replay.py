@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.findings import Finding
-from ccbench.results.traces.events import Communication, Intervals, Trace
-from ccbench.results.traces.fold import Fold, JobCase, fitted, suite_text
-from ccbench.results.traces.intervals import common, merged
-from ccbench.results.traces.join import have_one_clock
-from ccbench.results.traces.lag import lag
+from ccbench.readers.traces.events import Communication, Intervals, Trace
+from ccbench.readers.traces.fold import Fold, JobCase, fitted, suite_text
+from ccbench.readers.traces.intervals import common, merged
+from ccbench.readers.traces.join import have_one_clock
+from ccbench.readers.traces.lag import lag
 from ccbench.units import format_seconds, plural
 
 Floats = NDArray[np.float64]

@@ -27,7 +27,7 @@ from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
 from ccbench.findings import Finding
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs_table
 from ccbench.report.case_table import case_page_table

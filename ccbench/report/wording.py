@@ -31,7 +31,7 @@ from ccbench.cases.axes import NO_ROOT, setting_labels
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.report.present import first
 from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE, SETTING, Key

@@ -17,11 +17,11 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
+from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable
 from ccbench.results import Manifest, Point, Run
-from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.keys import CURVE, grouped
 from ccbench.results.systems import gpus_per_process, machines_of
-from ccbench.topology.text import said_and_denied
+from ccbench.topology.words import said_and_denied
 from ccbench.units import plural
 
 TOOLS = frozenset(

@@ -20,8 +20,8 @@ from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
 from ccbench.cases.measurement import MORE_ROUNDS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
+from ccbench.flags import Flag
 from ccbench.groups import parse_groups
-from ccbench.machine.flags import Flag
 from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, usual_waits
 from ccbench.topology.files import from_plain
 from ccbench.topology.graph import Topology

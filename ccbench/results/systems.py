@@ -18,7 +18,7 @@ from ccbench.model.cluster import MOST_OF_A_HOST, Cluster, cluster_of
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
-from ccbench.results.importers.log import ImportedLog, ImportedTable, StatedSystem
+from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable, StatedSystem
 from ccbench.results.points import Manifest, Point
 from ccbench.topology.classes import class_of_model, is_card, is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass

@@ -19,8 +19,8 @@ from ccbench.cases.axes import DEVICE_MEMORY, Case, asked_of, case_of
 from ccbench.cases.capabilities import backend_names, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.flags import Flag
 from ccbench.machine.detection import detect
-from ccbench.machine.flags import Flag
 from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext

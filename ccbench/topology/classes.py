@@ -30,7 +30,7 @@ from ccbench.topology.graph import (
     Topology,
     TopologyClass,
 )
-from ccbench.topology.text import said_and_denied
+from ccbench.topology.words import said_and_denied
 
 RESTART_FABRIC_MANAGER = (
     "restart the fabric manager (systemctl restart nvidia-fabricmanager) and read its log"

@@ -18,7 +18,7 @@ from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import Wire
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
-from ccbench.topology.text import said_and_denied
+from ccbench.topology.words import said_and_denied
 from ccbench.units import shown, suggestion
 
 KINDS: dict[str, LinkKind] = {

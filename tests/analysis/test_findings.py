@@ -20,7 +20,7 @@ from ccbench.analysis.findings import (
 )
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.findings import Finding
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE

@@ -18,7 +18,7 @@ from ccbench.analysis.speed_verdict import (
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Conditions, Measurement, Status
 from ccbench.collectives import collective
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.model.context import PredictionContext
 from ccbench.model.library.intervals import false_alarms, regime_of
 from ccbench.report.wording import closeness, points_of, sentences, verdict_lines
@@ -352,9 +352,9 @@ LOGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "nccl_lo
 def verdict_of_log(
     tmp_path: Path, name: str, machine: str, nodes: int, network: str
 ) -> SpeedVerdict:
-    from ccbench.results.importers import read_log
-    from ccbench.results.importers.log import StatedSystem
-    from ccbench.results.importers.runs import import_logs, write_import
+    from ccbench.readers.benchmarks import read_log
+    from ccbench.readers.benchmarks.log import StatedSystem
+    from ccbench.results.imported_runs import import_logs, write_import
 
     if not (LOGS / name).is_file():
         pytest.skip("no published logs here")

@@ -15,8 +15,8 @@ from ccbench.model.library.predictor import seconds_of
 from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
 from tests.model.planted import SCALES, base
-from tests.results.importers.logs import LOGS, needs_logs
-from tests.results.importers.nccl_tests_outputs import output
+from tests.readers.benchmarks.logs import LOGS, needs_logs
+from tests.readers.benchmarks.nccl_tests_outputs import output
 from tests.score.library_runs import SIZES, measurement, sweep, write_run
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no types
 
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.model import Prediction
 from ccbench.results import RunFolder
 from tests.analysis.comparison.synthetic import MANIFEST, case, measured

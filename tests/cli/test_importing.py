@@ -12,7 +12,13 @@ import pytest
 from ccbench.results import load_run
 from ccbench.topology.files import load_catalog, to_plain
 from tests.cli.conftest import Command
-from tests.results.importers.nccl_tests_outputs import ALL_RIGHT, ONE_WRONG, TITLES, output, row
+from tests.readers.benchmarks.nccl_tests_outputs import (
+    ALL_RIGHT,
+    ONE_WRONG,
+    TITLES,
+    output,
+    row,
+)
 
 WORDS = {size: f"{size:>12}  {size // 4:>12}  float  none  0" for size in (1 << 20, 2 << 20)}
 BROADCAST = [

@@ -15,7 +15,7 @@ from ccbench import __version__
 from ccbench.cli import commands
 from ccbench.errors import CcbenchError, SuiteError
 from tests.cli.conftest import Command
-from tests.results.importers.nccl_tests_outputs import ALL_RIGHT
+from tests.readers.benchmarks.nccl_tests_outputs import ALL_RIGHT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -11,8 +11,8 @@ import yaml
 
 from ccbench.results import load_run
 from tests.cli.conftest import Command
-from tests.results.traces.jobs import job, kineto_files
-from tests.results.traces.recorded import needs_traces, path_of
+from tests.readers.traces.jobs import job, kineto_files
+from tests.readers.traces.recorded import needs_traces, path_of
 
 LATE_RANK, LATE_SECONDS, TRANSFER_SECONDS = 2, 0.030, 0.010
 

@@ -19,7 +19,7 @@ from ccbench.analysis.slow_ranks import SYMMETRIC, starved_ranks
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.machine.flags import LOAD_FLAGS
+from ccbench.flags import LOAD_FLAGS
 from ccbench.results import Point
 from ccbench.results.schema import row_of
 from ccbench.runner.measure import merged

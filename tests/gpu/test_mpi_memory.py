@@ -12,7 +12,7 @@ from ccbench.backends.mpi import BACKEND
 from ccbench.cases.axes import DEVICE_MEMORY, Case
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
 from tests.backends import measuring

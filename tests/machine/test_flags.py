@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.machine.flags import DEVICE_FAULTS, DEVICE_FLAGS, LOAD_FLAGS, Flag, advice_on
+from ccbench.flags import DEVICE_FAULTS, DEVICE_FLAGS, LOAD_FLAGS, Flag, advice_on
 
 ROOT = Path(__file__).resolve().parents[2]
 

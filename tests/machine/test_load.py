@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases.measurement import Conditions
+from ccbench.flags import Flag
 from ccbench.machine.files import Files
-from ccbench.machine.flags import Flag
 from ccbench.machine.readings import (
     ClockWatch,
     CpuTimes,

@@ -8,7 +8,7 @@ from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology
 from ccbench.topology.matrix import path_labels
-from ccbench.topology.text import bytes_per_second, normal_address
+from ccbench.topology.pci import bytes_per_second, normal_address
 from tests.machine.sysfs_tree import (
     BRIDGE,
     ETHERNET,

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import RunFolderError
+from ccbench.flags import DEVICE_FLAGS
 from ccbench.machine.accelerators import MEMORY_CLOCK, SM_CLOCK, DriverAbsent, opened
 from ccbench.machine.accelerators import Nvml as Driver
-from ccbench.machine.flags import DEVICE_FLAGS
 from ccbench.machine.readings import (
     DeviceReading,
     flags_of,

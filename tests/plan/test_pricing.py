@@ -10,8 +10,8 @@ import pytest
 
 from ccbench.cases.measurement import Conditions, Status
 from ccbench.errors import UsageError
+from ccbench.flags import Flag
 from ccbench.groups import Layout
-from ccbench.machine.flags import Flag
 from ccbench.model.cluster import open_cluster
 from ccbench.model.group_placement import axis_placement
 from ccbench.model.group_points import group_points

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.plan.replay import Alone, Replay, StepTime, length, overlaps, replay
-from ccbench.results.traces.events import ProcessGroup, Trace
-from ccbench.results.traces.fold import fold
-from ccbench.results.traces.intervals import merged
-from tests.results.traces.jobs import call, job, trace
+from ccbench.readers.traces.events import ProcessGroup, Trace
+from ccbench.readers.traces.fold import fold
+from ccbench.readers.traces.intervals import merged
+from tests.readers.traces.jobs import call, job, trace
 
 
 def step_of(result: Replay) -> StepTime:

@@ -15,6 +15,8 @@ from ccbench.analysis.findings import provenance
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.readers.benchmarks import read_log
+from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.report.exports import (
     SUMMARY_VERSION,
     NcclTestsTable,
@@ -24,9 +26,7 @@ from ccbench.report.exports import (
 )
 from ccbench.report.wording import points_of
 from ccbench.results import Manifest, Run, RunFolder, load_run
-from ccbench.results.importers import read_log
-from ccbench.results.importers.log import StatedSystem
-from ccbench.results.importers.runs import import_logs, write_import
+from ccbench.results.imported_runs import import_logs, write_import
 
 from .synthetic import MANIFEST, Edit, case, emulated, failed, flagged, sweep, write_run
 

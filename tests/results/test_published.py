@@ -18,8 +18,8 @@ from ccbench.results.loading import (
     published_names,
 )
 from ccbench.topology.files import catalog_names
-from tests.results.importers.logs import LOGS, needs_logs
-from tests.results.importers.nccl_tests_outputs import ONE_WRONG
+from tests.readers.benchmarks.logs import LOGS, needs_logs
+from tests.readers.benchmarks.nccl_tests_outputs import ONE_WRONG
 
 
 def corpus(folder: Path, **changes: object) -> Path:

@@ -25,7 +25,7 @@ from ccbench.errors import (
     SuiteError,
     UsageError,
 )
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import Machine, load_machine, save_machine

@@ -1,4 +1,4 @@
-"""Small corpora of logs that tests write themselves; tests.results.importers.logs finds the real one."""
+"""Small corpora of logs that tests write themselves; tests.readers.benchmarks.logs finds the real one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.score.logs import LogPoints
 from benchmarks.score.manifest import ManifestEntry
 from ccbench.model.library import Generation, Intra, LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.readers.benchmarks.log import ImportedLog, ImportedRow, ImportedTable
 
 SIZES = tuple(1 << power for power in range(10, 31, 2))
 

@@ -14,11 +14,11 @@ from benchmarks.score.scores import Scores, scored
 from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
 from ccbench.model.library.clusters import library_system
-from ccbench.results.importers import read_log
-from ccbench.results.importers.log import StatedSystem
-from ccbench.results.importers.runs import import_logs
+from ccbench.readers.benchmarks import read_log
+from ccbench.readers.benchmarks.log import StatedSystem
+from ccbench.results.imported_runs import import_logs
 from ccbench.topology.node_nics import parse_network
-from tests.results.importers.logs import LOGS, needs_logs
+from tests.readers.benchmarks.logs import LOGS, needs_logs
 
 pytestmark = needs_logs
 

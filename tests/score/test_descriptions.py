@@ -17,7 +17,7 @@ from ccbench.model.library import Generation, HostProcessor, Intra, NetworkPorts
 from ccbench.model.library.clusters import library_system
 from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import KINDS
-from tests.results.importers.logs import LOGS, needs_logs
+from tests.readers.benchmarks.logs import LOGS, needs_logs
 from tests.topology.denials import NETWORKS, PARTS, denials, shares
 
 

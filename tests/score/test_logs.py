@@ -10,7 +10,7 @@ from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import ManifestEntry
 from benchmarks.score.notices import learned_from, notices
 from benchmarks.score.teams import Team, team_of
-from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
+from ccbench.readers.benchmarks.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.loading import load_published
 from tests.score.corpora import SIZES, all_reduce_text, entry, log, row
 

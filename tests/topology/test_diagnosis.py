@@ -9,10 +9,10 @@ import pytest
 from ccbench.machine.detection import joined, read_nvml
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
+from ccbench.readers.machines import read_text
 from ccbench.topology.classes import is_card, nvlinks_of_model
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.readers import read_text
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
 from tests.machine.sysfs_tree import (
     BRIDGE,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.machine.detection import load_cluster, load_topology
+from ccbench.readers.machines import read_text, topology_of_text
+from ccbench.readers.machines.smi_table import MOST_TABLES, labels_of
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import MOST_MACHINES, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Topology, TopologyClass
-from ccbench.topology.readers import read_text, topology_of_text
-from ccbench.topology.readers.smi_table import MOST_TABLES, labels_of
 from ccbench.topology.summary import device_count, summary
 
 TOPO = "nvidia-smi topo"

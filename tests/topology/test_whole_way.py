@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ccbench.machine.detection import load_cluster
+from ccbench.readers.machines import read_text
 from ccbench.report.topology_figure import draw_topology
 from ccbench.report.topology_text import as_text
 from ccbench.topology.diagnosis import diagnose
@@ -22,7 +23,6 @@ from ccbench.topology.files import (
 )
 from ccbench.topology.graph import Topology
 from ccbench.topology.matrix import NO_PATH
-from ccbench.topology.readers import read_text
 from ccbench.topology.summary import gpu_matrix, nic_matrix, summary
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 

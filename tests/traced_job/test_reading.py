@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.results.traces.events import Communication, Trace
-from ccbench.results.traces.reading import read_traces
+from ccbench.readers.traces.events import Communication, Trace
+from ccbench.readers.traces.reading import read_traces
 
 from .conftest import JOB
 from .job import BATCH, WIDTH, Files, sent_rows

@@ -53,7 +53,7 @@ from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch

@@ -29,7 +29,8 @@ from ccbench.topology.classes import (
 )
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.node_nics import Network
-from ccbench.topology.text import CODING, GENERATIONS, said_and_denied
+from ccbench.topology.pci import CODING, GENERATIONS
+from ccbench.topology.words import said_and_denied
 
 WORDS: dict[str, Any] = read_installed(FOLDER / "generations.yaml")
 ROWS: dict[Generation, dict[str, Any]] = {

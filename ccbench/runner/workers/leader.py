@@ -29,8 +29,8 @@ from ccbench.cases.axes import Case
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
+from ccbench.flags import Flag
 from ccbench.machine.files import Files
-from ccbench.machine.flags import Flag
 from ccbench.machine.host import (
     allowed_cpus,
     die_with_parent,

@@ -13,8 +13,8 @@ from ccbench.cases.measurement import CaseFacts, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.columns import columns_of
 from ccbench.errors import BackendUnavailable
+from ccbench.flags import Flag
 from ccbench.groups import format_ranks
-from ccbench.machine.flags import Flag
 from ccbench.machine.readings import joined
 from ccbench.runner.measure import RankResult, durations, takes_fastest_rank, taking_part
 from ccbench.runner.workers.messages import RankReport, Ready

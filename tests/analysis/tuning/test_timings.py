@@ -10,11 +10,11 @@ import pytest
 from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
 from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
+from ccbench.readers.benchmarks import read_log
+from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.report.tuning_formats import advice_document
 from ccbench.results import load_run
-from ccbench.results.importers import read_log
-from ccbench.results.importers.log import StatedSystem
-from ccbench.results.importers.runs import import_logs, write_import
+from ccbench.results.imported_runs import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
 
 LOGS = Path(__file__).resolve().parents[4] / "shared" / "data" / "nccl_logs"

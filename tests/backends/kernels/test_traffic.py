@@ -18,7 +18,7 @@ from ccbench.backends.kernels.traffic import (
 )
 from ccbench.cases.axes import Case
 from ccbench.units import parse_size
-from tests.results.importers.logs import needs_logs, text_of
+from tests.readers.benchmarks.logs import needs_logs, text_of
 
 traffics = st.builds(
     Traffic, st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 2)

@@ -28,7 +28,7 @@ from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.machine.host import usable_cores
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import load_machine

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.findings import Finding
-from ccbench.machine.flags import Flag
+from ccbench.flags import Flag
 from ccbench.report.baselines import comparable_points
 from ccbench.report.case_table import case_page_table
 from ccbench.report.figures import figures_of

@@ -1,0 +1,1 @@
+"""What other tools print, read: machines, benchmark tables, recorded jobs, one file per format."""

@@ -1,0 +1,561 @@
+"""Values of another tool's output, before it becomes a run, and tables of it as declared columns.
+
+Every figure is kept as printed; ``runs`` turns rows into cases. Size, time and both rates of a row are tied
+twice (NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = size / time, and busbw = algbw x the collective's
+factor, a known function of the ranks. Printed figures are rounded, so a row is in order when some figures
+within half a unit of the last printed digit fulfil both. Rows whose figures contradict each other are
+flagged, and how many ranks there were follows from the rates where nobody says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.findings import SourceWarning
+from ccbench.flags import Flag
+from ccbench.readers.benchmarks.words import (
+    LogLine,
+    capped,
+    dtype_name,
+    failures,
+    no_row,
+    op_of,
+    root_of,
+    whole,
+    whole_size,
+)
+from ccbench.readers.lines import PrintedFigure, figure
+
+
+class LogOutcome(str, Enum):
+    """End of the tool's run, as far as its output tells."""
+
+    COMPLETE = "complete"  # the closing lines are there
+    CUT = "cut"  # the text ends, or has a hole, where more should be
+    CRASHED = "crashed"  # an error or a signal is reported
+    HUNG = "hung"  # a time-out or a watchdog is reported, or the table stops under one
+    UNKNOWN = "unknown"  # this form has no closing lines
+
+
+@dataclass(frozen=True)
+class DeviceLine:
+    """One rank as a header lists it; None or "" where it does not say. line: 1-based, 0 where not known."""
+
+    rank: int
+    group: int | None = None
+    process_id: int | None = None
+    host: str = ""
+    device: int | None = None
+    bus_id: str = ""
+    model: str = ""
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class ImportedRow:
+    """One placement (out of place or in place) of one row of a table.
+
+    size_bytes: nccl-tests' size, the largest buffer of one rank. count: None where the form has none.
+    dtype: ccbench's name where it has one, else the tool's own word; "" where the form says nothing.
+    op: likewise; ``none`` where nothing is reduced. root: -1 where there is none.
+    seconds: per launch; None where the row prints no figure. samples_seconds: where the form has them.
+    algbw, busbw: as printed, in 1e9 bytes per second; None where not printed.
+    half_units: half a unit of the last printed digit of (seconds, algbw, busbw), in the same units as those,
+        so that checks know the rounding; None where not printed.
+    wrong_elements: None where nothing was checked. flags: see ``checked_row``. line: 1-based, of the source.
+    extra: columns that only this form has (minimum, maximum, message rate, standard deviation ...).
+    """
+
+    size_bytes: int
+    count: int | None = None
+    dtype: str = ""
+    op: str = ""
+    root: int = -1
+    in_place: bool = False
+    seconds: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    wrong_elements: int | None = None
+    samples_seconds: tuple[float, ...] = ()
+    half_units: tuple[float | None, float | None, float | None] = (None, None, None)
+    flags: tuple[str, ...] = ()
+    line: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ImportedTable:
+    """Rows of one collective on one set of ranks.
+
+    collective: ccbench's name where it has one, else the tool's own word, "" where the output does not say.
+    ranks, nodes: None where the output does not say. algorithm, protocol: ``default`` unless stated or
+        forced by an environment variable that the output shows. mode: as in Case.
+    facts: what else the table's own header says.
+    """
+
+    collective: str
+    rows: tuple[ImportedRow, ...]
+    ranks: int | None = None
+    nodes: int | None = None
+    algorithm: str = "default"
+    protocol: str = "default"
+    mode: str = "streaming"
+    outcome: LogOutcome = LogOutcome.UNKNOWN
+    line: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ImportedLog:
+    """One file.
+
+    tool: nccl-tests, rccl-tests, osu, imb, torch-all-reduce-bench, param, mscclpp, nccom-test, hccl_test,
+        gloo-benchmark. library: what was measured (NCCL, RCCL, Open MPI, ...), "" where not said.
+    versions: of tool, library, driver, CUDA, ROCm, plug-ins, by those names.
+    environment: variables that the output shows (NCCL_*, ...). hints: lines from which the choice of the
+        library shows (algorithm, protocol, channels), as printed.
+    """
+
+    tool: str
+    source: str = ""
+    library: str = ""
+    tables: tuple[ImportedTable, ...] = ()
+    devices: tuple[DeviceLine, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    hints: tuple[str, ...] = ()
+    warnings: tuple[SourceWarning, ...] = ()
+    outcome: LogOutcome = LogOutcome.UNKNOWN
+    detail: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class LogReader:
+    """Reader of one tool's outputs.
+
+    recognises: returns whether a text is of this tool; never raises. read: returns what the text says; raises
+    UsageError where nothing can be made of it.
+    """
+
+    name: str
+    recognises: Callable[[str], bool]
+    read: Callable[[str], ImportedLog]
+
+
+# -- tables of declared columns -----------------------------------------------------------------------------
+
+_WHOLE = frozenset({"size_bytes", "count", "iterations", "group"})
+_TEXT = frozenset({"algorithm", "check_result", "target"})
+_FIGURES = ("seconds", "algbw", "busbw")
+_NEEDED = frozenset({"size_bytes", "count", *_FIGURES})
+"""Names whose cells must be readable, or the line is no row."""
+
+
+@dataclass(frozen=True)
+class PrintedColumn:
+    """One column of a table.
+
+    heading: pattern of the whole heading. name: the field of ImportedRow that it holds, else its name in
+    ``extra``, in which {} stands for the heading's first word; "" where it is not kept. per: printed units
+    in one of ours (seconds, 1e9 bytes per second). words: what its words mean, where they stand for numbers.
+    """
+
+    heading: str
+    name: str
+    per: float = 1.0
+    words: Mapping[str, int] | None = field(default=None, hash=False)
+
+    def value(self, text: str) -> Any:
+        """Return what a cell holds: a Figure in our unit, a number, text; None where it cannot be read."""
+        if self.words is not None:
+            return self.words.get(text.lower())
+        if self.name in _WHOLE:
+            return whole(text)
+        if self.name == "dtype":
+            return dtype_name(text)
+        if self.name in _TEXT:
+            return text
+        quantity = figure(text)
+        return quantity.over(self.per) if quantity else None
+
+
+class Columns:
+    """The columns that a tool may print."""
+
+    def __init__(self, *columns: PrintedColumn) -> None:
+        self._columns = columns
+        groups = (f"(?P<c{index}>{column.heading})" for index, column in enumerate(columns))
+        self._pattern = re.compile("|".join(groups), re.IGNORECASE)
+
+    def of(self, text: str) -> tuple[PrintedColumn, ...]:
+        """The columns of a header line, left to right; words between them are passed over."""
+        return tuple(self._named(match) for match in self._pattern.finditer(text))
+
+    def only(self, text: str) -> tuple[PrintedColumn, ...]:
+        """Return the columns as ``of`` does; none where the line has other words."""
+        return () if self._pattern.sub("", text).strip() else self.of(text)
+
+    def each(self, headings: Sequence[str]) -> tuple[PrintedColumn, ...]:
+        """A column for each heading; one that is not known keeps its heading as its name."""
+        matches = ((heading, self._pattern.fullmatch(heading)) for heading in headings)
+        return tuple(
+            self._named(match) if match else PrintedColumn(heading, heading)
+            for heading, match in matches
+        )
+
+    def _named(self, match: re.Match[str]) -> PrintedColumn:
+        column = self._columns[int((match.lastgroup or "c0")[1:])]
+        if "{}" not in column.name:
+            return column
+        return PrintedColumn(
+            column.heading, column.name.format(match[0].split()[0].lower()), column.per
+        )
+
+
+def cells_of(columns: Sequence[PrintedColumn], texts: Sequence[str]) -> dict[str, Any] | None:
+    """Return what a line's cells hold, by name; None where one lacks, or one that counts cannot be read."""
+    if len(columns) != len(texts):
+        return None
+    cells: dict[str, Any] = {}
+    for column, text in zip(columns, texts, strict=True):
+        value = column.value(text)
+        # Of two columns of one name the first counts: tools print totals after what they are of.
+        if value is not None:
+            cells.setdefault(column.name, value)
+        elif column.name in _NEEDED:
+            return None
+    return cells if "seconds" in cells or "algbw" in cells else None
+
+
+def json_record(line: str) -> dict[str, str]:
+    """The scalars of the JSON object that ``line`` is, numbers as their digits; empty where it is none."""
+    if not line.lstrip().startswith("{"):
+        return {}
+    try:
+        members = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return {}
+    return {name: value for name, value in members.items() if isinstance(value, str)}
+
+
+@dataclass
+class OpenTable:
+    """A table that is still being read. context: what the lines above it and around it say."""
+
+    line: int
+    columns: tuple[PrintedColumn, ...] = ()
+    context: dict[str, Any] = field(default_factory=dict)
+    rows: list[tuple[LogLine, dict[str, Any]]] = field(default_factory=list)
+
+    def take(self, line: LogLine, texts: Sequence[str]) -> list[SourceWarning]:
+        """Keep the row that ``line`` is, or return the remark why it is none."""
+        # Tables of these tools have columns of one width, so that a last row that nothing ends and that is
+        # shorter than the one before has lost digits of its last figure.
+        if line.unfinished and self.rows and len(line.text) < len(self.rows[-1][0].text):
+            return [
+                SourceWarning(
+                    "truncated", "the last row has lost its end and was left out", line.number
+                )
+            ]
+        cells = cells_of(self.columns, texts)
+        if cells is None:
+            return [no_row(line)]
+        self.rows.append((line, cells))
+        return []
+
+
+def row_of(line: int, cells: Mapping[str, Any], **more_fields: Any) -> ImportedRow:
+    """The row of these cells, with half a unit of each figure. more_fields: fields that do not stand in cells.
+
+    Cells that are no field of a row become its ``extra``, after what ``more_fields`` has of it.
+    """
+    figures: dict[str, PrintedFigure] = {
+        name: cells[name] for name in _FIGURES if cells.get(name) is not None
+    }
+    halves = [figures[name].half_unit if name in figures else None for name in _FIGURES]
+    fields = {
+        name: cells[name] for name in ("count", "dtype", "wrong_elements") if name in cells
+    }
+    fields |= {name: value.value for name, value in figures.items()}
+    taken = {*_NEEDED, "dtype", "wrong_elements", ""}
+    extra = {
+        name: value.value if isinstance(value, PrintedFigure) else value
+        for name, value in cells.items()
+        if name not in taken and value is not None
+    }
+    size_bytes = more_fields.pop("size_bytes", None)
+    return ImportedRow(
+        cells.get("size_bytes", 0) if size_bytes is None else size_bytes,
+        half_units=(halves[0], halves[1], halves[2]),
+        line=line,
+        extra={**more_fields.pop("extra", {}), **extra},
+        **{**fields, **more_fields},
+    )
+
+
+def block_row(
+    line: int, cells: Mapping[str, Any], collective: str, ranks: int | None, **more_fields: Any
+) -> ImportedRow:
+    """The row of a tool that prints the bytes of one rank's block, as MPI benchmarks do."""
+    printed = cells.get("size_bytes", 0)
+    size_bytes, flags = whole_size(collective, printed, ranks)
+    usual = {"op": op_of(collective, "sum"), "root": root_of(collective)}
+    extra = {"printed_size_bytes": printed}
+    return row_of(
+        line, cells, size_bytes=size_bytes, flags=flags, extra=extra, **{**usual, **more_fields}
+    )
+
+
+def log_of(
+    tool: str,
+    lines: Sequence[LogLine],
+    tables: Sequence[ImportedTable],
+    warnings: Sequence[SourceWarning],
+    otherwise: tuple[LogOutcome, str] | None = None,
+    **fields: Any,
+) -> ImportedLog:
+    """The log of ``lines``; a failure that they report counts before ``otherwise``, how its rows end."""
+    torn = any(warning.kind == "truncated" for warning in warnings)
+    hang, crash = failures(lines)
+    if otherwise is not None and otherwise[0] is LogOutcome.COMPLETE:
+        hang = ""  # what was retried came to its end
+    # A hang before a crash, which the launcher often reports of the processes that it ends.
+    failed = (LogOutcome.HUNG, hang) if hang else (LogOutcome.CRASHED, crash) if crash else None
+    outcome, detail = (
+        failed or otherwise or (LogOutcome.CUT if torn else LogOutcome.UNKNOWN, "")
+    )
+    return ImportedLog(
+        tool,
+        tables=tuple(tables),
+        warnings=capped(warnings),
+        outcome=outcome,
+        detail=detail,
+        **fields,
+    )
+
+
+MOST_RANKS = 16_384
+"""Larger teams are not told apart by printed rates anyway: bus factors differ by less than their rounding."""
+
+_SLACK = 1e-4
+"""Relative room beyond the printed rounding: tools may compute rates from times that they rounded."""
+
+
+@dataclass(frozen=True)
+class StatedSystem:
+    """Machine as the user gives it, for outputs that do not name theirs.
+
+    machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
+    not said. network: as in the catalog of networks, or empty. source: what names the machine for
+    predictions (a catalog name or a file), "" for none. ranks: None where not said.
+    """
+
+    machine: str = ""
+    devices: int | None = None
+    nodes: int | None = None
+    network: str = ""
+    source: str = ""
+    ranks: int | None = None
+
+    def ranks_on(self, nodes: int | None) -> int | None:
+        """The ranks given, else one per device of ``nodes``, of the nodes given, or of one; or None."""
+        if self.ranks is not None:
+            return self.ranks
+        return None if self.devices is None else self.devices * (nodes or self.nodes or 1)
+
+
+@dataclass(frozen=True)
+class LoggedTeam:
+    """Ranks and nodes, 0 where nobody knows; where they are from, or why they are not known."""
+
+    ranks: int
+    nodes: int
+    reason: str
+
+
+def team_of(
+    table: ImportedTable, devices: Sequence[DeviceLine], system: StatedSystem
+) -> LoggedTeam:
+    """Ranks and nodes of ``table``: as it says, else as the user gave, else as its rates leave possible."""
+    if table.ranks is not None and table.ranks > 0:
+        return LoggedTeam(table.ranks, _nodes(table, table.ranks, devices, system), "stated")
+    possible = ranks_that_fit(table.rows, table.collective)
+    fits = ""
+    if possible is not None:
+        few = " or ".join(map(str, possible)) or "no number of ranks"
+        some = few if len(possible) <= 3 else f"{possible[0]} to {possible[-1]}"
+        fits = f"busbw / algbw as printed fits {some}"
+    ranks = system.ranks_on(table.nodes)
+    if ranks is not None and possible is not None and ranks not in possible:
+        cure = "give the ranks, or the machine and nodes, this was measured on"
+        makes = "--ranks says" if system.ranks else "--machine and --nodes make"
+        return LoggedTeam(0, 0, f"{makes} {ranks} ranks, but {fits}; {cure}")
+    if ranks is not None:
+        return LoggedTeam(ranks, _nodes(table, ranks, devices, system), "given")
+    if possible is not None and len(possible) == 1:
+        return LoggedTeam(
+            possible[0], _nodes(table, possible[0], devices, system), "from busbw / algbw"
+        )
+    remark = f" ({fits})" if fits else ""
+    return LoggedTeam(
+        0,
+        0,
+        f"the output does not say how many ranks{remark}; give --ranks, or --machine and --nodes",
+    )
+
+
+def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | None:
+    """The numbers of ranks, 2 to MOST_RANKS, that all printed rates allow; None where rates say nothing.
+
+    The rounding intervals of all rows together often leave one number of ranks only.
+    """
+    collective = COLLECTIVES.get(name)
+    if collective is None or collective.bus_factor(2) == collective.bus_factor(3):
+        return None
+    low, high = 0.0, math.inf
+    for row in rows:
+        _, half_algbw, half_busbw = row.half_units
+        doubtful = set(row.flags) - {Flag.INCOMPLETE, Flag.SURPLUS_COLUMNS}
+        if (
+            not row.algbw
+            or not row.busbw
+            or half_algbw is None
+            or half_busbw is None
+            or doubtful
+        ):
+            continue
+        low = max(low, (row.busbw - half_busbw) / (row.algbw + half_algbw))
+        if row.algbw > half_algbw:
+            high = min(high, (row.busbw + half_busbw) / (row.algbw - half_algbw))
+    if math.isinf(high) and low == 0.0:
+        return None
+    low, high = low * (1 - 1e-9), high * (1 + 1e-9)
+    # Factors are k (n - 1) / n = k - k / n: solved for n, then tried one up and one down.
+    ceiling = collective.bus_factor(2) * 2
+    fewest = ceiling / max(ceiling - low, 1e-12)
+    most = ceiling / (ceiling - high) if high < ceiling else MOST_RANKS
+    tried = range(max(2, int(min(fewest, MOST_RANKS)) - 1), int(min(most + 1, MOST_RANKS)) + 1)
+    return tuple(ranks for ranks in tried if low <= collective.bus_factor(ranks) <= high)
+
+
+def _nodes(
+    table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], system: StatedSystem
+) -> int:
+    """Nodes as the table says, as its devices' hosts show, as the user gave; 0 where nobody knows."""
+    if table.nodes is not None and table.nodes > 0:
+        return table.nodes
+    hosts = {device.host for device in devices if device.host}
+    if (
+        hosts
+        and len({device.rank for device in devices}) == ranks
+        and all(device.host for device in devices)
+    ):
+        return len(hosts)
+    if (
+        system.nodes is not None
+        and system.nodes <= ranks <= (system.devices or ranks) * system.nodes
+    ):
+        return system.nodes
+    if system.devices:
+        return -(-ranks // system.devices)
+    return 1 if ranks == 1 else 0
+
+
+def checked(log: ImportedLog) -> ImportedLog:
+    """``log`` with a flag on every row whose figures contradict each other; figures and order stay.
+
+    What a row does not print, and ties whose factor is not known (collective or ranks not said), are not
+    checked. Running it twice changes nothing more.
+    """
+    tables = (
+        replace(
+            table,
+            rows=tuple(checked_row(row, table.collective, table.ranks) for row in table.rows),
+        )
+        for table in log.tables
+    )
+    return replace(log, tables=tuple(tables))
+
+
+def with_shared_devices(log: ImportedLog) -> ImportedLog:
+    """``log`` with a flag on every row if ranks of one host shared a device, so that no link was measured."""
+    places = [
+        (device.host, device.device, device.bus_id)
+        for device in log.devices
+        if device.host and device.device is not None
+    ]
+    # A list may name a rank twice, of two runs in one file; all ranks of a table are told apart.
+    tables = []
+    for table in log.tables:
+        shared = len({*places}) < len(places) == table.ranks
+        rows = (
+            replace(row, flags=tuple(dict.fromkeys((*row.flags, Flag.LOOPBACK))))
+            for row in table.rows
+        )
+        tables.append(replace(table, rows=tuple(rows)) if shared else table)
+    return replace(log, tables=tuple(tables))
+
+
+def bus_factor(collective: str, ranks: int | None) -> float | None:
+    """busbw / algbw of a collective on these ranks; None where either is not known or nothing moves."""
+    row = COLLECTIVES.get(collective)
+    if row is None or ranks is None or ranks < 1 or not row.moves_data:
+        return None
+    return row.bus_factor(ranks)
+
+
+def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> ImportedRow:
+    """``row`` with the flags of ``checked``."""
+    own = (Flag.ALGBW_CONTRADICTS_TIME, Flag.BUSBW_CONTRADICTS_ALGBW)
+    flags = [flag for flag in row.flags if flag not in own]
+    factor = bus_factor(collective, ranks)
+    moved: float | None = row.size_bytes
+    if Flag.ALGBW_PER_RANK in row.flags or Flag.SIZE_PER_RANK in row.flags:
+        # NVIDIA/nccl-tests#44: algbw = size / ranks / time, busbw = algbw x (ranks - 1).
+        factor = None if ranks is None else float(ranks - 1)
+        moved = None if ranks is None else row.size_bytes / ranks
+    if Flag.SIZE_NOT_STATED in row.flags:
+        moved = None
+    # Every figure as the interval that its rounding leaves.
+    seconds, algbw, busbw = (
+        None if value is None else (max(value - (half or 0.0), 0.0), value + (half or 0.0))
+        for value, half in zip((row.seconds, row.algbw, row.busbw), row.half_units, strict=True)
+    )
+    if moved is not None and seconds and algbw:
+        least, most = seconds[0] * algbw[0] * 1e9, seconds[1] * algbw[1] * 1e9
+        if not (math.isfinite(most) and least * (1 - _SLACK) <= moved <= most * (1 + _SLACK)):
+            flags.append(own[0])
+    if factor is not None and algbw and busbw:
+        least, most = algbw[0] * factor * (1 - _SLACK), algbw[1] * factor * (1 + _SLACK)
+        if least > busbw[1] or busbw[0] > most:
+            flags.append(own[1])
+    return row if tuple(flags) == row.flags else replace(row, flags=tuple(flags))
+
+
+def with_whole_sizes(table: ImportedTable) -> ImportedTable:
+    """``table`` with nccl-tests' sizes in the rows that hold a block's, once its ranks are known.
+
+    Without ranks, and without such rows, it is returned as it is; running it twice changes nothing more.
+    """
+    ranks, flag = table.ranks, Flag.SIZE_OF_ONE_BLOCK
+    if ranks is None or not any(flag in row.flags for row in table.rows):
+        return table
+    rows = (
+        replace(
+            row,
+            size_bytes=row.size_bytes * ranks,
+            flags=tuple(kept for kept in row.flags if kept != flag),
+        )
+        if flag in row.flags
+        else row
+        for row in table.rows
+    )
+    return replace(table, rows=tuple(rows))

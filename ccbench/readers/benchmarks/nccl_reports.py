@@ -1,0 +1,371 @@
+"""Report files of nccl-tests and rccl-tests: the JSON of one, the JSON and CSV of the other.
+
+nccl-tests' ``-J FILE`` (github.com/NVIDIA/nccl-tests src/util.cu): booleans are strings, numbers that are
+none are "nan", a placement that was not run is null, and a run that does not exit in order leaves the
+document open. Only variables of collective libraries are taken from the environment, which the file holds
+whole.
+
+rccl-tests' ``-Z json|csv -x FILE`` (github.com/ROCm/rccl-tests#93, #140): one record for each placement of
+each size: a JSON document a line, or a list of them, or CSV with a header. Builds with MPI give nodes, ranks,
+ranksPerNode and gpusPerRank, others the number of GPUs. There is no root and no count of elements.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ccbench.findings import SourceWarning
+from ccbench.flags import Flag
+from ccbench.readers.benchmarks.log import (
+    Columns,
+    DeviceLine,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    LogOutcome,
+    PrintedColumn,
+    bus_factor,
+    cells_of,
+    json_record,
+    row_of,
+)
+from ccbench.readers.benchmarks.nccl_tests_columns import (
+    likely_collective,
+    nodes_of_devices,
+    ranks_of_devices,
+)
+from ccbench.readers.benchmarks.words import (
+    capped,
+    collective_name,
+    decoded,
+    dtype_name,
+    program_collective,
+    variables_in,
+    whole,
+)
+from ccbench.readers.lines import figure
+
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
+_CLOSERS = {"{": "}", "[": "]"}
+_DEEPEST = 64
+"""Levels of nesting that are followed; the tools' documents have six."""
+
+_START = re.compile(
+    r'\s{0,1000}\{\s{0,100}"version"\s{0,9}:\s{0,9}\d{1,4}\s{0,9},\s{0,99}"start_time"\s{0,9}:'
+)
+_HEAD = ("size", "count", "type", "redop", "root")
+_STATISTICS = {f"{word}_us" for word in ("min", "max", "avg", "p50", "p95", "p99", "stdev")}
+_STATISTICS |= {"cv_pct", "skipped_iterations"}
+
+_COLUMNS = Columns(
+    PrintedColumn("size", "size_bytes"),
+    PrintedColumn("time", "seconds", 1e6),
+    PrintedColumn("algbw", "algbw"),
+    PrintedColumn("busbw", "busbw"),
+    PrintedColumn("type", "dtype"),
+    PrintedColumn("[a-z#]+", ""),
+)
+_NAMES = {"collective": "name", "#wrong": "wrong", "errors": "wrong"}
+_NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
+_WITHOUT_NODES = (
+    *(
+        "numcycle",
+        "name",
+        "ranks",
+        "rankspernode",
+        "gpusperrank",
+        "size",
+        "type",
+        "redop",
+        "inplace",
+    ),
+    *("time", "algbw", "busbw", "wrong"),
+)
+_WITH_NODES = (*_WITHOUT_NODES[:2], "nodes", *_WITHOUT_NODES[2:])
+"""Builds with MPI until May 2026 leave nodes out of the header of their CSV, and have it in each row
+(github.com/ROCm/rocm-systems/pull/6004)."""
+_LONGEST_RECORD = 4096
+_FIRST_LINES = 20
+"""Lines before the first record that may hold something else."""
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` starts as nccl-tests' JSON does, or one of its first lines is a record's."""
+    if _START.match(text) is not None:
+        return True
+    lines = (
+        line.strip()
+        for line in text[: _FIRST_LINES * _LONGEST_RECORD].split("\n")[:_FIRST_LINES]
+    )
+    return any(_csv_header(line) or _record(line) for line in lines)
+
+
+def read(text: str) -> ImportedLog:
+    """The log of a report; one that is cut or broken gives what is whole. Raises nothing."""
+    return read_document(text) if _START.match(text) else read_records(text)
+
+
+# -- the document of nccl-tests -----------------------------------------------------------------------------
+
+
+def loaded(text: str) -> tuple[Any, bool]:
+    """(value, whole): the JSON value in ``text``; where it is cut or broken, what stands before the break.
+
+    Numbers are their digits, as text. Returns (None, False) where nothing can be taken; raises nothing.
+    """
+    sound = ""
+    try:
+        return json.loads(text, parse_float=str, parse_int=str), True
+    except json.JSONDecodeError as error:
+        sound = text[: error.pos]
+    except (ValueError, RecursionError):
+        return None, False
+    # Up to the last whole element, with everything closed that was open there.
+    stack: list[str] = []
+    end, open_then = 0, ""
+    for piece in _PIECE.finditer(sound):
+        mark = piece[0]
+        if mark == '"' or len(stack) > _DEEPEST:
+            break
+        if mark in _CLOSERS:
+            stack.append(_CLOSERS[mark])
+        elif mark in "}]":
+            if not stack or stack.pop() != mark:
+                break
+            end, open_then = piece.end(), "".join(stack)
+        elif mark == ",":
+            end, open_then = piece.start(), "".join(stack)
+    try:
+        return json.loads(sound[:end] + open_then[::-1], parse_float=str, parse_int=str), False
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def read_document(text: str) -> ImportedLog:
+    """The one table of an nccl-tests document, with what it says of devices and variables."""
+    value, is_whole = loaded(text)
+    document = _mapping(value)
+    config = _mapping(document.get("config"))
+    devices = []
+    for device in filter(None, map(_mapping, _list(config.get("devices")))):
+        rank, group, process, number = (
+            _number(device.get(name)) for name in ("rank", "group", "pid", "device")
+        )
+        host, bus, model = (
+            str(device.get(name, "")) for name in ("hostname", "device_hex", "device_info")
+        )
+        devices.append(DeviceLine(rank or 0, group, process, host, number, bus, model))
+    environment: dict[str, str] = {}
+    for variable in _list(document.get("env")):
+        environment |= variables_in(variable) if isinstance(variable, str) else {}
+    errors = [
+        error for error in _list(document.get("errors")) if isinstance(error, str) and error
+    ]
+    finished = is_whole and "end_time" in document and "average_bus_bandwidth" in document
+    outcome = (
+        LogOutcome.COMPLETE if finished else LogOutcome.CRASHED if errors else LogOutcome.CUT
+    )
+    code, start = _number(document.get("nccl_version")), document.get("start_time")
+    cut = SourceWarning("truncated", "the JSON document ends before its end or is broken")
+    return ImportedLog(
+        tool="nccl-tests",
+        library="NCCL",
+        tables=_document_tables(document, config, devices, outcome),
+        devices=tuple(devices),
+        versions={"NCCL": decoded(code)} if code else {},
+        environment=environment,
+        warnings=() if is_whole else (cut,),
+        outcome=outcome,
+        detail=errors[0][:200] if errors else "",
+        facts={"started_at": start} if isinstance(start, str) else {},
+    )
+
+
+def _document_tables(
+    document: Mapping[str, Any],
+    config: Mapping[str, Any],
+    devices: list[DeviceLine],
+    outcome: LogOutcome,
+) -> tuple[ImportedTable, ...]:
+    results = [result for result in _list(document.get("results")) if isinstance(result, dict)]
+    if not results and not config:
+        return ()
+    rows = [row for result in results for row in _result_rows(result)]
+    programs = [str(argument) for argument in _list(document.get("args"))[:1]]
+    # Without the program's name, that of the first experiment (AllReduce ...).
+    programs += [f"{result.get('experiment_name', '')}_perf".lower() for result in results[:1]]
+    named = next(filter(None, map(program_collective, programs)), "")
+    # The file lists only the first device of each process, so the last one stands for all of its process.
+    ranks = None
+    if devices:
+        each = (_number(config.get("nthreads")) or 1) * (_number(config.get("ngpus")) or 1)
+        last = max(device.rank for device in devices)
+        ranks = last + (each if all(device.rank % each == 0 for device in devices) else 1)
+        if len({device.group for device in devices}) > 1:
+            ranks = (ranks_of_devices(devices) or 0) * each or None
+    facts: dict[str, Any] = {name: value for name, value in config.items() if name != "devices"}
+    facts |= {
+        name: number for name, value in facts.items() if (number := _number(value)) is not None
+    }
+    if (bounds := _number(_mapping(document.get("out_of_bounds")).get("count"))) is not None:
+        facts["out_of_bounds"] = bounds
+    blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
+    table = ImportedTable(
+        named or likely_collective(rows, _HEAD, ranks),
+        tuple(rows),
+        ranks,
+        nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
+        mode="graph"
+        if _number(config.get("graph"))
+        else "isolated"
+        if blocking
+        else "streaming",
+        outcome=outcome,
+        facts=facts,
+    )
+    return (table,)
+
+
+def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
+    size = _number(result.get("size"))
+    root = str(result.get("root", "-1")).strip()
+    for name, in_place in (("out_of_place", False), ("in_place", True)):
+        body = _mapping(result.get(name))
+        if size is None or "bus_bw" not in body:
+            continue
+        timing = _mapping(result.get(f"{name}_per_iter"))
+        cells: dict[str, Any] = {key: figure(str(timing.get(key))) for key in _STATISTICS}
+        if (iterations := _number(result.get("actual_iterations"))) is not None:
+            cells["iterations"] = iterations
+        times_processor = "cpu_time" in body
+        if times_processor:
+            cells["clock"] = "cpu"
+        time = figure(str(body.get("time", body.get("cpu_time"))))
+        cells["seconds"] = time.over(1e6) if time else None
+        cells["algbw"], cells["busbw"] = (
+            figure(str(body.get(rate))) for rate in ("alg_bw", "bus_bw")
+        )
+        wrong = figure(str(body.get("nwrong")))
+        samples = [figure(str(sample)) for sample in _list(timing.get("times_us"))]
+        yield row_of(
+            0,
+            cells,
+            size_bytes=size,
+            count=_number(result.get("count")),
+            dtype=dtype_name(str(result.get("type", ""))),
+            op=str(result.get("redop", "")),
+            root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
+            in_place=in_place,
+            wrong_elements=None if wrong is None else int(wrong.value),
+            samples_seconds=tuple(
+                sample.value / 1e6 for sample in samples if sample is not None
+            ),
+            flags=(Flag.CPU_TIME,) * times_processor,
+        )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any) -> int | None:
+    return whole(value) if isinstance(value, str) else None
+
+
+# -- the records of rccl-tests ------------------------------------------------------------------------------
+
+
+def read_records(text: str) -> ImportedLog:
+    """Tables of records. The form has no closing line, so that an end between two records cannot be seen."""
+    warnings: list[SourceWarning] = []
+    groups: dict[tuple[str, int | None, int | None, int], list[ImportedRow]] = {}
+    header: tuple[str, ...] = ()
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.strip()
+        if is_header := _csv_header(line):
+            header = is_header
+        if not line or line in "[]" or is_header or not (line.startswith("{") or header):
+            continue
+        words = _csv_cells(line)
+        named = (
+            _WITH_NODES
+            if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES)
+            else header
+        )
+        listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
+        record = _record(line) if line.startswith("{") else listed
+        cells = cells_of(_COLUMNS.each(list(record)), list(record.values()))
+        if cells is None or record["inplace"] not in ("0", "1", "true", "false"):
+            warnings.append(
+                SourceWarning("damaged_line", "no whole record, or one without a size", number)
+            )
+            continue
+        wrong, cycle = figure(record.get("wrong", "")), whole(record.get("numcycle", ""))
+        row = row_of(
+            number,
+            {**cells, "cycle": cycle},
+            op=record.get("redop", "").lower(),
+            in_place=record["inplace"] in ("1", "true"),
+            wrong_elements=None if wrong is None else int(wrong.value),
+        )
+        ranks, devices, nodes, each = (
+            whole(record.get(name, "")) for name in ("ranks", "gpus", "nodes", "gpusperrank")
+        )
+        groups.setdefault((record["name"], ranks or devices, nodes, each or 1), []).append(row)
+    tables = []
+    for (name, ranks, nodes, gpus), rows in groups.items():
+        collective = collective_name(name)
+        # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
+        fastest = max(rows, key=lambda row: row.algbw or 0.0)
+        factor, busbw = bus_factor(collective, ranks), fastest.busbw or 0.0
+        if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
+            ranks = ranks * gpus if ranks is not None else None
+        tables.append(ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line))
+    cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
+    return ImportedLog(
+        tool="rccl-tests",
+        library="RCCL",
+        tables=tuple(tables),
+        warnings=capped(warnings),
+        outcome=LogOutcome.CUT if cut else LogOutcome.UNKNOWN,
+        detail="records are missing or broken" if cut else "",
+    )
+
+
+def _record(line: str) -> dict[str, str]:
+    """The record of a line, empty where it is none; numbers stay text, so that their digits are known."""
+    if "usBw" not in line or len(line) > _LONGEST_RECORD:
+        return {}
+    members = json_record(line.rstrip(",").replace(":N/A", ':"N/A"').replace(": N/A", ':"N/A"'))
+    named = {_name(key): value for key, value in members.items()}
+    return named if named.keys() >= _NEEDED else {}
+
+
+def _csv_header(line: str) -> tuple[str, ...]:
+    named = (
+        tuple(map(_name, _csv_cells(line)))
+        if "busbw," in line[:_LONGEST_RECORD].lower()
+        else ()
+    )
+    return named if _NEEDED.issubset(named) else ()
+
+
+def _csv_cells(line: str) -> list[str]:
+    try:
+        cells = next(csv.reader([line[:_LONGEST_RECORD]], skipinitialspace=True), [])
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in cells]
+
+
+def _name(word: str) -> str:
+    lowered = word.strip().lower()
+    return _NAMES.get(lowered, lowered)

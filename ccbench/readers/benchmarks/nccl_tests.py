@@ -1,0 +1,606 @@
+"""Reads the text of NVIDIA's nccl-tests and its ports: every version, whole or damaged.
+
+A text that holds nothing of nccl-tests gives a log without tables and a warning that says so: ``read`` takes
+any text and raises nothing. Forms: github.com/NVIDIA/nccl-tests src/common.cu, src/util.cu.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.findings import SourceWarning
+from ccbench.flags import Flag
+from ccbench.readers.benchmarks.log import (
+    DeviceLine,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    LogOutcome,
+    row_of,
+)
+from ccbench.readers.benchmarks.nccl_tests_columns import (
+    Cells,
+    ColumnLayout,
+    guessed_layout,
+    header_layout,
+    is_figure,
+    likely_collective,
+    nodes_of_devices,
+    ranks_of_devices,
+    ranks_of_figures,
+    row_cells,
+    with_sizes_of_today,
+    without_cut_rate,
+)
+from ccbench.readers.benchmarks.words import (
+    LibraryLines,
+    LogLine,
+    dtype_name,
+    failures,
+    launch_of,
+    program_collective,
+    source_lines,
+    whole,
+)
+from ccbench.readers.lines import PrintedFigure, figure
+
+_MARKS = re.compile(
+    "Avg bus bandwidth|nccl-tests version|rccl-tests: Version|Collective test starting|minBytes"
+    "|Test (?:NCCL|CUDA|HIP) failure"
+)
+_LOOKED_AT = 4000
+"""Lines of a text that ``recognises`` looks at, messages of the library not counted."""
+
+_DEVICE = re.compile(
+    r"Rank\s{1,9}(?P<rank>\d{1,9})\s{1,9}(?:Group\s{1,9}(?P<group>\d{1,9})\s{1,9})?"
+    r"Pid\s{1,12}(?P<process_id>\d{1,12})\s{1,9}on\s{1,64}(?P<host>\S{1,255})\s{1,9}"
+    r"device\s{1,9}(?P<device>\d{1,6})\s{1,9}\[(?P<bus_id>[0-9A-Fa-fx:.]{1,32})\]\s{0,9}(?P<model>.{0,120})"
+)
+_NUMBERS_OF_DEVICE = {"rank", "group", "process_id", "device"}
+_SETTINGS = {
+    "nThread": "threads",
+    "nGpus": "gpus_per_thread",
+    "nGpus(perProc)": "gpus_per_thread",
+    "minBytes": "minimum_bytes",
+    "maxBytes": "maximum_bytes",
+    "step": "step",
+    "warmup iters": "warmup_iterations",
+    "agg iters": "aggregated_iterations",
+    "iters": "iterations",
+    "validation": "validation",
+    "graph": "graph_launches",
+    "unalign": "misaligned_elements",
+}
+"""Words of the line of settings, and the facts they become."""
+
+_SETTING = re.compile(
+    rf"({'|'.join(map(re.escape, _SETTINGS))}):?\s{{1,4}}(\d{{1,20}})(?:\((factor|bytes)\))?"
+)
+_STARTING = re.compile(r"Collective test (starting|concluded): (\S{1,80})")
+_AVERAGE = re.compile(r"Avg bus bandwidth\s{0,12}:\s{0,12}(\S{1,40})")
+_WRONG_VALUES = re.compile(r"Out of bounds values\s{0,12}:\s{0,12}(\d[\d,]{0,15})")
+_LOWERED = re.compile(r"Reducing maxBytes to (\d{1,20})")
+_HOLE = re.compile(
+    r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|\[snip\]", re.IGNORECASE
+)
+_REMARK = re.compile(r"(\d{1,20}) B (in|out of) place: ([a-z_]{2,20})\s?(.{0,200})")
+_WRITTEN = re.compile(
+    r"written by ccbench: backend (?P<backend>\S{1,40})(?: (?P<backend_version>\S{1,60}))?"
+    r", algorithm (?P<algorithm>\S{1,60}), protocol (?P<protocol>\S{1,40}), mode (?P<mode>[^\s,]{1,40})"
+)
+_EACH = re.compile(r"\s(?:-[gt]|--n(?:gpus|threads))[ =]?([1-9]\d{0,3})\b")
+_PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
+_COMMENT = re.compile(r"\s{0,200}#+[ \t]?")
+_RANK_TAG = re.compile(r"\[\d{1,6}\]")
+_OF_RANKS = re.compile(r"\bn[rR]anks (\d{1,7})\b")
+_OF_NODES = re.compile(r"\bnNodes (\d{1,7})\b")
+_RULES = dict.fromkeys(range(9472, 9600), " ") | {ord("|"): " ", ord("\u00a0"): " "}
+"""Box-drawing characters and bars stand between cells and mean nothing."""
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+_LARGEST_ERRORS = {
+    **{name: 0.0 for name in ITEM_BYTES if "int" in name},
+    "float16": 1e-2,
+    "bfloat16": 1e-2,
+    "float32": 1e-5,
+    "float64": 1e-12,
+}
+"""Largest error that versions with a column for it accept (src/common.cu, DeltaMaxValue)."""
+_FEWEST_WORDS = 4
+"""Words of the shortest row: a size and three figures."""
+_ALIGNED_BYTES = 16
+"""nccl-tests rounds one rank's block down to this (src/all_gather.cu and others)."""
+
+
+@dataclass
+class OpenNcclTable:
+    """A table while its lines are read."""
+
+    layout: ColumnLayout | None
+    line: int
+    header: str = ""
+    only_in_place: bool = False
+    rows: list[ImportedRow] = field(default_factory=list)
+    has_hole: bool = False
+    average: float | None = None
+    wrong_values: int | None = None
+    concluded: bool = False
+    closed: bool = False
+
+
+@dataclass
+class OpenRun:
+    """One start of the program while its lines are read: what its header says, and its tables."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    devices: dict[DeviceLine, None] = field(default_factory=dict)
+    programs: list[str] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+    ranks: int | None = None
+    nodes: int | None = None
+    started: bool = False
+    tables: list[OpenNcclTable] = field(default_factory=list)
+
+
+class Tables:
+    """Takes lines in order into runs with tables. Broken lines become warnings and never raise."""
+
+    def __init__(self) -> None:
+        self.runs = [OpenRun()]
+        self.warnings: list[SourceWarning] = []
+        self._placement_above = ""
+
+    @property
+    def _run(self) -> OpenRun:
+        return self.runs[-1]
+
+    @property
+    def _open(self) -> OpenNcclTable | None:
+        """The last table, while rows may follow."""
+        table = self._run.tables[-1] if self._run.tables else None
+        return table if table is not None and not table.closed else None
+
+    def take(self, line: LogLine) -> None:
+        """One line."""
+        if line.message:
+            for name, pattern in (("ranks", _OF_RANKS), ("nodes", _OF_NODES)):
+                if match := pattern.search(line.text) if "anks " in line.text else None:
+                    setattr(self._run, name, max(int(match[1]), getattr(self._run, name) or 0))
+            return
+        comment = _COMMENT.match(line.text)
+        text = line.text[comment.end() :] if comment else line.text
+        words = text.translate(_RULES).split()
+        if not words:
+            return
+        is_number = words[0][0].isdigit()
+        if is_number and (self._row(line, words) or self._remark(text)):
+            return
+        if self._frame(line, text, words) or self._preamble(line, text):
+            return
+        self._placement_above = text if "-place" in text else ""
+        if is_number:
+            # Figures that are no row, where rows stand, are what is left of one.
+            if self._open is not None and sum(map(is_figure, words)) >= _FEWEST_WORDS:
+                text = "figures without the start of their row"
+                self.warnings.append(SourceWarning("damaged_line", text, line.number))
+        elif (
+            (self._run.tables or not comment)
+            and len(text) < 120
+            and _HOLE.fullmatch(text.strip())
+        ):
+            if self._open is not None:
+                self._open.has_hole = True
+            self.warnings.append(
+                SourceWarning("truncated", "lines are left out here", line.number)
+            )
+
+    def _new_run(self) -> OpenRun:
+        """The run that a line of a header belongs to: another one, once the last has a table."""
+        # Batches print one run after the other into one file.
+        if self._run.tables:
+            self.runs.append(OpenRun())
+        return self._run
+
+    def _preamble(self, line: LogLine, text: str) -> bool:
+        """A line of a run's header, or of what stands around its tables."""
+        if device := _DEVICE.search(text) if "Pid" in text else None:
+            fields: dict[str, Any] = {
+                name: content for name, content in device.groupdict().items() if content
+            }
+            fields["line"] = line.number
+            fields |= {name: int(fields[name]) for name in _NUMBERS_OF_DEVICE & fields.keys()}
+            self._new_run().devices[DeviceLine(**fields)] = None
+        elif settings := _SETTING.findall(text) if "minBytes" in text else ():
+            config: dict[str, Any] = {
+                _SETTINGS[word]: int(value) for word, value, _ in settings
+            }
+            config.update(("step_unit", unit) for _, _, unit in settings if unit)
+            self._new_run().config = config
+        elif program := _STARTING.search(text):
+            starts = program[1] == "starting"
+            run = self._new_run() if starts else self._run
+            run.started = run.started or starts
+            run.programs.append(program[2])
+            if run.tables and not starts:
+                run.tables[-1].concluded = run.tables[-1].closed = True
+        elif written := _WRITTEN.match(text):
+            self._run.written |= {
+                name: value for name, value in written.groupdict().items() if value
+            }
+        elif placed := _PLACED.match(text):
+            self._run.ranks, self._run.nodes = int(placed[1]), int(placed[2])
+        elif lowered := _LOWERED.search(text):
+            self._run.config["maximum_bytes"] = int(lowered[1])
+        elif "Blocking Enabled:" in text:
+            self._run.config["blocking"] = True
+        else:
+            return False
+        return True
+
+    def _frame(self, line: LogLine, text: str, words: list[str]) -> bool:
+        """A table's header, or one of its closing lines."""
+        tables = self._run.tables
+        if layout := header_layout(words) if "bw" in text.lower() else None:
+            # rccl-tests can leave a placement out (-O), and says so only above the header.
+            above = self._placement_above
+            only_in_place = "in-place" in above and "out-of-place" not in above
+            tables.append(OpenNcclTable(layout, line.number, line.text, only_in_place))
+            return True
+        average, wrong = _AVERAGE.search(text), _WRONG_VALUES.search(text)
+        if average is None and wrong is None:
+            return False
+        if not tables:
+            tables.append(OpenNcclTable(None, line.number))
+        if wrong is not None:
+            tables[-1].wrong_values = max(whole(wrong[1]) or 0, tables[-1].wrong_values or 0)
+        if average is not None:
+            printed = figure(average[1].removesuffix("GB/s"))
+            tables[-1].average, tables[-1].closed = printed.value if printed else None, True
+        return True
+
+    def _row(self, line: LogLine, words: list[str]) -> bool:
+        words = [word for word in words if not _RANK_TAG.fullmatch(word)]
+        layout = self._open.layout if self._open is not None else None
+        if len(words) < (_FEWEST_WORDS if layout is None or "type" not in layout.head else 2):
+            return False
+        cells = row_cells(words, layout) if layout is not None else None
+        if cells is None or (cells.surplus and not cells.figures):
+            # A row whose columns no header names: of the open table where there is one, else of a new one.
+            guessed = guessed_layout(words)
+            if guessed is not None:
+                if self._open is None:
+                    self._run.tables.append(OpenNcclTable(guessed, line.number))
+                elif layout is None:
+                    self._open.layout = guessed
+                cells = row_cells(words, guessed)
+        if cells is None or (cells.missing and cells.surplus and not cells.figures):
+            return False
+        # A last line that nothing ends may have lost digits of its last figure.
+        if line.unfinished:
+            cells = without_cut_rate(cells)
+        table = self._run.tables[-1]
+        places = (True,) if table.only_in_place else (False, True)
+        # Where figures of one placement stand under the second, the first was left blank.
+        second = len(table.layout.placements[-1]) if table.layout is not None else 0
+        if len(cells.figures) == 1 and cells.missing == second > 0:
+            rate = table.header.lower().find("busbw")
+            if 0 <= rate < line.text.find(" " + cells.figures[0].get("time", "\0") + " "):
+                cells, places = replace(cells, missing=0), (True,)
+        if cells.missing:
+            text = f"{cells.missing} columns of a row are missing"
+            self.warnings.append(SourceWarning("damaged_line", text, line.number))
+            if not cells.figures and not cells.head.get("type"):
+                return True
+        rows = _placements(cells, line.number, places)
+        if "cputime" in table.header.lower():
+            rows = [replace(row, flags=(*row.flags, Flag.CPU_TIME)) for row in rows]
+        table.rows += rows
+        return True
+
+    def _remark(self, text: str) -> bool:
+        """A remark of ccbench's own tables on a case: its flags, or its status where it has no figures."""
+        remark = _REMARK.match(text)
+        rows = self._run.tables[-1].rows if self._run.tables else []
+        if remark is None or not rows:
+            return False
+        size, in_place, word, more = (
+            int(remark[1]),
+            remark[2] == "in",
+            remark[3],
+            remark[4].strip(),
+        )
+        are_flags = word == "flags"
+        extra = {"status": word, **({"detail": more} if more else {})}
+        # It follows its row, whose two placements are the last two.
+        for index in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
+            row = rows[index]
+            if row.in_place is in_place and row.size_bytes == size:
+                flags = (
+                    tuple(dict.fromkeys((*row.flags, *more.split())))
+                    if are_flags
+                    else row.flags
+                )
+                kept = row.extra if are_flags else {**row.extra, **extra}
+                rows[index] = replace(row, flags=flags, extra=kept)
+                return True
+        if are_flags:
+            return False
+        nothing: dict[str, Any] = dict.fromkeys(("seconds", "algbw", "busbw", "wrong_elements"))
+        nothing |= {"half_units": (None, None, None), "in_place": in_place, "extra": extra}
+        rows.append(replace(rows[-1], **nothing))
+        return True
+
+
+def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[ImportedRow]:
+    """The placements of one row; placements that print nothing are left out, unless none prints anything."""
+    head = dict(cells.head)
+    doubts = {Flag.INCOMPLETE: cells.missing, Flag.SURPLUS_COLUMNS: cells.surplus}
+    start: dict[str, Any] = {
+        "size_bytes": whole(head.pop("size")) or 0,
+        "count": whole(head.pop("count", "")),
+        "dtype": dtype_name(head.pop("type", "")),
+        "op": head.pop("redop", "").lower(),
+        "root": int(head.pop("root", "") or -1),
+        "flags": tuple(flag for flag, is_so in doubts.items() if is_so),
+    }
+    head["timestamp"] = " ".join(cells.tail)
+    start["extra"] = {name: word for name, word in head.items() if word}
+    rows = []
+    for printed, in_place in zip(cells.figures, places, strict=False):
+        figures: dict[str, PrintedFigure | None] = {
+            name: figure(word) for name, word in printed.items()
+        }
+        time, wrong, error = (figures.pop(name, None) for name in ("time", "wrong", "error"))
+        measured = {
+            **figures,
+            "seconds": time.over(1e6) if time else None,
+            "largest_error": error,
+        }
+        wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
+        row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
+        why = _why_wrong(printed, row)
+        rows.append(
+            replace(row, extra={**row.extra, "status": "wrong", "detail": why}) if why else row
+        )
+    telling = [row for row in rows if (row.seconds, row.algbw, row.busbw) != (None, None, None)]
+    return telling or rows[:1] or [row_of(line, {}, **start)]
+
+
+def _why_wrong(printed: dict[str, str], row: ImportedRow) -> str:
+    """Say which cell of a placement shows wrong data without counting them; "" where none does."""
+    for name in ("wrong", "error"):
+        if _NOT_FINITE.fullmatch(printed.get(name, "")):
+            return f"{name} {printed[name]}"
+    error = row.extra.get("largest_error", 0.0)
+    return (
+        f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
+    )
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` is of nccl-tests or its ports, judged by its own words or a row's figures."""
+    tables = Tables()
+    for line in islice((line for line in source_lines(text) if not line.message), _LOOKED_AT):
+        if "time:avg" in line.text:  # nccom-test, whose rows and closing line look the same
+            return False
+        if _MARKS.search(line.text):
+            return True
+        tables.take(line)
+        if any(table.layout for table in tables.runs[-1].tables):
+            return True
+    return False
+
+
+def read(text: str) -> ImportedLog:
+    """The log that ``text`` is; see the module. Sizes are today's nccl-tests sizes, figures as printed."""
+    tables, library_lines = Tables(), LibraryLines()
+    around: list[LogLine] = []
+    for line in source_lines(text):
+        tables.take(line)
+        # Rows of figures say nothing else, however far a whole text is indented.
+        if line.message or not line.text.lstrip()[:1].isdigit():
+            library_lines.take(line)
+            around.append(line)
+    for run in tables.runs:
+        if not run.tables and (run.config or run.started):  # it ended before its table began
+            run.tables.append(OpenNcclTable(None, 0))
+    runs = [run for run in tables.runs if run.tables or run.devices]
+    program = next(filter(None, (program_collective(line.text) for line in around)), "")
+    commands = {ranks for line in around if (ranks := ranks_of_command(line.text))}
+    for run in runs:
+        # Of several commands nobody says which one printed a run.
+        if len(commands) == 1 and run.ranks is None and not run.devices:
+            run.ranks = min(commands)
+    built = [
+        _built(table, run, program, library_lines.environment)
+        for run in runs
+        for table in run.tables
+    ]
+    warnings = [
+        *tables.warnings,
+        *(warning for _, table_warnings in built for warning in table_warnings),
+    ]
+    kept = tuple(table for table, _ in built)
+    outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
+    if outcome in (LogOutcome.HUNG, LogOutcome.CRASHED):
+        kept = tuple(
+            t if t.outcome is LogOutcome.COMPLETE else replace(t, outcome=outcome) for t in kept
+        )
+    if not kept and not runs and not library_lines.versions:
+        warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
+    is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
+    return ImportedLog(
+        tool="rccl-tests" if is_rccl else "nccl-tests",
+        library="RCCL"
+        if is_rccl
+        else "NCCL"
+        if kept or "NCCL" in library_lines.versions
+        else "",
+        tables=kept,
+        devices=tuple(dict.fromkeys(device for run in runs for device in run.devices)),
+        versions=library_lines.versions,
+        environment=library_lines.environment,
+        hints=library_lines.hints,
+        facts={"network": library_lines.network} if library_lines.network else {},
+        warnings=tuple(sorted(warnings, key=lambda warning: warning.line or 0)),
+        outcome=outcome,
+        detail=detail,
+    )
+
+
+def ranks_of_command(text: str) -> int | None:
+    """Ranks of a launcher's command line with a test behind it: processes times threads times GPUs."""
+    before, program, options = text.partition("_perf")
+    launch = launch_of(before) if program else None
+    if launch is None or launch.ranks is None:
+        return None
+    return launch.ranks * math.prod(int(count) for count in _EACH.findall(options))
+
+
+def _built(
+    table: OpenNcclTable, run: OpenRun, program: str, environment: dict[str, str]
+) -> tuple[ImportedTable, list[SourceWarning]]:
+    devices, written = list(run.devices), run.written
+    named = next(filter(None, map(program_collective, run.programs)), "") or program
+    ranks = listed = run.ranks or ranks_of_devices(devices)
+    columns = table.layout.head if table.layout is not None else ()
+    collective = named or likely_collective(table.rows, columns, listed)
+    facts = run.config | {
+        name: written[name] for name in ("backend", "backend_version") if name in written
+    }
+    if collective and not named:
+        facts["collective_from"] = "figures"
+    if table.wrong_values is not None:
+        facts["out_of_bounds"] = table.wrong_values
+    # Without a line of settings: ranks of as many processes launch on one GPU each.
+    if len({(device.host, device.process_id) for device in devices}) == len(devices) == listed:
+        facts.setdefault("gpus_per_thread", 1)
+    shown = ranks_of_figures(table.rows, collective)
+    if shown is not None and (
+        listed is None or shown > listed
+    ):  # lists of devices are often cut
+        ranks, facts["ranks_from"] = shown, "figures"
+    nodes = run.nodes or nodes_of_devices(devices, ranks)
+    if nodes and ranks and not run.nodes and len({device.rank for device in devices}) < ranks:
+        facts["nodes_from"] = "device numbers"
+    rows = table.rows
+    if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
+        # Versions without a column for the op leave it out of collectives that have none.
+        rows = [row if row.op else replace(row, op="none") for row in rows]
+    outcome, warnings = _table_outcome(table, run)
+    if outcome is LogOutcome.CUT:
+        facts |= _sizes(rows, run.config)
+    # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
+    forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
+    forced = {
+        name: value.lower() if value.isalnum() else "default" for name, value in forced.items()
+    }
+    launched = (
+        "graph"
+        if run.config.get("graph_launches")
+        else "isolated"
+        if run.config.get("blocking")
+        else ""
+    )
+    built = ImportedTable(
+        collective,
+        with_sizes_of_today(rows, collective, ranks),
+        ranks,
+        nodes,
+        written.get("algorithm") or forced["ALGO"],
+        written.get("protocol") or forced["PROTO"],
+        written.get("mode") or launched or "streaming",
+        outcome,
+        table.line,
+        facts,
+    )
+    return built, warnings
+
+
+def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
+    """Numbers of sizes that the settings announce and that the rows have, as facts; none without settings."""
+    smallest, largest, step = (
+        config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step")
+    )
+    by_factor = config.get("step_unit") == "factor"
+    if not smallest or not largest or not step or step <= by_factor:
+        return {}
+    # Products of whole steps may miss their logarithm by a rounding.
+    steps = (
+        math.log(largest / smallest, step) + 1e-9 if by_factor else (largest - smallest) / step
+    )
+    lines = {(row.dtype, row.op, row.root, row.line) for row in rows}
+    printed = Counter(line[:3] for line in lines)
+    return {
+        "announced_sizes": math.floor(steps) + 1,
+        "printed_sizes": max(printed.values(), default=0),
+    }
+
+
+def _table_outcome(
+    table: OpenNcclTable, run: OpenRun
+) -> tuple[LogOutcome, list[SourceWarning]]:
+    """The outcome of one table, and what contradicts the closing lines where it is cut.
+
+    Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
+    the closing average. Unknown is a table that is quoted without its settings and closing lines.
+    """
+    rows, config = table.rows, run.config
+    if table.has_hole or not rows:
+        return LogOutcome.CUT, []
+    rates = [row.busbw for row in rows if row.busbw is not None]
+    if table.average is not None and rates:
+        # nccl-tests averages all placements of all sizes before rounding, and prints six digits.
+        mean = sum(rates) / len(rates)
+        room = max(0.01, *(row.half_units[2] or 0.0 for row in rows))
+        if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
+            text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
+            return LogOutcome.CUT, [SourceWarning("contradiction", text, table.line)]
+    smallest, largest = config.get("minimum_bytes"), config.get("maximum_bytes")
+    step, unit = config.get("step"), config.get("step_unit")
+    if smallest is not None and largest is not None and step:
+        first, last = rows[0].size_bytes, rows[-1].size_bytes
+        # A size is rounded down to whole blocks of ranks, so the next one may be a little smaller as well.
+        room_bytes = _ALIGNED_BYTES * 8 * (run.ranks or len(run.devices) or 1)
+        following = (last + room_bytes) * step if unit == "factor" else last + room_bytes + step
+        grows = (unit == "factor" and step > 1) or unit == "bytes"
+        text = ""
+        if first > max(smallest, 1):
+            text = f"the settings start at {smallest} B, the rows at {first} B"
+        elif grows and following <= largest:
+            text = f"the settings end at {largest} B, the rows at {last} B"
+        if text:
+            return LogOutcome.CUT, [SourceWarning("truncated", text, table.line)]
+    if table.average is not None or table.concluded or table.wrong_values is not None:
+        return LogOutcome.COMPLETE, []
+    # Who quotes a table alone, without the settings above it, leaves out the lines below it, too.
+    return LogOutcome.CUT if config else LogOutcome.UNKNOWN, []
+
+
+def _log_outcome(
+    tables: Sequence[ImportedTable], has_started: bool, hang: str, crash: str
+) -> tuple[LogOutcome, str]:
+    """The outcome of the file and one line of detail.
+
+    A crash counts wherever it is reported; a report of a hang only where the tables did not end well, since
+    connections may be retried and then succeed.
+    """
+    complete = bool(tables) and all(table.outcome is LogOutcome.COMPLETE for table in tables)
+    if crash:
+        return LogOutcome.CRASHED, crash
+    if hang and not complete:
+        return LogOutcome.HUNG, hang
+    if complete:
+        return LogOutcome.COMPLETE, ""
+    if not tables and not has_started:
+        return LogOutcome.UNKNOWN, ""
+    if not any(table.rows for table in tables):
+        return LogOutcome.CUT, "the header is there and no row follows"
+    return LogOutcome.CUT, "rows or closing lines are missing"

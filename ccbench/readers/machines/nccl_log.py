@@ -1,0 +1,724 @@
+"""Reads what NCCL or RCCL writes with ``NCCL_DEBUG=INFO`` (``NCCL_DEBUG_SUBSYS=INIT,GRAPH`` shows most).
+
+The machine is the one that the process with the fullest view drew; rings, trees, patterns, masks and names
+of network devices go into facts. Where no graph was printed, the class follows from what NCCL did, and only
+where NCCL's rules leave one answer; ``facts["class_evidence"]`` has the reason.
+
+A line may carry the process (``host0:1000:1001 [3] NCCL INFO``), a tag of mpirun (``[1,0]<stdout>:``), a time
+stamp, colours, an indentation, or nothing at all when an author removed the prefixes. Ranks interleave, so
+what belongs together is found by who speaks. Rings are printed by rank 0 only, through a buffer of 128
+characters (NCCL's rings.cc), so that more than some 20 ranks are cut, in old versions without a sign; every
+rank prints its own neighbours and its own trees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
+from ccbench.readers.lines import decimal, one_or_all, plain, whole, without_tags
+from ccbench.readers.machines.nccl_log_graph import (
+    PROCESSOR_LOCAL,
+    Dump,
+    Entry,
+    MachineGraph,
+    Path,
+    bus_id_of,
+    node_of,
+    number_of,
+    read_dumps,
+)
+from ccbench.topology.classes import class_of_direct_links
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
+from ccbench.topology.pci import card_count
+
+MOST_WARNINGS = 200
+"""More than these are counted, not listed: a damaged log of a cluster would fill the screen."""
+
+_MOST_CHARACTERS_OF_A_LINE = 100_000
+"""Longer lines are cut: the longest line NCCL writes, a path table of a large node, has some 20,000."""
+
+_RING_PATTERN = 4
+"""NCCL_TOPO_PATTERN_RING of NCCL's graph.h."""
+
+_PCI_CHUNK_BYTES = 2**17
+"""NCCL_P2P_PCI_CHUNKSIZE: taken on one node exactly when some pair has no NVLink path (NCCL's init.cc)."""
+
+_SWITCH_CHANNELS = 8
+"""With PCIe NCCL opens at most half as many channels; meshes give their channels different orders."""
+
+_PATH_WORDS = (
+    "LOC",
+    "NVL",
+    "NVB",
+    "XGMI",
+    "C2C",
+    "PIX",
+    "PXB",
+    "P2C",
+    "PXN",
+    "PHB",
+    "SYS",
+    "NET",
+    "DIS",
+)
+"""Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
+
+_PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
+
+_ID = r"[A-Z]{3}/[0-9A-Fa-f][0-9A-Fa-f-]{0,32}"
+_BEGIN = r"(?m)(?:^|[ \t>:\]])"  # of a line, or behind what a launcher wrote before it
+_SIGNS = (
+    re.compile(r"NCCL (?:INFO|WARN|TRACE) "),
+    re.compile(r"=== System : max(?:Bw|Width) [\d.]+ total(?:Bw|Width) "),
+    re.compile(rf"{_BEGIN}\+ (?:PCI|NVL|SYS|XGMI)\[[\d.]{{1,20}}\] - {_ID}"),
+    re.compile(rf"{_BEGIN}{_ID} ?: ?{_ID} \(\d{{1,4}}/[\d.]{{1,20}}/[A-Z]"),
+    re.compile(rf"{_BEGIN}Trees \[0\] [\d/>|-]"),
+)
+_MARKER = re.compile(r"NCCL (?:INFO|TRACE|WARN) ?")
+_MOST_CHARACTERS_OF_A_PREFIX = 120
+_SPEAKER = re.compile(r"(?:([\w.\-]+):(\d+):(\d+))?\s{0,9}(?:\[(\d{1,6})\])?\s{0,9}$")
+_USING = re.compile(r"NET/\w{1,20} : Using ([^;]*)")
+_NET_DEVICE = re.compile(r"\[(\d{1,4})\]([\w.\-]{1,64}):\d{1,4}(?:/\w{1,20})?")
+_MASK = re.compile(r"Setting affinity for GPU (\d{1,4}) to ([0-9A-Fa-f,\-]{1,4096})$")
+_AFFINITY = re.compile(
+    r"ncclTopoGetCpuAffinity: Affinity for GPU (\d{1,4}) is ([\d,\-]{1,4096})\."
+)
+_TOPO_FILE = re.compile(
+    r"NCCL_TOPO_FILE set by environment to (\S{1,400})|Loading topology file (\S{1,400})"
+)
+_HEAD = re.compile(r"NVLS Head {1,9}(\d{1,4}):")
+_CHUNK = re.compile(r"P2P Chunksize set to (\d{1,12})")
+_VERSION = re.compile(r"(NCCL|RCCL) version ?:? ?([\w.+\-]{1,60})")
+_MODEL = re.compile(r"# +Rank .{1,80}device +\d{1,4} +\[([0-9A-Fa-f:]{7,16})\] (.{1,80})")
+_CHANNEL = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? ?:")
+_RING = re.compile(r"Ring (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7})$")
+_TREE_PART = re.compile(r"\[(\d{1,4})\] ([\d/>\-]{1,80})")
+_TREE_LINE = re.compile(
+    r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$"
+)
+_SEARCH_LINE = re.compile(r"(\d{1,4}) : ")
+_COMMUNICATOR_WORDS = {
+    "rank": "rank",
+    "nranks": "nranks",
+    "nRanks": "nranks",
+    "nNodes": "nnodes",
+    "cudaDev": "device",
+    "busId": "bus_id",
+}
+_SETTINGS = (
+    "NET/",
+    "Setting affinity",
+    "ncclTopoGetCpuAffinity",
+    "NVLS ",
+    "P2P Chunksize",
+    "#",
+)
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """Return every line of ``text`` that is not blank, in order, freed of what stands in front of it."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = plain(line[:_MOST_CHARACTERS_OF_A_LINE]).expandtabs().rstrip()
+        # One blank belongs to the marker; more are the indentation of the graph.
+        marker = _MARKER.search(line)
+        if marker is None and line:
+            yield Entry(number, "", "", False, without_tags(line))
+        elif marker is not None:
+            start = marker.start()
+            prefix = line[max(0, start - _MOST_CHARACTERS_OF_A_PREFIX) : start].rstrip()
+            match = _SPEAKER.search(prefix)
+            host, *_, device = match.groups() if match else (None, None, None, None)
+            speaker = ":".join(match.groups()[:3]) if match and host else ""
+            speaker += f"[{device}]" if device is not None else ""
+            yield Entry(number, speaker, host or "", True, line[marker.end() :])
+
+
+@dataclass(frozen=True)
+class TreeEdge:
+    """A rank's place in one tree; ``parent`` is None at the root."""
+
+    parent: int | None
+    children: tuple[int, ...]
+
+    def as_fact(self) -> dict[str, Any]:
+        """Return the path as a value of the facts."""
+        return {"parent": self.parent, "children": list(self.children)}
+
+
+@dataclass
+class LogSession:
+    """Contents of the lines besides the graph; of several communicators the first one's.
+
+    neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
+    line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the ``comm`` lines say
+    (rank, nranks, nnodes, device, bus_id, host). multicast: NVLS, which only NVSwitches can do, is
+    available. speakers: hosts in order. Net devices, masks and affinities by host.
+    """
+
+    total: int | None = None
+    rings: dict[str, list[int]] = field(default_factory=dict)
+    cut: set[str] = field(default_factory=set)
+    neighbours: dict[int, dict[int, int]] = field(default_factory=dict)
+    trees: dict[int, dict[int, TreeEdge]] = field(default_factory=dict)
+    tree_lines: int = 0
+    patterns: list[dict[str, Any]] = field(default_factory=list)
+    pattern_speaker: str | None = None
+    hosts: dict[int, str] = field(default_factory=dict)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    transports: Counter[str] = field(default_factory=Counter)
+    warnings: list[SourceWarning] = field(default_factory=list)
+    net_devices: dict[str, dict[int, str]] = field(default_factory=dict)
+    masks: dict[str, dict[str, str]] = field(default_factory=dict)
+    affinities: dict[str, dict[str, str]] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+    heads: set[int] = field(default_factory=set)
+    speakers: dict[str, None] = field(default_factory=dict)
+    multicast: bool = False
+    topo_file: str | None = None
+    chunk_bytes: int | None = None
+    version: str | None = None
+    library: str | None = None
+
+    def read(self, entry: Entry) -> None:
+        """Take in one line; lines of other things are left alone."""
+        body = entry.body.strip()
+        if entry.host:
+            self.speakers.setdefault(entry.host)
+        if body.startswith("Channel "):
+            self._channel(entry, body)
+        elif body.startswith("Ring "):
+            if match := _RING.match(body):
+                channel, _, rank, following = map(int, match.groups())
+                self.neighbours.setdefault(channel, {}).setdefault(rank, following)
+        elif body.startswith(("Trees [", "Tree ")):
+            self._trees(entry, body)
+        elif body.startswith("Pattern "):
+            self._pattern(entry, body)
+        elif body.startswith(("comm 0x", "ncclCommInitRank")):
+            values: dict[str, Any] = {"host": entry.host}
+            for word, following_word in itertools.pairwise(body[:600].split()):
+                meaning = _COMMUNICATOR_WORDS.get(word)
+                if meaning is not None:
+                    value = following_word if meaning == "bus_id" else whole(following_word)
+                    values.setdefault(meaning, value)
+            if values.get("rank") is not None:
+                self.ranks.append(values)
+        elif body.startswith(_SETTINGS):
+            self._setting(entry.host, body)
+        else:
+            if body[:1].isdigit() and self.patterns and entry.speaker == self.pattern_speaker:
+                # A line of the search that the pattern above it heads.
+                match, last = _SEARCH_LINE.match(body), self.patterns[-1]
+                nodes = [node_of(word) for word in body[match.end() :].split()] if match else []
+                gpus = [
+                    node[1].rpartition("-")[2]
+                    for node in nodes
+                    if node is not None and node[0] == "GPU"
+                ]
+                if gpus and None not in nodes and len(last["orders"]) < last["nchannels"]:
+                    last["orders"].append(gpus)
+            if self.topo_file is None and "opo" in body[:60].lower():
+                match = _TOPO_FILE.search(body[:600])
+                self.topo_file = (match[1] or match[2]) if match else None
+            if (
+                self.version is None
+                and "CCL version" in body[:80]
+                and (match := _VERSION.search(body[:200]))
+            ):
+                self.library, self.version = match[1], match[2]
+
+    def _channel(self, entry: Entry, body: str) -> None:
+        match = _CHANNEL.match(body)
+        rest = body[match.end() :] if match else ""
+        words = rest.split()
+        if match is None or "->" in rest or not words:
+            transport = rest.rpartition(" via ")[2].split()
+            if "->" in rest and " via " in rest and transport:
+                self.transports[transport[0][:60]] += 1
+            return
+        cut = words[-1].startswith("..")
+        ranks = [whole(word) for word in (words[:-1] if cut else words)]
+        order = [rank for rank in ranks if rank is not None]
+        if not order or len(order) != len(ranks):
+            self.warnings.append(
+                SourceWarning("damaged_line", f"no ranks: {rest[:60]!r}", entry.number)
+            )
+            return
+        channel = f"{int(match[1]):02d}"
+        if self.rings.get(channel, order) != order:
+            self._note_other_communicator("rings", entry.number)
+            return
+        if match[2] is not None and self.total is None:
+            self.total = int(match[2])
+        self.rings[channel] = order
+        if cut:
+            self.cut.add(channel)
+
+    def _trees(self, entry: Entry, body: str) -> None:
+        """A rank and its place from ``1/8/-1->0->-1``, the reverse, or both joined by a bar (then the first).
+
+        The side with slashes lists the children; which side that is changed with NCCL 2.5.
+        """
+        line = _TREE_LINE.match(body)
+        parts = (
+            [(line[1], f"{line[2]}->{line[3]}->{line[4]}")]
+            if line
+            else _TREE_PART.findall(body)
+        )
+        self.tree_lines += bool(parts) and line is None
+        for tree, text in parts:
+            left, middle, right = text.split("->") if text.count("->") == 2 else ("", "", "")
+            children, parent = (left, right) if "/" in left else (right, left)
+            numbers = [whole(word) for word in (middle, parent, *children.split("/"))]
+            places = [number for number in numbers if number is not None]
+            if len(places) < len(numbers) or places[0] < 0:
+                bad = SourceWarning(
+                    "damaged_line", f"no place in a tree: {text[:60]!r}", entry.number
+                )
+                self.warnings.append(bad)
+                continue
+            rank, above, *below = places
+            edge = TreeEdge(
+                above if above >= 0 else None, tuple(child for child in below if child >= 0)
+            )
+            self.hosts.setdefault(rank, entry.host)
+            if self.trees.setdefault(rank, {}).setdefault(int(tree), edge) != edge:
+                self._note_other_communicator("trees", entry.number)
+
+    def _note_other_communicator(self, what: str, line: int) -> None:
+        text = f"several communicators; {what} are those of the first"
+        if all(warning.text != text for warning in self.warnings):
+            self.warnings.append(SourceWarning("unsupported", text, line))
+
+    def _pattern(self, entry: Entry, body: str) -> None:
+        if self.pattern_speaker is None:
+            self.pattern_speaker = entry.speaker
+        if entry.speaker != self.pattern_speaker:
+            return
+        values = dict(
+            words for part in body[:400].split(",") if len(words := part.split()) == 2
+        )
+        pattern, channels = whole(values.get("Pattern", "")), whole(values.get("nChannels", ""))
+        if pattern is None or channels is None:
+            self.warnings.append(
+                SourceWarning("damaged_line", f"no pattern: {body[:60]!r}", entry.number)
+            )
+            return
+        intra, _, inter = values.get("bw", values.get("speed", "")).partition("/")
+        type_intra, _, type_inter = values.get("type", "").partition("/")
+        self.patterns.append(
+            {
+                "pattern": pattern,
+                "nchannels": channels,
+                "bw_intra": decimal(intra),
+                "bw_inter": decimal(inter),
+                "type_intra": type_intra or None,
+                "type_inter": type_inter or None,
+                "orders": [],
+            }
+        )
+
+    def _setting(self, host: str, body: str) -> None:
+        """Names of network devices, affinities, NVLS, the chunk size, models; of several the first counts."""
+        if match := _USING.match(body):
+            names = {int(index): name for index, name in _NET_DEVICE.findall(match[1])}
+            if names:
+                self.net_devices.setdefault(host, names)
+        elif match := _MASK.match(body) or _AFFINITY.match(body):
+            is_list = "-" in match[2] or match.re is _AFFINITY
+            kind = self.affinities if is_list else self.masks
+            kind.setdefault(host, {}).setdefault(match[1], match[2])
+        elif match := _HEAD.match(body):
+            self.heads.add(int(match[1]))
+        elif match := _CHUNK.match(body):
+            self.chunk_bytes = int(match[1]) if self.chunk_bytes is None else self.chunk_bytes
+        elif match := _MODEL.match(body):
+            self.models.setdefault(match[1].lower(), match[2].strip())
+        self.multicast |= body.startswith("NVLS multicast support is available")
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` is a log of NCCL or RCCL, or a piece of one."""
+    return any(sign.search(text) for sign in _SIGNS)
+
+
+def read(text: str) -> Topology:
+    """Return the machine and the channels that the log in ``text`` shows.
+
+    Rates are those NCCL prints: GB/s of one direction, all parallel links together, from its own table of
+    constants. Raises MachineError when no line is NCCL's.
+    """
+    if not recognises(text):
+        raise MachineError(
+            "NCCL log: no line of NCCL found; expected the output of a run with NCCL_DEBUG=INFO and "
+            "NCCL_DEBUG_SUBSYS=INIT,GRAPH; check that standard output was kept"
+        )
+    lines = list(entries(text))
+    session = LogSession()
+    for entry in lines:
+        session.read(entry)
+    dumps = read_dumps(lines)
+
+    def shown_by(dump: Dump) -> tuple[int, bool, int]:
+        gpus = {node for node in dump.details if node[0] == "GPU"}
+        gpus |= {node for row in dump.rows.values() for node in row if node[0] == "GPU"}
+        return len(gpus), dump.complete, len(dump.edges) + len(dump.rows)
+
+    # The view that shows most counts: GPUs first, then whether it is whole, then links.
+    dump = max(dumps, key=shown_by, default=Dump())
+    names = session.net_devices.get(dump.host) or next(iter(session.net_devices.values()), {})
+    graph = MachineGraph(dump, names, session.models)
+    facts = {**_graph_facts(graph), **_table_facts(graph), **_session_facts(session)}
+    # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
+    gpu_count, ranks = facts["gpu_count"], facts["nranks"]
+    whole = dump.complete and gpu_count and ranks and ranks % gpu_count == 0
+    if whole and facts["nnodes"] is None:
+        facts["nnodes"] = ranks // gpu_count
+    facts["nodes"] = facts["nnodes"]
+    one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
+    if gpu_count is None and one_node and ranks and len(facts["bus_ids"]) == ranks:
+        facts["gpu_count"] = ranks
+    if not graph.devices and facts["gpu_count"]:
+        # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
+        for index, rank in enumerate(sorted(facts["bus_ids"], key=int)):
+            nccl_id = facts["bus_ids"][rank]
+            bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
+            model = session.models.get(bus_id.rpartition(".")[0])
+            attributes = {
+                "rank": int(rank),
+                "nccl_id": nccl_id,
+                **({"model": model} if model else {}),
+            }
+            graph.devices.append(
+                Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=attributes)
+            )
+    warnings = [*graph.warnings, *session.warnings]
+    _warn_of_parts(warnings, dumps, dump, session)
+    topology_class, reason = _class_of(graph, session, facts)
+    nvswitch = (
+        None
+        if topology_class is TopologyClass.UNKNOWN
+        else topology_class is TopologyClass.NVSWITCH
+    )
+    facts.update(nvswitch=nvswitch, class_evidence=reason, nvlinks_per_gpu=None)
+    facts["nvswitch_count"] = 0 if nvswitch is False and dump.complete else None
+    return Topology(
+        name="NCCL log",
+        devices=tuple(graph.devices),
+        links=tuple(graph.links),
+        topology_class=topology_class,
+        source="nccl_log",
+        warnings=tuple(warnings),
+        facts=facts,
+        matrix=graph.matrix,
+    )
+
+
+def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
+    """Counts and rates of the machine that was drawn."""
+    dump = graph.dump
+    gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
+    nics, nets = (sum(node[0] == word for node in graph.words) for word in ("NIC", "NET"))
+    cpus = [node for node in graph.words if node[0] == "CPU"]
+    facts: dict[str, Any] = {
+        "gpu_count": len(gpus) or None,
+        "nic_count": nics if nics or dump.complete else None,
+        "nic_physical_count": card_count(
+            device for device in graph.devices if device.kind is DeviceKind.NIC
+        )
+        or None,
+        "net_count": nets if nets or dump.edges else None,
+        "cpu_count": len(cpus) or None,
+        "gpu_count_in_excerpt": len(gpus),
+        "nic_count_in_excerpt": nics,
+        "net_count_in_excerpt": nets,
+        "numa_unknown": any(number_of(node[1]) < 0 for node in cpus) if cpus else None,
+    }
+    # One pair that is missing ends the search: a damaged table may name thousands of GPUs.
+    pairs = ((left, right) for left in gpus for right in gpus if left != right)
+    if graph.matrix and all(pair in graph.matrix for pair in pairs):
+        facts["gpu_matrix"] = [
+            [graph.matrix.get((row, column), "X") for column in gpus] for row in gpus
+        ]
+    rates: dict[str, list[float]] = {}
+    xgmi: dict[frozenset[str], list[str]] = {}
+    for edge in dump.edges:
+        lower = graph.aliases.get(edge.lower, edge.lower)
+        kind = "gpu_pci" if edge.kind == "PCI" and lower[0] == "GPU" else edge.kind
+        rates.setdefault(kind, []).append(edge.rate)
+        if edge.kind == "XGMI" and edge.upper is not None:
+            ends = [node[1].rpartition("-")[2] for node in (edge.upper, edge.lower)]
+            xgmi.setdefault(frozenset(ends), ends)
+    if not any(node[0] == "GPU" for node in dump.details):
+        # Without a tree the table of paths has the rates on the way to a processor and to switches.
+        cells = (
+            cell for row in dump.rows.items() if row[0][0] == "GPU" for cell in row[1].items()
+        )
+        for node, path in cells:
+            if node[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
+                rates.setdefault("gpu_pci", []).append(path.rate)
+            if node[0] == "NVS" and path.kind == "NVL":
+                rates.setdefault("NVL", []).append(path.rate)
+    facts |= {
+        "max_bw": dump.max_bw,
+        "total_bw": dump.total_bw,
+        "cpu_tuple": next(
+            (text for node, text in dump.details.items() if node[0] == "CPU" and text), None
+        ),
+    }
+    for name, kind in (
+        ("sys", "SYS"),
+        ("gpu_pci", "gpu_pci"),
+        ("nvlink", "NVL"),
+        ("xgmi", "XGMI"),
+        ("net", "NET"),
+    ):
+        facts[f"{name}_bw"] = one_or_all(rates.get(kind, []))
+    return {**facts, "net_bws": rates.get("NET", []), "xgmi_edges": list(xgmi.values()) or None}
+
+
+def _distance(path: Path) -> tuple[int, int]:
+    return (
+        _PATH_WORDS.index(path.kind) if path.kind in _PATH_WORDS else len(_PATH_WORDS)
+    ), path.hops
+
+
+def _table_facts(graph: MachineGraph) -> dict[str, Any]:
+    rows = graph.dump.rows
+    if not rows:
+        return {}
+    facts: dict[str, Any] = {
+        "rows": len(rows),
+        "paths": {
+            "/".join(node): {"/".join(peer): path.as_fact() for peer, path in row.items()}
+            for node, row in rows.items()
+        },
+    }
+    gpus = {node: row for node, row in rows.items() if node[0] == "GPU"}
+    between = [
+        path
+        for source, row in gpus.items()
+        for peer, path in row.items()
+        if peer[0] == "GPU" and source != peer
+    ]
+    if len(set(between)) == 1:
+        facts["gpu_gpu_path"] = between[0].as_fact()
+    near: dict[str, Any] = {}
+    far: list[Path] = []
+    for node, row in gpus.items():
+        nets = {f"NET/{peer[1]}": path for peer, path in row.items() if peer[0] == "NET"}
+        if nets:
+            best = min(_distance(path) for path in nets.values())
+            nearest = [net for net, path in nets.items() if _distance(path) == best]
+            near["/".join(node)] = nearest[0] if len(nearest) == 1 else nearest
+            far += nets.values()
+    if near:
+        facts.update(near_net=near, far_net_path=max(far, key=_distance).as_fact())
+    return facts
+
+
+def _session_facts(session: LogSession) -> dict[str, Any]:
+    ranks = _rank_count(session)
+    # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
+    stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
+    every = len(session.trees) == ranks and all(session.hosts.values())
+    hosts = len(set(session.hosts.values())) if every else 0
+    nodes = int(max(stated)) if stated else hosts or None
+    rings, cut_rings = _rings(session, ranks)
+    tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
+    total = session.total
+    if total is None:
+        total = tree_count or len(session.rings) or None
+    facts: dict[str, Any] = {
+        "nranks": ranks,
+        "nnodes": nodes,
+        "channels_total": total,
+        "channels": total,
+        "channels_listed": len(session.rings),
+        "rings": rings,
+        "tree_lines": session.tree_lines,
+        "bus_ids": {
+            str(rank["rank"]): rank["bus_id"] for rank in session.ranks if "bus_id" in rank
+        },
+        "transports": dict(session.transports),
+        "ring_line_truncated": bool(cut_rings),
+        "tree_edges_known": {
+            str(rank): trees[min(trees)].as_fact() for rank, trees in session.trees.items()
+        },
+        "trees": {
+            str(rank): {str(tree): edge.as_fact() for tree, edge in trees.items()}
+            for rank, trees in session.trees.items()
+        },
+        "patterns": session.patterns,
+    }
+    if cut_rings:
+        printed = len(next(iter(cut_rings.values())))
+        facts.update({"ring_ranks_printed": printed, f"rings_first_{printed}": cut_rings})
+    ring = next((each for each in session.patterns if each["pattern"] == _RING_PATTERN), None)
+    if ring is not None:
+        facts["ring_orders"] = ring["orders"]
+        facts["ring_pattern"] = {key: value for key, value in ring.items() if key != "orders"}
+    masks = next(iter(session.masks.values()), {})
+    # Different masks are NUMA nodes when every GPU of the one host has printed its own.
+    devices = {str(rank.get("device")) for rank in session.ranks}
+    counts = {rank.get("nranks") for rank in session.ranks}
+    whole_host = devices == set(masks) and counts == {
+        len({rank["rank"] for rank in session.ranks})
+    }
+    different_masks = {mask.lower() for mask in masks.values() if whole_host}
+    return facts | {
+        "hosts": list(session.speakers),
+        "net_devices": [
+            name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())
+        ],
+        "affinity_mask": masks,
+        "cpu_affinity": next(iter(session.affinities.values()), {}),
+        "nvls_heads": len(session.heads),
+        "topo_file": session.topo_file,
+        "version": session.version,
+        "gpu_models": session.models,
+        "numa_nodes": len(different_masks) or None,
+        **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
+    }
+
+
+def _rank_count(session: LogSession) -> int | None:
+    """Number of ranks of a ``comm`` line; else, when the ranks seen in rings or trees have no gap and no open end."""
+    stated = [rank["nranks"] for rank in session.ranks if rank.get("nranks")]
+    if stated:
+        return int(max(stated))
+    edges = [edge for trees in session.trees.values() for edge in trees.values()]
+    named = {
+        rank for edge in edges for rank in (*edge.children, edge.parent) if rank is not None
+    }
+    speaking = set(session.trees)
+    if speaking and named <= speaking and speaking == set(range(len(speaking))):
+        return len(speaking)
+    rings = [ring for channel, ring in session.rings.items() if channel not in session.cut]
+    if (
+        rings
+        and all(sorted(ring) == list(range(len(ring))) for ring in rings)
+        and not named - set(rings[0])
+    ):
+        return len(rings[0])
+    return None
+
+
+def _rings(
+    session: LogSession, ranks: int | None
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Rings that hold every rank, and those that were cut short; a cut one is closed from ``Ring`` lines."""
+    full: dict[str, list[int]] = {}
+    cut: dict[str, list[int]] = {}
+    for channel, ring in session.rings.items():
+        if channel not in session.cut and (ranks is None or len(ring) >= ranks):
+            full[channel] = ring
+            continue
+        cut[channel] = ring
+        following = session.neighbours.get(int(channel), {})
+        closed = ring[:1]
+        while ranks and len(closed) <= ranks and following.get(closed[-1], ring[0]) != ring[0]:
+            closed.append(following[closed[-1]])
+        if ranks == len(closed) == len(set(closed)) and len(following) >= ranks:
+            full[channel] = closed
+    return full, cut
+
+
+def _warn_of_parts(
+    warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: LogSession
+) -> None:
+    """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
+    hosts = {dump.host for dump in dumps if dump.host}
+    if len(hosts) > 1:
+        text = f"{len(hosts)} hosts drew their machine; the one read is {dump.host or 'without a name'}"
+        warnings.append(SourceWarning("several_hosts", text))
+    elif len(session.speakers) > 1:
+        warnings.append(
+            SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts")
+        )
+    if dump.is_empty:
+        text = "no graph of the machine in this log; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH"
+        warnings.append(SourceWarning("not_visible", text))
+    elif not dump.complete and dump.details:
+        warnings.append(SourceWarning("truncated", "the graph's first or last line is missing"))
+    if (more := len(warnings) - MOST_WARNINGS) > 0:
+        warnings[MOST_WARNINGS:] = [
+            SourceWarning("damaged_line", f"{more} more warnings are not listed")
+        ]
+
+
+def _class_of(
+    graph: MachineGraph, session: LogSession, facts: dict[str, Any]
+) -> tuple[TopologyClass, str]:
+    """The class by the strongest evidence there is, and why; UNKNOWN without any."""
+    gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
+    kinds = {link.kind for link in graph.links}
+    if any(device.kind is DeviceKind.NVSWITCH for device in graph.devices):
+        return TopologyClass.NVSWITCH, "NVLinks end in NVS"
+    if session.multicast or session.heads:
+        return TopologyClass.NVSWITCH, "NVLink multicast is available, which needs NVSwitches"
+    if LinkKind.XGMI in kinds:
+        return TopologyClass.XGMI_MESH, "XGMI links join the GPUs"
+    to_cpus = any(
+        link.kind is LinkKind.NVLINK and "cpu" in link.source + link.target
+        for link in graph.links
+    )
+    shape = class_of_direct_links(gpus, graph.direct, on_board=to_cpus)
+    if shape is not None:
+        return shape, "NVLinks join GPUs directly"
+    if graph.dump.complete and len(gpus) == 1:
+        return TopologyClass.SINGLE_GPU, "the whole graph has one GPU"
+    if graph.dump.complete and gpus:
+        return TopologyClass.PCIE, "the whole graph has no NVLink"
+    paths = {label for row in facts.get("gpu_matrix", ()) for label in row if label != "X"}
+    if paths and paths <= _PCI_PATHS:
+        return TopologyClass.PCIE, "every path between GPUs runs over PCIe"
+    pattern = facts.get("ring_pattern", {})
+    if pattern.get("nchannels") and pattern.get("type_intra") in _PCI_PATHS:
+        return TopologyClass.PCIE, f"rings inside the node use {pattern['type_intra']}"
+    one_node = facts["nnodes"] == 1
+    if one_node and session.chunk_bytes == _PCI_CHUNK_BYTES and (facts["nranks"] or 0) > 1:
+        return (
+            TopologyClass.PCIE,
+            "the chunk size is the one NCCL takes without NVLink between all",
+        )
+    # NCCL's search takes links away as channels use them, so only direct links force different orders; over a
+    # switch or PCIe all channels take one order. Rings that load every pair alike in different orders: then
+    # there is a direct link per pair.
+    rings = list(facts["rings"].values())
+    if one_node and rings and len(rings) == facts["channels"] and 3 <= len(rings[0]) <= 16:
+        loads = Counter(
+            (min(pair), max(pair))
+            for ring in rings
+            for pair in zip(ring, [*ring[1:], ring[0]], strict=True)
+        )
+        of_pairs = {loads[pair] for pair in itertools.combinations(sorted(rings[0]), 2)}
+        if len(set(map(tuple, rings))) > 1 and len(of_pairs | set(loads.values())) == 1:
+            mesh = (
+                TopologyClass.XGMI_MESH
+                if session.library == "RCCL"
+                else TopologyClass.NVLINK_MESH
+            )
+            return mesh, "the rings load every pair of GPUs alike"
+    # A chain of three or more ranks in which each has at most one child cannot come from a mesh, whose
+    # channels differ, nor from PCIe, which never fills that many channels.
+    chains = len(session.trees) >= 3 and all(
+        len(places) >= _SWITCH_CHANNELS
+        and len(set(places.values())) == 1
+        and all(len(edge.children) <= 1 for edge in places.values())
+        for places in session.trees.values()
+    )
+    maybe_one_node = facts["nnodes"] in (None, 1) and len(session.speakers) <= 1
+    if chains and maybe_one_node and session.library != "RCCL":
+        return (
+            TopologyClass.NVSWITCH,
+            "many channels, all of them one chain through the same GPUs",
+        )
+    return TopologyClass.UNKNOWN, "nothing in this log says how the GPUs are joined"

@@ -1,0 +1,716 @@
+"""NCCL topology XML and RCCL's dialect: what ``NCCL_TOPO_DUMP_FILE`` writes and ``NCCL_TOPO_FILE`` reads.
+
+Dumps state everything NCCL saw; the files of clouds are written by hand and leave much to the driver. Both
+are trees of ``<cpu>``, ``<pci>``, ``<gpu>`` and ``<nic>`` with the links between GPUs inside ``<gpu>``.
+Sources: NVIDIA/nccl src/graph/xml.cc and topo.cc, ROCm/rccl tools/topo_expl/models.
+
+NVLinks and xGMI links name their far end by bus id and PCI class: a GPU of the same host, an NVSwitch, or a
+bridge of the CPU (0x068001, POWER). A far end the driver may not show is ``fffffff:ff:ff.0``, an NVSwitch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
+from ccbench.readers.lines import one_or_all, whole
+from ccbench.readers.xml import Element, parse_below, root_tag
+from ccbench.topology.classes import (
+    class_of_direct_links,
+    connected_groups,
+    nvlink_rate,
+    peers_of,
+    xgmi_rate,
+)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.pci import CODING, GENERATIONS, bytes_per_second, card_count, model_of
+
+NAME = "NCCL topology XML"
+
+_ACCEPTED = frozenset(
+    {f"{speed} GT/s" for speed in ("2.5", "5", "8", "16", "32")}
+    | {f"{speed} GT/s PCIe" for speed in ("2.5", "5.0", "8.0", "16.0", "32.0", "64.0")}
+)
+"""Spellings that NCCL reads (kvDictPciGen in src/graph/topo.cc); it takes any other for 8 GT/s."""
+
+# Beginnings of PCI classes. GPUs: display controllers; processing accelerators (AMD since MI300). NICs:
+# Ethernet and InfiniBand; a Wi-Fi card (0x0280) is no NIC to count. Bridges: 0x080100 is the data-direct
+# function of a ConnectX-8, which NCCL takes so. POWER processors are bridges of class 0x068001.
+_GPUS = ("0x03", "0x12")
+_NICS = ("0x0200", "0x0207")
+_NETWORK = ("0x02",)
+_BRIDGES = ("0x0604", "0x080100")
+_SWITCHES = ("0x068000",)
+_PROCESSORS = ("0x068001",)
+_UNSEEN = "fffffff:"
+
+_MOST_LINKS = 36
+"""NVLINK_MAX_LINKS of nvml.h; no xGMI or C2C comes near it."""
+
+_FASTEST_NET_MBPS = 1_600_000
+"""Twice the fastest port sold (800 Gb/s): what a file says beyond it was made up."""
+
+MOST_SOCKETS = 16
+"""NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
+
+_LONGEST_TEXT = 200
+"""Characters of a warning: it quotes the file, and a damaged file can hold anything."""
+
+_KNOWN = frozenset({"cpu", "pci", "nic", "net", "gpu", "nvlink", "c2c", "xgmi", "pcilink"})
+_SPEED = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*GT/s", re.ASCII | re.IGNORECASE)
+_REAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE]-?[0-9]{1,2})?", re.ASCII)
+_MASK = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8}){0,1023}", re.ASCII)
+_NAMES = {
+    DeviceKind.GPU: "gpu",
+    DeviceKind.NIC: "nic",
+    DeviceKind.NVSWITCH: "nvswitch",
+    DeviceKind.PCIE_SWITCH: "pcie",
+}
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` looks like this format; never raises."""
+    return root_tag(text) == "system"
+
+
+def read(text: str) -> Topology:
+    """Return the machine, or the machines, of ``text``.
+
+    CPUs, PCIe switches, GPUs, NICs and NVSwitches with PCIe, NVLink, xGMI and C2C links in both directions.
+    Rates are the file's for PCIe and C2C and the datasheet's for NVLink and xGMI, which the file only counts.
+    What looks wrong is kept, what cannot be drawn is left out, each with a warning that names the line.
+    Raises MachineError when there is no ``<system>``.
+    """
+    document, system = parse_below(text, NAME, "system", "NCCL_TOPO_DUMP_FILE")
+    tree = PcieTree(system)
+    if not tree.devices and not tree.warnings:
+        raise MachineError(
+            f"{NAME}: line {system.line}: <system> holds no processor and no device; "
+            "give the whole of a file that NCCL_TOPO_DUMP_FILE wrote"
+        )
+    # Links between GPUs name their ends by bus id, so they are drawn when every device is known.
+    nvlinks, xgmi = _GpuLinks(tree, LinkKind.NVLINK), _GpuLinks(tree, LinkKind.XGMI)
+    for gpu in tree.gpus:
+        for element in gpu.detail.children if gpu.detail is not None else ():
+            if element.tag not in ("c2c", "nvlink", "xgmi"):
+                continue
+            printed = element.attributes.get("count", "1")
+            count = whole(printed)
+            if count is None or not 1 <= count <= _MOST_LINKS:
+                tree.note(
+                    "damaged_line",
+                    f"<{element.tag}> with count {printed!r} is left out",
+                    element,
+                )
+            elif element.tag == "c2c":
+                # A GPU joined to its CPU: ``count`` links of ``bw`` MB/s each.
+                printed = element.attributes.get("bw", "")
+                each, rate, origin = whole(printed) or 0, None, "rate not stated"
+                if each > 0:
+                    rate, origin = each * count * 1e6, f"stated: {count} x {printed} MB/s"
+                else:
+                    tree.note(
+                        "not_visible",
+                        f"C2C bandwidth {printed!r} of {gpu.name} says no rate",
+                        element,
+                    )
+                tree.links += Link(
+                    gpu.name, gpu.cpu, LinkKind.C2C, rate, count=count, origin=origin
+                ).both_ways()
+            else:
+                (nvlinks if element.tag == "nvlink" else xgmi).add(gpu, element, count)
+    for joined in (nvlinks, xgmi):
+        joined.draw_pairs()
+    topology_class, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
+    if topology_class is TopologyClass.UNKNOWN:
+        tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
+    nvswitch: bool | None = nvlinks.to_switch
+    if not nvswitch and (
+        topology_class is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)
+    ):
+        nvswitch = None
+    return Topology(
+        name="nccl-xml",
+        devices=tuple(tree.devices),
+        links=tuple(tree.links),
+        topology_class=topology_class,
+        source=NAME,
+        warnings=(*document.warnings, *tree.warnings),
+        facts={
+            **_facts(system, tree, nvlinks, xgmi),
+            "nvswitch": nvswitch,
+            "class_evidence": evidence,
+        },
+    )
+
+
+class PcieLink:
+    """The link above a ``<pci>`` with these ``attributes``; ``speed`` and ``width`` as printed.
+
+    gigatransfers: per second and lane. lanes: its width. bytes_per_second: one direction, after coding. None
+    where not stated; a width of 0 and a speed no PCIe has are as good as not stated.
+    """
+
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        self.speed, self.width = (
+            attributes.get("link_speed", ""),
+            attributes.get("link_width", ""),
+        )
+        match = _SPEED.match(self.speed)
+        value = float(match[1]) if match else None
+        self.gigatransfers = value if value in CODING else None
+        lanes = whole(self.width) or 0
+        self.lanes = lanes if 1 <= lanes <= 32 else None
+        self.bytes_per_second = bytes_per_second(self.gigatransfers, self.lanes)
+        self.origin = f"stated: {self.speed} x{self.width}, less the coding"
+        if self.bytes_per_second is None:
+            self.origin = "speed or width not stated"
+
+
+Chain = tuple[tuple[Element, PcieLink], ...]
+"""The hops from a CPU down to a device, each the element below it and its link."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of the file. ``detail`` is its ``<gpu>``; None where a hand-written file has only ``<pci>``."""
+
+    name: str
+    node: int
+    bus_id: str
+    cpu: str
+    pci: Element
+    detail: Element | None
+
+    def says(self, attribute: str) -> str:
+        """An attribute of ``<gpu>``; empty where it is not stated."""
+        return self.detail.attributes.get(attribute, "") if self.detail is not None else ""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Place of an element in the tree. ``above``: the links from the CPU down to here."""
+
+    node: int
+    cpu: str
+    parent: str
+    numa_node: int | None
+    above: Chain = ()
+
+
+def bus_id_of(text: str) -> str:
+    """Return a bus id as it is compared: without blanks, in lower case."""
+    return text.strip().lower()
+
+
+class PcieTree:
+    """The PCIe tree of a file: devices, the links of the tree, what looks wrong in it.
+
+    hosts: host_hash -> index, in order. buses: (host, bus id) -> name. pcis, nets: elements of the file.
+    unclear: PCI devices that may be anything.
+    """
+
+    def __init__(self, system: Element) -> None:
+        self.cpus = system.named("cpu")
+        self.devices: list[Device] = []
+        self.links: list[Link] = []
+        self.warnings: list[SourceWarning] = []
+        self.gpus: list[Gpu] = []
+        self.pcis: list[Element] = []
+        self.nets: list[Element] = []
+        self.buses: dict[tuple[int, str], str] = {}
+        self.unclear = 0
+        self._counts: dict[tuple[int, str], int] = {}
+        self._suspected: set[int] = set()
+        hashes = dict.fromkeys(cpu.attributes.get("host_hash", "") for cpu in self.cpus)
+        self.hosts = {host: index for index, host in enumerate(hashes)}
+        unknown: dict[str, Element] = {}
+        for element in system.walk():
+            if element is not system and element.tag not in _KNOWN:
+                unknown.setdefault(element.tag, element)
+        for tag, element in unknown.items():
+            self.note("unsupported", f"<{tag}> is left out", element)
+        for child in system.children:
+            if child.tag in ("pci", "nic", "gpu", "net"):
+                self.note("damaged_line", f"<{child.tag}> outside any <cpu> is left out", child)
+        if len(self.hosts) > 1:
+            text = f"{len(self.hosts)} hosts in one file: bus ids and device numbers count within each"
+            self.note("several_hosts", text, system)
+        self._add_cpus()
+        self.gpu_names = {gpu.name for gpu in self.gpus}
+        # The NUMA nodes of one host reach each other; the file does not say at what rate.
+        by_node: dict[int, list[str]] = {}
+        for device in self.devices:
+            if device.kind is DeviceKind.CPU:
+                by_node.setdefault(device.node, []).append(device.name)
+        for names in by_node.values():
+            if len(names) > MOST_SOCKETS:
+                text = (
+                    f"{len(names)} NUMA nodes in one host: the links between them are left out"
+                )
+                self.warnings.append(SourceWarning("contradiction", text))
+                continue
+            for source, target in itertools.permutations(names, 2):
+                origin = "NUMA nodes of one host"
+                self.links.append(Link(source, target, LinkKind.INTER_SOCKET, origin=origin))
+
+    def note(self, kind: str, text: str, element: Element) -> None:
+        """Add a warning about ``element``, on one line and not longer than people read."""
+        self.warnings.append(
+            SourceWarning(kind, " ".join(text[:_LONGEST_TEXT].split()), element.line)
+        )
+
+    def name(self, node: int, word: str) -> str:
+        """Return the next free name such as ``gpu3``, with the host in front where there are several."""
+        index = self._counts.get((node, word), 0)
+        self._counts[node, word] = index + 1
+        return self._prefixed(node, f"{word}{index}")
+
+    def _prefixed(self, node: int, name: str) -> str:
+        return f"n{node}.{name}" if len(self.hosts) > 1 and node >= 0 else name
+
+    def _add_cpus(self) -> None:
+        """The NUMA nodes, each with everything below it."""
+        stated = [whole(cpu.attributes.get("numaid", "")) or 0 for cpu in self.cpus]
+        # Above every number the file states, so that no later <cpu> finds its name taken.
+        spare = itertools.count(max(stated, default=-1) + 1)
+        taken: set[str] = set()
+        for element in self.cpus:
+            attributes = element.attributes
+            node = self.hosts[attributes.get("host_hash", "")]
+            numa = whole(attributes.get("numaid", ""))
+            name = self._prefixed(node, f"cpu{numa}")
+            if numa is None or numa < 0:
+                text = f"NUMA node {attributes.get('numaid', '')!r}: the system did not say which one"
+                self.note("not_visible", text, element)
+                name = self._prefixed(node, f"cpu{next(spare)}")
+            elif name in taken:
+                self.note(
+                    "contradiction", f"NUMA node {numa} stands in the file twice", element
+                )
+                name = self._prefixed(node, f"cpu{next(spare)}")
+            taken.add(name)
+            cpu_attributes: dict[str, Any] = {
+                key: value for key, value in attributes.items() if key != "numaid"
+            }
+            mask = attributes.get("affinity", "")
+            if _MASK.fullmatch(mask):
+                cpu_attributes["cores"] = sum(
+                    int(group, 16).bit_count() for group in mask.split(",")
+                )
+            self.devices.append(
+                Device(name, DeviceKind.CPU, node, numa_node=numa, attributes=cpu_attributes)
+            )
+            self._add_children(element, _Place(node, name, name, numa))
+
+    def _add_children(self, element: Element, place: _Place) -> None:
+        for child in element.children:
+            if child.tag == "pci":
+                self._add_pci(child, place)
+            elif child.tag == "nic" and place.parent == place.cpu:
+                # Network interfaces that no PCI device stands for: virtual ones, or their place is hidden.
+                for net in child.named("net"):
+                    name = self.name(place.node, "nic")
+                    attributes = {**self._net_attributes([net]), "pci": False}
+                    self.devices.append(
+                        Device(
+                            name, DeviceKind.NIC, place.node, "", place.numa_node, attributes
+                        )
+                    )
+                    origin = "no PCI device stated for this interface"
+                    self.links += Link(
+                        place.cpu, name, LinkKind.PCIE, origin=origin
+                    ).both_ways()
+
+    def _kind(self, element: Element) -> DeviceKind | None:
+        """Kind by the children before the class, which hand-written files leave out."""
+        pci_class, bus_id = (
+            element.attributes.get("class", "").lower(),
+            element.attributes.get("busid", ""),
+        )
+        for child, classes, kind in (
+            ("gpu", _GPUS, DeviceKind.GPU),
+            ("nic", _NETWORK, DeviceKind.NIC),
+            ("", _SWITCHES, DeviceKind.NVSWITCH),
+            ("pci", _BRIDGES, DeviceKind.PCIE_SWITCH),
+        ):
+            if element.named(child) or pci_class.startswith(classes):
+                return kind
+        if pci_class:
+            self.note(
+                "unsupported", f"PCI device {bus_id} of class {pci_class} is left out", element
+            )
+        else:
+            self.unclear += 1
+            text = f"PCI device {bus_id}: class not stated, whether GPU or NIC is unknown"
+            self.note("not_visible", text, element)
+        return None
+
+    def _add_pci(self, element: Element, place: _Place) -> None:
+        self.pcis.append(element)
+        kind = self._kind(element)
+        if kind is None:
+            return
+        bus_id = bus_id_of(element.attributes.get("busid", ""))
+        details: list[Element | None] = (
+            [*element.named("gpu")] if kind is DeviceKind.GPU else []
+        )
+        if len(details) > 1:
+            text = (
+                f"{len(details)} <gpu> at {bus_id}: parts of one device, or dies of one package"
+            )
+            self.note("repeated_bus_id", text, element)
+        link = PcieLink(element.attributes)
+        chain = (*place.above, (element, link))
+        # A partitioned device or a package of several dies is one PCI device with several GPUs.
+        for detail in details or [None]:
+            name = self.name(place.node, _NAMES[kind])
+            holder = self.buses.setdefault((place.node, bus_id), name)
+            if holder != name and len(details) < 2:
+                self.note(
+                    "repeated_bus_id",
+                    f"bus id {bus_id!r} of {name} is that of {holder} too",
+                    element,
+                )
+            attributes: dict[str, Any] = {
+                key: text for key, text in element.attributes.items() if key != "busid"
+            }
+            if kind is DeviceKind.GPU:
+                self.gpus.append(Gpu(name, place.node, bus_id, place.cpu, element, detail))
+                attributes |= detail.attributes if detail is not None else {}
+                model = model_of(
+                    element.attributes.get("vendor", ""), element.attributes.get("device", "")
+                )
+                attributes |= {"model": model} if model is not None else {}
+            elif kind is DeviceKind.NIC:
+                nets = [net for nic in element.named("nic") for net in nic.named("net")]
+                attributes |= {**self._net_attributes(nets), "pci": True}
+            self._link_above(chain, name, place.parent)
+            # Every hop above a GPU that is hard to believe: one lane, Gen1, or two generations slower.
+            fastest = link.gigatransfers or 0.0
+            for upper, hop in chain if kind is DeviceKind.GPU else ():
+                speed = hop.gigatransfers or math.inf
+                odd = hop.lanes == 1 or speed <= 2.5 or 4 * speed <= fastest
+                if upper.line not in self._suspected and odd:
+                    self._suspected.add(upper.line)
+                    text = f"{upper.attributes.get('busid', '')}: {hop.speed} x{hop.width}"
+                    text += " on the way to a GPU is implausible (virtual or idle port); kept as stated"
+                    self.note("contradiction", text, upper)
+            self.devices.append(
+                Device(name, kind, place.node, bus_id, place.numa_node, attributes)
+            )
+        self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node, chain))
+
+    def _link_above(self, chain: Chain, name: str, parent: str) -> None:
+        """Link ``name`` to what it hangs on; NCCL guesses where speed or width are not to be read."""
+        element, link = chain[-1]
+        speed, width = link.speed, link.width
+        if link.gigatransfers is None:
+            kind = (
+                "unknown_spelling"
+                if speed.strip() and "unknown" not in speed.lower()
+                else "not_visible"
+            )
+            self.note(
+                kind,
+                f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)",
+                element,
+            )
+        elif speed not in _ACCEPTED:
+            text = f"PCIe speed {speed!r} above {name} is read as {link.gigatransfers:g} GT/s (NCCL takes 8)"
+            self.note("unknown_spelling", text, element)
+        if link.lanes is None:
+            text = f"PCIe width {width!r} above {name} says no lanes (NCCL takes 16)"
+            self.note("not_visible", text, element)
+        attributes: dict[str, Any] = {"link_speed": speed, "link_width": width}
+        attributes |= (
+            {"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {}
+        )
+        attributes |= {"width": link.lanes} if link.lanes is not None else {}
+        rate = link.bytes_per_second
+        self.links += Link(
+            parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=attributes
+        ).both_ways()
+
+    def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
+        """Name, gdr, latency and the rate of all ports together of a NIC with the ports ``nets``."""
+        self.nets.extend(nets)
+        if not nets:
+            return {}
+        rates = []
+        for net in nets:
+            printed, name = net.attributes.get("speed", ""), net.attributes.get("name", "")
+            mbps = whole(printed)
+            if mbps is None or mbps <= 0:
+                text = f"net {name!r}: speed {printed!r} says no rate (NCCL takes 10000 Mb/s)"
+                self.note("not_visible", text, net)
+                continue
+            if mbps > _FASTEST_NET_MBPS:
+                self.note(
+                    "contradiction",
+                    f"net {name!r}: {mbps} Mb/s is implausible; kept as stated",
+                    net,
+                )
+            rates.append(mbps)
+        latency = nets[0].attributes.get("latency", "")
+        return {
+            "name": nets[0].attributes.get("name", ""),
+            "net_bytes_per_second": sum(rates) * 1e6 / 8 if len(rates) == len(nets) else None,
+            "gdr": any(net.attributes.get("gdr") == "1" for net in nets),
+            "latency_seconds": float(latency) * 1e-6 if _REAL.fullmatch(latency) else None,
+            "nets": [dict(net.attributes) for net in nets],
+        }
+
+
+class _GpuLinks:
+    """Links of one kind between GPUs, or from GPUs to switches and CPUs.
+
+    stated: (GPU, GPU) -> links, as each GPU's own entries say. totals: GPU -> links, those to the CPU left
+    out. classes: target classes in order of appearance. missing: links whose far end is not in the file.
+    """
+
+    def __init__(self, tree: PcieTree, kind: LinkKind) -> None:
+        self.tree, self.kind = tree, kind
+        self.stated: Counter[tuple[str, str]] = Counter()
+        self.totals: Counter[str] = Counter()
+        self.targets: dict[str, set[str]] = {}
+        self.classes: dict[str, None] = {}
+        self.to_switch = self.to_processor = False
+        self.selves = self.missing = self.entries = 0
+
+    def add(self, gpu: Gpu, element: Element, count: int) -> None:
+        """Take in ``count`` links of ``gpu`` to one place; draw those that end at no GPU."""
+        target = bus_id_of(element.attributes.get("target", ""))
+        target_class = element.attributes.get("tclass", "").lower()
+        self.entries += 1
+        self.targets.setdefault(gpu.name, set()).add(target)
+        if target_class:
+            self.classes[target_class] = None
+        if target_class.startswith(_PROCESSORS):
+            self.to_processor = True
+            self.tree.links += self._link(gpu, gpu.cpu, count).both_ways()
+            return
+        self.totals[gpu.name] += count
+        if target_class.startswith(_SWITCHES) or target.startswith(_UNSEEN):
+            self.to_switch = True
+            tree, unseen = self.tree, target.startswith(_UNSEEN)
+            # An NVSwitch that nobody may see is the same for all hosts.
+            node = -1 if unseen and len(tree.hosts) > 1 else gpu.node
+            name = tree.buses.get((node, target))
+            if name is None:
+                name = tree.buses[node, target] = tree.name(node, "nvswitch")
+                attributes = {"visible": not unseen}
+                tree.devices.append(
+                    Device(name, DeviceKind.NVSWITCH, node, target, attributes=attributes)
+                )
+                if unseen:
+                    tree.note(
+                        "not_visible",
+                        "NVLinks end at a switch that the driver does not show",
+                        element,
+                    )
+            tree.links += self._link(gpu, name, count).both_ways()
+            return
+        peer = self.tree.buses.get((gpu.node, target), "")
+        if target == gpu.bus_id or peer == gpu.name:
+            self.selves += 1
+            text = f"{gpu.name}: {count} {element.tag} links to itself ({target}): the true end is not known"
+            self.tree.note("self_link", text, element)
+        elif peer not in self.tree.gpu_names:
+            self.missing += 1
+            what = f"is {peer}, no GPU" if peer else "is not in the file"
+            text = f"{gpu.name}: {count} {element.tag} links to {target}, which {what}"
+            self.tree.note("missing_peer", text, element)
+        else:
+            self.stated[gpu.name, peer] += count
+
+    def _link(self, gpu: Gpu, target: str, count: int) -> Link:
+        """``count`` links as ``gpu`` has them."""
+        is_nvlink = self.kind is LinkKind.NVLINK
+        rate, origin = nvlink_rate(gpu.says("sm")) if is_nvlink else xgmi_rate(gpu.says("gcn"))
+        total = rate * count if rate is not None else None
+        return Link(gpu.name, target, self.kind, total, count=count, origin=origin)
+
+    def draw_pairs(self) -> None:
+        """Links between GPUs; a direction that only the other side states is drawn too, with a warning."""
+        gpus = {gpu.name: gpu for gpu in self.tree.gpus}
+        pairs = dict.fromkeys(
+            [*self.stated, *((target, source) for source, target in self.stated)]
+        )
+        for source, target in pairs:
+            stated, back = self.stated[source, target], self.stated[target, source]
+            gpu = gpus[source]
+            if stated != back:
+                what = f"{stated} {self.kind.value} links from {source} to {target}"
+                text = f"{what}, {back} back: both should be equal"
+                self.tree.note("contradiction", text, gpu.detail or gpu.pci)
+            self.tree.links.append(self._link(gpu, target, stated or back))
+
+    def per_gpu(self) -> list[int] | None:
+        """Links of each GPU; None where the file has no such links."""
+        return [self.totals[gpu.name] for gpu in self.tree.gpus] if self.entries else None
+
+    def groups(self, word: str) -> dict[str, Any]:
+        """GPUs that reach each other over direct links, by their index in the file."""
+        index = {gpu.name: number for number, gpu in enumerate(self.tree.gpus)}
+        near = peers_of(
+            index.values(), [(index[source], index[target]) for source, target in self.stated]
+        )
+        groups = [sorted(group) for group in connected_groups(near)]
+        return {
+            f"{word}_groups": [[str(number) for number in group] for group in groups],
+            f"{word}_full_mesh_in_each_group": all(
+                len(near[number]) == len(group) - 1 for group in groups for number in group
+            ),
+            f"{word}_symmetric": all(
+                self.stated[target, source] == count
+                for (source, target), count in self.stated.items()
+            ),
+        }
+
+
+def _class_of(
+    tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool
+) -> tuple[TopologyClass, str]:
+    """The class and why; UNKNOWN where the file leaves it open.
+
+    A file without ``<gpu>`` elements is input for NCCL, which asks the driver for NVLinks when it runs:
+    that it names none says nothing.
+    """
+    names = [gpu.name for gpu in tree.gpus]
+    if nvlinks.to_switch:
+        return TopologyClass.NVSWITCH, "NVLinks end at NVSwitches"
+    if xgmi.stated:
+        return TopologyClass.XGMI_MESH, "xGMI links between GPUs"
+    if not complete:
+        return TopologyClass.UNKNOWN, "the file is cut off"
+    if nvlinks.missing or xgmi.missing:
+        return TopologyClass.UNKNOWN, "links end at GPUs that are not in the file"
+    direct = class_of_direct_links(names, nvlinks.stated, nvlinks.to_processor)
+    if direct is not None:
+        return direct, "NVLinks between GPUs"
+    one_end_each = all(len(nvlinks.targets.get(name, ())) == 1 for name in names)
+    if len(names) > 1 and nvlinks.selves == len(names) and one_end_each:
+        evidence = "all NVLinks of each GPU end at one GPU (wrongly stated as itself)"
+        return TopologyClass.NVLINK_BRIDGE, evidence
+    if nvlinks.selves or xgmi.selves:
+        return TopologyClass.UNKNOWN, "links are stated to end where they begin"
+    if not names or tree.unclear:
+        return TopologyClass.UNKNOWN, "which devices are GPUs is not stated"
+    if len(names) == 1:
+        return TopologyClass.SINGLE_GPU, "one GPU"
+    if all(gpu.detail is not None for gpu in tree.gpus):
+        return TopologyClass.PCIE, "no GPU has an NVLink or xGMI link"
+    return (
+        TopologyClass.UNKNOWN,
+        "no <gpu> elements: NVLinks are asked of the driver when NCCL runs",
+    )
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(value for value in values if value is not None))
+
+
+def _facts(
+    system: Element, tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks
+) -> dict[str, Any]:
+    """Counts and rates of the machine; strings where the file prints strings."""
+    cpu = tree.cpus[0].attributes if tree.cpus else {}
+    numa = [element.attributes.get("numaid", "") for element in tree.cpus]
+    hosts = range(len(tree.hosts))
+    gpus = Counter(gpu.node for gpu in tree.gpus)
+    nics = Counter(
+        device.node
+        for device in tree.devices
+        if device.kind is DeviceKind.NIC
+        and str(device.attributes.get("class", "")).startswith(_NICS)
+    )
+    # Speed and width above GPUs as printed, and the slowest of both that any GPU has.
+    above = [gpu.pci.attributes for gpu in tree.gpus]
+    printed = _distinct(
+        (attributes.get("link_speed"), attributes.get("link_width")) for attributes in above
+    )
+    links = [PcieLink(attributes) for attributes in above]
+    speeds = [link.gigatransfers for link in links if link.gigatransfers is not None]
+    facts: dict[str, Any] = {
+        "root": system.tag,
+        "version": system.attributes.get("version"),
+        **_device_facts(tree),
+        "hosts": len(tree.hosts),
+        "gpu_per_host": one_or_all([gpus[host] for host in hosts]),
+        "nic_count_per_host": one_or_all([nics[host] for host in hosts]),
+        "numa_nodes": numa,
+        "numa_node_count": len(set(numa)),
+        "cpu": {
+            key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu
+        },
+        "gpu_pci_link": [{"speed": speed, "width": width} for speed, width in printed],
+        "gpu_pci_device_ids": _distinct(attributes.get("device") for attributes in above),
+        "pcie_gen": GENERATIONS[min(speeds)] if speeds else None,
+        "pcie_width": min(
+            (link.lanes for link in links if link.lanes is not None), default=None
+        ),
+        "nvlinks_per_gpu": nvlinks.per_gpu(),
+        "nvlink_target_classes": list(nvlinks.classes),
+        "nvlink_self_targets": nvlinks.selves,
+        "gpu_matrix": None,
+    }
+    if xgmi.entries:
+        facts["xgmi_links_per_gpu"] = xgmi.per_gpu()
+    for word, joined in (("nvlink", nvlinks), ("xgmi", xgmi)):
+        if joined.stated or joined.selves:
+            facts |= joined.groups(word)
+    entries = [
+        entry.attributes for gpu in tree.gpus if gpu.detail for entry in gpu.detail.named("c2c")
+    ]
+    pairs = [(whole(entry.get("bw", "")), whole(entry.get("count", ""))) for entry in entries]
+    sound = [(bw, count) for bw, count in pairs if bw is not None and count is not None]
+    if sound:
+        bw, count = sound[0]
+        facts["c2c"] = {"bw": bw, "count": count, "GBps": bw * count / 1000}
+        facts["c2c_links_per_gpu"] = [count for _, count in sound]
+    return facts
+
+
+def _device_facts(tree: PcieTree) -> dict[str, Any]:
+    """Devices by what the file calls them. Physical ones are PCI devices, however many elements each has."""
+    classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
+    nics = sum(pci_class.startswith(_NICS) for pci_class in classes)
+    unstated = sum(
+        not pci_class and bool(pci.named("nic"))
+        for pci_class, pci in zip(classes, tree.pcis, strict=True)
+    )
+    speeds = {whole(net.attributes.get("speed", "")) for net in tree.nets}
+    switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
+    visible = all(device.attributes.get("visible", True) for device in switches)
+    # A NIC without a class counts as a card: hand-written files leave it out.
+    cards = [
+        device
+        for device in tree.devices
+        if device.kind is DeviceKind.NIC
+        and str(device.attributes.get("class", _NICS[0])).lower().startswith(_NICS)
+    ]
+    return {
+        "gpu_count": None if tree.unclear and not tree.gpus else len(tree.gpus),
+        "gpu_elements": sum(gpu.detail is not None for gpu in tree.gpus),
+        "gpu_class_pci": sum(pci_class.startswith(_GPUS) for pci_class in classes),
+        "gpu_physical_count": len({(gpu.node, gpu.bus_id) for gpu in tree.gpus}),
+        "nic_count": nics + unstated,
+        "nic_class_pci": nics,
+        "nic_physical_count": card_count(cards),
+        "net_elements": len(tree.nets),
+        "net_distinct_names": len({net.attributes.get("name") for net in tree.nets}),
+        "net_speeds_mbps": sorted(speed for speed in speeds if speed is not None),
+        "bridge_pci": sum(pci_class.startswith(_BRIDGES) for pci_class in classes),
+        "pci_elements": len(tree.pcis),
+        "cpu_count": len(tree.cpus),
+        "nvswitch_count": len(switches) if switches and visible else None,
+        "sm": _distinct(gpu.says("sm") or None for gpu in tree.gpus),
+    }

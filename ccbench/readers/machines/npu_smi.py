@@ -1,0 +1,99 @@
+"""Reads ``npu-smi info -t topo`` of Ascend NPUs: HCCS, SIO, HCCS_SW and PCIe paths, and CPU affinity.
+
+Rates are not printed. Labels (npu-smi's own legend): HCCS is the direct link between NPUs, SIO joins the two
+dies of one package, HCCS_SW is HCCS through a switch; PIX, PXB, PHB and SYS are PCIe as with nvidia-smi.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
+from ccbench.readers.lines import plain_lines
+from ccbench.readers.machines.rocm_smi import RocmTable, read_table
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+
+_NAME = re.compile(r"NPU\d{1,4}|Phy-ID\d{1,4}")
+_SIGN = re.compile(r"(?m)^[ \t]{0,40}NPU\d{1,4}[ \t]{1,20}(?:NPU\d{1,4}|CPU[ \t]|X[ \t])")
+_AFFINITY = re.compile(r"[\d,\-]{1,2000}")
+_DIRECT = frozenset({"HCCS", "SIO"})
+_PCI = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS"})
+_KNOWN = _DIRECT | _PCI | {"X", "HCCS_SW", "NA", "N/A"}
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` has a table between NPUs."""
+    return _SIGN.search(text) is not None
+
+
+def read(text: str) -> Topology:
+    """Return the NPUs of the table and the HCCS and SIO links between them.
+
+    Raises MachineError when there is no heading with NPUs.
+    """
+    warnings: list[SourceWarning] = []
+    table = read_table(list(enumerate(plain_lines(text), start=1)), _NAME, warnings)
+    if table is None or not table.rows:
+        raise MachineError(
+            "npu-smi topo: no table of NPUs found; expected a heading NPU0 NPU1 ... and a row for each; "
+            "give the whole output of 'npu-smi info -t topo'"
+        )
+    table.note_asymmetry(warnings)
+    # NPUs are numbered by their place in the heading: numbers of chips may have gaps.
+    names = {column: f"gpu{index}" for index, column in enumerate(table.columns)}
+    labels = {(names[row], names[column]): label for row, column, label in table.pairs()}
+    unknown = sorted(set(labels.values()) - _KNOWN)
+    if unknown:
+        listed = f"labels that are not known: {', '.join(unknown[:8])[:200]}"
+        warnings.append(SourceWarning("unknown_spelling", listed, table.line))
+    # What stands behind a row's labels begins with the cores.
+    cores = {
+        row: match[0] for row, rest in table.rest.items() if (match := _AFFINITY.match(rest))
+    }
+    affinities = {row: {"cpu_affinity": text} for row, text in cores.items()}
+    topology_class = _class(table, set(labels.values()))
+    links = []
+    for pair, label in labels.items():
+        if label in _DIRECT:
+            attributes = {"label": label, "count_known": False}
+            links.append(
+                Link(
+                    *pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes
+                )
+            )
+    return Topology(
+        name="npu-smi topo",
+        devices=tuple(
+            Device(
+                name, DeviceKind.GPU, attributes={"name": column, **affinities.get(column, {})}
+            )
+            for column, name in names.items()
+        ),
+        links=tuple(links),
+        topology_class=topology_class,
+        source="npu_smi",
+        warnings=tuple(warnings),
+        facts={
+            "gpu_count": len(names),
+            "nic_count": None,
+            "cpu_count": None,
+            "nvswitch_count": 0,
+            "nvlinks_per_gpu": [0] * len(names),
+            "gpu_matrix": [table.rows.get(row) for row in names],
+            "matrix": {row: " ".join(cells) for row, cells in table.rows.items()},
+            "cpu_affinity": cores,
+            "hccs_links_per_npu": [table.rows.get(row, []).count("HCCS") for row in names],
+            "nvswitch": False,
+        },
+        matrix=labels,
+    )
+
+
+def _class(table: RocmTable, labels: set[str]) -> TopologyClass:
+    if len(table.columns) == 1:
+        return TopologyClass.SINGLE_GPU
+    if table.is_whole and labels <= _DIRECT and "HCCS" in labels:
+        return TopologyClass.HCCS_FULL_MESH
+    # HCCS_SW is a switch, and HCCS between some only is several meshes: neither has a class.
+    return TopologyClass.PCIE if table.is_whole and labels <= _PCI else TopologyClass.UNKNOWN

@@ -1,0 +1,305 @@
+"""Reads ``rocm-smi --showtopo`` (weights, hops, link types, NUMA nodes), as text or with ``--json``.
+
+No rates are printed. A weight is 15 per XGMI hop; hops is 1 for XGMI even where packets pass another GPU
+(ROCm/rocm-systems issue 5763, open-mpi/hwloc issue 775), so an XGMI label does not prove a direct link.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
+from ccbench.readers.lines import whole
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+
+_ONE_HOP = 15
+"""Weight of a pair with one XGMI hop between them."""
+
+_MOST_DEVICES = 1024
+"""Columns a heading may have; more is damage."""
+
+_NAME = re.compile(r"GPU\d{1,4}|card\d{1,4}")
+_SECTION = re.compile(r"=+\s?([A-Za-z][A-Za-z \-]{3,60}?)\s?=+$")
+_TITLES = {
+    "weight between two gpus": "weights",
+    "hops between two gpus": "hops",
+    "link type between two gpus": "link_types",
+    "numa nodes": "numa",
+}
+_NUMA = re.compile(
+    r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (Node|Affinity): (-?\d{1,6})"
+)
+_JSON = re.compile(
+    r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})",
+    re.IGNORECASE,
+)
+_SIGN = re.compile(
+    r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa "
+    r"|\(Topology\) \w{4,6}(?: type)? between DRM"
+)
+
+Numa = dict[str, dict[str, int]]
+"""GPU -> ``node`` and ``affinity``."""
+
+
+@dataclass
+class RocmTable:
+    """A square table of labels: rows by name, what stands behind each, and the names of the heading."""
+
+    columns: list[str]
+    line: int
+    rows: dict[str, list[str]] = field(default_factory=dict)
+    rest: dict[str, str] = field(default_factory=dict)
+
+    def pairs(self) -> Iterator[tuple[str, str, str]]:
+        """(row, column, label) of every cell off the diagonal, row by row."""
+        for row, cells in self.rows.items():
+            for column, label in zip(self.columns, cells, strict=False):
+                if row != column:
+                    yield row, column, label
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every pair has its label."""
+        return sum(1 for _ in self.pairs()) == len(self.columns) * (len(self.columns) - 1)
+
+    def numbers(self) -> dict[tuple[str, str], int]:
+        """(row, column) -> label, where it is a whole number."""
+        labels = {(row, column): whole(label) for row, column, label in self.pairs()}
+        return {
+            pair: number
+            for pair, number in labels.items()
+            if number is not None and number >= 0
+        }
+
+    def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
+        """Warn of the first pair whose two directions have different labels."""
+        labels = {(row, column): label for row, column, label in self.pairs()}
+        for (row, column), label in labels.items():
+            back = labels.get((column, row), label)
+            if back != label:
+                text = f"{row} to {column} is {label}, back it is {back}"
+                warnings.append(SourceWarning("contradiction", text, self.line))
+                return
+
+
+def read_table(
+    lines: Sequence[tuple[int, str]], names: re.Pattern[str], warnings: list[SourceWarning]
+) -> RocmTable | None:
+    """Return the first table of ``lines`` (number, text) whose heading and rows are of ``names``.
+
+    A row with too few labels is kept as far as it goes, with a warning; so is a missing row.
+    """
+    table: RocmTable | None = None
+    for number, line in lines:
+        words = line.split()
+        if table is None:
+            columns = list(itertools.takewhile(names.fullmatch, words[:_MOST_DEVICES]))
+            # A row starts with a name too, but goes on with labels.
+            is_row = (
+                len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
+            )
+            if columns and not is_row and len(set(columns)) == len(columns):
+                table = RocmTable(columns, number)
+        elif words and names.fullmatch(words[0]):
+            name, width = words[0], len(table.columns)
+            cells = words[1 : width + 1]
+            if name in table.rows or name not in table.columns:
+                text = f"the row {name} appears twice or has no column; left out"
+                warnings.append(SourceWarning("damaged_line", text, number))
+                continue
+            if len(cells) < width:
+                text = f"the row {name} has {len(cells)} of {width} labels"
+                warnings.append(SourceWarning("truncated", text, number))
+            table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
+        elif table.rows and not words:
+            break
+    missing = (
+        [column for column in table.columns if column not in table.rows]
+        if table is not None
+        else []
+    )
+    if table is not None and missing:
+        warnings.append(
+            SourceWarning("truncated", f"no row for {', '.join(missing[:8])}", table.line)
+        )
+    return table
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` has a section of ``rocm-smi --showtopo``."""
+    return _SIGN.search(text) is not None
+
+
+def read(text: str) -> Topology:
+    """Return the GPUs, their NUMA nodes and the XGMI links between them.
+
+    Raises MachineError when no section can be read.
+    """
+    warnings: list[SourceWarning] = []
+    is_json = text.lstrip().startswith("{")
+    sections, numa = _from_json(text) if is_json else _from_text(text, warnings)
+    # The GPUs of the link types, else of the widest heading, then those that only the NUMA part has.
+    types = sections.get("link_types")
+    widest = max((table.columns for table in sections.values()), key=len, default=[])
+    columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
+    for name, table in sections.items():
+        extra = [column for column in table.columns if column not in columns]
+        if extra:
+            section = name.replace("_", " ")
+            text = f"the section of {section} has GPUs the others lack: {', '.join(extra[:4])}"
+            warnings.append(SourceWarning("contradiction", text, table.line))
+    if not columns:
+        raise MachineError(
+            "rocm-smi: no table of GPUs and no NUMA nodes found; "
+            "give the whole output of 'rocm-smi --showtopo'"
+        )
+    weights = sections["weights"].numbers() if "weights" in sections else {}
+    hops = sections["hops"].numbers() if "hops" in sections else {}
+    pairs = list(types.pairs()) if types is not None else []
+    names = {column: f"gpu{index}" for index, column in enumerate(columns)}
+    links = list(_links(types, weights, names, warnings))
+    labels = {label for _, _, label in pairs}
+    topology_class = _class(types, labels, len(columns))
+    nodes = {gpu: fields["node"] for gpu, fields in numa.items() if "node" in fields}
+    gpus = [
+        Device(name, DeviceKind.GPU, numa_node=nodes.get(column), attributes={"name": column})
+        for column, name in names.items()
+    ]
+    cpu_nodes = sorted({node for node in nodes.values() if node >= 0})
+    return Topology(
+        name="rocm-smi topo",
+        devices=(
+            *gpus,
+            *(Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in cpu_nodes),
+        ),
+        links=tuple(links),
+        topology_class=topology_class,
+        source="rocm_smi",
+        warnings=tuple(warnings),
+        facts={
+            "gpu_count": len(columns),
+            "nic_count": None,
+            "cpu_count": len(set(nodes.values())) or None,
+            "nvswitch_count": 0 if types else None,
+            "nvlinks_per_gpu": [0] * len(columns) if types else None,
+            "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
+            "link_types": sorted(labels),
+            "hops": sorted(set(hops.values())),
+            "weights": sorted(set(weights.values())),
+            "numa_node": nodes,
+            "numa_affinity": {
+                gpu: fields["affinity"] for gpu, fields in numa.items() if "affinity" in fields
+            },
+            "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
+        },
+        matrix={(names[row], names[column]): label for row, column, label in pairs},
+    )
+
+
+def _class(types: RocmTable | None, labels: set[str], gpu_count: int) -> TopologyClass:
+    """XGMI anywhere is the class of meshes, partial ones too; PCIe only when every pair says so."""
+    if "XGMI" in labels:
+        return TopologyClass.XGMI_MESH
+    if types is not None and len(types.columns) == gpu_count == 1:
+        return TopologyClass.SINGLE_GPU
+    return (
+        TopologyClass.PCIE
+        if types and types.is_whole and labels == {"PCIE"}
+        else TopologyClass.UNKNOWN
+    )
+
+
+def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, RocmTable], Numa]:
+    bodies: dict[str, list[tuple[int, str]]] = {}
+    numa: Numa = {}
+    current = ""
+    for number, line in enumerate(text.expandtabs().split("\n"), start=1):
+        stripped = line.strip()[:4000]
+        match = _NUMA.match(stripped)
+        if stripped.startswith("=") and stripped.endswith("="):
+            title = _SECTION.match(stripped)
+            current = _TITLES.get(title[1].strip().lower(), "") if title else ""
+        elif match:
+            numa.setdefault(f"GPU{int(match[1])}", {}).setdefault(
+                match[2].lower(), int(match[3])
+            )
+        elif current:
+            bodies.setdefault(current, []).append((number, line))
+    tables = {
+        name: read_table(bodies.get(name, []), _NAME, warnings)
+        for name in ("weights", "hops", "link_types")
+    }
+    return {name: table for name, table in tables.items() if table is not None}, numa
+
+
+def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(
+            f"rocm-smi JSON: {str(error)[:80]}; expected the whole output of 'rocm-smi --showtopo --json'"
+        ) from None
+    cells: dict[str, dict[tuple[int, int], str]] = {}
+    numa: Numa = {}
+    for owner, values in document.items() if isinstance(document, dict) else ():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            match = _JSON.fullmatch(key[:120])
+            if match:
+                section = cells.setdefault(_TITLES[f"{match[1].lower()} between two gpus"], {})
+                left, right = int(match[2]), int(match[3])
+                # JSON names each pair once, the tables of the text both ways.
+                section[left, right] = section[right, left] = str(value)[:40]
+            card = re.fullmatch(r"card(\d{1,4})", owner[:20])
+            kind = key.lower().removeprefix("(topology) numa ")
+            if card and kind in {"node", "affinity"} and re.fullmatch(r"-?\d{1,6}", str(value)):
+                numa.setdefault(f"GPU{int(card[1])}", {})[kind] = int(value)
+    tables = {}
+    for name, section in cells.items():
+        indexes = sorted({index for pair in section for index in pair})[:256]
+        rows = {
+            f"GPU{row}": [
+                "0" if row == column else section.get((row, column), "?") for column in indexes
+            ]
+            for row in indexes
+        }
+        tables[name] = RocmTable(list(rows), 1, rows)
+    return tables, numa
+
+
+def _links(
+    types: RocmTable | None,
+    weights: dict[tuple[str, str], int],
+    names: dict[str, str],
+    warnings: list[SourceWarning],
+) -> Iterator[Link]:
+    """Links of the pairs with XGMI labels; warnings of what these leave open."""
+    if types is None:
+        warnings.append(
+            SourceWarning("not_visible", "links: no section 'Link Type between two GPUs'")
+        )
+        return
+    types.note_asymmetry(warnings)
+    joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
+    weight_of_pair = [weights.get(pair) for pair in joined]
+    if joined:
+        text = "how many xGMI links a pair has"
+        if None in weight_of_pair:
+            text += ", and whether its path passes another GPU: no weight is printed"
+        elif any(weight is not None and weight > _ONE_HOP for weight in weight_of_pair):
+            text += f"; pairs of a weight above {_ONE_HOP} are linked over other GPUs"
+        warnings.append(SourceWarning("not_visible", text, types.line))
+    for (row, column), weight in zip(joined, weight_of_pair, strict=True):
+        if weight is None or weight <= _ONE_HOP:
+            # One link or the four inside a package: neither number nor, without weights, directness is said.
+            path_note = {"weight": weight} if weight is not None else {"direct_known": False}
+            attributes = {"count_known": False, **path_note}
+            origin = "rocm-smi --showtopo: XGMI"
+            yield Link(
+                names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes
+            )

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.readers.benchmarks.words import (
+    GIBI,
+    Launch,
+    collective_name,
+    dtype_name,
+    launch_of,
+    rate_factor,
+    whole,
+)
+from ccbench.readers.lines import PrintedFigure, figure
+
+
+@given(st.floats(min_value=0, max_value=1e12), st.integers(min_value=0, max_value=9))
+def test_a_printed_figure_is_within_half_a_unit_of_what_was_printed(
+    value: float, decimals: int
+) -> None:
+    read = figure(f"{value:.{decimals}f}")
+    assert read is not None
+    assert abs(read.value - value) <= read.half_unit * (1 + 1e-9) + value * 1e-15
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "nan", "inf", "1e400", "1.2.3", "0x10", "N/A", "٣", "1" * 40]
+)
+def test_what_is_no_figure_is_none(text: str) -> None:
+    assert figure(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "²", "9" * 19, "9" * 5000])
+def test_what_is_no_size_is_none(text: str) -> None:
+    assert whole(text) is None
+
+
+@given(
+    st.integers(min_value=10**7, max_value=10**11),
+    st.floats(min_value=1e-4, max_value=10),
+    st.booleans(),
+)
+def test_the_unit_of_rates_shows_in_the_rows(
+    size_bytes: int, seconds: float, binary: bool
+) -> None:
+    factor = GIBI if binary else 1.0
+    printed = size_bytes / seconds / 1e9 / factor
+    points = [
+        (size_bytes, PrintedFigure(seconds, 1e-9), PrintedFigure(printed, printed * 1e-3))
+    ]
+    assert rate_factor(points, 2.0) == factor
+
+
+def test_rows_that_leave_the_unit_open_give_the_default() -> None:
+    assert (
+        rate_factor([(8, PrintedFigure(1e-3, 1e-9), PrintedFigure(0.0, 0.005))], GIBI) == GIBI
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "launch"),
+    [
+        ("mpirun -np 8 ./osu_allreduce", Launch(8, None)),
+        ("$ mpirun -np 8 --map-by ppr:4:node ./x", Launch(8, 2)),
+        ("mpiexec.hydra -n 16 -ppn 8 IMB-MPI1", Launch(16, 2)),
+        ("/opt/bin/mpirun -n 144 -N 36 ./IMB-MPI1", Launch(144, 4)),
+        ("srun -N 4 -n 32 ./x", Launch(32, 4)),
+        ("srun --nodes=4 --ntasks-per-node=8 ./x", Launch(32, 4)),
+        ("flux run -N2 -n 192 ./x", Launch(192, 2)),
+        ("mpirun -np 4 -pernode ./x", Launch(4, 4)),
+        ("mpirun ./x -n", Launch()),
+        ("the mpi library runs", None),
+    ],
+)
+def test_a_launchers_line_says_ranks_and_nodes(line: str, launch: Launch | None) -> None:
+    assert launch_of(line) == launch
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("Allreduce", "all_reduce"),
+        ("AllGather", "all_gather"),
+        ("Reduce_scatter", "reduce_scatter"),
+        ("bcast", "broadcast"),
+        ("alltoallv", "alltoallv"),
+    ],
+)
+def test_collectives_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
+    assert collective_name(word) == name
+
+
+@pytest.mark.parametrize(
+    ("word", "name"), [("fp32", "float32"), ("torch.bfloat16", "bfloat16"), ("hfp8", "hfp8")]
+)
+def test_element_types_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
+    assert dtype_name(word) == name

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.readers.lines import plain_lines
+from ccbench.readers.machines import read_text
+from ccbench.readers.machines.smi_table import tables_of
+from ccbench.readers.machines.smi_topo import read
+from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
+from ccbench.topology.matrix import path_labels
+from tests.topology.dumps import entries, names, text_of
+
+ENTRIES = entries("smi_topo")
+
+PAIR = (
+    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    "GPU0\t X \tNV4\tPHB\t0-15\t0\t\tN/A\n"
+    "GPU1\tNV4\t X \tSYS\t16-31\t1\t\tN/A\n"
+    "NIC0\tPHB\tSYS\t X \t\t\t\t\n"
+    "\n"
+    "NIC Legend:\n\n  NIC0: mlx5_7\n"
+)
+
+
+def matrix_text(count: int, label: str, heading: str = "CPU Affinity\tNUMA Affinity") -> str:
+    gpus = [f"GPU{index}" for index in range(count)]
+    rows = ["\t" + "\t".join([*gpus, heading])]
+    for gpu in gpus:
+        cells = [" X " if other == gpu else label for other in gpus]
+        rows.append("\t".join([gpu, *cells, "0-15", *["0"] * heading.count("NUMA")]))
+    return "\n".join(rows) + "\n"
+
+
+def counted(counts: dict[tuple[int, int], int], gpus: int) -> str:
+    """A matrix with NV# for the pairs given and SYS elsewhere."""
+    rows = [
+        "\t"
+        + "\t".join(f"GPU{index}" for index in range(gpus))
+        + "\tCPU Affinity\tNUMA Affinity"
+    ]
+    for one in range(gpus):
+        cells = [
+            " X "
+            if one == index
+            else f"NV{links}"
+            if (links := both(counts, one, index))
+            else "SYS"
+            for index in range(gpus)
+        ]
+        rows.append("\t".join([f"GPU{one}", *cells, "0-15", "0"]))
+    return "\n".join(rows)
+
+
+def both(counts: dict[tuple[int, int], int], one: int, other: int) -> int:
+    return counts.get((one, other)) or counts.get((other, one)) or 0
+
+
+def kinds(topology: Topology) -> set[str]:
+    return {warning.kind for warning in topology.warnings}
+
+
+@pytest.mark.parametrize("label", ["NV4", "PIX"])
+@pytest.mark.parametrize("gpus", [150, pytest.param(400, marks=pytest.mark.exhaustive)])
+def test_a_matrix_of_hundreds_of_gpus_takes_seconds(gpus: int, label: str) -> None:
+    text = matrix_text(gpus, label)
+    started = time.process_time()
+    assert len(read(text).gpus) == gpus
+    assert time.process_time() - started < 5 * gpus / 400
+
+
+def test_devices_links_and_attributes_of_a_small_machine() -> None:
+    topology = read(PAIR)
+    assert [device.name for device in topology.devices] == [
+        "gpu0",
+        "gpu1",
+        "cpu0",
+        "cpu1",
+        "nic0",
+    ]
+    assert topology.device("nic0").attributes["name"] == "mlx5_7"
+    assert [device.numa_node for device in topology.gpus] == [0, 1]
+    between = {("gpu0", "gpu1"): "NV4", ("gpu0", "nic0"): "PHB", ("gpu1", "nic0"): "SYS"}
+    assert topology.matrix == between | {pair[::-1]: label for pair, label in between.items()}
+    nvlinks = [link for link in topology.links if link.kind is LinkKind.NVLINK]
+    assert [(link.source, link.target, link.count) for link in nvlinks] == [
+        ("gpu0", "gpu1", 4),
+        ("gpu1", "gpu0", 4),
+    ]
+    assert all(link.bytes_per_second is None for link in topology.links), (
+        "the matrix prints no rates"
+    )
+    ends = {(link.source, link.target) for link in topology.links}
+    assert {("nic0", "cpu0"), ("cpu0", "nic0"), ("gpu1", "cpu1"), ("cpu0", "cpu1")} <= ends
+
+
+def test_gpus_and_nics_under_one_switch_share_a_pcie_switch() -> None:
+    text = (
+        "\tGPU0\tGPU1\tmlx5_0\tmlx5_1\tCPU Affinity\tNUMA Affinity\n"
+        "GPU0\tX\tSYS\tPIX\tSYS\t0-7\t0\nGPU1\tSYS\tX\tSYS\tPXB\t8-15\t1\n"
+    )
+    topology = read(text)
+    assert len(topology.of_kind(DeviceKind.PCIE_SWITCH)) == 2
+    ends = {(link.source, link.target) for link in topology.links}
+    assert {("nic0", "pcie0"), ("gpu0", "pcie0"), ("pcie0", "cpu0"), ("gpu1", "pcie1")} <= ends
+    assert ("nic0", "cpu0") not in ends
+
+
+@pytest.mark.parametrize(
+    ("count", "label", "expected"),
+    [
+        (8, "NV18", "nvswitch"),
+        (8, "NV8", "nvswitch"),
+        (16, "NV6", "nvswitch"),
+        (4, "NV18", "nvswitch"),
+        (4, "NV12", "nvswitch"),
+        (4, "NV4", "nvlink-mesh"),
+        (4, "NV2", "nvlink-mesh"),
+        (3, "NV2", "nvlink-mesh"),
+        (4, "NV6", "nvlink-mesh"),
+        (3, "NV6", "unknown"),
+        (2, "NV18", "unknown"),
+        (2, "NV12", "unknown"),
+        (2, "NV8", "unknown"),
+        (2, "NV4", "nvlink-bridge"),
+        (2, "NV2", "nvlink-bridge"),
+        (2, "NV3", "nvlink-mesh"),
+        (8, "SYS", "pcie"),
+        (2, "PIX", "pcie"),
+        (1, "", "single-gpu"),
+    ],
+)
+def test_the_class_follows_from_counting_links(count: int, label: str, expected: str) -> None:
+    assert read(matrix_text(count, label)).topology_class.value == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "label", "expected"),
+    [(4, "NV6", "nvswitch"), (2, "NV2", "nvlink-bridge"), (2, "NV4", "nvlink-mesh")],
+)
+def test_the_heading_of_old_drivers_leaves_fewer_machines(
+    count: int, label: str, expected: str
+) -> None:
+    assert read(matrix_text(count, label, "CPU Affinity")).topology_class.value == expected
+
+
+@given(st.permutations(range(8)))
+def test_a_cube_mesh_is_one_in_any_order_of_its_gpus(order: list[int]) -> None:
+    quads = [
+        (a, b) for base in (0, 4) for a in range(base, base + 4) for b in range(a + 1, base + 4)
+    ]
+    across = [(gpu, gpu + 4) for gpu in range(4)]
+    counts = {(order[one], order[other]): 1 for one, other in quads + across}
+    assert read(counted(counts, 8)).topology_class is TopologyClass.NVLINK_CUBE_MESH
+    del counts[order[0], order[4]]
+    assert read(counted(counts, 8)).topology_class is TopologyClass.NVLINK_MESH
+
+
+PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
+RING = [(gpu, (gpu + step) % 8) for gpu in range(8) for step in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        (dict.fromkeys(RING, 1), "nvlink-mesh"),
+        (dict.fromkeys(PAIRS, 12), "nvlink-bridge"),
+        (dict.fromkeys(PAIRS, 3), "nvlink-mesh"),
+    ],
+)
+def test_rings_are_no_cube_meshes_and_odd_pairs_are_a_board(
+    counts: dict[tuple[int, int], int], expected: str
+) -> None:
+    assert read(counted(counts, 8)).topology_class.value == expected
+
+
+def test_a_switched_machine_has_one_nvswitch_that_stands_for_all() -> None:
+    topology = read(matrix_text(8, "NV18"))
+    assert topology.facts["nvswitch_count"] is None, "the matrix does not count them"
+    assert len(topology.of_kind(DeviceKind.NVSWITCH)) == 1
+    up = [link for link in topology.links if link.target == "nvswitch0"]
+    assert [link.count for link in up] == [18] * 8
+    assert topology.facts["nvlinks_per_gpu"] == [18] * 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PAIR.replace("GPU1\tNV4\t", "GPU1\tNV4\n\t"),
+        PAIR.replace("PHB\t0-15", "PHB\n0-15"),
+        PAIR.replace("\tNIC0\tCPU", "\nNIC0\tCPU", 1),
+        "\n".join(f"> {line}" for line in PAIR.split("\n")),
+        PAIR.replace("GPU0", "\x1b[4mGPU0", 1).replace("GPU NUMA ID", "GPU NUMA ID\x1b[0m"),
+        PAIR.replace("\t", "    "),
+        PAIR.replace("\n", "\r\n"),
+        "collect_env\n$ nvidia-smi topo -m\n" + PAIR,
+    ],
+    ids=[
+        "wrapped row",
+        "wrapped affinity",
+        "wrapped heading",
+        "quoted",
+        "coloured",
+        "blanks",
+        "windows",
+        "in a report",
+    ],
+)
+def test_text_that_was_wrapped_quoted_or_coloured_says_the_same(text: str) -> None:
+    assert read(text).facts == read(PAIR).facts
+
+
+def test_empty_affinity_cells_do_not_shift_the_others() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    text += "GPU0\tX\tSYS\t\t1\t\tN/A\nGPU1\tSYS\tX\t0-3\t\t\tN/A\n"
+    facts = read(text).facts
+    assert facts["cpu_affinity"] == {"GPU0": None, "GPU1": "0-3"}
+    assert facts["numa_affinity"] == {"GPU0": "1", "GPU1": None}
+    assert facts["gpu_numa_id"] == {"GPU0": "N/A", "GPU1": "N/A"}
+
+
+def test_a_heading_shorter_than_its_rows_is_made_from_them() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
+    text += "GPU0 X NODE SYS 0-11 0\nGPU1 NODE X SYS 0-11 0\nGPU2 SYS SYS X 12-23 1\n"
+    topology = read(text)
+    assert topology.facts["gpu_matrix"] == [
+        ["X", "NODE", "SYS"],
+        ["NODE", "X", "SYS"],
+        ["SYS", "SYS", "X"],
+    ]
+    assert topology.facts["cpu_affinity"] == {"GPU0": "0-11", "GPU1": "0-11", "GPU2": "12-23"}
+    assert kinds(topology) == {"damaged_line"}
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [
+        (PAIR, set()),
+        (PAIR.replace("GPU1\tNV4", "GPU1\tNV2"), {"contradiction"}),
+        (PAIR.replace("NV4", "QPI"), {"unknown_spelling"}),
+        (PAIR.replace("0-15", "-15"), {"damaged_line"}),
+        (PAIR[: PAIR.index("X \tSYS")], {"truncated"}),
+        (matrix_text(2, "NV12"), {"not_visible"}),
+    ],
+)
+def test_what_cannot_be_taken_as_it_stands_is_noted(text: str, noted: set[str]) -> None:
+    assert kinds(read(text)) >= noted
+    assert noted or not kinds(read(text))
+
+
+def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them() -> None:
+    legend = "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
+    hidden = read(matrix_text(2, "NODE") + legend)
+    assert hidden.topology_class is TopologyClass.PCIE
+    assert any("-mp" in warning.text for warning in hidden.warnings)
+    assert (
+        kinds(read(matrix_text(2, "NODE") + legend + "  NV#  = a bonded set of # NVLinks\n"))
+        == set()
+    )
+
+
+def test_cpu_queries_are_answers_by_cpu() -> None:
+    text = "The GPUs that have an affinity with CPU 48 are:\n0, 1\n"
+    assert read(text).facts["48"] == [0, 1]
+    assert "truncated" in kinds(read(text + text.split("\n")[0].replace("48", "5")))
+
+
+def test_the_registry_picks_this_reader_and_names_the_topology() -> None:
+    topology = read_text(PAIR, "box.txt")
+    assert (topology.name, topology.source) == ("box.txt", "nvidia-smi topo -m")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> None:
+    tables, _ = tables_of(plain_lines(text_of(entry)))
+    tables = [table for table in tables if table.rows and not table.is_p2p]
+    topology = read(text_of(entry))
+    if not tables:  # a table of peer statuses, or an answer by CPU: no path is made up for it
+        assert not topology.matrix
+        return
+    named = {
+        str(device.attributes.get("column") or device.attributes["name"]): device.name
+        for device in topology.devices
+        if device.kind in (DeviceKind.GPU, DeviceKind.NIC)
+    }
+    labels = path_labels(topology)
+    printed = {
+        (named[row.name], named[column]): cell
+        for row in tables[0].rows
+        for column, cell in zip(tables[0].columns, row.cells, strict=False)
+        if column != row.name and cell != "X" and row.name in named
+    }
+    assert printed or len(topology.gpus) == 1
+    assert {pair: labels[pair] for pair in printed} == printed
+    unseen = (
+        {pair for pair in labels if pair[0] != pair[1]}
+        - printed.keys()
+        - {pair[::-1] for pair in printed}
+    )
+    assert {labels[pair] for pair in unseen} <= {"?"}

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.readers.lines import figure, overlap, plain_lines, ranges, whole, without_tags
+
+
+def test_colours_and_foreign_line_ends_disappear() -> None:
+    assert plain_lines("\x1b[4mGPU0\x1b[0m\r\n[4mGPU1[0m\rend") == ["GPU0", "GPU1", "end"]
+
+
+def test_text_in_brackets_that_is_no_colour_stays() -> None:
+    assert plain_lines("[0] rank [12m away] [4x]") == ["[0] rank  away] [4x]"]
+    assert plain_lines("ring[3] 10 m") == ["ring[3] 10 m"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", ((0, 0),)),
+        ("0-13,28-41", ((0, 13), (28, 41))),
+        ("1-1, 3-3", ((1, 1), (3, 3))),
+        ("-31,64-95", None),
+        ("5-2", None),
+        ("N/A", None),
+        ("", None),
+        ("0-9999999", ((0, 9999999),)),
+        ("0-99999999", None),
+        ("²", None),
+    ],
+)
+def test_lists_of_cpus(text: str, expected: tuple[tuple[int, int], ...] | None) -> None:
+    assert ranges(text) == expected
+
+
+@given(
+    *[st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6)] * 2
+)
+def test_lists_overlap_where_they_name_a_number_in_common(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    found = [tuple((first, first + more) for first, more in parts) for parts in (one, other)]
+    sets = [
+        {number for first, last in half for number in range(first, last + 1)} for half in found
+    ]
+    assert overlap(*found) == bool(sets[0] & sets[1])
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "(pid=123) ",
+        "[1,0]<stdout>:",
+        "[node-3,1,0]<stdout>: ",
+        "[node-3:0]: ",
+        "[default3]:",
+        "[pod/a/b] ",
+        "2026-01-02T03:04:05.678Z ",
+        "  12: ",
+        "> ",
+    ],
+)
+def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(
+    tag: str,
+) -> None:
+    assert without_tags(f"{tag}  + PCI[24.0]") in ("  + PCI[24.0]", " + PCI[24.0]")
+    assert without_tags("[0] 1048576 262144 float") == "1048576 262144 float"
+    assert without_tags("[0] NCCL INFO Trees [0] 1") == "[0] NCCL INFO Trees [0] 1"
+
+
+def test_a_figure_knows_half_a_unit_of_its_last_digit() -> None:
+    expected = {"36.50": (36.5, 0.005), "1.2e+05": (1.2e5, 5000.0), "7": (7.0, 0.5)}
+    assert {
+        text: (f.value, f.half_unit) for text in expected if (f := figure(text))
+    } == expected
+    assert [figure(text) for text in ("-1", "N/A", "1e999", "")] == [None] * 4
+    assert [whole(text) for text in ("12", "-1", "1.0", "9" * 19)] == [12, -1, None, None]

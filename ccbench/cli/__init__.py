@@ -20,6 +20,7 @@ import click
 
 from ccbench.cli.calibrate import calibrate
 from ccbench.cli.compare import compare
+from ccbench.cli.diagnose import diagnose
 from ccbench.cli.doctor import doctor
 from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
@@ -63,6 +64,7 @@ for _command in (
     report,
     compare,
     import_files,
+    diagnose,
     predict,
     calibrate,
     topo,

@@ -64,7 +64,7 @@ def import_files(
     from ccbench.results.imported_runs import each_once, write_import
     from ccbench.results.systems import Pricer
 
-    system, pricer = _system(machine, nodes, network, ranks), Pricer()
+    system, pricer = stated_system(machine, nodes, network, ranks), Pricer()
     once, again = each_once(files)
     imported_files, problems = _imported(once, system)
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
@@ -147,7 +147,7 @@ def _imported(
     return (*import_logs(logs, system), *jobs), problems
 
 
-def _system(
+def stated_system(
     machine: str | None, nodes: int | None, network: str | None, ranks: int | None
 ) -> StatedSystem:
     """The options, checked before any file is read."""

@@ -1,0 +1,181 @@
+"""The answer to what people paste: every rule on the evidence, the gravest finding first."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
+from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
+from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
+from ccbench.readers.benchmarks.log import StatedSystem
+from ccbench.readers.evidence import Evidence
+from ccbench.results import load_run
+from ccbench.results.imported_runs import import_logs, write_import
+from ccbench.results.systems import Pricer
+from ccbench.topology.diagnosis import diagnose as findings_of_machine
+from ccbench.topology.graph import TopologyClass
+from ccbench.units import plural
+
+
+class Outcome(IntEnum):
+    """What the evidence allows to say; the exit code of ``ccbench diagnose``."""
+
+    NOTHING_WRONG = 0
+    PROBLEM = 1
+    NOTHING_RECOGNISED = 2
+    CANNOT_SAY = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """sentence: the first that a person reads. diagnoses: the gravest first. remarks: what else to know."""
+
+    outcome: Outcome
+    sentence: str
+    diagnoses: tuple[Diagnosis, ...]
+    evidence: Evidence
+    verdicts: tuple[SpeedVerdict, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+Rule = Callable[[Evidence], Iterator[Diagnosis]]
+
+
+def machine_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield findings about each machine that a file shows."""
+    for name, topology in evidence.machines:
+        for finding in findings_of_machine(topology):
+            subject = finding.subject or finding.evidence
+            meaning = finding.evidence if finding.subject else ""
+            of = f"{name}: " if len(evidence.machines) > 1 else ""
+            yield Diagnosis(
+                finding.severity, finding.kind, of + subject, meaning, finding.advice
+            )
+
+
+RULES: tuple[Rule, ...] = (nccl_diagnoses, machine_diagnoses)
+"""Rules on evidence; each yields what it sees, in any order."""
+
+
+def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
+    """Return what ``evidence`` shows. system: what the user states of where tables were measured."""
+    verdicts, remarks = measured(evidence, system)
+    diagnoses = [
+        *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict)),
+        *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
+    ]
+    # Of equal gravity the rule that was asked first: a measurement before what may explain it.
+    diagnoses.sort(key=lambda diagnosis: GRAVITY[diagnosis.severity])
+    outcome = _outcome(evidence, diagnoses, verdicts)
+    return Answer(
+        outcome,
+        _sentence(outcome, evidence, diagnoses, verdicts, remarks),
+        tuple(diagnoses),
+        evidence,
+        verdicts,
+        (*evidence.problems, *remarks),
+    )
+
+
+def measured(
+    evidence: Evidence, system: StatedSystem
+) -> tuple[tuple[SpeedVerdict, ...], tuple[str, ...]]:
+    """Return (verdicts on the tables of the evidence, remarks of their import)."""
+    if not evidence.logs:
+        return (), ()
+    imported_files = import_logs(evidence.logs, system)
+    verdicts, pricer = unmeasured(imported_files), Pricer()
+    if any(file.cases for file in imported_files):
+        with tempfile.TemporaryDirectory(prefix="ccbench-diagnose-") as folder:
+            write_import(Path(folder) / "run", imported_files, system, "diagnose", pricer)
+            verdicts = (
+                *verdicts,
+                *speed_verdicts(load_run(Path(folder) / "run", details=False)),
+            )
+    notes = (note for file in imported_files for note in (*file.notes, *file.refused))
+    return verdicts, tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems)))
+
+
+def _of_verdict(verdict: SpeedVerdict) -> Iterator[Diagnosis]:
+    """A verdict that is no praise as a diagnosis: SLOW and WRONG are problems, FAST is a doubt."""
+    finding = verdict.finding
+    if verdict.word in (SpeedWord.WRONG, SpeedWord.SLOW, SpeedWord.FAST):
+        yield Diagnosis(
+            "doubt" if verdict.word is SpeedWord.FAST else "problem",
+            verdict.word.value.lower(),
+            verdict.sentence,
+            finding.evidence if finding else "",
+            finding.advice
+            if finding
+            else "run it again, and do not use this machine until its data are right",
+            "ccbench run health",
+        )
+
+
+def _outcome(
+    evidence: Evidence, diagnoses: list[Diagnosis], verdicts: tuple[SpeedVerdict, ...]
+) -> Outcome:
+    severities = {diagnosis.severity for diagnosis in diagnoses}
+    if "problem" in severities:
+        return Outcome.PROBLEM
+    if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
+        return Outcome.NOTHING_RECOGNISED
+    if any(verdict.word is SpeedWord.NORMAL for verdict in verdicts):
+        return Outcome.NOTHING_WRONG
+    if "doubt" in severities or any(
+        verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts
+    ):
+        return Outcome.CANNOT_SAY
+    return Outcome.NOTHING_WRONG if _says_enough(evidence) else Outcome.CANNOT_SAY
+
+
+def _says_enough(evidence: Evidence) -> bool:
+    """Whether silence of the rules means something: a machine or transports were seen."""
+    known = any(
+        topology.topology_class is not TopologyClass.UNKNOWN
+        for _, topology in evidence.machines
+    )
+    kinds = ("channel", "gdr", "gdr_used", "port", "peer_access", "peer_bandwidth")
+    return known or bool(evidence.of(*kinds)) or evidence.trace is not None
+
+
+def _sentence(
+    outcome: Outcome,
+    evidence: Evidence,
+    diagnoses: list[Diagnosis],
+    verdicts: tuple[SpeedVerdict, ...],
+    remarks: tuple[str, ...],
+) -> str:
+    """Return the first sentence: the gravest problem, else the verdict on what was measured, else doubts."""
+    summary = summary_of(evidence)
+    if outcome is Outcome.NOTHING_RECOGNISED:
+        return (
+            "NOT RECOGNISED: no line is of a form that ccbench knows; give the output of nccl-tests, an "
+            "NCCL_DEBUG=INFO log, nvidia-smi topo -m, a Flight Recorder dump or the like"
+        )
+    if outcome is Outcome.PROBLEM:
+        problems = [diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"]
+        more = (
+            f" (and {plural(len(problems) - 1, 'more problem')})" if len(problems) > 1 else ""
+        )
+        measured = any(problems[0].subject == verdict.sentence for verdict in verdicts)
+        return f"{'' if measured else 'PROBLEM: '}{problems[0].subject}{more}"
+    doubts = [diagnosis.subject for diagnosis in diagnoses if diagnosis.severity == "doubt"]
+    for verdict in verdicts:
+        if verdict.word is SpeedWord.NORMAL or not doubts:
+            return verdict.sentence
+    if doubts:
+        return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
+    if outcome is Outcome.NOTHING_WRONG:
+        classes = [topology.topology_class.value for _, topology in evidence.machines]
+        return f"NOTHING WRONG is visible{': ' * bool(summary or classes)}{summary or ', '.join(classes)}"
+    if evidence.logs and remarks:
+        return f"CANNOT SAY: {remarks[0]}"
+    return (
+        f"CANNOT SAY: the text says too little{f' ({summary})' if summary else ''}: no transport, no graph and "
+        "no table; run again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH"
+    )

@@ -1,0 +1,85 @@
+"""``ccbench diagnose``."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from ccbench.cli.importing import stated_system
+from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
+
+
+@click.command(short_help="Say what is wrong, from what a terminal, a log or a hang left.")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
+@click.option("--machine", help="Machine that the text is of, where it does not say.")
+@click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Ranks, where the text prints none.")
+@click.option("--network", help="Network between them, such as ib-ndr-400x8.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page (.html).",
+)
+@as_json
+def diagnose(
+    files: tuple[Path, ...],
+    machine: str | None,
+    nodes: int | None,
+    ranks: int | None,
+    network: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Say what FILEs show: the answer first, then each finding with its lines, then what was not read.
+
+    FILEs are what is at hand, of one incident: an NCCL_DEBUG=INFO log, output of nccl-tests, nvidia-smi topo
+    -m, dumps of a hang, a paste of several of them; - reads stdin. Exit code 0: nothing wrong is visible; 1: a
+    problem; 2: nothing was recognised; 3: it cannot be said.
+    """
+    from ccbench.analysis.diagnose import answer_of
+    from ccbench.errors import UsageError
+    from ccbench.readers.evidence import read_evidence
+    from ccbench.report.diagnosis_text import (
+        diagnosis_document,
+        diagnosis_lines,
+        diagnosis_page,
+    )
+    from ccbench.report.writing import write_file
+
+    if output is not None and output.suffix.lower() != ".html":
+        raise UsageError(f"-o {output}: end it in .html for a page")
+    if output is not None:
+        check_writable(output, "-o")
+    system = stated_system(machine, nodes, network, ranks)
+    with _files_of(files) as paths:
+        answer = answer_of(read_evidence(paths), system)
+        if as_json:
+            print_json(diagnosis_document(answer))
+        else:
+            click.echo("\n".join(diagnosis_lines(answer, screen_width())))
+        if output is not None:
+            name = ", ".join(dict.fromkeys(path.name for path in files[:3]))
+            write_file(output, diagnosis_page(answer, name).encode())
+            say(f"wrote {output}")
+    return int(answer.outcome)
+
+
+@contextmanager
+def _files_of(files: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
+    """The files, with stdin kept in one that is called so where ``-`` is among them."""
+    if Path("-") not in files:
+        yield files
+        return
+    with tempfile.TemporaryDirectory(prefix="ccbench-stdin-") as folder:
+        kept = Path(folder) / "stdin"
+        kept.write_bytes(sys.stdin.buffer.read())
+        yield tuple(kept if path == Path("-") else path for path in files)

@@ -1,0 +1,196 @@
+"""Evidence: everything that files of one incident say, by the readers that know each part of them.
+
+Every reader is asked of every text, so that a paste of several tools' output is read whole: machines (as
+graphs), tables of benchmarks, calls of recorded jobs, and statements. What no reader owns is listed by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ccbench.documents import open_file
+from ccbench.errors import CcbenchError, MachineError, UsageError
+from ccbench.readers import machines
+from ccbench.readers.benchmarks import log_of_text
+from ccbench.readers.benchmarks.log import ImportedLog
+from ccbench.readers.lines import plain_lines
+from ccbench.readers.statements import Statement, formats
+from ccbench.readers.traces.events import Trace
+from ccbench.readers.traces.reading import is_trace, read_traces
+from ccbench.topology.graph import Topology
+
+LARGEST_TEXT_BYTES = 64 << 20
+"""More than any of these tools prints; of a larger file nothing is read."""
+
+MOST_UNREAD = 12
+"""Ranges of lines that are listed; the rest is counted."""
+
+OWNED_BY_MACHINES = {
+    "nccl_xml": r"^\s*<",
+    "nccl_graph_xml": r"^\s*<",
+    "hwloc": r"^\s*(?:<|Machine|Package|NUMANode|L\d|PCI|HostBridge|Bridge|Core|PU|GPU|Net|Block|OpenFabrics|CoProc)",
+    "nccl_log": r"[NR]CCL |^\s*\+ |/[\d.]+/[A-Z]{3}\)",
+    "npu_smi": r"^\s*(?:NPU|PHY|Legend|X\s|Self|SYS|HCCS|PI[XB]|PXB|PHB|NIC)",
+    "rocm_smi": r"^\s*(?:GPU|=+|\(Topology\)|GPU\[|DRM)",
+    "smi_topo": r"^\s*(?:GPU\d|NIC\d|mlx|X\s|Legend|SYS|NODE|PHB|PXB|PIX|NV#|CPU|NIC Legend|[\w.]+:?\s+X\b)",
+    "smi_nvlink": r"^\s*(?:GPU \d|Link \d|NVML|Unable)",
+}
+"""Lines that belong to a reader of machines, by what they begin with."""
+
+_OWNED_BY_TABLES = re.compile(
+    r"^\s*(?:#|\||>|//)|^\s*\d[\d.,]*\s+[\d.]|[{}\",]|nccl-tests|mpirun|srun|_perf\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lines of one file that one reader took, or that none did. form: name of the reader for people."""
+
+    file: str
+    form: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What files say. problems: why a file or a part could not be read, a line each."""
+
+    files: tuple[str, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    machines: tuple[tuple[str, Topology], ...] = ()
+    logs: tuple[tuple[Path, ImportedLog], ...] = ()
+    trace: Trace | None = None
+    parts: tuple[Part, ...] = ()
+    unread: tuple[Part, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def of(self, *kinds: str) -> list[Statement]:
+        """Statements of ``kinds``, in the order in which they were said."""
+        return [statement for statement in self.statements if statement.kind in kinds]
+
+
+def read_evidence(paths: Sequence[Path]) -> Evidence:
+    """Return what the files at ``paths`` say together; UsageError where one cannot be opened.
+
+    Folders, archives and dumps of a job are read as one recorded job.
+    """
+    traces = [path for path in paths if is_trace(path)]
+    texts = [(path, _text(path)) for path in paths if path not in traces]
+    evidence = [_of_text(path, text) for path, text in texts]
+    trace, problems = None, []
+    if traces:
+        try:
+            trace = read_traces(traces)
+        except UsageError as error:
+            problems.append(str(error))
+    return Evidence(
+        tuple(str(path) for path in paths),
+        tuple(statement for part in evidence for statement in part.statements),
+        tuple(machine for part in evidence for machine in part.machines),
+        tuple(log for part in evidence for log in part.logs),
+        trace,
+        (
+            *(part for single in evidence for part in single.parts),
+            *(Part(str(path), "recorded job", 0, 0) for path in traces if trace),
+        ),
+        tuple(part for single in evidence for part in single.unread),
+        tuple(problems),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        with open_file(path) as file:
+            content = file.read(LARGEST_TEXT_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"{path}: cannot be read ({reason}); name what a tool printed"
+        ) from None
+    if len(content) > LARGEST_TEXT_BYTES:
+        raise UsageError(
+            f"{path}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part that matters"
+        )
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
+
+
+def _of_text(path: Path, text: str) -> Evidence:
+    name, lines = path.name, plain_lines(text)
+    owners: dict[int, str] = {}
+    statements = []
+    for module in formats():
+        owned = [
+            number for number, line in enumerate(lines, start=1) if module.OWNED.search(line)
+        ]
+        new = [replace(statement, file=name) for statement in module.read(text)]
+        statements += new
+        if new or owned:
+            owners |= dict.fromkeys(
+                [*owned, *(statement.line for statement in new)], module.FORM
+            )
+    found_machines, found_logs = _machines(text, name), _logs(text, path)
+    for form, _ in found_machines:
+        pattern = re.compile(OWNED_BY_MACHINES[form])
+        for number, line in enumerate(lines, start=1):
+            if pattern.search(line):
+                owners.setdefault(number, form.replace("_", " "))
+    for _, log in found_logs:
+        for number, line in enumerate(lines, start=1):
+            if _OWNED_BY_TABLES.search(line):
+                owners.setdefault(number, log.tool)
+    unread = [
+        number
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and number not in owners
+    ]
+    return Evidence(
+        (str(path),),
+        tuple(sorted(statements, key=lambda statement: statement.line)),
+        tuple((name, topology) for _, topology in found_machines),
+        tuple(found_logs),
+        parts=tuple(_parts(name, owners)),
+        unread=tuple(_parts(name, dict.fromkeys(unread, ""))),
+    )
+
+
+def _machines(text: str, name: str) -> list[tuple[str, Topology]]:
+    """Every machine that a reader sees in ``text``, by the reader's name."""
+    topologies = []
+    for form in machines.READERS:
+        reader = machines.reader(form)
+        if reader.recognises(text):
+            try:
+                topologies.append((form, replace(reader.read(text), name=name)))
+            except MachineError:
+                continue  # another reader's words, or too little of its own
+    return topologies
+
+
+def _logs(text: str, path: Path) -> list[tuple[Path, ImportedLog]]:
+    try:
+        log = log_of_text(text, path.name)
+    except CcbenchError:
+        return []
+    return [(path, replace(log, source=str(path)))] if log.tables else []
+
+
+def _parts(name: str, owners: dict[int, str]) -> Iterator[Part]:
+    """Ranges of consecutive lines of one owner."""
+    first = last = 0
+    form: str | None = None
+    for number in sorted(owners):
+        if form == owners[number] and number == last + 1:
+            last = number
+            continue
+        if form is not None:
+            yield Part(name, form, first, last)
+        first = last = number
+        form = owners[number]
+    if form is not None:
+        yield Part(name, form, first, last)

@@ -1,0 +1,45 @@
+"""What libraries, drivers and tools say of themselves in a line: one module a format, all asked of every text.
+
+A module of FORMATS has ``FORM``, its name for people; ``OWNED``, a pattern of the lines that are its own; and
+``read(text) -> Iterator[Statement]``, which never raises. Statements are facts with their line; what follows
+from them is judged in ``ccbench.analysis``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+
+FORMATS: tuple[str, ...] = ("nccl", "nccl_tests")
+"""Modules, in the order in which they are asked."""
+
+LONGEST_QUOTE = 200
+"""Characters of a quoted line; the rest says nothing that a rule looks at."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One thing that a tool said.
+
+    kind: a word of its module. values: by name, as printed. line: 1-based. quote: the line, without what
+    stands in front of it. speaker: process or device that says it, empty where the line does not say.
+    """
+
+    kind: str
+    line: int
+    quote: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    speaker: str = ""
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        """``log.txt:12``."""
+        return f"{self.file}:{self.line}" if self.file else f"line {self.line}"
+
+
+def formats() -> tuple[ModuleType, ...]:
+    """Return the modules of FORMATS."""
+    return tuple(importlib.import_module(f"{__name__}.{name}") for name in FORMATS)

@@ -1,0 +1,182 @@
+"""Statements of NCCL and RCCL with ``NCCL_DEBUG=INFO``: transports, NICs, GPUDirect RDMA, NVLS, errors.
+
+Forms are those of NCCL 2.4 to 2.30, RCCL and aws-ofi-nccl, by their sources and by published logs; each row
+names a literal that every form has, so that a long log is passed in one look for literals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from ccbench.readers.machines.nccl_log import entries
+from ccbench.readers.statements import LONGEST_QUOTE, Statement
+
+FORM = "NCCL log"
+
+OWNED = re.compile(
+    r"\b(?:NCCL|RCCL) (?:INFO|WARN|TRACE|ABORT|version)\b|^R?CCL |NCCL version|RCCL version"
+)
+
+_RANKS = r"(?P<sender>\d{1,7})(?:\[[^\]]{1,20}\])? -> (?P<receiver>\d{1,7})(?:\[[^\]]{1,20}\])?"
+
+_FORMS: tuple[tuple[str, str, str], ...] = (
+    # transport.cc and net.cc; "Ring 00 :" before NCCL 2.5
+    (
+        "channel",
+        " via ",
+        rf"(?:Channel|Ring) {{1,4}}\d{{1,4}}(?:/\d{{1,4}})? ?: ?{_RANKS}(?: \[(?:send|receive)\])?"
+        r" via (?P<transport>\S.{0,80})",
+    ),
+    ("network", "Using network", r"Using network (?P<name>\S.{0,40})"),
+    ("network", "Assigned NET plugin", r"Assigned NET plugin (?P<name>\S.{0,40}) to comm"),
+    ("no_ib_device", "No device found", r"NET/IB ?: No device found"),
+    ("nics", " Using [", r"NET/(?P<network>[\w.]{1,20}) ?: Using (?P<devices>\[.{1,2000})"),
+    (
+        "nic",
+        "speed=",
+        r"NET/IB ?: ?(?:\[\d+\] )?(?P<name>[\w.]{1,40}):[^ ]{1,60}/(?P<layer>IB|RoCE) .{0,120}?"
+        r"speed=(?P<megabits>\d{1,9})",
+    ),
+    (
+        "gdr",
+        "Direct RDMA",
+        r"NET/(?P<network>[\w.]{1,20}) ?: GPU Direct RDMA (?P<state>Enabled|Disabled) for HCA "
+        r"(?P<index>\d{1,4}) ?:? ?'?(?P<name>[\w.\-]{1,60})'?(?: \((?P<why>[^)]{1,60})\))?",
+    ),
+    (
+        "gdr_path",
+        "Direct RDMA",
+        r"GPU Direct RDMA (?P<state>Enabled|Disabled) for GPU (?P<gpu>[\w\[\]]{1,30}) / HCA "
+        r"(?P<index>\d{1,4})(?: \(distance (?P<distance>\d+) [<>=]{1,2} (?P<limit>\d+)\))?",
+    ),
+    ("gdr_used", "use ring PXN", r"use ring PXN \d GDR (?P<state>[01])"),
+    # aws-ofi-nccl: no provider of libfabric that serves
+    (
+        "no_provider",
+        "NET/OFI",
+        r"NET/OFI .{0,60}?(?P<why>(?:Unable to find a protocol|[Nn]o (?:active|eligible|usable|suitable) "
+        r"(?:provider|protocol)|Couldn't find any|Could not find any|Failing initialization|"
+        r"initialization failed|[Ff]ailed to initialize).{0,80})",
+    ),
+    (
+        "plugin_failed",
+        "plugin",
+        r"(?P<why>Failed to initialize (?:any )?NET plugin.{0,60})",
+    ),
+    ("provider", "rovider is", r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;.-]{1,40})"),
+    ("gdr_off_in_plugin", "NET/OFI", r"NET/OFI .{0,80}?(?:disabling GDR|GDR not supported)"),
+    (
+        "nvls_support",
+        "NVLS multicast",
+        r"NVLS multicast support is (?P<missing>not )?available on dev (?P<gpu>\d{1,4})",
+    ),
+    (
+        "nvls_failed",
+        "NVLink SHARP",
+        r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory.{0,40}?CUDA error (?P<error>\d+) '(?P<why>[^']*)'",
+    ),
+    (
+        "assumed_nvswitch",
+        "assuming NVSwitch",
+        r"NVLink target (?P<target>[\w:.]{1,40}).{0,60}assuming NVSwitch",
+    ),
+    (
+        "assumed_speed",
+        "Defaulting to",
+        r"Could not get speed (?:from|for interface) (?P<where>\S{1,200}?)\.? Defaulting to (?P<speed>\d[\w ]{1,20})",
+    ),
+    ("imex", "cliqueSize", r"MNNVL \(cliqueSize (?P<size>\d+)\) is available but not working"),
+    (
+        "fabric",
+        "fabric UUID",
+        r"fabric UUID (?P<cluster>[\w.]{1,80}) cliqueId (?P<clique>\w{1,20}) state (?P<state>\d+) "
+        r"healthMask (?P<health>\w{1,20})",
+    ),
+    (
+        "version",
+        "CCL version",
+        r"\b(?P<library>N|R)CCL version ?:? ?(?P<version>\d[\w.+:\-]{1,60})",
+    ),
+    (
+        "init_time",
+        "Init timings",
+        r"Init timings - \w+: rank (?P<rank>\d+) nranks (?P<ranks>\d+) total (?P<seconds>[\d.]+) "
+        r"\((?P<parts>[^)]{1,300})",
+    ),
+    (
+        "bootstrap_time",
+        "Bootstrap timings",
+        r"Bootstrap timings total (?P<seconds>[\d.]+)",
+    ),
+    (
+        "retry",
+        "retrying",
+        r"connect(?: to (?P<peer>\S{1,80}))? returned (?P<why>[\w ]{1,60}), retrying",
+    ),
+    (
+        "setting",
+        " set ",
+        r"\b(?P<name>[NR]CCL_\w{1,60}) set (?:by environment )?to (?P<value>\S{1,200}?)\.?$",
+    ),
+    (
+        "peer_access_off",
+        "P2P is disabled",
+        r"P2P is disabled between (?P<nvlink>NVLINK )?connected GPUs (?P<first>\d+) and (?P<second>\d+)",
+    ),
+    ("iommu", "iommu=pt", r"Missing .{0,3}iommu=pt"),
+    ("numa_balancing", "NUMA auto balancing", r"NUMA auto balancing enabled"),
+)
+
+_COMPILED = tuple((kind, literal, re.compile(form)) for kind, literal, form in _FORMS)
+
+_COMMUNICATOR = re.compile(r"(?:ncclCommInitRank\w*|ncclCommSplit\w*)? ?comm 0x")
+
+_COMMUNICATOR_WORDS = {
+    "rank": "rank",
+    "nranks": "ranks",
+    "nRanks": "ranks",
+    "nNodes": "nodes",
+    "localRanks": "local_ranks",
+    "MNNVL": "mnnvl",
+}
+
+_WARNING = re.compile(r"NCCL WARN ?")
+
+
+def read(text: str) -> Iterator[Statement]:
+    """Yield the statements of every line; a warning of which no form is known is one of kind ``warning``."""
+    warned = {
+        number
+        for number, line in enumerate(text.split("\n"), start=1)
+        if "NCCL WARN" in line and _WARNING.search(line)
+    }
+    for entry in entries(text):
+        body = entry.body.strip()
+        recognised = False
+        for kind, literal, form in _COMPILED:
+            if literal in body and (match := form.search(body[:2400])):
+                values = {name: value for name, value in match.groupdict().items() if value}
+                recognised = True
+                yield Statement(kind, entry.number, body[:LONGEST_QUOTE], values, entry.speaker)
+        if "comm 0x" in body[:60] and _COMMUNICATOR.match(body):
+            words = body[:600].split()
+            values = {
+                meaning: following
+                for word, following in itertools.pairwise(words)
+                if (meaning := _COMMUNICATOR_WORDS.get(word)) and following.isdecimal()
+            }
+            if values.keys() >= {"rank", "ranks"}:
+                recognised = True
+                yield Statement(
+                    "communicator", entry.number, body[:LONGEST_QUOTE], values, entry.speaker
+                )
+        if entry.number in warned and not recognised:
+            yield Statement(
+                "warning",
+                entry.number,
+                body[:LONGEST_QUOTE],
+                {"text": body[:400]},
+                entry.speaker,
+            )

@@ -1,0 +1,153 @@
+"""A diagnosis as text, plain values and a page: the answer, the findings with their evidence, what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ccbench.analysis.diagnose import Answer
+from ccbench.analysis.diagnosis import Diagnosis
+from ccbench.readers.evidence import Part
+from ccbench.report.present import ShownColumn, first, page_table, values_of, wrapped
+from ccbench.units import plain, plural
+
+MOST_FINDINGS = 8
+"""That the screen shows; --json has all."""
+
+MOST_PARTS = 12
+"""Ranges of lines that the screen shows."""
+
+MOST_REMARKS = 4
+
+SENTENCES = 1000
+"""Characters of the longest sentence that is shown."""
+
+
+def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
+    """Yield the answer, the findings, what was read and what was not."""
+    yield from wrapped(plain(answer.sentence, SENTENCES), width)
+    for diagnosis in answer.diagnoses[:MOST_FINDINGS]:
+        yield ""
+        yield from _finding_lines(diagnosis, width)
+    more = len(answer.diagnoses) - MOST_FINDINGS
+    if more > 0:
+        yield f"... and {plural(more, 'more finding')}, in --json"
+    yield ""
+    yield from _part_lines("Read", answer.evidence.parts, width)
+    yield from _part_lines(
+        "Not read (no reader knows these lines)", answer.evidence.unread, width
+    )
+    for remark in first(answer.remarks, MOST_REMARKS, "... and {} more notes, in --json"):
+        yield from wrapped(f"note: {plain(remark, SENTENCES)}", width)
+
+
+def _finding_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    severity = diagnosis.severity.capitalize()
+    yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
+    for quote in diagnosis.quotes:
+        yield f"  {quote.place}: {plain(quote.quote, 160)}"
+    if diagnosis.count > len(diagnosis.quotes) > 0:
+        yield f"  ({plural(diagnosis.count, 'line')} in all)"
+    labels = (
+        ("Means", diagnosis.meaning),
+        ("Do", diagnosis.advice),
+        ("Prove it", diagnosis.command),
+    )
+    for label, text in labels:
+        if text:
+            lines = wrapped(f"{label}: {plain(text, SENTENCES)}", width - 2)
+            yield from (f"  {line}" for line in lines)
+
+
+def _part_lines(label: str, parts: Sequence[Part], width: int) -> Iterator[str]:
+    if not parts:
+        return
+    by_form: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        by_form.setdefault((part.file, part.form), []).append(_range(part))
+    texts = []
+    for (file, form), ranges in by_form.items():
+        listed = ", ".join(first(ranges, MOST_PARTS, "and {} more"))
+        lines = f": lines {listed}" if any(ranges) else ""
+        texts.append(f"{plain(file, 100)}{f' as {form}' if form else ''}{lines}")
+    for text in first(texts, MOST_PARTS):
+        yield from wrapped(f"{label}: {text}", width)
+
+
+def _range(part: Part) -> str:
+    if not part.first:
+        return ""
+    return str(part.first) if part.first == part.last else f"{part.first}-{part.last}"
+
+
+def diagnosis_document(answer: Answer) -> dict[str, Any]:
+    """Return the answer for programs; lines are 1-based."""
+    return {
+        "outcome": answer.outcome.name.lower(),
+        "sentence": answer.sentence,
+        "findings": [
+            {
+                **values_of(
+                    diagnosis,
+                    "severity",
+                    "kind",
+                    "subject",
+                    "meaning",
+                    "advice",
+                    "command",
+                    "count",
+                ),
+                "evidence": [
+                    values_of(quote, "file", "line", "quote") for quote in diagnosis.quotes
+                ],
+            }
+            for diagnosis in answer.diagnoses
+        ],
+        "verdicts": [verdict.document for verdict in answer.verdicts],
+        "read": [
+            values_of(part, "file", "form", "first", "last") for part in answer.evidence.parts
+        ],
+        "not_read": [
+            values_of(part, "file", "first", "last") for part in answer.evidence.unread
+        ],
+        "remarks": list(answer.remarks),
+    }
+
+
+_QUOTE_COLUMNS = (
+    ShownColumn("finding", right=False, value="kind", name="finding"),
+    ShownColumn("where", right=False, value="place", name="where"),
+    ShownColumn("line", right=False, value="quote", name="line"),
+)
+
+
+def diagnosis_page(answer: Answer, name: str) -> str:
+    """Return the whole page as text. Raises MissingDependency without jinja2 or plotly."""
+    from ccbench.report.page import PageContent, RunPart, render_page
+
+    rows = [
+        {"kind": diagnosis.kind, "place": quote.place, "quote": plain(quote.quote, SENTENCES)}
+        for diagnosis in answer.diagnoses
+        for quote in diagnosis.quotes
+    ]
+    lines = [
+        *_part_lines("Read", answer.evidence.parts, SENTENCES),
+        *_part_lines("Not read", answer.evidence.unread, SENTENCES),
+        *answer.remarks,
+    ]
+    part = RunPart(
+        plain(name),
+        f"diagnosis of {plural(len(answer.evidence.files), 'file')}",
+        (plain(answer.sentence, SENTENCES),),
+        tuple(diagnosis.finding for diagnosis in answer.diagnoses),
+        tuple(plain(line, SENTENCES) for line in lines),
+    )
+    return render_page(
+        PageContent(
+            title=plain(f"diagnosis of {name}"),
+            runs=(part,),
+            sections=(),
+            table=page_table(_QUOTE_COLUMNS, rows),
+            table_text="Lines that show the findings.",
+        )
+    )

@@ -1,0 +1,319 @@
+"""What people paste, whole, and what must be said of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ccbench.analysis.diagnose import Answer, Outcome, answer_of
+from ccbench.readers.benchmarks.log import StatedSystem
+from ccbench.readers.evidence import read_evidence
+from tests.analysis.nccl_logs import FORMS, OLD, V218, V227, Form, log
+
+NOTHING_STATED = StatedSystem("", None, None, "")
+
+
+def answer(tmp_path: Path, text: str, name: str = "job.log") -> Answer:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    return answer_of(read_evidence([file]), NOTHING_STATED)
+
+
+def kinds(given: Answer) -> set[str]:
+    return {diagnosis.kind for diagnosis in given.diagnoses}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.version for form in FORMS])
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_healthy_log_of_any_release_has_nothing_wrong(
+    form: Form, nodes: int, tmp_path: Path
+) -> None:
+    given = answer(tmp_path, log(form, nodes))
+    assert given.outcome is Outcome.NOTHING_WRONG, given.sentence
+    assert not given.diagnoses
+    assert given.sentence.startswith("NOTHING WRONG is visible: ")
+    assert f"NCCL {form.version}" in given.sentence
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.version for form in FORMS])
+def test_sockets_between_nodes_are_a_problem_and_the_reason_is_told(
+    form: Form, tmp_path: Path
+) -> None:
+    given = answer(
+        tmp_path,
+        log(
+            form, between="NET/Socket/0", network="Socket", lines=["NET/IB : No device found."]
+        ),
+    )
+    assert given.outcome is Outcome.PROBLEM
+    assert "TCP sockets: NCCL saw no InfiniBand or RoCE device" in given.sentence
+    quotes = [quote.quote for quote in given.diagnoses[0].quotes]
+    assert "NET/IB : No device found." in quotes
+    assert any("NET/Socket" in quote for quote in quotes)
+
+
+def test_a_variable_that_forbids_infiniband_is_the_reason(tmp_path: Path) -> None:
+    text = log(
+        between="NET/Socket/0",
+        network="Socket",
+        lines=["NCCL_IB_DISABLE set by environment to 1."],
+    )
+    assert "because NCCL_IB_DISABLE=1 is set" in answer(tmp_path, text).sentence
+
+
+def test_sockets_on_one_node_are_no_finding(tmp_path: Path) -> None:
+    given = answer(tmp_path, log(nodes=1, network="Socket"))
+    assert given.outcome is Outcome.NOTHING_WRONG
+    assert not given.diagnoses
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NET/OFI Unable to find a protocol that worked.  Failing initialization.",
+        "NET/OFI aws-ofi-nccl initialization failed",
+        "NET/OFI No active provider found",
+        "Failed to initialize any NET plugin",
+    ],
+)
+def test_a_plugin_without_a_provider_is_told_with_what_came_instead(
+    line: str, tmp_path: Path
+) -> None:
+    given = answer(tmp_path, log(between="NET/Socket/0", network="Socket", lines=[line]))
+    assert (
+        "plug-in found no provider that works; NCCL took TCP sockets instead" in given.sentence
+    )
+
+
+def test_a_plugin_that_serves_is_no_finding(tmp_path: Path) -> None:
+    given = answer(
+        tmp_path,
+        log(
+            between="NET/AWS Libfabric/0/GDRDMA",
+            network="AWS Libfabric",
+            lines=["NET/OFI Selected Provider is efa (found 4 nics)"],
+        ),
+    )
+    assert given.outcome is Outcome.NOTHING_WRONG, given.sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", ""),
+        (
+            "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
+            "nvidia-peermem is not loaded",
+        ),
+        (
+            "GPU Direct RDMA Disabled for GPU 1b000 / HCA 0 (distance 5 > 4)",
+            "farther from the GPU",
+        ),
+        ("GPU Direct RDMA Disabled for GPU 3[3] / HCA 0", "farther from the GPU"),
+    ],
+)
+@pytest.mark.parametrize("form", [OLD, V218, V227])
+def test_no_gpudirect_rdma_is_told_with_its_reason(
+    form: Form, line: str, reason: str, tmp_path: Path
+) -> None:
+    given = answer(tmp_path, log(form, between="NET/IB/0", lines=[line]))
+    assert given.sentence.startswith("PROBLEM: GPUDirect RDMA is off")
+    assert reason in given.sentence
+
+
+def test_a_nic_without_gpudirect_that_no_channel_takes_is_no_finding(tmp_path: Path) -> None:
+    text = log(lines=["NET/IB : GPU Direct RDMA Disabled for HCA 1 'mlx5_bond_0'"])
+    assert answer(tmp_path, text).outcome is Outcome.NOTHING_WRONG
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.version for form in FORMS])
+def test_host_memory_inside_a_node_is_a_doubt_until_the_gpus_are_known(
+    form: Form, tmp_path: Path
+) -> None:
+    via = "direct shared memory" if form is OLD else "SHM/direct/direct"
+    text = log(form, nodes=1, local_ranks=4, inside=via)
+    given = answer(tmp_path, text)
+    assert kinds(given) == {"host_memory_transport"}
+    assert given.outcome is Outcome.CANNOT_SAY
+    off = answer(
+        tmp_path, text + "n:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n"
+    )
+    assert off.outcome is Outcome.PROBLEM
+    assert "because NCCL_P2P_DISABLE=1 is set" in off.sentence
+
+
+def test_ranks_of_one_node_over_the_network_are_a_problem(tmp_path: Path) -> None:
+    given = answer(
+        tmp_path, log(nodes=1, local_ranks=2, inside="NET/Socket/0", network="Socket")
+    )
+    assert "Ranks of one node talk over the network" in given.sentence
+
+
+def test_nics_that_carry_nothing_are_named(tmp_path: Path) -> None:
+    listed = " ".join(f"[{index}]mlx5_{index}:1/IB" for index in range(8))
+    text = log(lines=[f"NET/IB : Using {listed} [RO]; OOB eth0:10.0.0.1<0>"])
+    given = answer(tmp_path, text)
+    assert "Channels use 1 of 8 NICs; mlx5_1, mlx5_2" in given.sentence
+
+
+FOLLOWERS = [
+    "NET/IB : Got completion from peer 10.0.0.2<1> with status=5 opcode=0 len=0 vendor err 244",
+    "socketProgress: Connection closed by remote peer node1<39201>",
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (
+            "NET/IB : Got completion from peer 10.0.0.2<4> with status=12 opcode=129 len=0 vendor err 129",
+            "network_timeout",
+        ),
+        (
+            "NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) "
+            "vendor_err=129 localGid fe80 remoteGidsfe80 hca mlx5_0",
+            "network_timeout",
+        ),
+        (
+            "Error while creating shared memory segment /dev/shm/nccl-aB3 (size 9637888), error: No space left on "
+            "device (28)",
+            "shared_memory_full",
+        ),
+        ("Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory", "memory_lock"),
+        ("Call to ibv_reg_mr failed with error Bad address", "peer_memory"),
+        (
+            "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000",
+            "same_gpu_twice",
+        ),
+        ("Bootstrap : no socket interface found", "no_interface"),
+        (
+            "socketStartConnect: Connect to 10.0.0.2<41001> failed : Connection refused",
+            "unreachable",
+        ),
+        ("Cuda failure 2 'out of memory'", "gpu_memory"),
+        ("Cuda failure 'an illegal memory access was encountered'", "gpu_error"),
+    ],
+)
+def test_the_first_error_comes_before_what_followed_it(
+    line: str, kind: str, tmp_path: Path
+) -> None:
+    warnings = [FOLLOWERS[1], line, *FOLLOWERS]
+    lines = [
+        f"node{rank % 2}:{1000 + rank}:{2000 + rank} [{rank % 8}] transport/net_ib.cc:795 NCCL WARN {text}\n"
+        for rank, text in enumerate(warnings)
+    ]
+    given = answer(tmp_path, log() + "".join(lines))
+    assert given.outcome is Outcome.PROBLEM
+    assert given.diagnoses[0].kind == kind
+    assert [quote.quote for quote in given.diagnoses[0].quotes] == [re.sub(r"  +", " ", line)]
+    assert "3 more warnings" in given.diagnoses[0].meaning
+
+
+def test_harmless_warnings_are_no_error(tmp_path: Path) -> None:
+    text = (
+        log() + "n:1:1 [0] misc/ibvwrap.cc:98 NCCL WARN dlvsym failed on mlx5dv_reg_dmabuf_mr\n"
+    )
+    assert answer(tmp_path, text).outcome is Outcome.NOTHING_WRONG
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "severity"),
+    [
+        ("NVLS multicast support is not available on dev 0", "nvls_missing", "note"),
+        (
+            "NVLink target 0000:2a:00.0 not visible, assuming NVSwitch",
+            "assumed_nvswitch",
+            "doubt",
+        ),
+        (
+            "Could not get device class for NVLink target 0000:2a:00.0, assuming NVSwitch",
+            "assumed_nvswitch",
+            "doubt",
+        ),
+        (
+            "Could not get speed from /sys/class/net/ens5/speed. Defaulting to 10 Gbps.",
+            "assumed_speed",
+            "doubt",
+        ),
+        (
+            "MNNVL busId 0x1b000 fabric UUID 9a1.4f2 cliqueId 0x1 state 1 healthMask 0x0",
+            "fabric_not_ready",
+            "problem",
+        ),
+        (
+            "Init timings - ncclCommInitRank: rank 0 nranks 16 total 61.20 (kernels 0.10, alloc 0.30, bootstrap 60.10, "
+            "allgathers 0.01, topo 0.20, graphs 0.0, connections 0.4, rest 0.1)",
+            "slow_start",
+            "doubt",
+        ),
+        ("NCCL_ALGO set by environment to Ring", "settings", "note"),
+    ],
+)
+def test_what_nccl_says_of_its_start_is_a_finding(
+    line: str, kind: str, severity: str, tmp_path: Path
+) -> None:
+    given = answer(tmp_path, log(lines=[line]))
+    assert [(finding.kind, finding.severity) for finding in given.diagnoses] == [
+        (kind, severity)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            "MNNVL (cliqueSize 8) is available but not working on this system. Check the IMEX channel configuration "
+            "(/dev/nvidia-caps-imex-channels). Set NCCL_MNNVL_ENABLE=0 to ignore this issue.",
+            "imex",
+        ),
+        (
+            "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation "
+            "cannot be performed in the present state'.",
+            "nvls_failed",
+        ),
+        ("NUMA auto balancing enabled which can lead to variability", "host_settings"),
+        ('Missing "iommu=pt" from kernel command line', "host_settings"),
+    ],
+)
+def test_warnings_with_a_rule_of_their_own_are_told_by_it_alone(
+    text: str, kind: str, tmp_path: Path
+) -> None:
+    given = answer(tmp_path, log() + f"n:1:1 [0] init.cc:1 NCCL WARN {text}\n")
+    assert kinds(given) == {kind}
+
+
+def test_a_start_within_seconds_is_no_finding(tmp_path: Path) -> None:
+    line = "Init timings - ncclCommInitRank: rank 0 nranks 16 total 1.20 (kernels 0.1, bootstrap 0.3)"
+    assert not answer(tmp_path, log(lines=[line])).diagnoses
+
+
+def test_versions_that_differ_are_told(tmp_path: Path) -> None:
+    given = answer(tmp_path, log(V218) + log(V227))
+    assert kinds(given) == {"versions_differ"}
+
+
+def test_processes_without_mpi_are_told(tmp_path: Path) -> None:
+    header = (
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20\n# Using devices\n"
+        "#  Rank  0 Group  0 Pid  {pid} on  node0 device  0 [0x1b] NVIDIA A100-SXM4-40GB\n"
+    )
+    given = answer(tmp_path, header.format(pid=4) + header.format(pid=5))
+    assert "2 processes ran alone, each as rank 0 of 1" in given.sentence
+
+
+def test_text_of_another_kind_is_not_recognised(tmp_path: Path) -> None:
+    given = answer(tmp_path, "Dear all,\nthe cluster is slow. Can you help?\n")
+    assert given.outcome is Outcome.NOTHING_RECOGNISED
+    assert [(part.first, part.last) for part in given.evidence.unread] == [(1, 2)]
+
+
+def test_lines_around_a_log_are_named_as_not_read(tmp_path: Path) -> None:
+    text = log(nodes=1, local_ranks=2)
+    count = text.count("\n")
+    given = answer(tmp_path, f"My log:\n\n{text}\nAny idea?\n")
+    assert [(part.first, part.last) for part in given.evidence.unread] == [
+        (1, 1),
+        (count + 4, count + 4),
+    ]

@@ -103,7 +103,7 @@ def machines() -> Listing:
         if name in listed:
             continue
         topology = load_catalog(name)
-        gpus = f"{len(topology.gpus)} GPUs, {topology.topology_class.value}"
+        gpus = f"{plural(len(topology.gpus), 'GPU')}, {topology.topology_class.value}"
         listed[name] = f"{gpus}: {topology.facts.get('description', '')}".rstrip(": ")
     return listed
 

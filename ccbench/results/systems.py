@@ -151,17 +151,30 @@ def machines_of(
     # catalog's form is sure only where it is whole.
     form = class_of_model(model, highest)
     only = generation in (Generation.CDNA2, Generation.CDNA3, Generation.ASCEND)
-    switched = form.certain and form.topology_class is TopologyClass.NVSWITCH
+    switched = form.certain and form.nvswitch is not False
     whole = {form.topology_class, *form.candidates} - {TopologyClass.NVSWITCH}
     return tuple(
         machine.name
         for machine in named
         if (
-            (only or (switched and machine.topology_class is form.topology_class))
+            (only or (switched and machine.topology_class is TopologyClass.NVSWITCH))
             and len(machine.gpus) >= gpus
         )
         or (machine.topology_class in whole and len(machine.gpus) == gpus)
     )
+
+
+_SUPERCHIP = re.compile(r"\bGB[23]00\b", re.IGNORECASE)
+"""Sold in racks behind NVLink switches; boards of four without them (NVL4) are rare."""
+
+
+def _relatives(model: str) -> tuple[str, ...]:
+    """Machine of plain slots for a card that the catalog does not have; () where its port is not known."""
+    from ccbench.topology.files import catalog_names
+
+    generation = next(iter(generations_in(model)), Generation.UNKNOWN)
+    plain = f"pcie{pcie_generation(generation)}-x16"
+    return (plain,) if is_card(model) and plain in catalog_names() else ()
 
 
 def cure(model: str) -> str:
@@ -220,7 +233,7 @@ def recognised(log: ImportedLog, system: StatedSystem) -> tuple[StatedSystem, tu
         else:
             notes.append(f"{log.source}: no predictions: {why}")
     if system.source and not system.network and any((table.nodes or 0) > 1 for table in tables):
-        network, why = _network_shown(log)
+        network, why = _network_shown(log, system.source)
         if network:
             notes.append(
                 f"{log.source}: taken as --network {network}: {why}; if it is another, name that"
@@ -276,9 +289,13 @@ def _machine_shown(
     peers = ways == {"P2P"} if len(ways) == 1 else None
     highest = max([max(each) - 1, *(device.device or 0 for device in devices)])
     machines = machines_of(model, max(each), highest, peers)
-    if len(machines) == 1:
-        return machines[0], f"{where} {model}, {max(each)} in a node"
-    if not (which := machines or machines_with(model)):
+    which = machines or machines_with(model) or _relatives(model)
+    alone = all((table.nodes or system.nodes) == 1 for table in tables)
+    # Of one node of a rack, or one card, what joins it to others does not matter.
+    sure = max(each) == 1 or (alone and _SUPERCHIP.search(model))
+    if which and (len(machines) == 1 or (len(which) == 1 and sure)):
+        return which[0], f"{where} {model}, {max(each)} in a node"
+    if not which:
         return "", f"{where} {model}, for which the catalog has no machine; {option} or a file"
     return (
         "",
@@ -286,8 +303,10 @@ def _machine_shown(
     )
 
 
-def _network_shown(log: ImportedLog) -> tuple[str, str]:
+def _network_shown(log: ImportedLog, machine: str) -> tuple[str, str]:
     """(network, why); "" where its kind, rate or number of NICs is not shown, and then why says what is."""
+    if built_in := WORDS["machine_networks"].get(machine):
+        return built_in, f"{machine} has it built in"
     shown_network = log.facts.get("network", {})
     used, ports, rates = (
         str(shown_network.get("used", "")),

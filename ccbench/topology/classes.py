@@ -129,7 +129,7 @@ _NVLINKS: tuple[tuple[str, int], ...] = (
 export models: 8 of 12 and of 18 links. Cards with PCIe connectors: three bridges of four links."""
 
 _CARD = re.compile(
-    r"PCIE|\bNVL\b|\bRTX\b|GEFORCE|QUADRO|TITAN|\bA[0-9]{4}\b|\bA(?:2|10|16|30|40)\b|\bL[0-9]{1,2}S?\b",
+    r"PCIE|\bNVL\b|\bRTX\b|GEFORCE|QUADRO|TITAN|\bA[0-9]{4}\b|\bA(?:2|10|16|30|40)\b|\bL[0-9]{1,2}S?\b|\bT4G?\b",
     re.IGNORECASE,
 )
 

@@ -21,9 +21,10 @@ WITH_GPUS = [name for name in catalog_names() if load_catalog(name).gpus]
 
 def test_the_machines_that_people_name_are_there() -> None:
     named = """
-        a100-pcie-bridge ascend-910b cpu-shared-memory dgx-1p dgx-1v dgx-2 dgx-a100 gb200-nvl72 gh200x4
-        h100-pcie-bridge h800 hgx-b200 hgx-b300 hgx-h100 hgx-h20 hgx-h200 l40s mi250 mi300x pcie3-x16
-        pcie4-x16 pcie5-x16 rtx-pcie rtx-pcie-p2p
+        a100-pcie-bridge ascend-910b cpu-shared-memory dgx-1p dgx-1v dgx-2 dgx-a100 dgx-spark gb200-nvl72
+        gb300-nvl72 gh200x4 h100-pcie-bridge h800 hgx-a100-4 hgx-b200 hgx-b300 hgx-h100 hgx-h100-4 hgx-h20
+        hgx-h200 l4 l40s mi250 mi300x mi325x mi350x mi355x pcie3-x16 pcie4-x16 pcie5-x16 r9700 rtx-5090
+        rtx-6000d rtx-pcie rtx-pcie-p2p rtx-pro-6000
     """
     assert list(catalog_names()) == named.split()
 
@@ -68,6 +69,9 @@ def test_every_gpu_reaches_every_other_and_those_of_other_machines(name: str) ->
         ("hgx-b200", 18, 900),
         ("hgx-b300", 18, 900),
         ("gb200-nvl72", 18, 900),
+        ("gb300-nvl72", 18, 900),
+        ("hgx-a100-4", 12, 300),
+        ("hgx-h100-4", 18, 450),
     ],
 )
 def test_each_gpu_has_its_nvlinks_and_their_total_rate(

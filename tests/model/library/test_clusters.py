@@ -42,8 +42,9 @@ def test_every_machine_of_the_catalog_is_a_system_or_says_why_not(name: str) -> 
     machine = load_catalog(name)
     system = library_system(machine)
     assert system.ranks == len(machine.gpus)
-    assert system.intra_bytes_per_second > 0
-    assert system.links_per_gpu > 0
+    if system.ranks > 1:
+        assert system.intra_bytes_per_second > 0
+        assert system.links_per_gpu > 0
     assert all(system.origins.values())
 
 

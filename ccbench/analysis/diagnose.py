@@ -9,6 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
+from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
 from ccbench.readers.benchmarks.log import StatedSystem
@@ -57,7 +58,7 @@ def machine_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             )
 
 
-RULES: tuple[Rule, ...] = (nccl_diagnoses, machine_diagnoses)
+RULES: tuple[Rule, ...] = (nccl_diagnoses, machine_rules, machine_diagnoses)
 """Rules on evidence; each yields what it sees, in any order."""
 
 
@@ -139,8 +140,9 @@ def _says_enough(evidence: Evidence) -> bool:
         topology.topology_class is not TopologyClass.UNKNOWN
         for _, topology in evidence.machines
     )
-    kinds = ("channel", "gdr", "gdr_used", "port", "peer_access", "peer_bandwidth")
-    return known or bool(evidence.of(*kinds)) or evidence.trace is not None
+    kinds = ("channel", "gdr", "gdr_used", "port", "peer_access", "peer_bandwidth", "acs")
+    asked = any(topology.source.endswith("-p2p") for _, topology in evidence.machines)
+    return known or asked or bool(evidence.of(*kinds)) or evidence.trace is not None
 
 
 def _sentence(
@@ -172,7 +174,9 @@ def _sentence(
         return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
     if outcome is Outcome.NOTHING_WRONG:
         classes = [topology.topology_class.value for _, topology in evidence.machines]
-        return f"NOTHING WRONG is visible{': ' * bool(summary or classes)}{summary or ', '.join(classes)}"
+        notes = [diagnosis.subject for diagnosis in diagnoses]
+        shown = summary or "; ".join(notes[:1]) or ", ".join(classes)
+        return f"NOTHING WRONG is visible{': ' * bool(shown)}{shown}"
     if evidence.logs and remarks:
         return f"CANNOT SAY: {remarks[0]}"
     return (

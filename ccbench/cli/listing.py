@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import click
 
 from ccbench.cli.output import as_json, print_json
+from ccbench.units import plural
 
 SCHEMA = "suite-schema"
 

@@ -130,7 +130,7 @@ def _of_text(path: Path, text: str) -> Evidence:
         ]
         new = [replace(statement, file=name) for statement in module.read(text)]
         statements += new
-        if new or owned:
+        if new:
             owners |= dict.fromkeys(
                 [*owned, *(statement.line for statement in new)], module.FORM
             )

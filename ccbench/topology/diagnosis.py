@@ -114,7 +114,8 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
         access = access if access in ("read", "write") else "access (which kind is not stated)"
         pairs: dict[str, list[tuple[str, str]]] = {}
         rows = topology.facts.get(fact)
-        for row, words in enumerate(rows if isinstance(rows, list) else []):
+        rows = rows if isinstance(rows, list) else []
+        for row, words in enumerate(rows):
             for column, word in enumerate(words if isinstance(words, list) else []):
                 if isinstance(word, str) and word in PEER_REASONS:
                     pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
@@ -129,6 +130,16 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
                 f"{between[0][0]} to {between[0][1]}: {PEER_REASONS[word]}",
                 "collectives go through the host's memory (NCCL: SHM); check IOMMU, ACS, BIOS and driver, "
                 "or count on the lower rate",
+            )
+        words = {str(word) for row in rows if isinstance(row, list) for word in row} - {"X"}
+        # Who asks for this table alone asks whether peers reach each other; elsewhere silence is the answer.
+        if topology.source.endswith("-p2p") and words == {"OK"}:
+            yield Finding(
+                "note",
+                "peer_access_ok",
+                (),
+                f"peer {access}: OK for all pairs, says the driver",
+                "no proof of a transfer: with IOMMU or ACS copies may still fail or crawl; measure it: ccbench run p2p",
             )
 
 

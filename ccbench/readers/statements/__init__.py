@@ -12,16 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
-FORMATS: tuple[str, ...] = ("nccl", "nccl_tests")
+FORMATS: tuple[str, ...] = (
+    "nccl",
+    "nccl_tests",
+    "ports",
+    "peer_tests",
+    "kernel_log",
+    "pci_isolation",
+)
 """Modules, in the order in which they are asked."""
 
 LONGEST_QUOTE = 200
 """Characters of a quoted line; the rest says nothing that a rule looks at."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statement:
-    """One thing that a tool said.
+    """One thing that a tool said; equal to itself alone.
 
     kind: a word of its module. values: by name, as printed. line: 1-based. quote: the line, without what
     stands in front of it. speaker: process or device that says it, empty where the line does not say.

@@ -1,0 +1,330 @@
+"""Rules on what tools say of a host: ports of NICs, bandwidth of pairs, the kernel's log, isolation of PCIe."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from statistics import median
+
+from ccbench.analysis.diagnosis import Diagnosis, quoted
+from ccbench.model.library import Generation
+from ccbench.model.library.clusters import generations_in, pcie_generation, pcie_rate
+from ccbench.readers.evidence import Evidence
+from ccbench.readers.statements import Statement
+from ccbench.units import plural
+
+_UP = re.compile(r"ACTIVE|UP", re.IGNORECASE)
+_RATE = re.compile(r"\d+(?:\.\d+)?")
+
+
+def ports(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield ports that are down, and ports that are slower than others of the same host."""
+    lines = evidence.of("port")
+    down = [line for line in lines if not _UP.search(line.values.get("state", "up"))]
+    up = [line for line in lines if line not in down]
+    if down:
+        names = ", ".join(f"{_port(line)} ({_why_down(line)})" for line in down[:6])
+        working = [
+            f"{_port(line)} {_RATE.search(line.values['gigabits'])[0]} Gb/s"  # type: ignore[index]  # filtered
+            for line in up
+            if _RATE.search(line.values.get("gigabits", ""))
+        ]
+        beside = f"; up: {', '.join(working[:6])}" if working else ""
+        yield Diagnosis(
+            "problem" if not up or len(down) * 2 >= len(lines) else "doubt",
+            "port_down",
+            f"{len(down)} of {plural(len(lines), 'port')} of NICs "
+            f"{'is' if len(down) == 1 else 'are'} down: {names}{beside}",
+            "NCCL leaves out ports that are down, without a word, so that a node has fewer NICs than it should",
+            "check cable, transceiver and the switch's port ('Polling': nothing answers at the other end; "
+            "'Disabled': set off by the host or the switch); ports that have no cable are meant to be down",
+            "ibstat; mlxlink -d DEVICE",
+            quoted(down),
+            len(down),
+        )
+    rates = {
+        line: float(match[0])
+        for line in up
+        if (match := _RATE.search(line.values.get("gigabits", "")))
+    }
+    usual = Counter(rates.values()).most_common(1)[0][0] if rates else 0.0
+    slow = [line for line, rate in rates.items() if rate < usual]
+    if slow:
+        listed = ", ".join(f"{_port(line)} at {rates[line]:g}" for line in slow[:6])
+        yield Diagnosis(
+            "doubt",
+            "port_slow",
+            f"{plural(len(slow), 'port')} slower than the others' {usual:g} Gb/s: {listed}",
+            "a slower port of the same fabric holds its whole rail back; a port of another fabric does not matter",
+            "look at the negotiated width and speed: mlxlink, the cable, the switch's port",
+            "mlxlink -d DEVICE",
+            quoted(slow),
+            len(slow),
+        )
+
+
+def _port(line: Statement) -> str:
+    port = line.values.get("port", "1")
+    return line.values["device"] + (f" port {port}" if port != "1" else "")
+
+
+def _why_down(line: Statement) -> str:
+    return line.values.get("physical") or line.values.get("state", "down")
+
+
+def gids(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield RoCE devices without a GID of RoCE v2, which routers and most fabrics need."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for line in evidence.of("gid"):
+        versions[line.values["device"]].add(line.values["version"])
+    old = [name for name, kinds in versions.items() if "v2" not in kinds]
+    if old:
+        yield Diagnosis(
+            "doubt",
+            "no_roce_v2",
+            f"No GID of RoCE v2 on {', '.join(old[:8])}",
+            "RoCE v1 does not pass routers; NCCL takes v2 where there is one",
+            "give the interface an IP address, then look for v2 in show_gids; NCCL_IB_GID_INDEX must name its index",
+            "show_gids",
+            quoted(line for line in evidence.of("gid") if line.values["device"] in old),
+            len(old),
+        )
+
+
+FAR_BELOW = 3.0
+"""A pair's rate below its slot's by this factor is no matter of protocol: copies of PCIe reach 80 to 90 %."""
+
+UNEVEN = 2.0
+"""A pair slower than the median of all pairs by this factor is another path."""
+
+
+def pairs(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield what bandwidths of pairs show: no peer access, pairs far below their slot, pairs unlike others."""
+    access = evidence.of("peer_access")
+    refused = [line for line in access if line.values["can"] == "CANNOT"]
+    if refused:
+        yield Diagnosis(
+            "doubt",
+            "no_peer_access",
+            f"{len(refused)} of {plural(len(access), 'pair')} of GPUs have no peer access",
+            "copies between them pass through host memory",
+            "usual of GeForce cards; else see IOMMU and ACS (lspci -vvv), and 'nvidia-smi topo -p2p r'",
+            "nvidia-smi topo -p2p r",
+            quoted(refused),
+            len(refused),
+        )
+    enabled = [
+        line for line in evidence.of("peer_bandwidth") if line.values["enabled"] == "Enabled"
+    ]
+    for direction, per_link in (("Uni", 1), ("Bi", 2)):
+        lines = [line for line in enabled if line.values["direction"] == direction]
+        if lines:
+            yield from _rates(evidence, lines, per_link, bool(access) and not refused)
+
+
+def _rates(
+    evidence: Evidence, lines: list[Statement], directions: int, access: bool
+) -> Iterator[Diagnosis]:
+    rates = {line: float(line.values["rate"]) for line in lines}
+    models = " ".join(line.values["model"] for line in evidence.of("peer_gpu"))
+    generation = next(iter(generations_in(models)), Generation.UNKNOWN)
+    pcie = pcie_generation(generation)
+    slot = (pcie_rate(pcie) or 0.0) / 1e9 * directions if pcie else 0.0
+    both = "both directions together" if directions == 2 else "one direction"
+    usual = median(rates.values())
+    slow = [line for line, rate in rates.items() if rate * FAR_BELOW < slot]
+    if slow:
+        worst = min(slow, key=rates.__getitem__)
+        yield Diagnosis(
+            "problem",
+            "pair_slow",
+            f"{len(slow)} of {plural(len(lines), 'pair')} of GPUs far below their slot: {rates[worst]:g} GB/s in "
+            f"{both}, where PCIe {pcie} x16 has {slot:.3g}"
+            + (", with peer access" if access else ""),
+            "the slot has fewer lanes or an older generation than the card, or the copies pass through the "
+            "processors' root ports",
+            "look at the link of both cards under load (nvidia-smi -q -d PCI; lspci -vvv: LnkSta), at ACS and at the "
+            "BIOS's bifurcation of the slot",
+            "ccbench topo",
+            quoted(slow),
+            len(slow),
+        )
+    uneven = [
+        line for line, rate in rates.items() if rate * UNEVEN < usual and line not in slow
+    ]
+    if uneven:
+        worst = min(uneven, key=rates.__getitem__)
+        yield Diagnosis(
+            "problem",
+            "pair_uneven",
+            f"{len(uneven)} of {plural(len(lines), 'pair')} of GPUs below half of the usual {usual:g} GB/s: "
+            f"{worst.values['first']} -> {worst.values['second']} {rates[worst]:g} GB/s",
+            "these pairs take another path, or a link of theirs is down or retrained",
+            "see what joins them (nvidia-smi topo -m, nvidia-smi nvlink -s)",
+            "ccbench topo",
+            quoted(uneven),
+            len(uneven),
+        )
+    if not slow and not uneven and len(lines) > 1:
+        yield Diagnosis(
+            "note",
+            "pairs_alike",
+            f"All {plural(len(lines), 'pair')} of GPUs are alike: {min(rates.values()):g} to "
+            f"{max(rates.values()):g} GB/s in {both}",
+            quotes=quoted(lines[:1]),
+            count=len(lines),
+        )
+
+
+XIDS = {
+    "13": (
+        "an error of the program or of the GPU's engine",
+        "the program's own, unless it comes on one GPU only",
+    ),
+    "31": ("a page fault of the program on the GPU", "the program's own"),
+    "43": ("the GPU stopped a faulty program", "the program's own"),
+    "45": ("work was thrown away after another error", "an effect: look at the Xid before it"),
+    "48": (
+        "a double-bit memory error",
+        "reset the GPU, drain the node; replace it if it comes again",
+    ),
+    "61": ("the GPU's firmware halted", "reset the GPU; update the driver"),
+    "62": ("the GPU's firmware halted", "reset the GPU; update the driver"),
+    "63": ("a memory row was remapped", "reset the GPU at the next pause"),
+    "64": ("a memory row could not be remapped", "replace the GPU"),
+    "74": (
+        "an NVLink failed",
+        "nvidia-smi nvlink -e; reset all GPUs that it joins; reseat or replace",
+    ),
+    "79": (
+        "the GPU fell off the bus",
+        "power, heat or the PCIe slot: drain the node and power it off and on",
+    ),
+    "92": ("many single-bit memory errors", "watch it; replace the GPU if they go on"),
+    "94": (
+        "a memory error that was contained",
+        "restart the program; reset the GPU at the next pause",
+    ),
+    "95": (
+        "a memory error that was not contained",
+        "reset the GPU before anything else runs on it",
+    ),
+    "119": ("the GPU's system processor did not answer", "reset the GPU; update the driver"),
+    "120": ("the GPU's system processor failed", "reset the GPU; update the driver"),
+    "140": (
+        "a memory error that was not corrected",
+        "reset the GPU; replace it if it comes again",
+    ),
+    **dict.fromkeys(
+        map(str, range(144, 151)),
+        ("an NVLink 5 error", "look at the links of this GPU and of the switch; reset both"),
+    ),
+}
+"""Meaning and cure, by NVIDIA's list of Xid errors."""
+
+OF_THE_PROGRAM = frozenset({"13", "31", "43", "45"})
+
+
+def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield errors of the kernel's log, by device and code, hardware before what a program causes."""
+    by_code: dict[str, list[Statement]] = defaultdict(list)
+    for line in evidence.of("xid"):
+        by_code[line.values["code"]].append(line)
+    for code, lines in sorted(by_code.items(), key=lambda item: item[0] in OF_THE_PROGRAM):
+        meaning, cure = XIDS.get(
+            code, ("an error of the GPU", "look it up in NVIDIA's list of Xid errors")
+        )
+        addresses = list(dict.fromkeys(line.values["address"] for line in lines))
+        yield Diagnosis(
+            "doubt" if code in OF_THE_PROGRAM else "problem",
+            f"xid_{code}",
+            f"Xid {code} on GPU {', '.join(addresses[:4])}: {meaning}",
+            "",
+            cure,
+            "dcgmi diag -r 3",
+            quoted(lines),
+            len(lines),
+        )
+    others = (
+        (
+            "sxid",
+            "problem",
+            "An NVSwitch reported an error (SXid)",
+            "restart nvidia-fabricmanager; see its log",
+        ),
+        (
+            "nic_event",
+            "problem",
+            "A NIC lost its link or its health",
+            "check cable and transceiver; mlxlink",
+        ),
+        (
+            "amd_gpu_error",
+            "problem",
+            "A GPU's engine failed or was reset",
+            "rocm-smi --showras; drain the node",
+        ),
+        (
+            "oom_killed",
+            "problem",
+            "The kernel killed a process for want of host memory",
+            "give the job more memory",
+        ),
+    )
+    for kind, severity, subject, advice in others:
+        if lines := evidence.of(kind):
+            devices = list(dict.fromkeys(filter(None, (line.speaker for line in lines))))
+            at = f": {', '.join(devices[:4])}" if devices else ""
+            yield Diagnosis(
+                severity, kind, subject + at, "", advice, "", quoted(lines), len(lines)
+            )
+    pcie = evidence.of("pcie_error")
+    bad = [line for line in pcie if line.values["severity"] != "Corrected"]
+    if pcie:
+        devices = list(dict.fromkeys(line.values["address"] for line in bad or pcie))
+        yield Diagnosis(
+            "problem" if bad else "doubt",
+            "pcie_error",
+            f"PCIe errors that were {'not corrected' if bad else 'corrected'} at {', '.join(devices[:4])}",
+            ""
+            if bad
+            else "corrected errors cost time by retries; many of them show a bad slot, riser or cable",
+            "reseat the card or riser; see the link's width and speed (lspci -vvv: LnkSta)",
+            "",
+            quoted(bad or pcie),
+            len(bad or pcie),
+        )
+
+
+def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield bridges whose ACS sends copies between GPUs up to the root port."""
+    lines = evidence.of("acs")
+    redirecting = [line for line in lines if "redirects" in line.values]
+    if redirecting:
+        yield Diagnosis(
+            "problem",
+            "acs_redirects",
+            f"ACS redirects peer traffic at {len(redirecting)} of {plural(len(lines), 'PCIe bridge')}",
+            "copies between GPUs, and between GPU and NIC, go up to the root port in place of through the switch: "
+            "GPUDirect is slow or fails",
+            "on bare metal turn ACS off at these bridges (setpci -s BRIDGE ECAP_ACS+6.w=0, or in the BIOS); virtual "
+            "machines need it, and then ATS",
+            "sudo lspci -vvv | grep ACSCtl",
+            quoted(redirecting),
+            len(redirecting),
+        )
+    elif lines:
+        yield Diagnosis(
+            "note",
+            "acs_off",
+            f"ACS redirects nothing at any of {plural(len(lines), 'PCIe bridge')}",
+            quotes=quoted(lines[:1]),
+            count=len(lines),
+        )
+
+
+def machine_rules(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield what every rule of this module sees."""
+    for rule in (ports, gids, pairs, kernel_log, isolation):
+        yield from rule(evidence)

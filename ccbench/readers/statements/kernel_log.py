@@ -1,0 +1,75 @@
+"""Errors of GPUs, NVSwitches, PCIe and NICs in the kernel's log (dmesg, journalctl -k)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ccbench.readers.lines import plain_lines
+from ccbench.readers.statements import LONGEST_QUOTE, Statement
+
+FORM = "kernel log"
+
+_FORMS = (
+    (
+        "xid",
+        re.compile(
+            r"NVRM: Xid \(PCI:(?P<address>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,4}),?\s*(?P<rest>.{0,120})"
+        ),
+    ),
+    (
+        "sxid",
+        re.compile(
+            r"SXid \(PCI:(?P<address>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,6}),?\s*(?P<rest>.{0,120})"
+        ),
+    ),
+    (
+        "pcie_error",
+        re.compile(
+            r"(?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).{0,40}"
+            r"(?:PCIe Bus Error: severity=|AER: )(?P<severity>Corrected|Uncorrect\w{0,4}(?: \((?:Non-Fatal|Fatal)\))?)"
+        ),
+    ),
+    (
+        "nic_event",
+        re.compile(
+            r"mlx[45]_core (?P<address>[0-9a-f:.]{7,12}):? .{0,60}?"
+            r"(?P<rest>Cable unplugged|Cable error|Link down|health.{0,40})",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "amd_gpu_error",
+        re.compile(
+            r"amdgpu (?P<address>[0-9a-f:.]{7,12}): .{0,40}?"
+            r"(?P<rest>ring \S{1,20} timeout|GPU reset.{0,40}|uncorrectable.{0,60})",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "oom_killed",
+        re.compile(
+            r"Out of memory: Killed process (?P<process>\d{1,10}) \((?P<rest>[^)]{1,40})\)|oom-kill"
+        ),
+    ),
+)
+
+OWNED = re.compile(
+    r"NVRM: |SXid \(|nvidia-nvswitch|pcieport |PCIe Bus Error|AER: |mlx[45]_core |amdgpu |Out of memory: Killed"
+    r"|^\[\s*\d+\.\d{6}\] "
+)
+
+
+def read(text: str) -> Iterator[Statement]:
+    """Yield a statement of every line that reports an error."""
+    for number, line in enumerate(plain_lines(text), start=1):
+        for kind, form in _FORMS:
+            match = form.search(line[:600])
+            if match:
+                named = {
+                    name: value.strip() for name, value in match.groupdict().items() if value
+                }
+                yield Statement(
+                    kind, number, line.strip()[:LONGEST_QUOTE], named, named.get("address", "")
+                )
+                break

@@ -16,14 +16,6 @@ from ccbench.readers.traces.file import TraceFile, trace_files
 from ccbench.readers.traces.one_job import one_job
 from ccbench.units import plain, plural, shown
 
-_PICKLES = (b"\x80", b"(dp", b"(lp")
-
-JSON_DUMP = (
-    "a Python pickle, which ccbench does not open: opening one can run commands. Let each rank write JSON: "
-    "open(f'flight_{rank}.json', 'wb').write(torch._C._distributed_c10d._dump_nccl_trace_json()) from torch "
-    "2.5 on, _dump_fr_trace_json for other backends from 2.8 on"
-)
-
 
 @dataclass(frozen=True)
 class Reader:
@@ -58,7 +50,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
         Reader(
             "flight-recorder",
-            "Flight Recorder JSON",
+            "Flight Recorder dumps (pickle or JSON)",
             flight_recorder.recognises,
             flight_recorder.read,
         ),
@@ -121,11 +113,7 @@ def is_trace(path: str | PathLike[str]) -> bool:
         return False
     head = first.head if first else b""
     several = Path(path).is_dir() or (first is not None and first.place != str(path))
-    return (
-        several
-        or head.startswith(_PICKLES)
-        or any(reader.recognises(head) for reader in readers())
-    )
+    return several or any(reader.recognises(head) for reader in readers())
 
 
 def _read(file: TraceFile) -> Trace:
@@ -140,8 +128,6 @@ def _read(file: TraceFile) -> Trace:
         ]
         groups = tuple(dict.fromkeys([*trace.groups, *used]))
         return replace(trace, groups=groups, kinds=(reader.name,), sources=(file.place,))
-    if file.head.startswith(_PICKLES):
-        raise UsageError(JSON_DUMP)
     if file.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError("text in UTF-16 or UTF-32; save it as UTF-8")
     beginning = (

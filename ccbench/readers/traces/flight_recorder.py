@@ -41,7 +41,6 @@ from ccbench.units import plain
 NOT_A_COLLECTIVE = "marks of coalesced calls, and calls that are no collective known to ccbench"
 
 STATES = ("scheduled", "started", "completed")
-_COUNTED = ("enqueued", "completed")
 
 _PARTNERS = re.compile(r" ([0-9]{1,7})(?:->|<-)([0-9]{1,7})$")
 """Places in the group: this rank's, the other's."""
@@ -230,9 +229,12 @@ def _progress(
     by_group: dict[str, GroupProgress] = {}
     messages = {call.group.name for call in calls if call.collective in (SEND, RECV)}
     for name, group_status in status.items():
-        counts = [count(group_status.get(f"last_{what}_collective")) for what in _COUNTED]
-        if name in groups and name not in messages and counts[0] is not None:
-            by_group[name] = GroupProgress(rank, groups[name], "", *counts, place)
+        enqueued, completed = (
+            count(group_status.get(f"last_{what}_collective"))
+            for what in ("enqueued", "completed")
+        )
+        if name in groups and name not in messages and enqueued is not None:
+            by_group[name] = GroupProgress(rank, groups[name], "", enqueued, completed, place)
     for call in calls:
         if call.sequence is None or call.collective in (SEND, RECV):
             continue

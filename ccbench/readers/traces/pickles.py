@@ -160,10 +160,14 @@ class _Machine:
         self.stack.append(value)
 
     def _extend(self, kind: type, items: list[Any]) -> None:
-        target = self.stack[-1]
-        if type(target) is not kind:
+        target: Any = self.stack[-1]
+        is_kind = type(target) is kind
+        if not is_kind:
             raise ValueError("items of something else")
-        target.update(_pairs(items)) if kind is dict else target.extend(items)
+        if kind is dict:
+            target.update(_pairs(items))
+        else:
+            target.extend(items)
 
     def _asked(self, name: str, argument: object) -> str:
         """Words for an operation that is refused: the class or function where it has a name."""

@@ -20,6 +20,7 @@ from ccbench.cli import main
 from ccbench.errors import UsageError
 from ccbench.readers.traces import json_stream
 from ccbench.readers.traces.events import Trace
+from ccbench.readers.traces.hang import hang_of
 from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.reading import read_traces, readers
 from tests.readers.traces import test_aicb as aicb
@@ -108,7 +109,7 @@ def read_all(data: bytes, folder: Path, name: str = "a_rank3") -> Trace | None:
         return None
     for warning in trace.warnings:
         assert warning.text.isprintable()
-    for finding in lag(trace):
+    for finding in lag(trace, hang_of(trace)):
         assert str(finding).isprintable()
     return trace
 

@@ -12,6 +12,7 @@ import pytest
 from ccbench.readers.traces import flight_recorder
 from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.file import TraceFile
+from ccbench.readers.traces.hang import hang_of
 from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.reading import read_traces
 from tests.readers.traces.recorded import expected, needs_traces, path_of
@@ -222,4 +223,4 @@ def test_with_the_dumps_of_all_ranks_the_users_of_a_group_are_its_ranks() -> Non
         "are not listed: those that use it" in warning.text for warning in trace.warnings
     )
     assert Counter(progress.enqueued for progress in trace.progress) == {10: 4, 8: 4, 2: 4}
-    assert lag(trace) == ()
+    assert lag(trace, hang_of(trace)) == ()

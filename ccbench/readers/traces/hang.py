@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ccbench.findings import Finding
@@ -63,7 +63,8 @@ class Wait:
 @dataclass(frozen=True)
 class Cause:
     """Why a job hangs: ``ranks`` and a call of ``group``. kind: see above. call: its words, '' where no record
-    of it is kept. waiting: ranks that wait in it. completed: ranks that completed it. places: files.
+    of it is kept. waiting: ranks that wait for these in the group, in a ``later`` call than this where that
+    is not ''. completed: ranks that completed it. places: files.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Cause:
     sequence: int
     call: str = ""
     waiting: tuple[int, ...] = ()
+    later: str = ""
     completed: tuple[int, ...] = ()
     places: tuple[str, ...] = ()
 
@@ -83,7 +85,8 @@ class Cause:
         who = ranks_of(self.ranks)
         return {
             DIFFER: f"call {self.sequence} of {named(self.group)} is not the same on all ranks: {self.call}",
-            NOBODY: f"all ranks made {call}, and none completed it: the transfer itself stopped",
+            NOBODY: f"all ranks{' that are seen' * (not self.group.ranks)} made {call}, and none completed it: "
+            f"{'a rank that is not seen, or ' * (not self.group.ranks)}the transfer itself stopped",
             CIRCLE: f"{who} wait for each other: {self.call}",
             UNSEEN: f"all ranks that left a dump made {call}; nothing is here of {who}",
         }.get(self.kind, f"{who} stopped {self.kind} {call}")
@@ -95,7 +98,9 @@ class Cause:
         wait = "waits" if len(self.waiting) == 1 else "wait"
         whom = "it" if len(self.ranks) == 1 else "them"
         waiting = (
-            f"{plural(len(self.waiting), 'rank')} {wait} for {whom}" if self.waiting else ""
+            f"{plural(len(self.waiting), 'rank')} {wait} for {whom}{self.later}"
+            if self.waiting
+            else ""
         )
         return ", ".join(filter(None, (done, waiting)))
 
@@ -360,18 +365,22 @@ class _Job:
         waits: Sequence[Wait],
     ) -> Cause:
         waiting = {
-            wait.rank for wait in waits if wait.group == group and {*wait.ranks} & {*ranks}
+            wait.rank: wait.sequence
+            for wait in waits
+            if wait.group == group and {*wait.ranks} & {*ranks}
         }
-        done = [rank for rank, row in self.members(group).items() if row.completed >= sequence]
-        words = message or self._words(group, sequence)
-        return self._cause(
-            kind,
-            ranks,
-            group,
-            sequence,
-            words,
-            sorted(waiting),
-            () if message else sorted(done),
+        rows = self.members(group)
+        done = [rank for rank, row in rows.items() if row.completed >= sequence and not message]
+        first, later = min(waiting.values()), ""
+        # Ranks that did not even make the call in which others wait are behind on the host too.
+        if kind == IN and all(rows[rank].enqueued < first for rank in ranks):
+            words = self._words(group, first)
+            later = f" in call {first}{f', {words}' if words else ''}"
+        cause = self._cause(
+            kind, ranks, group, sequence, message or self._words(group, sequence)
+        )
+        return replace(
+            cause, waiting=tuple(sorted(waiting)), later=later, completed=tuple(sorted(done))
         )
 
     def _circle_cause(self, circle: Sequence[int], waits: Sequence[Wait]) -> Cause:
@@ -422,13 +431,9 @@ class _Job:
         group: ProcessGroup,
         sequence: int,
         call: str,
-        waiting: Iterable[int] = (),
-        completed: Iterable[int] = (),
     ) -> Cause:
         places = dict.fromkeys(self._places[rank] for rank in ranks if self._places.get(rank))
-        return Cause(
-            kind, ranks, group, sequence, call, tuple(waiting), tuple(completed), tuple(places)
-        )
+        return Cause(kind, ranks, group, sequence, call, places=tuple(places))
 
     def _words(self, group: ProcessGroup, sequence: int) -> str:
         made = self.calls.get((group, sequence))
@@ -464,6 +469,8 @@ def _circle(start: int, targets: Mapping[int, set[int]]) -> list[int]:
 def shape_of(call: Communication) -> str:
     """Return the collective of ``call`` in words, with its bytes where all ranks have as many."""
     sizes = [size for size in (call.input_bytes, call.output_bytes) if size is not None]
+    if call.collective in _SIZED_ALIKE and call.elements is not None:
+        return f"{call.collective} of {plural(call.elements, 'element')}"
     if call.collective not in _SIZED_ALIKE or not sizes:
         return call.collective
     return f"{call.collective} of {format_size(max(sizes))}"

@@ -48,6 +48,16 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
     if missing and ranks:
         reason = f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
         all_warnings.append(SourceWarning("not_visible", reason))
+    # Lines of a watchdog say neither how many ranks there are nor who had nothing to report.
+    if (
+        ranks
+        and not world
+        and any(row.completed is not None for trace in kept for row in trace.progress)
+    ):
+        absent = rank_list(sorted(set(range(ranks[-1])) - set(ranks)))
+        below = f"{absent} and of those " if absent else ""
+        reason = f"nothing is here of ranks {below}above {ranks[-1]}, if there are: they are not seen"
+        all_warnings.append(SourceWarning("not_visible", reason))
     steps = {
         rank: np.unique(rows, axis=0)
         for rank, rows in _by_rank(kept, "steps").items()

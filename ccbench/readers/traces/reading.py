@@ -33,7 +33,7 @@ class Reader:
 
 @cache
 def readers() -> tuple[Reader, ...]:
-    """Readers in the order they are asked."""
+    """Readers in the order they are asked; the last is for logs, in which its lines may come late."""
     from ccbench.readers.traces import (
         aicb,
         chakra,
@@ -42,6 +42,7 @@ def readers() -> tuple[Reader, ...]:
         kineto,
         nccl_inspector,
         nccl_ras,
+        watchdog,
     )
 
     return (
@@ -62,6 +63,7 @@ def readers() -> tuple[Reader, ...]:
         ),
         Reader("nccl-ras", "ncclras JSON", nccl_ras.recognises, nccl_ras.read),
         Reader("aicb", "aicb CSV", aicb.recognises, aicb.read),
+        Reader("nccl-watchdog", "logs of NCCL's watchdog", watchdog.recognises, watchdog.read),
     )
 
 
@@ -118,6 +120,12 @@ def is_trace(path: str | PathLike[str]) -> bool:
 
 def _read(file: TraceFile) -> Trace:
     reader = next((reader for reader in readers() if reader.recognises(file.head)), None)
+    # A job that hung after hours has what its log is read for at the end.
+    if reader is None and file.head.strip() and b"\0" not in file.head:
+        last = readers()[-1]
+        trace = last.read(file)
+        if trace.progress:
+            return replace(trace, kinds=(last.name,), sources=(file.place,))
     if reader is not None:
         trace = reader.read(file)
         # Groups that only calls name belong to the job too.

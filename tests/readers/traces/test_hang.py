@@ -171,7 +171,7 @@ def test_ranks_that_alone_did_not_complete_a_call_stopped_in_it() -> None:
     ]
     assert hang.sentence == (
         "ranks 0-1 stopped in call 42 of process group '0' (default_pg), all_reduce of 4 KiB: "
-        "ranks 2-3 completed it, 2 ranks wait for them"
+        "ranks 2-3 completed it, 2 ranks wait for them in call 43"
     )
 
 

@@ -50,7 +50,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True)
-class Wait:
+class RankWait:
     """Rank that waits in a call of ``group`` for ``ranks``. message: the call is a send or a receive."""
 
     rank: int
@@ -61,7 +61,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Cause:
+class HangCause:
     """Why a job hangs: ``ranks`` and a call of ``group``. kind: see above. call: its words, '' where no record
     of it is kept. waiting: ranks that wait for these in the group, in a ``later`` call than this where that
     is not ''. completed: ranks that completed it. places: files.
@@ -114,8 +114,8 @@ class Cause:
 class Hang:
     """Causes of a hang, the first as the likeliest, and all waits, of which those in other groups are effects."""
 
-    causes: tuple[Cause, ...]
-    waits: tuple[Wait, ...]
+    causes: tuple[HangCause, ...]
+    waits: tuple[RankWait, ...]
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ class Hang:
         return tuple(sorted({rank for cause in self.causes for rank in cause.ranks}))
 
     @cached_property
-    def behind(self) -> tuple[Wait, ...]:
+    def behind(self) -> tuple[RankWait, ...]:
         """Waits in groups in which no cause is, and not those that a circle is made of."""
         groups = {cause.group for cause in self.causes}
         circle = {rank for cause in self.causes if cause.kind == CIRCLE for rank in cause.ranks}
@@ -146,7 +146,7 @@ class Hang:
 
 def hang_of(trace: Trace) -> Hang | None:
     """Return why the job of ``trace`` hangs; None where nobody waits, or the trace has no state of calls."""
-    job = _Job(trace)
+    job = _HungJob(trace)
     waits = tuple(job.waits())
     causes = tuple(job.causes(waits))
     return Hang(causes, waits) if causes else None
@@ -167,7 +167,7 @@ def findings_of(hang: Hang) -> Iterator[Finding]:
             evidence="; ".join(filter(None, (cause.effect, ", ".join(cause.places[:6])))),
             advice=_ADVICE.get(cause.kind, WHERE_IT_IS),
         )
-    alike: dict[str, list[Wait]] = defaultdict(list)
+    alike: dict[str, list[RankWait]] = defaultdict(list)
     for wait in hang.behind:
         alike[wait.group.description or wait.group.name].append(wait)
     for waits in alike.values():
@@ -202,7 +202,7 @@ class _Reached:
 _NOTHING_MADE = _Reached(-1, -1)
 
 
-class _Job:
+class _HungJob:
     """State of each rank in each group, and its earliest open call."""
 
     def __init__(self, trace: Trace) -> None:
@@ -240,7 +240,7 @@ class _Job:
         dumped = [rank for rank in group.ranks if rank in self._dumped]
         return dict.fromkeys(dumped, _NOTHING_MADE) | rows
 
-    def waits(self) -> Iterator[Wait]:
+    def waits(self) -> Iterator[RankWait]:
         """Give every rank's waits. A wait for nobody is in a call that all have made."""
         for group in list(self.reached):
             members = self.members(group)
@@ -254,7 +254,7 @@ class _Job:
                 ahead = row.frontier > last
                 lacking = behind if ahead else busy if self._in(rank, group) else []
                 unseen = sorted(set(group.ranks) - members.keys()) if not lacking else []
-                yield Wait(rank, group, row.completed + 1, tuple(lacking or unseen))
+                yield RankWait(rank, group, row.completed + 1, tuple(lacking or unseen))
         for rank, messages in self._messages.items():
             by_peer: dict[tuple[int, str], Communication] = {}
             for message in messages:
@@ -262,7 +262,7 @@ class _Job:
                     by_peer.setdefault((message.peer, message.collective), message)
             for (peer, _), message in by_peer.items():
                 lacks = self._lacks(rank, peer, message)
-                yield Wait(
+                yield RankWait(
                     rank,
                     message.group,
                     message.sequence or 0,
@@ -291,7 +291,7 @@ class _Job:
             self._current.get(rank) is message and self._current.get(peer) not in own
         )
 
-    def causes(self, waits: Sequence[Wait]) -> Iterator[Cause]:
+    def causes(self, waits: Sequence[RankWait]) -> Iterator[HangCause]:
         """Give what everything else waits for, calls that differ before all else."""
         differing = dict(self._differing(waits))
         yield from differing.values()
@@ -313,7 +313,7 @@ class _Job:
     def _has_state(self, rank: int) -> bool:
         return rank in self._dumped or any(rank in rows for rows in self.reached.values())
 
-    def _differing(self, waits: Sequence[Wait]) -> Iterator[tuple[ProcessGroup, Cause]]:
+    def _differing(self, waits: Sequence[RankWait]) -> Iterator[tuple[ProcessGroup, HangCause]]:
         """Give the groups whose open call is not the same on all ranks."""
         for group, sequence in dict.fromkeys(
             (wait.group, wait.sequence) for wait in waits if not wait.message
@@ -329,7 +329,7 @@ class _Job:
                 fewest = min(shapes.values(), key=len)
                 yield group, self._cause(DIFFER, tuple(sorted(fewest)), group, sequence, words)
 
-    def _stopped(self, ranks: Sequence[int], waits: Sequence[Wait]) -> Iterator[Cause]:
+    def _stopped(self, ranks: Sequence[int], waits: Sequence[RankWait]) -> Iterator[HangCause]:
         """Give the causes of ranks at an end: the call where most of them stopped, then that of the rest."""
         stops: dict[tuple[ProcessGroup, int, str, str], set[int]] = defaultdict(set)
         for wait in waits:
@@ -362,8 +362,8 @@ class _Job:
         group: ProcessGroup,
         sequence: int,
         message: str,
-        waits: Sequence[Wait],
-    ) -> Cause:
+        waits: Sequence[RankWait],
+    ) -> HangCause:
         waiting = {
             wait.rank: wait.sequence
             for wait in waits
@@ -383,7 +383,7 @@ class _Job:
             cause, waiting=tuple(sorted(waiting)), later=later, completed=tuple(sorted(done))
         )
 
-    def _circle_cause(self, circle: Sequence[int], waits: Sequence[Wait]) -> Cause:
+    def _circle_cause(self, circle: Sequence[int], waits: Sequence[RankWait]) -> HangCause:
         following = dict(zip(circle, [*circle[1:], circle[0]], strict=True))
         links = [
             next(w for w in waits if w.rank == rank and following[rank] in w.ranks)
@@ -398,8 +398,8 @@ class _Job:
         return self._cause(CIRCLE, tuple(sorted(circle)), group, sequence, words)
 
     def _without_end(
-        self, ends: set[int], explained: set[int], waits: Sequence[Wait]
-    ) -> Iterator[Cause]:
+        self, ends: set[int], explained: set[int], waits: Sequence[RankWait]
+    ) -> Iterator[HangCause]:
         """Give ranks of which nothing is here, and calls that all have made while no rank of them stopped."""
         unseen: dict[tuple[ProcessGroup, int], set[int]] = defaultdict(set)
         for wait in waits:
@@ -431,9 +431,9 @@ class _Job:
         group: ProcessGroup,
         sequence: int,
         call: str,
-    ) -> Cause:
+    ) -> HangCause:
         places = dict.fromkeys(self._places[rank] for rank in ranks if self._places.get(rank))
-        return Cause(kind, ranks, group, sequence, call, places=tuple(places))
+        return HangCause(kind, ranks, group, sequence, call, places=tuple(places))
 
     def _words(self, group: ProcessGroup, sequence: int) -> str:
         made = self.calls.get((group, sequence))

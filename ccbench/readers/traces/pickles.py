@@ -86,7 +86,7 @@ def values(stream: io.BufferedIOBase) -> Any:
     data = b"".join(islice(pieces, LARGEST_BYTES // CHUNK_BYTES + 1))
     if len(data) > LARGEST_BYTES:
         raise UsageError(f"a pickle of more than {LARGEST_BYTES >> 20} MiB; not opened")
-    machine = _Machine()
+    machine = _PickleMachine()
     try:
         for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
             if opcode.name == "STOP":
@@ -109,7 +109,7 @@ def values(stream: io.BufferedIOBase) -> Any:
     return result
 
 
-class _Machine:
+class _PickleMachine:
     """Stack and memo of one pickle. The memo is a dictionary: an index takes no more memory than another."""
 
     def __init__(self) -> None:
@@ -120,7 +120,9 @@ class _Machine:
     def carry_out(self, name: str, argument: Any) -> None:
         """Do one operation. Raises UsageError for one that builds no plain value."""
         if _SCALAR.fullmatch(name):
-            self.stack.append(_scalar(argument))
+            if isinstance(argument, int) and argument.bit_length() > LONGEST_NUMBER_BITS:
+                raise ValueError("a number of thousands of digits")
+            self.stack.append(argument)
         elif name in _PUT or name == "MEMOIZE":
             self._memo[len(self._memo) if name == "MEMOIZE" else argument] = self.stack[-1]
         elif name in _GET:
@@ -179,12 +181,6 @@ class _Machine:
         if name in ("PERSID", "BINPERSID"):
             return "asks for an object outside of it"
         return f"asks for the operation {name}, which builds objects"
-
-
-def _scalar(value: object) -> object:
-    if isinstance(value, int) and value.bit_length() > LONGEST_NUMBER_BITS:
-        raise ValueError("a number of thousands of digits")
-    return value
 
 
 def _pairs(items: list[Any]) -> dict[str, Any]:

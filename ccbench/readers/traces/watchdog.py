@@ -9,7 +9,6 @@ the group; from 2.2 on ``[rank3]:`` before the line is the rank of the job.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ccbench.findings import SourceWarning
@@ -57,7 +56,10 @@ def read(file: TraceFile) -> Trace:
     statuses: dict[tuple[int, ProcessGroup], GroupProgress] = {}
     timeouts: list[tuple[Communication, bool]] = []
     places_alone = False
-    for number, line in _lines(file):
+    for number, raw in file.lines(LONGEST_LINE):
+        if b"WorkNCCL(" not in raw and b"enqueued" not in raw:
+            continue
+        line = raw.decode("utf-8", "replace")
         rank_of_job, in_group = _RANK.search(line), _GROUP.search(line)
         named = rank_of_job or _PLACE.search(line)
         if named is None or int(named[1]) >= MOST_RANKS:
@@ -89,13 +91,6 @@ def read(file: TraceFile) -> Trace:
         progress=tuple(statuses.values()),
         warnings=(SourceWarning("assumed", PLACES),) if places_alone else (),
     )
-
-
-def _lines(file: TraceFile) -> Iterator[tuple[int, str]]:
-    """Give the lines that may be the watchdog's."""
-    for number, line in file.lines(LONGEST_LINE):
-        if b"WorkNCCL(" in line or b"enqueued" in line:
-            yield number, line.decode("utf-8", "replace")
 
 
 def _group(prefix: re.Match[str] | None) -> ProcessGroup:

@@ -119,7 +119,7 @@ def test_every_operation_of_pickles_is_carried_out_or_refused() -> None:
     """An operation that a new Python adds is refused too: the list is of what is allowed."""
     refused = set()
     for operation in pickletools.opcodes:
-        machine = pickles._Machine()
+        machine = pickles._PickleMachine()
         machine.stack = [[], {}, "a", "b"]
         try:
             machine.carry_out(operation.name, 0)

@@ -332,12 +332,17 @@ class _HungJob:
     def _stopped(self, ranks: Sequence[int], waits: Sequence[RankWait]) -> Iterator[HangCause]:
         """Give the causes of ranks at an end: the call where most of them stopped, then that of the rest."""
         stops: dict[tuple[ProcessGroup, int, str, str], set[int]] = defaultdict(set)
-        for wait in waits:
-            for rank in set(wait.ranks) & set(ranks):
-                row = self.reached[wait.group].get(rank, _NOTHING_MADE)
-                is_in = not wait.message and row.frontier[1]
-                at = row.completed + 1 if is_in else wait.sequence
-                stops[wait.group, at, IN if is_in else BEFORE, wait.message].add(rank)
+        # All that wait in a call wait for the same ranks: each call is looked at once.
+        calls = dict.fromkeys(
+            (wait.group, wait.sequence, wait.message, wait.ranks) for wait in waits
+        )
+        for group, made, message, awaited in calls:
+            rows = self.reached[group]
+            for rank in set(awaited) & set(ranks):
+                row = rows.get(rank, _NOTHING_MADE)
+                is_in = not message and row.frontier[1]
+                at = row.completed + 1 if is_in else made
+                stops[group, at, IN if is_in else BEFORE, message].add(rank)
         left = set(ranks)
         while left:
             # A message is between two; of calls with as many of the ranks the first that was made is taken.

@@ -23,6 +23,7 @@ from ccbench.errors import UsageError
 from ccbench.findings import Finding
 from ccbench.readers.traces.events import Communication, Intervals, Trace
 from ccbench.readers.traces.fold import Fold, JobCase, fitted, suite_text
+from ccbench.readers.traces.hang import Hang, hang_of
 from ccbench.readers.traces.intervals import common, merged
 from ccbench.readers.traces.join import have_one_clock
 from ccbench.readers.traces.lag import lag
@@ -135,7 +136,7 @@ class Replay:
 
     step: None where the trace has no times. what_if: (what, seconds of transfer a step). compared: what
     ``Alone`` is from, in words, '' for nothing. one_clock: the ranks' clocks can be compared.
-    findings: of a job that hung or hangs, what it waits for.
+    hang, findings: of a job that hung or hangs, what it waits for.
     """
 
     trace: Trace
@@ -146,10 +147,13 @@ class Replay:
     compared: str = ""
     one_clock: bool = False
     findings: tuple[Finding, ...] = ()
+    hang: Hang | None = None
 
     @property
     def verdict(self) -> str:
-        """One sentence: how long a step communicates, and where that goes."""
+        """One sentence: why the job hangs, else how long a step communicates, and where that goes."""
+        if self.hang is not None:
+            return f"the job hangs: {self.hang.sentence}"
         ran = sum(case.job.count for case in self.cases)
         if not ran:
             not_cases = sum(self.fold.not_folded.values())
@@ -253,7 +257,9 @@ def replay(
                 for n, case_seconds in zip(often, seconds, strict=True)
             )
             what_if.append((name, spent / each))
-    return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
+    hang = hang_of(trace)
+    findings = lag(trace, hang)
+    return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, findings, hang)
 
 
 def suite_of(replay: Replay, name: str, ranks: int | None) -> str:

@@ -50,7 +50,8 @@ class Communication:
     was asked, or timing was off). The duration is that of the transfer as the device or thread saw it, with
     waiting for other ranks. stream: one at a time runs on it. asynchronous: the host went on meanwhile.
     count: how often, where the trace has sums instead of single events. state: scheduled, started or
-    completed, in a dump of calls that may hang. line: 1-based, or the event's number.
+    completed, in a dump of calls that may hang. elements: of the larger buffer, where its bytes are not said.
+    line: 1-based, or the event's number.
     """
 
     rank: int | None
@@ -74,6 +75,7 @@ class Communication:
     algorithm: str = ""
     protocol: str = ""
     state: str = ""
+    elements: int | None = None
     line: int = field(default=0, compare=False)
 
 

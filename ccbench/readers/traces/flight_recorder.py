@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder, JSON of version 2: the last calls of each rank, and how far they came.
+"""Dumps of PyTorch's Flight Recorder, pickles or JSON of version 2: the last calls of each rank, and how far they came.
 
 Form: torch/csrc/distributed/c10d/FlightRecorderDetail.hpp of github.com/pytorch/pytorch. A call's start is
 when the host made it: when it began and ended on the device is only polled for, and a duration is there with
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ccbench.findings import SourceWarning
-from ccbench.readers.traces import torch_calls
+from ccbench.readers.traces import pickles, torch_calls
 from ccbench.readers.traces.events import (
     RECV,
     SEND,
@@ -56,7 +56,8 @@ def recognises(head: bytes) -> bool:
     has_key = any(
         word in head for word in (b'"profiling_name"', b'"pg_config"', b'"pg_status"')
     )
-    return head.lstrip().startswith(b"{") and has_key
+    # A pickle is not asked for its keys: what else it may be is for its own reader to refuse, by name.
+    return pickles.recognises(head) or (head.lstrip().startswith(b"{") and has_key)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,11 @@ class _RecordedCall:
 
 def read(file: TraceFile) -> Trace:
     """Return the calls that one rank's dump holds."""
-    document = JsonDocument(file.stream, "entries")
+    document = (
+        pickles.document(file.stream, "entries")
+        if pickles.recognises(file.head)
+        else JsonDocument(file.stream, "entries")
+    )
     calls: list[_RecordedCall] = []
     name_of: dict[str, str] = {}
     not_taken: Counter[str] = Counter()
@@ -98,17 +103,11 @@ def read(file: TraceFile) -> Trace:
         for call in calls
     )
     # Gloo counts sends too.
-    status = (
-        {}
-        if of_gloo
-        else {
-            name_of.get(key, ""): group_progress
-            for key, group_progress in members(header.get("pg_status")).items()
-        }
-    )
+    status = {} if of_gloo else _status(members(header.get("pg_status")), name_of, groups, rank)
     versions = {
         "flight recorder": header.get("version"),
         backend or "library": header.get("comm_lib_version"),
+        **({"nccl": header["nccl_version"]} if "nccl_version" in header else {}),  # older
     }
     return Trace(
         communications=taken,
@@ -120,7 +119,9 @@ def read(file: TraceFile) -> Trace:
         backend=backend,
         groups=tuple(groups.values()),
         not_taken=not_taken,
-        progress=() if rank is None else _progress(rank, plain(file.place, 200), taken, status),
+        progress=()
+        if rank is None
+        else _progress(rank, plain(file.place, 200), taken, status, groups),
         versions={name: plain(version) for name, version in versions.items() if version},
         warnings=tuple(warnings),
     )
@@ -193,26 +194,58 @@ def _groups(
     return used | groups.listed
 
 
+def _status(
+    status: Mapping[str, Any],
+    name_of: Mapping[str, str],
+    groups: Mapping[str, ProcessGroup],
+    rank: int | None,
+) -> dict[str, Mapping[str, Any]]:
+    """Name of a group -> its status, which has the number of the group in this process for a name.
+
+    Records tell which is which. Of groups without records it is told by the order: both numbers grow with
+    each group that is made, so that where a status stands for each group of the rank the lists agree.
+    """
+    own = [name for name, group in groups.items() if rank in group.ranks and name.isdecimal()]
+    numbers = [number for number in status if number.isdecimal()]
+    by_order = dict(zip(sorted(numbers, key=int), sorted(own, key=int), strict=False))
+    recorded = {number: name for number, name in name_of.items() if name}
+    agree = len(own) == len(status) and recorded.items() <= by_order.items()
+    names = by_order if agree else recorded
+    return {names[number]: members(status[number]) for number in status if number in names}
+
+
 def _progress(
-    rank: int, place: str, calls: Sequence[Communication], status: Mapping[str, Any]
+    rank: int,
+    place: str,
+    calls: Sequence[Communication],
+    status: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, ProcessGroup],
 ) -> tuple[GroupProgress, ...]:
-    """Progress of ``rank`` in each group: by its calls, and by the status of groups whose calls are gone."""
+    """Progress of ``rank`` in each group: by its calls, and by the status of groups whose calls are gone.
+
+    A status numbers collectives and messages alike, whichever came last: of a group with messages it says
+    nothing of collectives, and without records none of both.
+    """
     by_group: dict[str, GroupProgress] = {}
+    messages = {call.group.name for call in calls if call.collective in (SEND, RECV)}
+    for name, group_status in status.items():
+        enqueued, completed = (
+            count(group_status.get(f"last_{what}_collective"))
+            for what in ("enqueued", "completed")
+        )
+        if name in groups and name not in messages and enqueued is not None:
+            by_group[name] = GroupProgress(rank, groups[name], "", enqueued, completed, place)
     for call in calls:
         if call.sequence is None or call.collective in (SEND, RECV):
             continue
-        name, group_status = call.group.name, members(status.get(call.group.name))
+        name = call.group.name
         before = by_group.get(name) or GroupProgress(
             rank, call.group, "", 0, call.sequence - 1, place
         )
         done = call.sequence if call.state == "completed" else 0
-        enqueued, completed = (
-            count(group_status.get(f"last_{what}_collective")) or 0
-            for what in ("enqueued", "completed")
-        )
         by_group[name] = replace(
             before,
-            enqueued=max(before.enqueued or 0, call.sequence, enqueued),
-            completed=max(before.completed or 0, done, completed),
+            enqueued=max(before.enqueued or 0, call.sequence),
+            completed=max(before.completed or 0, done),
         )
     return tuple(by_group.values())

@@ -44,10 +44,7 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         )
     groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
     all_warnings += _group_contradictions(groups)
-    missing = sorted(set(range(min(world, MOST_RANKS))) - set(ranks))
-    if missing and ranks:
-        reason = f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
-        all_warnings.append(SourceWarning("not_visible", reason))
+    all_warnings += _not_seen(ranks, world, kept)
     steps = {
         rank: np.unique(rows, axis=0)
         for rank, rows in _by_rank(kept, "steps").items()
@@ -85,6 +82,25 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         warnings=tuple(dict.fromkeys(all_warnings)),
     )
     return by_use(whole)
+
+
+def _not_seen(
+    ranks: Sequence[int], world: int, traces: Sequence[Trace]
+) -> Iterator[SourceWarning]:
+    """Give a warning for the ranks of the job of which no trace is."""
+    missing = sorted(set(range(min(world, MOST_RANKS) or max(ranks, default=0))) - set(ranks))
+    if missing and ranks and world:
+        reason = f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
+        yield SourceWarning("not_visible", reason)
+    # Lines of a watchdog say neither how many ranks there are nor who had nothing to report.
+    elif (
+        ranks
+        and not world
+        and any(row.completed is not None for trace in traces for row in trace.progress)
+    ):
+        below = f"{rank_list(missing)} and of those " if missing else ""
+        reason = f"nothing is here of ranks {below}above {ranks[-1]}, if there are: they are not seen"
+        yield SourceWarning("not_visible", reason)
 
 
 def _by_rank(traces: Sequence[Trace], what: str) -> dict[int, Intervals]:

@@ -16,14 +16,6 @@ from ccbench.readers.traces.file import TraceFile, trace_files
 from ccbench.readers.traces.one_job import one_job
 from ccbench.units import plain, plural, shown
 
-_PICKLES = (b"\x80", b"(dp", b"(lp")
-
-JSON_DUMP = (
-    "a Python pickle, which ccbench does not open: opening one can run commands. Let each rank write JSON: "
-    "open(f'flight_{rank}.json', 'wb').write(torch._C._distributed_c10d._dump_nccl_trace_json()) from torch "
-    "2.5 on, _dump_fr_trace_json for other backends from 2.8 on"
-)
-
 
 @dataclass(frozen=True)
 class Reader:
@@ -41,7 +33,7 @@ class Reader:
 
 @cache
 def readers() -> tuple[Reader, ...]:
-    """Readers in the order they are asked."""
+    """Readers in the order they are asked; the last is for logs, in which its lines may come late."""
     from ccbench.readers.traces import (
         aicb,
         chakra,
@@ -50,6 +42,7 @@ def readers() -> tuple[Reader, ...]:
         kineto,
         nccl_inspector,
         nccl_ras,
+        watchdog,
     )
 
     return (
@@ -58,7 +51,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
         Reader(
             "flight-recorder",
-            "Flight Recorder JSON",
+            "Flight Recorder dumps (pickle or JSON)",
             flight_recorder.recognises,
             flight_recorder.read,
         ),
@@ -70,6 +63,7 @@ def readers() -> tuple[Reader, ...]:
         ),
         Reader("nccl-ras", "ncclras JSON", nccl_ras.recognises, nccl_ras.read),
         Reader("aicb", "aicb CSV", aicb.recognises, aicb.read),
+        Reader("nccl-watchdog", "logs of NCCL's watchdog", watchdog.recognises, watchdog.read),
     )
 
 
@@ -121,15 +115,17 @@ def is_trace(path: str | PathLike[str]) -> bool:
         return False
     head = first.head if first else b""
     several = Path(path).is_dir() or (first is not None and first.place != str(path))
-    return (
-        several
-        or head.startswith(_PICKLES)
-        or any(reader.recognises(head) for reader in readers())
-    )
+    return several or any(reader.recognises(head) for reader in readers())
 
 
 def _read(file: TraceFile) -> Trace:
     reader = next((reader for reader in readers() if reader.recognises(file.head)), None)
+    # A job that hung after hours has what its log is read for at the end.
+    if reader is None and file.head.strip() and b"\0" not in file.head:
+        last = readers()[-1]
+        trace = last.read(file)
+        if trace.progress:
+            return replace(trace, kinds=(last.name,), sources=(file.place,))
     if reader is not None:
         trace = reader.read(file)
         # Groups that only calls name belong to the job too.
@@ -140,8 +136,6 @@ def _read(file: TraceFile) -> Trace:
         ]
         groups = tuple(dict.fromkeys([*trace.groups, *used]))
         return replace(trace, groups=groups, kinds=(reader.name,), sources=(file.place,))
-    if file.head.startswith(_PICKLES):
-        raise UsageError(JSON_DUMP)
     if file.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError("text in UTF-16 or UTF-32; save it as UTF-8")
     beginning = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ccbench.errors import UsageError
 from ccbench.readers.traces import flight_recorder
 from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.file import TraceFile
+from ccbench.readers.traces.hang import hang_of
 from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.reading import read_traces
 from tests.readers.traces.recorded import expected, needs_traces, path_of
@@ -163,18 +163,26 @@ def test_progress_is_the_last_call_and_what_the_status_knows_of_calls_that_are_g
     )  # what came before is not held any more
 
 
-def test_a_pickle_is_refused_with_the_command_that_writes_json(tmp_path: Any) -> None:
-    import pickle
-
-    class Harmful:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return open, (str(tmp_path / "written"), "w")
-
-    (tmp_path / "dump").write_bytes(pickle.dumps(Harmful()))
-    with pytest.raises(UsageError, match="_dump_nccl_trace_json") as error:
-        read_traces([tmp_path / "dump"])
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "written").exists()
+def test_the_status_of_groups_without_records_is_told_by_their_order() -> None:
+    config = {
+        **WORLD,
+        "35": {"name": "35", "desc": "tp", "ranks": "[2, 3]"},
+        "7": {"name": "7", "desc": "dp", "ranks": "[0, 2]"},
+    }
+    counts = {"last_enqueued_collective": 9, "last_completed_collective": 8}
+    status = {"0": counts, "4": {**counts, "last_enqueued_collective": 10}, "11": counts}
+    trace = trace_of(pg_config=config, pg_status=status)
+    assert {row.group.name: row.enqueued for row in trace.progress} == {
+        "0": 9,
+        "7": 10,
+        "35": 9,
+    }
+    # A record that contradicts the order, or a group without a status: nothing is made up.
+    tp = entry(process_group=["35", "tp"], pg_id=4, collective_seq_id=3)
+    trace = trace_of(tp, pg_config=config, pg_status=status)
+    assert {row.group.name: row.enqueued for row in trace.progress} == {"35": 10}
+    trace = trace_of(pg_config=config, pg_status={"0": counts, "4": counts})
+    assert trace.progress == ()
 
 
 # -- the dumps of Gloo --------------------------------------------------------------------------------------
@@ -215,4 +223,4 @@ def test_with_the_dumps_of_all_ranks_the_users_of_a_group_are_its_ranks() -> Non
         "are not listed: those that use it" in warning.text for warning in trace.warnings
     )
     assert Counter(progress.enqueued for progress in trace.progress) == {10: 4, 8: 4, 2: 4}
-    assert lag(trace) == ()
+    assert lag(trace, hang_of(trace)) == ()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ccbench.findings import Finding
 from ccbench.readers.traces.events import Communication, GroupProgress, ProcessGroup, Trace
+from ccbench.readers.traces.hang import hang_of
 from ccbench.readers.traces.lag import lag
 
 GROUP = ProcessGroup("1", 4, (0, 1, 2, 3), "tp")
@@ -29,7 +30,8 @@ def call(
 
 def job(*rows: GroupProgress, calls: tuple[Communication, ...] = ()) -> tuple[Finding, ...]:
     ranks = tuple(sorted({row.rank for row in rows}))
-    return lag(Trace(("flight-recorder",), ("a",), calls, ranks, progress=rows))
+    trace = Trace(("flight-recorder",), ("a",), calls, ranks, progress=rows)
+    return lag(trace, hang_of(trace))
 
 
 def test_ranks_that_came_as_far_as_all_others_are_no_finding() -> None:
@@ -44,52 +46,11 @@ def test_a_rank_that_made_fewer_calls_is_named_with_the_call_it_lacks() -> None:
         "rank_behind",
         ("rank 3",),
     )
-    assert finding.subject == "Rank 3 is behind in process group '1' (tp)"
-    assert (
-        finding.evidence
-        == "others made 42 calls, rank 3 made 41; call 42 is all_reduce of 1 MiB"
+    assert finding.subject == (
+        "Rank 3 stopped before call 42 of process group '1' (tp), all_reduce of 1 MiB"
     )
+    assert finding.evidence == "3 ranks wait for it"
     assert "py-spy" in finding.advice
-
-
-def test_ranks_that_are_differently_far_behind_are_told_apart() -> None:
-    (finding,) = job(progress(0, 9), progress(1, 7), progress(2, 5), progress(3, 7))
-    assert finding.subject == "Ranks 1-3 are behind in process group '1' (tp)"
-    assert finding.evidence == "others made 9 calls, rank 2 made 5, ranks 1, 3 made 7"
-
-
-def test_a_rank_that_never_joined_made_none() -> None:
-    rows = [progress(rank, 3) for rank in (0, 1, 2)]
-    absent = GroupProgress(3, ProcessGroup("0", 4, (0, 1, 2, 3)), "", 8, 8)
-    behind = [finding for finding in job(*rows, absent) if finding.kind == "rank_behind"]
-    assert [
-        (finding.devices, finding.evidence) for finding in behind if "'1'" in finding.subject
-    ] == [(("rank 3",), "others made 3 calls, rank 3 made 0")]
-
-
-def test_a_rank_without_a_dump_is_not_said_to_be_behind() -> None:
-    (finding,) = job(*(progress(rank, 3) for rank in (0, 1, 2)))
-    assert (finding.severity, finding.kind, finding.devices) == (
-        "doubt",
-        "no_dump",
-        ("rank 3",),
-    )
-    assert finding.evidence == "3 of 4 ranks left a dump"
-
-
-def test_a_call_that_all_made_and_some_did_not_complete() -> None:
-    rows = [progress(rank, 42, 41 if rank in (1, 2) else 42) for rank in range(4)]
-    (finding,) = job(*rows, calls=(call(0, 42, "all_gather"),))
-    assert (finding.severity, finding.kind, finding.devices) == (
-        "doubt",
-        "not_completed",
-        ("rank 1", "rank 2"),
-    )
-    assert (
-        finding.subject
-        == "All ranks of process group '1' (tp) made call 42, and ranks 1-2 did not complete it"
-    )
-    assert finding.evidence == "call 42 is all_gather of 1 MiB"
 
 
 @pytest.mark.parametrize("differing", [call(2, 7, "broadcast"), call(2, 7, size=4096)])
@@ -134,22 +95,19 @@ def test_what_a_trace_says_is_wrong_with_a_rank_is_told() -> None:
     assert (finding.severity, finding.evidence) == ("problem", "node7, process 9")
 
 
-@given(
-    st.dictionaries(
-        st.integers(0, 5), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6
-    )
-)
-def test_exactly_the_ranks_with_fewer_calls_are_behind(
-    came: dict[int, tuple[int, int]],
-) -> None:
+@given(st.dictionaries(st.integers(0, 5), st.integers(0, 9), max_size=6))
+def test_exactly_the_ranks_with_fewer_calls_are_behind(came: dict[int, int]) -> None:
     group = ProcessGroup("1", len(came), tuple(came))
-    rows = [GroupProgress(rank, group, "", *both) for rank, both in came.items()]
-    findings = lag(Trace(("x",), (), (), tuple(sorted(came)), progress=tuple(rows)))
-    front = max((enqueued for enqueued, _ in came.values()), default=0)
-    late = {f"rank {rank}" for rank, (enqueued, _) in came.items() if enqueued < front}
-    assert {
-        device
-        for finding in findings
-        if finding.kind == "rank_behind"
-        for device in finding.devices
-    } == late
+    rows = [
+        GroupProgress(rank, group, "AllReduce", enqueued) for rank, enqueued in came.items()
+    ]
+    trace = Trace(("x",), (), (), tuple(sorted(came)), progress=tuple(rows))
+    front = max(came.values(), default=0)
+    late = {f"rank {rank}" for rank, enqueued in came.items() if enqueued < front}
+    assert {device for finding in lag(trace, None) for device in finding.devices} == late
+
+
+def test_problems_come_before_doubts_and_notes() -> None:
+    silent = GroupProgress(1, GROUP, place="node7", trouble="unresponsive")
+    counts = [GroupProgress(rank, GROUP, "AllReduce", 6 - (rank == 0)) for rank in (0, 2, 3)]
+    assert [finding.severity for finding in job(*counts, silent)] == ["problem", "doubt"]

@@ -51,17 +51,17 @@ def trace_of(*ranks: dict[str, Any], missing: tuple[dict[str, Any], ...] = ()) -
 
 def test_ranks_that_made_as_many_calls_are_no_finding() -> None:
     trace = trace_of(*map(rank, range(4)))
-    assert lag(trace) == ()
+    assert lag(trace, None) == ()
     assert (trace.versions, len(trace.progress), trace.communications) == (
         {"nccl": "2.29.1"},
         8,
         (),
     )
-    assert lag(one_job([trace])) == ()
+    assert lag(one_job([trace]), None) == ()
 
 
 def test_a_rank_with_fewer_calls_is_behind_in_that_collective() -> None:
-    (finding,) = lag(trace_of(rank(0), rank(1, 6649), rank(2), rank(3)))
+    (finding,) = lag(trace_of(rank(0), rank(1, 6649), rank(2), rank(3)), None)
     assert finding.subject == "Rank 1 is behind in process group '0xae94'"
     assert finding.evidence == "others made 6650 AllReduce calls, rank 1 made 6649"
     assert finding.severity == "doubt"
@@ -78,7 +78,7 @@ def test_a_rank_with_fewer_calls_is_behind_in_that_collective() -> None:
 def test_what_ranks_say_is_wrong_with_them_is_named(
     status: dict[str, Any], trouble: str
 ) -> None:
-    (finding,) = lag(trace_of(rank(0), rank(1), rank(2), rank(3, 1, **status)))
+    (finding,) = lag(trace_of(rank(0), rank(1), rank(2), rank(3, 1, **status)), None)
     assert finding.subject == f"Rank 3 of process group '0xae94' is {trouble}"
     assert finding.evidence == "process 1003 on 172.16.64.245, GPU 3"
 
@@ -90,7 +90,7 @@ def test_ranks_that_did_not_answer_are_named() -> None:
         "pid": 5,
         "status": {"considered_dead": True},
     }
-    findings = lag(trace_of(rank(0), rank(1), missing=(dead, {"rank": 3})))
+    findings = lag(trace_of(rank(0), rank(1), missing=(dead, {"rank": 3})), None)
     assert [
         (finding.kind, finding.devices, finding.subject.rpartition(" is ")[2])
         for finding in findings

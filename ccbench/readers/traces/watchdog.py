@@ -1,0 +1,145 @@
+"""Lines of ProcessGroupNCCL's watchdog in the log of a PyTorch job that hung: how far each rank came.
+
+Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp of github.com/pytorch/pytorch, 1.13 to 2.9. Two kinds of
+lines say something: the call that timed out (``WorkNCCL(SeqNum=...)``), which until 2.9 does not name its group,
+and the last calls that were enqueued and completed in a group, which does. The rank in brackets is the place in
+the group; from 2.2 on ``[rank3]:`` before the line is the rank of the job.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ccbench.findings import SourceWarning
+from ccbench.readers.traces.events import Communication, GroupProgress, ProcessGroup, Trace
+from ccbench.readers.traces.file import TraceFile
+from ccbench.readers.traces.groups import MOST_RANKS
+from ccbench.readers.traces.words import collective_of
+from ccbench.units import plain
+
+LONGEST_LINE = 1 << 16
+"""Bytes of a line; the watchdog's are below 1 KiB."""
+
+PLACES = "lines without [rankN]: name places in groups, which are taken for ranks"
+
+_SIGNS = (b"Watchdog caught collective operation timeout", b"ast enqueued")
+
+_RANK = re.compile(r"\[rank([0-9]{1,7})\]:")
+_GROUP = re.compile(
+    r"\[PG (?:ID )?(?P<number>\w{1,99})(?: PG GUID (?P<name>[^\s(\]]{1,99}))? ?(?:\((?P<what>[^)\]]{1,99})\))?"
+    r" ?Rank [0-9]{1,7}\]"
+)
+_PLACE = re.compile(r"[\[ ]Rank ([0-9]{1,7})\]")
+_CALL = re.compile(
+    r"WorkNCCL\((?:SeqNum=(?P<sequence>[0-9]{1,18}), )?OpType=(?P<operation>\w{1,60})"
+    r"(?:, TensorShape=\[(?P<shape>[0-9, ]{0,200})\])?"
+    r"(?:, NumelIn=(?P<sent>[0-9]{1,18}), NumelOut=(?P<received>[0-9]{1,18}))?"
+    r", Timeout\(ms\)=[0-9]{1,18}\) ran for [0-9]{1,18} milliseconds"
+)
+_STATUS = re.compile(
+    r"last enqueued (?:NCCL )?work: (-?[0-9]{1,18}), last completed (?:NCCL )?work: (-?[0-9]{1,18})",
+    re.IGNORECASE,
+)
+
+
+def recognises(head: bytes) -> bool:
+    """Tell whether the beginning of a log has a line of the watchdog that says how far a rank came."""
+    return any(sign in head for sign in _SIGNS) and (
+        _CALL.search(head.decode("utf-8", "replace")) is not None
+        or _STATUS.search(head.decode("utf-8", "replace")) is not None
+    )
+
+
+def read(file: TraceFile) -> Trace:
+    """Return the open calls and the progress of the ranks that have a line; of others nothing is known."""
+    statuses: dict[tuple[int, ProcessGroup], GroupProgress] = {}
+    timeouts: list[tuple[Communication, bool]] = []
+    places_alone = False
+    for number, raw in file.lines(LONGEST_LINE):
+        if b"WorkNCCL(" not in raw and b"enqueued" not in raw:
+            continue
+        line = raw.decode("utf-8", "replace")
+        rank_of_job, in_group = _RANK.search(line), _GROUP.search(line)
+        named = rank_of_job or _PLACE.search(line)
+        if named is None or int(named[1]) >= MOST_RANKS:
+            continue
+        rank, group = int(named[1]), _group(in_group)
+        if status := _STATUS.search(line):
+            places_alone |= rank_of_job is None
+            enqueued, completed = (max(int(count), 0) for count in status.groups())
+            statuses[rank, group] = GroupProgress(
+                rank, group, "", enqueued, completed, f"{plain(file.place, 200)}, line {number}"
+            )
+        if (work := _CALL.search(line)) and work["sequence"]:
+            places_alone |= rank_of_job is None
+            timeouts.append((_timed_out(work, rank, group, number), in_group is not None))
+    calls = tuple(
+        dict.fromkeys(
+            call if has_group else replace(call, group=_group_of(call, statuses))
+            for call, has_group in timeouts
+        )
+    )
+    for call in calls:
+        _count(call, statuses, f"{plain(file.place, 200)}, line {call.line}")
+    ranks = tuple(sorted({rank for rank, _ in statuses}))
+    return Trace(
+        communications=calls,
+        ranks=ranks,
+        backend="nccl" if ranks else "",
+        groups=tuple(dict.fromkeys(group for _, group in statuses)),
+        progress=tuple(statuses.values()),
+        warnings=(SourceWarning("assumed", PLACES),) if places_alone else (),
+    )
+
+
+def _group(prefix: re.Match[str] | None) -> ProcessGroup:
+    """The group that a line names: by the name it has on all ranks, where the line says that."""
+    if prefix is None:
+        return ProcessGroup("", 0)
+    return ProcessGroup(prefix["name"] or prefix["number"], 0, (), plain(prefix["what"] or ""))
+
+
+def _timed_out(call: re.Match[str], rank: int, group: ProcessGroup, line: int) -> Communication:
+    elements = max(int(call["sent"] or 0), int(call["received"] or 0))
+    if lengths := re.findall(r"[0-9]+", call["shape"] or ""):
+        elements = 1
+        for length in lengths[:8]:
+            elements *= int(length[:18])
+    return Communication(
+        rank,
+        collective_of(call["operation"]),
+        call["operation"],
+        group,
+        sequence=int(call["sequence"]),
+        state="started",
+        elements=elements or None,
+        line=line,
+    )
+
+
+def _group_of(
+    call: Communication, statuses: dict[tuple[int, ProcessGroup], GroupProgress]
+) -> ProcessGroup:
+    """The group of a call that does not name it: that in which it is the rank's first open call, if any is."""
+    own = [
+        (group, row.completed) for (rank, group), row in statuses.items() if rank == call.rank
+    ]
+    first_open = [group for group, completed in own if completed == (call.sequence or 0) - 1]
+    fit = first_open if len(first_open) == 1 else [group for group, _ in own]
+    return fit[0] if len(fit) == 1 else call.group
+
+
+def _count(
+    call: Communication, statuses: dict[tuple[int, ProcessGroup], GroupProgress], place: str
+) -> None:
+    """Let an open call tell the progress of its rank where no line of a status does."""
+    rank, sequence = call.rank or 0, call.sequence or 0
+    row = statuses.get((rank, call.group)) or GroupProgress(
+        rank, call.group, "", sequence, sequence - 1, place
+    )
+    statuses[rank, call.group] = replace(
+        row,
+        enqueued=max(row.enqueued or 0, sequence),
+        completed=min(row.completed or 0, sequence - 1),
+    )

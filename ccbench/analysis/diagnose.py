@@ -9,6 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
+from ccbench.analysis.hang_rules import hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
@@ -58,7 +59,7 @@ def machine_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             )
 
 
-RULES: tuple[Rule, ...] = (nccl_diagnoses, machine_rules, machine_diagnoses)
+RULES: tuple[Rule, ...] = (hang_diagnoses, nccl_diagnoses, machine_rules, machine_diagnoses)
 """Rules on evidence; each yields what it sees, in any order."""
 
 
@@ -176,6 +177,8 @@ def _sentence(
         classes = [topology.topology_class.value for _, topology in evidence.machines]
         notes = [diagnosis.subject for diagnosis in diagnoses]
         shown = summary or "; ".join(notes[:1]) or ", ".join(classes)
+        if evidence.trace is not None and not shown:
+            shown = "no call of this job hangs; 'ccbench replay' says where its time goes"
         return f"NOTHING WRONG is visible{': ' * bool(shown)}{shown}"
     if evidence.logs and remarks:
         return f"CANNOT SAY: {remarks[0]}"

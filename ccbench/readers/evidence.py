@@ -18,6 +18,7 @@ from ccbench.readers.benchmarks import log_of_text
 from ccbench.readers.benchmarks.log import ImportedLog
 from ccbench.readers.lines import plain_lines
 from ccbench.readers.statements import Statement, formats
+from ccbench.readers.traces import watchdog
 from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.reading import is_trace, read_traces
 from ccbench.topology.graph import Topology
@@ -80,7 +81,9 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     Folders, archives and dumps of a job are read as one recorded job.
     """
     traces = [path for path in paths if is_trace(path)]
-    texts = [(path, _text(path)) for path in paths if path not in traces]
+    # A log may hold lines of a hang beside others, so what is no dump is read as text, too.
+    texts = [(path, _text(path)) for path in paths if path not in traces or _is_log(path)]
+    traces += [path for path, text in texts if path not in traces and _has_watchdog(text)]
     evidence = [_of_text(path, text) for path, text in texts]
     trace, problems = None, []
     if traces:
@@ -96,11 +99,26 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         trace,
         (
             *(part for single in evidence for part in single.parts),
-            *(Part(str(path), "recorded job", 0, 0) for path in traces if trace),
+            *(Part(path.name, "recorded job", 0, 0) for path in traces if trace is not None),
         ),
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
     )
+
+
+def _is_log(path: Path) -> bool:
+    """Whether ``path`` is a file of text lines, and no JSON, pickle, archive or folder."""
+    if not path.is_file():
+        return False
+    with open_file(path) as file:
+        head = file.read(4096)
+    return b"\0" not in head and not head.lstrip().startswith(
+        (b"{", b"[{", b"\x80", b"(dp", b"(lp")
+    )
+
+
+def _has_watchdog(text: str) -> bool:
+    return "ProcessGroupNCCL" in text and watchdog.recognises(text.encode("utf-8", "replace"))
 
 
 def _text(path: Path) -> str:

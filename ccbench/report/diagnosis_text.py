@@ -45,7 +45,7 @@ def _finding_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
     severity = diagnosis.severity.capitalize()
     yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
     for quote in diagnosis.quotes:
-        yield f"  {quote.place}: {plain(quote.quote, 160)}"
+        yield f"  {quote.place}: {plain(quote.quote, 160)}".rstrip(": ")
     if diagnosis.count > len(diagnosis.quotes) > 0:
         yield f"  ({plural(diagnosis.count, 'line')} in all)"
     labels = (

@@ -19,6 +19,9 @@ FORMATS: tuple[str, ...] = (
     "peer_tests",
     "kernel_log",
     "pci_isolation",
+    "ras",
+    "py_spy",
+    "watchdog",
 )
 """Modules, in the order in which they are asked."""
 
@@ -43,8 +46,9 @@ class Statement:
 
     @property
     def place(self) -> str:
-        """``log.txt:12``."""
-        return f"{self.file}:{self.line}" if self.file else f"line {self.line}"
+        """``log.txt:12``; the file alone where no line is known."""
+        line = f"line {self.line}" if self.line else ""
+        return f"{self.file}:{self.line}" if self.file and line else self.file or line
 
 
 def formats() -> tuple[ModuleType, ...]:

@@ -1,0 +1,181 @@
+"""What a hang leaves, whole, and who must be named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.analysis.diagnose import Answer, Outcome, answer_of
+from ccbench.readers.benchmarks.log import StatedSystem
+from ccbench.readers.evidence import read_evidence
+from tests.analysis.nccl_logs import log
+
+HUNG = Path(__file__).resolve().parents[3] / "shared" / "data" / "hung_jobs"
+
+
+def answer(*files: Path) -> Answer:
+    return answer_of(read_evidence(files), StatedSystem("", None, None, ""))
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def dump(rank: int, calls: int, ranks: int = 4) -> str:
+    """Dump of a rank that made ``calls`` calls of the default group and completed all but the last."""
+
+    def entry(sequence: int) -> dict[str, Any]:
+        return {
+            "record_id": sequence,
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": sequence,
+            "p2p_seq_id": 0,
+            "op_id": sequence,
+            "profiling_name": "nccl:all_reduce",
+            "time_created_ns": sequence,
+            "input_sizes": [[1024]],
+            "input_dtypes": ["Float"],
+            "output_sizes": [[1024]],
+            "output_dtypes": ["Float"],
+            "state": "scheduled" if sequence == 9 else "completed",
+            "time_discovered_started_ns": None,
+            "time_discovered_completed_ns": None,
+            "retired": sequence != 9,
+            "timeout_ms": 600000,
+            "is_p2p": False,
+        }
+
+    config = {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}
+    document = {
+        "version": "2.9",
+        "pg_config": {"0": config},
+        "entries": [entry(sequence) for sequence in range(1, calls + 1)],
+    }
+    return json.dumps(document)
+
+
+STACK = (
+    "Process {process}: python train.py --local_rank={rank}\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+    'Thread {process} (active): "MainThread"\n    {frame} (train.py:88)\n    main (train.py:120)\n'
+    'Thread 77 (idle): "Thread-1"\n    wait (threading.py:331)\n'
+)
+
+
+def stacks(frames: list[str]) -> str:
+    return "".join(
+        STACK.format(process=100 + rank, rank=rank, frame=frame)
+        for rank, frame in enumerate(frames)
+    )
+
+
+def test_dumps_and_stacks_of_one_hang_are_one_answer(tmp_path: Path) -> None:
+    files = [
+        written(tmp_path, f"flight_{rank}.json", dump(rank, 8 if rank == 2 else 9))
+        for rank in range(4)
+    ]
+    frames = ["all_reduce", "all_reduce", "load_checkpoint", "all_reduce"]
+    given = answer(*files, written(tmp_path, "stacks.txt", stacks(frames)))
+    assert given.outcome is Outcome.PROBLEM
+    assert given.sentence.startswith(
+        "PROBLEM: rank 2 stopped before call 9 of process group '0'"
+    )
+    assert "load_checkpoint (train.py:88)" in [
+        quote.quote for quote in given.diagnoses[0].quotes
+    ]
+
+
+def test_the_process_that_stands_elsewhere_is_named(tmp_path: Path) -> None:
+    text = stacks(["all_reduce", "all_reduce", "load_batch", "all_reduce"])
+    sentence = answer(written(tmp_path, "stacks.txt", text)).sentence
+    assert sentence == "PROBLEM: rank 2 stands in load_batch, 3 others in all_reduce"
+
+
+def test_stacks_that_are_all_alike_blame_nobody(tmp_path: Path) -> None:
+    given = answer(written(tmp_path, "stacks.txt", stacks(["all_reduce"] * 4)))
+    assert given.outcome is Outcome.CANNOT_SAY
+    assert "All 4 processes stand in all_reduce" in given.sentence
+
+
+RAS = """\
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      4          8            1         32       32
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4         8        32        32   RUNNING  {status}
+
+Errors
+======
+
+#0-0 (cb9f8a1e) {status}
+{lines}
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "words"),
+    [
+        (
+            "MISMATCH",
+            "  Communicator ranks have different collective operation counts\n"
+            "  31 ranks have launched up to operation 6650\n  1 rank has launched up to operation 6649\n"
+            "  Rank 17 -- GPU 1 managed by process 483072 on node 10.0.0.2",
+            "rank 17 of communicator 0-0 stopped at operation 6649, others are at 6650",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different collective operation counts\n"
+            "  31 ranks have launched up to operation 60\n"
+            "  Rank 7 has launched up to operation 59 -- GPU 7 managed by process 4 on node n1",
+            "rank 7 of communicator 0-0 stopped at operation 59, others are at 60",
+        ),
+        (
+            "INCOMPLETE",
+            "  Missing communicator data from 1 job process\n  Process 3487984 on node 10.0.0.9 managing GPU 5",
+            "nothing answers from process 3487984 on 10.0.0.9",
+        ),
+    ],
+)
+def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
+    status: str, lines: str, words: str, tmp_path: Path
+) -> None:
+    assert (
+        words
+        in answer(written(tmp_path, "ras.txt", RAS.format(status=status, lines=lines))).sentence
+    )
+
+
+def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) -> None:
+    status = (
+        "[rank{rank}]:[E1103 10:00:00.1 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  "
+        "failure detected by watchdog at work sequence id: {count} PG status: last enqueued work: {count}, last completed "
+        "work: {done}\n"
+    )
+    text = log(nodes=1, local_ranks=2)
+    text += status.format(rank=0, count=7, done=6) + status.format(rank=1, count=6, done=5)
+    given = answer(written(tmp_path, "job.log", text))
+    assert "rank 1 stopped" in given.sentence
+    assert {part.form for part in given.evidence.parts} >= {"NCCL log", "ProcessGroupNCCL log"}
+
+
+@pytest.mark.skipif(not HUNG.is_dir(), reason="no dumps of hung jobs beside the checkout")
+@pytest.mark.parametrize(
+    ("job", "ranks"), [("fr_lock_gil_1st", "9, 14"), ("fr_gpu_error_1st", "12, 14")]
+)
+def test_real_jobs_that_hung_have_their_ranks_in_the_first_sentence(
+    job: str, ranks: str
+) -> None:
+    assert answer(HUNG / job).sentence.startswith(f"PROBLEM: ranks {ranks} stopped ")

@@ -138,6 +138,7 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
     refused: list[str] = []
     notes: list[str] = []
     nameless: list[str] = []
+    notes += (f"{log.source}: {w.text}" for w in log.warnings if w.kind == "assumed")
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:

@@ -44,7 +44,12 @@ def readers() -> dict[str, LogReader]:
     A page in Markdown may quote any of the others in full.
     """
     from ccbench.readers.benchmarks import host_benchmarks as host
-    from ccbench.readers.benchmarks import markdown_tables, nccl_reports, nccl_tests
+    from ccbench.readers.benchmarks import (
+        markdown_tables,
+        nccl_reports,
+        nccl_tests,
+        nccl_tests_csv,
+    )
     from ccbench.readers.benchmarks import torch_benchmarks as torch
     from ccbench.readers.benchmarks import vendor_tests as vendor
     from ccbench.readers.benchmarks.log import LogReader
@@ -59,6 +64,7 @@ def readers() -> dict[str, LogReader]:
         LogReader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
         LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
         LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
+        LogReader("nccl_tests_csv", nccl_tests_csv.recognises, nccl_tests_csv.read),
         LogReader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
         LogReader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
     )
@@ -118,7 +124,7 @@ def log_of_text(text: str, place: str) -> ImportedLog:
             message if message.startswith(place) else f"{place}: {message}"
         ) from error
     beginning = shown(text.strip()) if text.strip() else "nothing"
-    cure = f"; lines begin with {shown(hidden)}: try again without that" if hidden else ""
+    cure = f", nor behind {shown(hidden)}, with which lines begin" if hidden else ""
     raise UsageError(
         f"{place}: no benchmark output that ccbench knows: {beginning}{cure}; known are {FORMS}"
     )

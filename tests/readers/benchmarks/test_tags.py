@@ -116,6 +116,6 @@ def test_a_tag_before_what_nobody_can_read_is_named() -> None:
     words = ("alpha beta", "gamma, delta", "epsilon; zeta", "eta + theta")
     text = "".join(f"Apr  2 09:11:04 box3 run[815]: {line}\n" for line in words)
     with pytest.raises(
-        UsageError, match=r"lines begin with 'Apr  2 09:11:04 box3 run\[815\]: '"
+        UsageError, match=r"nor behind 'Apr  2 09:11:04 box3 run\[815\]: ', with"
     ):
         log_of_text(text, "log")

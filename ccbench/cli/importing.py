@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,10 @@ PARTIAL_EXIT_CODE = 5
     type=click.IntRange(min=1),
     help="Ranks where the file prints none and not all devices took part.",
 )
+@click.option("--library", help="Library where the file names none, such as nccl, rccl or mpi.")
+@click.option(
+    "--dtype", help="Element type where the file names none, such as float32 or bf16."
+)
 @click.option("--network", help="Network between them, such as ib-ndr-400x8.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @as_json
@@ -44,6 +49,8 @@ def import_files(
     machine: str | None,
     nodes: int | None,
     ranks: int | None,
+    library: str | None,
+    dtype: str | None,
     network: str | None,
     output: Path | None,
     as_json: bool,
@@ -53,10 +60,11 @@ def import_files(
     Traces of a job, and folders of them, as 'ccbench replay' takes them, become one case for each different
     collective, with its times in the job: 'ccbench compare RUN JOB' sets them beside a run.
 
-    The tool is recognised from the file's text. --machine, --nodes, --ranks and --network state what it does
-    not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
-    the catalog's machine if the file's devices determine it, and a note says so. Exit code 1: a case gave
-    wrong results; 4: the program hung; 5: it crashed, the output is cut off, or something was left out.
+    The tool is recognised from the file's text. --machine, --nodes, --ranks, --network, --library and
+    --dtype state what it does not; a library or type other than the file's is an error. Tables that still
+    lack their ranks are left out and listed. Without --machine, predictions are of the catalog's machine if
+    the file's devices determine it, and a note says so. Exit code 1: a case gave wrong results; 4: the
+    program hung; 5: it crashed, the output is cut off, or something was left out.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.wording import more_findings, speed_lines
@@ -64,7 +72,10 @@ def import_files(
     from ccbench.results.imported_runs import each_once, write_import
     from ccbench.results.systems import Pricer
 
-    system, pricer = _system(machine, nodes, network, ranks), Pricer()
+    system = replace(
+        _system(machine, nodes, network, ranks), library=library or "", dtype=_dtype(dtype)
+    )
+    pricer = Pricer()
     once, again = each_once(files)
     imported_files, problems = _imported(once, system)
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
@@ -170,6 +181,18 @@ def _system(
         machine if gpus else "",
         ranks,
     )
+
+
+def _dtype(word: str | None) -> str:
+    """ccbench's name of the element type; raises UsageError where it is none."""
+    from ccbench.dtypes import ITEM_BYTES
+    from ccbench.errors import UsageError
+    from ccbench.readers.benchmarks.words import dtype_name
+
+    name = dtype_name(word or "")
+    if name and name not in ITEM_BYTES:
+        raise UsageError(f"--dtype {word}: no element type; known are {', '.join(ITEM_BYTES)}")
+    return name
 
 
 def _summary(file: Imported) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.readers.benchmarks import nccl_tests
-from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable
+from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable, LogOutcome
 from ccbench.readers.benchmarks.nccl_tests_columns import COLUMN_OF_WORD
 from ccbench.readers.benchmarks.words import collective_name, whole
 
@@ -149,9 +149,14 @@ def read(text: str) -> ImportedLog:
         of_group = [group.get(number, line) for number, line in enumerate(lines, start=1)]
         log = nccl_tests.read("\n".join(of_group))
         logs.append(replace(log, tables=tuple(_stated(table, facts) for table in log.tables)))
+    first = logs[0] if logs else nccl_tests.read(text)
+    # The form has no closing lines that could be missing.
+    unknown = first.outcome is LogOutcome.CUT and not first.warnings
     return replace(
-        logs[0] if logs else nccl_tests.read(text),
+        first,
         tables=tuple(table for log in logs for table in log.tables),
+        outcome=LogOutcome.UNKNOWN if unknown else first.outcome,
+        detail="" if unknown else first.detail,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from ccbench.errors import UsageError
 from ccbench.flags import Flag
 from ccbench.readers.benchmarks import log_of_text
-from ccbench.readers.benchmarks.log import ImportedRow
+from ccbench.readers.benchmarks.log import ImportedRow, LogOutcome
 from tests.readers.benchmarks.nccl_tests_outputs import output
 
 SIZES = (1 << 20, 1 << 21)
@@ -59,6 +59,7 @@ def prefixed(out: str, in_place: str, suffix: str = "") -> str:
 def test_names_units_and_separators_vary(text: str) -> None:
     assert rows_of(text) == rows_of(NATIVE)
     assert len(rows_of(NATIVE)) == 4
+    assert log_of_text(text, "log").outcome is LogOutcome.UNKNOWN
 
 
 def test_columns_stand_in_any_order_and_a_column_tells_the_placement() -> None:

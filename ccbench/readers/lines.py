@@ -26,8 +26,6 @@ _TAG = re.compile(
     r"|\[pod/[^\]\s]{1,200}\]\s?"  # kubectl logs --prefix
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s"  # --timestamps
     r"|\s{0,6}\d{1,7}:\s"  # srun --label
-    r"|\[\d{1,7}\]\s(?=\s{0,9}#|\s{0,16}\d[\d_]{0,20}\s{1,40}\d)"  # mpiexec -l, before a table's lines
-    r"|[A-Za-z][\w.-]{0,80}(?::|\s{1,4}\|)\s(?=\s{0,8}#|\s{0,16}\d{1,20}\s{1,16}\d{1,20}\s)"  # pdsh, compose
     r"|>\s"  # a quotation
 )
 _MOST_TAGS = 5
@@ -50,7 +48,10 @@ def plain_lines(text: str) -> list[str]:
 
 
 def without_tags(line: str) -> str:
-    """Return ``line`` without what launchers wrote before it: ranks, hosts, pods, time stamps."""
+    """Return ``line`` without what launchers wrote before it in forms that nothing else has.
+
+    Other forms show by what all lines of a text repeat (``repeated_tags``).
+    """
     # Launchers start each other, so a line may carry the tags of several.
     for _ in range(_MOST_TAGS):
         match = _TAG.match(line)

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from ccbench.documents import open_file
@@ -132,6 +133,9 @@ def log_of_text(text: str, place: str) -> ImportedLog:
 
 def _read(text: str) -> tuple[ImportedLog | None, UsageError | None]:
     """The log of the first reader that finds rows, else of the first that reads; or the first error."""
+    # Titles begin lines, and an indented paste is the same text.
+    if text.lstrip("\n")[:1].isspace():
+        text = dedent(text)
     first: ImportedLog | None = None
     first_error: UsageError | None = None
     for reader in readers().values():

@@ -72,10 +72,8 @@ def import_files(
     from ccbench.results.imported_runs import each_once, write_import
     from ccbench.results.systems import Pricer
 
-    system = replace(
-        _system(machine, nodes, network, ranks), library=library or "", dtype=_dtype(dtype)
-    )
-    pricer = Pricer()
+    machines, pricer = _system(machine, nodes, network, ranks), Pricer()
+    system = replace(machines, library=library or "", dtype=_dtype(dtype))
     once, again = each_once(files)
     imported_files, problems = _imported(once, system)
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]

@@ -226,6 +226,35 @@ XIDS = {
 OF_THE_PROGRAM = frozenset({"13", "31", "43", "45"})
 
 
+OTHER_ERRORS = (
+    (
+        "sxid",
+        "problem",
+        "An NVSwitch reported an error (SXid)",
+        "restart nvidia-fabricmanager; see its log",
+    ),
+    (
+        "nic_event",
+        "problem",
+        "A NIC lost its link or its health",
+        "check cable and transceiver; mlxlink",
+    ),
+    (
+        "amd_gpu_error",
+        "problem",
+        "A GPU's engine failed or was reset",
+        "rocm-smi --showras; drain the node",
+    ),
+    (
+        "oom_killed",
+        "problem",
+        "The kernel killed a process for want of host memory",
+        "give the job more memory",
+    ),
+)
+"""Kind of statement, severity, subject, cure."""
+
+
 def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield errors of the kernel's log, by device and code, hardware before what a program causes."""
     by_code: dict[str, list[Statement]] = defaultdict(list)
@@ -246,33 +275,7 @@ def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(lines),
             len(lines),
         )
-    others = (
-        (
-            "sxid",
-            "problem",
-            "An NVSwitch reported an error (SXid)",
-            "restart nvidia-fabricmanager; see its log",
-        ),
-        (
-            "nic_event",
-            "problem",
-            "A NIC lost its link or its health",
-            "check cable and transceiver; mlxlink",
-        ),
-        (
-            "amd_gpu_error",
-            "problem",
-            "A GPU's engine failed or was reset",
-            "rocm-smi --showras; drain the node",
-        ),
-        (
-            "oom_killed",
-            "problem",
-            "The kernel killed a process for want of host memory",
-            "give the job more memory",
-        ),
-    )
-    for kind, severity, subject, advice in others:
+    for kind, severity, subject, advice in OTHER_ERRORS:
         if lines := evidence.of(kind):
             devices = list(dict.fromkeys(filter(None, (line.speaker for line in lines))))
             at = f": {', '.join(devices[:4])}" if devices else ""

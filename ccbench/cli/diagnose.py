@@ -7,21 +7,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ccbench.cli.importing import stated_system
 from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
+from ccbench.cli.stating import stated_system, states_where_measured
 
 
 @click.command(short_help="Say what is wrong, from what a terminal, a log or a hang left.")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
 )
-@click.option("--machine", help="Machine that the text is of, where it does not say.")
-@click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
-@click.option("--ranks", type=click.IntRange(min=1), help="Ranks, where the text prints none.")
-@click.option("--network", help="Network between them, such as ib-ndr-400x8.")
+@states_where_measured
 @click.option(
     "-o",
     "--output",
@@ -32,12 +30,9 @@ from ccbench.cli.output import as_json, check_writable, print_json, say, screen_
 @as_json
 def diagnose(
     files: tuple[Path, ...],
-    machine: str | None,
-    nodes: int | None,
-    ranks: int | None,
-    network: str | None,
     output: Path | None,
     as_json: bool,
+    **stated: Any,
 ) -> int:
     """Say what FILEs show: the answer first, then each finding with its lines, then what was not read.
 
@@ -59,7 +54,7 @@ def diagnose(
         raise UsageError(f"-o {output}: end it in .html for a page")
     if output is not None:
         check_writable(output, "-o")
-    system = stated_system(machine, nodes, network, ranks)
+    system = stated_system(**stated)
     with _files_of(files) as paths:
         answer = answer_of(read_evidence(paths), system)
         if as_json:

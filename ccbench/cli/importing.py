@@ -11,6 +11,7 @@ import click
 
 from ccbench.cli.output import as_json, print_json, say
 from ccbench.cli.run import RESULTS
+from ccbench.cli.stating import stated_system, states_where_measured
 from ccbench.units import plural
 
 if TYPE_CHECKING:
@@ -26,37 +27,25 @@ PARTIAL_EXIT_CODE = 5
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
 )
-@click.option(
-    "--machine",
-    help="Machine they were measured on, for ranks they do not state and for predictions.",
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
-@click.option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    help="Ranks where the file prints none and not all devices took part.",
-)
-@click.option("--network", help="Network between them, such as ib-ndr-400x8.")
+@states_where_measured
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @as_json
 def import_files(
     files: tuple[Path, ...],
-    machine: str | None,
-    nodes: int | None,
-    ranks: int | None,
-    network: str | None,
     output: Path | None,
     as_json: bool,
+    **stated: Any,
 ) -> int:
     """Make one run of all FILEs: output of nccl-tests, rccl-tests, OSU, Intel MPI Benchmarks and others.
 
     Traces of a job, and folders of them, as 'ccbench replay' takes them, become one case for each different
     collective, with its times in the job: 'ccbench compare RUN JOB' sets them beside a run.
 
-    The tool is recognised from the file's text. --machine, --nodes, --ranks and --network state what it does
-    not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
-    the catalog's machine if the file's devices determine it, and a note says so. Exit code 1: a case gave
-    wrong results; 4: the program hung; 5: it crashed, the output is cut off, or something was left out.
+    The tool is recognised from the file's text. --machine, --nodes, --ranks, --network, --library and
+    --dtype state what it does not; a library or type other than the file's is an error. Tables that still
+    lack their ranks are left out and listed. Without --machine, predictions are of the catalog's machine if
+    the file's devices determine it, and a note says so. Exit code 1: a case gave wrong results; 4: the
+    program hung; 5: it crashed, the output is cut off, or something was left out.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.wording import more_findings, speed_lines
@@ -64,7 +53,7 @@ def import_files(
     from ccbench.results.imported_runs import each_once, write_import
     from ccbench.results.systems import Pricer
 
-    system, pricer = stated_system(machine, nodes, network, ranks), Pricer()
+    system, pricer = stated_system(**stated), Pricer()
     once, again = each_once(files)
     imported_files, problems = _imported(once, system)
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
@@ -145,31 +134,6 @@ def _imported(
         except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
             problems.append(" ".join(str(error).split()))
     return (*import_logs(logs, system), *jobs), problems
-
-
-def stated_system(
-    machine: str | None, nodes: int | None, network: str | None, ranks: int | None
-) -> StatedSystem:
-    """The options, checked before any file is read."""
-    from ccbench.machine.detection import load_topology
-    from ccbench.readers.benchmarks.log import StatedSystem
-    from ccbench.topology.graph import DeviceKind
-    from ccbench.topology.node_nics import parse_network
-
-    if network is not None:
-        parse_network(network)
-    if machine is None:
-        return StatedSystem("", None, nodes, network or "", ranks=ranks)
-    topology = load_topology(machine)
-    gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
-    return StatedSystem(
-        topology.name or machine,
-        gpus or None,
-        nodes,
-        network or "",
-        machine if gpus else "",
-        ranks,
-    )
 
 
 def _summary(file: Imported) -> dict[str, Any]:

@@ -48,7 +48,7 @@ _OWNED_BY_TABLES = re.compile(
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """Lines of one file that one reader took, or that none did. form: name of the reader for people."""
 
     file: str
@@ -66,8 +66,8 @@ class Evidence:
     machines: tuple[tuple[str, Topology], ...] = ()
     logs: tuple[tuple[Path, ImportedLog], ...] = ()
     trace: Trace | None = None
-    parts: tuple[Part, ...] = ()
-    unread: tuple[Part, ...] = ()
+    parts: tuple[TextPart, ...] = ()
+    unread: tuple[TextPart, ...] = ()
     problems: tuple[str, ...] = ()
 
     def of(self, *kinds: str) -> list[Statement]:
@@ -99,7 +99,11 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         trace,
         (
             *(part for single in evidence for part in single.parts),
-            *(Part(path.name, "recorded job", 0, 0) for path in traces if trace is not None),
+            *(
+                TextPart(path.name, "recorded job", 0, 0)
+                for path in traces
+                if trace is not None
+            ),
         ),
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
@@ -198,7 +202,7 @@ def _logs(text: str, path: Path) -> list[tuple[Path, ImportedLog]]:
     return [(path, replace(log, source=str(path)))] if log.tables else []
 
 
-def _parts(name: str, owners: dict[int, str]) -> Iterator[Part]:
+def _parts(name: str, owners: dict[int, str]) -> Iterator[TextPart]:
     """Ranges of consecutive lines of one owner."""
     first = last = 0
     form: str | None = None
@@ -207,8 +211,8 @@ def _parts(name: str, owners: dict[int, str]) -> Iterator[Part]:
             last = number
             continue
         if form is not None:
-            yield Part(name, form, first, last)
+            yield TextPart(name, form, first, last)
         first = last = number
         form = owners[number]
     if form is not None:
-        yield Part(name, form, first, last)
+        yield TextPart(name, form, first, last)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +26,6 @@ _TAG = re.compile(
     r"|\[pod/[^\]\s]{1,200}\]\s?"  # kubectl logs --prefix
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s"  # --timestamps
     r"|\s{0,6}\d{1,7}:\s"  # srun --label
-    r"|\[\d{1,7}\]\s(?=\s{0,9}#|\s{0,16}\d[\d_]{0,20}\s{1,40}\d)"  # mpiexec -l, before a table's lines
-    r"|[A-Za-z][\w.-]{0,80}(?::|\s{1,4}\|)\s(?=\s{0,8}#|\s{0,16}\d{1,20}\s{1,16}\d{1,20}\s)"  # pdsh, compose
     r"|>\s"  # a quotation
 )
 _MOST_TAGS = 5
@@ -47,7 +48,10 @@ def plain_lines(text: str) -> list[str]:
 
 
 def without_tags(line: str) -> str:
-    """Return ``line`` without what launchers wrote before it: ranks, hosts, pods, time stamps."""
+    """Return ``line`` without what launchers wrote before it in forms that nothing else has.
+
+    Other forms show by what all lines of a text repeat (``repeated_tags``).
+    """
     # Launchers start each other, so a line may carry the tags of several.
     for _ in range(_MOST_TAGS):
         match = _TAG.match(line)
@@ -55,6 +59,137 @@ def without_tags(line: str) -> str:
             break
         line = line[match.end() :]
     return line
+
+
+# -- tags by what repeats -----------------------------------------------------------------------------------
+
+_CONTENT = re.compile(
+    r"#|(?:[\w.-]{1,80}:\d{1,10}:\d{1,10} )?\[\d{1,5}\] [NRM]CCL (?:INFO|WARN|TRACE|ERROR)\b"
+)
+"""Openings that are a tool's own: marks of comments, and speakers of a library's messages."""
+
+_FIELDS = (
+    re.compile(
+        r"(?P<open>[\[({<]\s*)|(?P<gap>\s+)|(?P<number>\w*\d\w*(?:[.,]\d+\w*)?)|[^\W\d]+|\W"
+    ),
+    re.compile(r"(?P<open>[\[({<]\s*)|(?P<gap>\s+)|(?P<name>\w[\w./@-]*)|\W"),
+)
+"""Fields of a beginning: numbers as a class beside words as they are, then words as a class, too."""
+
+_PATTERNS = {
+    "gap": r"[ \t]+",
+    "number": r"\w*\d\w*(?:[.,]\d+\w*)?",
+    "name": r"\w[\w./@-]*",
+}
+_ENDS = tuple("])>}:|")
+_LONGEST_TAG = 200
+_MOST_FIELDS = 48
+_SAMPLED_LINES = 1000
+_FEWEST_TAGGED = 3
+_SMALLEST_SHARE = 0.1
+_MOST_CANDIDATES = 48
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Beginning that many lines share but for numbers or names.
+
+    example: as the first of them has it. share: how many of the lines have it, 0 to 1.
+    """
+
+    pattern: re.Pattern[str]
+    example: str
+    share: float
+
+    def removed(self, lines: Iterable[str]) -> list[str]:
+        """Return ``lines`` without it; what was tagged keeps its indentation."""
+        return [self.pattern.sub("", _TERMINAL.sub("", line), count=1) for line in lines]
+
+
+def repeated_tags(lines: Sequence[str]) -> tuple[Tag, ...]:
+    """Return the beginnings that may be tags, those of the most lines first, then the shortest.
+
+    A tag ends in a blank or a closing sign and is more than figures and blanks, with which rows of tables
+    begin. Several may fit, and parts of each: whoever knows the content judges by what each uncovers.
+    """
+    begun = [line for line in lines if line and not line.isspace()]
+    sampled = begun[:: max(1, len(begun) // _SAMPLED_LINES)]
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for line in sampled:
+        beginnings = dict(_beginnings(_TERMINAL.sub("", line[: 2 * _LONGEST_TAG]).lstrip()))
+        counts.update(beginnings.keys())
+        examples = beginnings | examples
+    fewest = max(_FEWEST_TAGGED, _SMALLEST_SHARE * len(sampled))
+    often = [pattern for pattern, count in counts.items() if count >= fewest]
+    often.sort(key=lambda pattern: (-counts[pattern], len(examples[pattern])))
+    return tuple(
+        Tag(re.compile(rf"[ \t]*{pattern}"), examples[pattern], counts[pattern] / len(sampled))
+        for pattern in often[:_MOST_CANDIDATES]
+    )
+
+
+def _beginnings(line: str) -> Iterator[tuple[str, str]]:
+    """(pattern, text) of every beginning of ``line`` that may be a tag."""
+    content = _CONTENT.search(line)
+    end = min(content.start() if content else len(line), _LONGEST_TAG)
+    for fields in _FIELDS:
+        pattern = ""
+        has_sign = False
+        for number, field in enumerate(fields.finditer(line, 0, end)):
+            if number == _MOST_FIELDS:
+                break
+            kind = field.lastgroup
+            has_sign = has_sign or kind in (None, "open")
+            closes = field[0] in _ENDS and not line[field.end() : field.end() + 1].isspace()
+            if has_sign and (kind == "gap" or closes):
+                # One blank belongs to the tag, more are the indentation behind it; where nothing follows,
+                # programs and editors leave the blank out.
+                text = line[: field.start() + 1]
+                yield (
+                    (f"{pattern}[ \t]?" if kind == "gap" else pattern + re.escape(field[0])),
+                    text,
+                )
+            if kind == "open":
+                pattern += re.escape(field[0][0]) + r"\s*"
+            else:
+                pattern += _PATTERNS.get(kind or "") or re.escape(field[0])
+
+
+def unquoted(lines: Sequence[str]) -> list[str]:
+    """Return the texts of records, a line each: JSON objects, or CSV with text in quotes.
+
+    Of a record's fields the text is the one with the longest value. Other lines stay; all do where records
+    are not most of the lines.
+    """
+    records = [_record(line) for line in lines]
+    longest: Counter[str] = Counter()
+    for record in records:
+        for name, value in record.items():
+            longest[name] = max(longest[name], len(value))
+    if 2 * sum(map(bool, records)) <= sum(bool(line.strip()) for line in lines):
+        return list(lines)
+    ((name, _),) = longest.most_common(1)
+    return [
+        record.get(name, line).rstrip("\r\n") if record else line
+        for line, record in zip(lines, records, strict=True)
+    ]
+
+
+def _record(line: str) -> dict[str, str]:
+    """The texts of the JSON object or of the CSV with quotes that ``line`` is, by name or column."""
+    stripped = line.strip().removesuffix(",")
+    try:
+        if stripped.startswith("{"):
+            members = json.loads(stripped)
+            return {name: value for name, value in members.items() if isinstance(value, str)}
+        cells = next(csv.reader([stripped], skipinitialspace=True)) if '"' in stripped else []
+    except (ValueError, RecursionError, csv.Error):
+        return {}
+    return dict(zip(map(str, range(len(cells))), cells, strict=True))
+
+
+# -- numbers ------------------------------------------------------------------------------------------------
 
 
 def whole(text: str) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ccbench.analysis.diagnose import Answer
 from ccbench.analysis.diagnosis import Diagnosis
-from ccbench.readers.evidence import Part
+from ccbench.readers.evidence import TextPart
 from ccbench.report.present import ShownColumn, first, page_table, values_of, wrapped
 from ccbench.units import plain, plural
 
@@ -59,7 +59,7 @@ def _finding_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
             yield from (f"  {line}" for line in lines)
 
 
-def _part_lines(label: str, parts: Sequence[Part], width: int) -> Iterator[str]:
+def _part_lines(label: str, parts: Sequence[TextPart], width: int) -> Iterator[str]:
     if not parts:
         return
     by_form: dict[tuple[str, str], list[str]] = {}
@@ -74,7 +74,7 @@ def _part_lines(label: str, parts: Sequence[Part], width: int) -> Iterator[str]:
         yield from wrapped(f"{label}: {text}", width)
 
 
-def _range(part: Part) -> str:
+def _range(part: TextPart) -> str:
     if not part.first:
         return ""
     return str(part.first) if part.first == part.last else f"{part.first}-{part.last}"

@@ -21,6 +21,7 @@ from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import UsageError
 from ccbench.flags import Flag
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.model.cluster import MOST_OF_A_HOST
@@ -126,6 +127,7 @@ def _place(source: str, line: int) -> str:
 
 def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Imported:  # noqa: B008  # frozen, so shared safely
     """Cases of every table of ``log``. system: what the user says where the output says nothing."""
+    log = _with_stated(log, system)
     teams = [team_of(table, log.devices, system) for table in log.tables]
     counted = (
         with_whole_sizes(
@@ -138,6 +140,7 @@ def imported(log: ImportedLog, system: StatedSystem = StatedSystem()) -> Importe
     refused: list[str] = []
     notes: list[str] = []
     nameless: list[str] = []
+    notes += (f"{log.source}: {w.text}" for w in log.warnings if w.kind == "assumed")
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:
@@ -296,6 +299,33 @@ def _status(row: ImportedRow, ended: LogOutcome, detail: str) -> tuple[Status, s
     if ended in _STATUS_OF_OUTCOME:
         return _STATUS_OF_OUTCOME[ended], detail or "the output ends here"
     return Status.SKIPPED, "no time, algbw or busbw above 0 is printed"
+
+
+def _with_stated(log: ImportedLog, system: StatedSystem) -> ImportedLog:
+    """``log`` with the library and element type that the user states; UsageError where it names others."""
+    named = library_word(log) if log.library else ""
+    dtypes = {row.dtype for table in log.tables for row in table.rows if row.dtype}
+    for option, stated, shown_names in (
+        ("library", system.library, {named} - {""}),
+        ("dtype", system.dtype, dtypes),
+    ):
+        if stated and shown_names - {stated.lower()}:
+            names = ", ".join(sorted(shown_names))
+            raise UsageError(
+                f"{log.source}: names {names}, not --{option} {stated}; leave the option out"
+            )
+    tables = (
+        replace(
+            table,
+            rows=tuple(replace(row, dtype=row.dtype or system.dtype) for row in table.rows),
+        )
+        for table in log.tables
+    )
+    return replace(
+        log,
+        library=log.library or system.library.upper(),
+        tables=tuple(tables) if system.dtype else log.tables,
+    )
 
 
 def _with_doubts(table: ImportedTable) -> ImportedTable:

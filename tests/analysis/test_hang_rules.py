@@ -160,9 +160,9 @@ def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
 
 def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) -> None:
     status = (
-        "[rank{rank}]:[E1103 10:00:00.1 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  "
-        "failure detected by watchdog at work sequence id: {count} PG status: last enqueued work: {count}, last completed "
-        "work: {done}\n"
+        "[rank{rank}]:[E1103 10:00:00.1 ProcessGroupNCCL.cpp:2268] "
+        "[PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work sequence id: {count} "
+        "PG status: last enqueued work: {count}, last completed work: {done}\n"
     )
     text = log(nodes=1, local_ranks=2)
     text += status.format(rank=0, count=7, done=6) + status.format(rank=1, count=6, done=5)

@@ -535,9 +535,12 @@ def test_without_an_output_the_run_is_the_newest_of_the_results(
         (("--machine", "hgx-h10"), "Did you mean"),
         (("--network", "fast"), "ib-ndr-400x8"),
         (("--nodes", "0"), "--nodes"),
+        (("--dtype", "float31"), "--dtype float31: no element type"),
+        (("--dtype", "bf16"), "names float32, not --dtype bfloat16; leave the option out"),
+        (("--library", "rccl"), "names nccl, not --library rccl; leave the option out"),
     ],
 )
-def test_a_wrong_option_is_said_before_anything_is_read(
+def test_a_wrong_option_is_refused(
     ccbench: Command, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     assert words in ccbench("import", "log.txt", *options).refused.err
@@ -578,3 +581,19 @@ def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
     assert "dgx-a100" in names
     ended = ccbench("report", "run", "--baseline", "published:hgx-h1000").refused
     assert "did you mean hgx-h100" in ended.err
+
+
+def test_library_and_type_of_a_table_that_names_none_are_stated(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "page.md").write_text(
+        "all_reduce, 4 ranks\n\n| size | busbw (GB/s) |\n|---|---|\n| 64 MiB | 2.4 |\n"
+    )
+    for options, backend, dtype in (
+        ((), "markdown-table", ""),
+        (("--library", "nccl", "--dtype", "bf16"), "nccl", "bfloat16"),
+        (("--library", "RCCL", "--dtype", "float"), "rccl", "float32"),
+    ):
+        assert ccbench("import", "page.md", *options, "-o", backend).done
+        (point,) = load_run(tmp_path / backend).points
+        assert (point.backend, point.dtype, point.ranks) == (backend, dtype, 4)

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.readers.lines import figure, overlap, plain_lines, ranges, whole, without_tags
+from ccbench.readers.lines import (
+    figure,
+    overlap,
+    plain_lines,
+    ranges,
+    repeated_tags,
+    unquoted,
+    whole,
+    without_tags,
+)
 
 
 def test_colours_and_foreign_line_ends_disappear() -> None:
@@ -66,7 +75,6 @@ def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(
     tag: str,
 ) -> None:
     assert without_tags(f"{tag}  + PCI[24.0]") in ("  + PCI[24.0]", " + PCI[24.0]")
-    assert without_tags("[0] 1048576 262144 float") == "1048576 262144 float"
     assert without_tags("[0] NCCL INFO Trees [0] 1") == "[0] NCCL INFO Trees [0] 1"
 
 
@@ -77,3 +85,20 @@ def test_a_figure_knows_half_a_unit_of_its_last_digit() -> None:
     } == expected
     assert [figure(text) for text in ("-1", "N/A", "1e999", "")] == [None] * 4
     assert [whole(text) for text in ("12", "-1", "1.0", "9" * 19)] == [12, -1, None, None]
+
+
+def test_tags_are_beginnings_that_repeat_and_content_is_none() -> None:
+    rows = [f"  {1024 << i}  {256 << i}  float  sum  -1  12.5{i}" for i in range(9)]
+    comments = [f"#  Rank  {i} Pid {40 + i} on box{i}" for i in range(9)]
+    messages = [f"box0:7:8 [{i}] NCCL INFO Channel 00/0 : {i}" for i in range(9)]
+    assert repeated_tags([*comments, *messages]) == ()
+    for tag in ("Apr  2 09:11:0{} box run[81]: ", "[{}] ", "rank{}: ", "w-{}  | "):
+        lines = [tag.format(i) + line for i, line in enumerate((*comments, *rows, *messages))]
+        bare = [candidate.removed(lines) for candidate in repeated_tags(lines)]
+        assert [*comments, *rows, *messages] in bare
+
+
+@pytest.mark.parametrize("line", ['{"log": "  5 6\\n", "at": "x"}', '"x","  5 6"', '"  5 6",'])
+def test_records_give_their_longest_text_and_other_lines_stay(line: str) -> None:
+    assert unquoted([line, "plain", line]) == ["  5 6", "plain", "  5 6"]
+    assert unquoted([line, "plain", "more", "still"]) == [line, "plain", "more", "still"]

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from ccbench.documents import open_file
 from ccbench.errors import UsageError
+from ccbench.findings import SourceWarning
+from ccbench.flags import Flag
+from ccbench.readers.lines import repeated_tags, unquoted
 from ccbench.units import shown
 
 if TYPE_CHECKING:
-    from ccbench.readers.benchmarks.log import ImportedLog, LogReader
+    from ccbench.readers.benchmarks.log import ImportedLog, ImportedRow, LogReader
 
 LARGEST_LOG_BYTES = 64 << 20
 """More than any of these tools prints, debug lines of a few hundred ranks included; more is not read."""
+
+_JUDGED_LINES = 5000
+"""Lines on which tags are tried out, before all are read without the one that uncovers the most rows."""
+
+_MOST_TAGS = 4
+"""Loggers, launchers and containers that may each have written something before a line."""
+
+_SHARED_BY_NEARLY_ALL = 0.9
 
 FORMS = (
     "nccl-tests and rccl-tests (text, JSON, CSV), OSU micro-benchmarks, Intel MPI Benchmarks, torch "
@@ -32,7 +45,12 @@ def readers() -> dict[str, LogReader]:
     A page in Markdown may quote any of the others in full.
     """
     from ccbench.readers.benchmarks import host_benchmarks as host
-    from ccbench.readers.benchmarks import markdown_tables, nccl_reports, nccl_tests
+    from ccbench.readers.benchmarks import (
+        markdown_tables,
+        nccl_reports,
+        nccl_tests,
+        nccl_tests_csv,
+    )
     from ccbench.readers.benchmarks import torch_benchmarks as torch
     from ccbench.readers.benchmarks import vendor_tests as vendor
     from ccbench.readers.benchmarks.log import LogReader
@@ -47,6 +65,7 @@ def readers() -> dict[str, LogReader]:
         LogReader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
         LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
         LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
+        LogReader("nccl_tests_csv", nccl_tests_csv.recognises, nccl_tests_csv.read),
         LogReader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
         LogReader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
     )
@@ -80,18 +99,106 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
 
 
 def log_of_text(text: str, place: str) -> ImportedLog:
-    """Return what ``text`` says. place: where it comes from, with which errors begin."""
+    """Return what ``text`` says: of the first reader that finds rows in it, else of the first that knows it.
+
+    Where tags or quotes before and around its lines hide rows, it is read without them, and a remark of
+    the kind ``assumed`` names the tag. place: where the text comes from, with which errors begin.
+    """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    for reader in readers().values():
-        if reader.recognises(text):
-            try:
-                return reader.read(text)
-            except UsageError as error:
-                message = str(error)
-                raise UsageError(
-                    message if message.startswith(place) else f"{place}: {message}"
-                ) from error
+    log, error = _read(text)
+    lines, hidden = text.split("\n"), ""
+    for _ in range(_MOST_TAGS):
+        uncovered, remark, hidden = _uncovered(lines, log)
+        if not remark:
+            break
+        lines, kept = uncovered, log.warnings if log else ()
+        log, error = _read("\n".join(uncovered))
+        if log is not None:
+            remarks = (warning for warning in kept if warning.kind == "assumed")
+            own = SourceWarning("assumed", remark)
+            log = replace(log, warnings=(*remarks, own, *log.warnings))
+    if log is not None:
+        return log
+    if error is not None:
+        message = str(error)
+        raise UsageError(
+            message if message.startswith(place) else f"{place}: {message}"
+        ) from error
     beginning = shown(text.strip()) if text.strip() else "nothing"
+    cure = f", nor behind {shown(hidden)}, with which lines begin" if hidden else ""
     raise UsageError(
-        f"{place}: no benchmark output that ccbench knows: {beginning}; known are {FORMS}"
+        f"{place}: no benchmark output that ccbench knows: {beginning}{cure}; known are {FORMS}"
     )
+
+
+def _read(text: str) -> tuple[ImportedLog | None, UsageError | None]:
+    """The log of the first reader that finds rows, else of the first that reads; or the first error."""
+    # Titles begin lines, and an indented paste is the same text.
+    if text.lstrip("\n")[:1].isspace():
+        text = dedent(text)
+    first: ImportedLog | None = None
+    first_error: UsageError | None = None
+    for reader in readers().values():
+        if not reader.recognises(text):
+            continue
+        try:
+            log = reader.read(text)
+        except UsageError as error:
+            first_error = first_error or error
+            continue
+        if first is None:
+            first = log
+        if any(table.rows for table in log.tables):
+            # A reader that knew the text without finding a table knew what it is about.
+            return replace(
+                log,
+                library=log.library or first.library,
+                versions={**first.versions, **log.versions},
+                environment={**first.environment, **log.environment},
+            ), None
+    return first, first_error
+
+
+def _is_sound(row: ImportedRow) -> bool:
+    return not {Flag.INCOMPLETE, Flag.SURPLUS_COLUMNS} & set(row.flags)
+
+
+def _understood(text: str) -> tuple[int, int, int]:
+    """How much is read of ``text``: whole rows, facts of their tables, and, negative, remarks."""
+    log, _ = _read(text)
+    if log is None:
+        return 0, 0, 0
+    rows = sum(_is_sound(row) for table in log.tables for row in table.rows)
+    facts = sum(bool(table.collective) + bool(table.ranks) for table in log.tables)
+    return rows, facts, -len(log.warnings)
+
+
+def _uncovered(lines: list[str], log: ImportedLog | None) -> tuple[list[str], str, str]:
+    """(lines, remark, tag): ``lines`` without what hides rows, and what that was; a remark only if it did.
+
+    log: what they say as they are. Tried on what is no message of a library, at most _JUDGED_LINES of it.
+    tag: the longest beginning that nine of ten lines share.
+    """
+    rows = [row for table in (log.tables if log else ()) for row in table.rows]
+    if any(row.line == 0 for row in rows):  # a document, whose lines mean nothing by themselves
+        return lines, "", ""
+    sound = {row.line for row in rows if _is_sound(row)}
+    numbered = (
+        (number, line) for number, line in enumerate(lines, 1) if "CCL INFO" not in line
+    )
+    judged = list(islice(numbered, _JUDGED_LINES))
+    bare = [line for _, line in judged]
+    if not sound and unquoted(bare) != bare:
+        return unquoted(lines), "lines are records or quoted; their texts were read", ""
+    tags = repeated_tags([line for number, line in judged if number not in sound])
+    best, most = None, _understood("\n".join(bare)) if tags else (0, 0, 0)
+    as_is = most[:2]
+    for tag in tags:
+        understood = _understood("\n".join(tag.removed(bare)))
+        if understood[:2] > as_is and understood > most:
+            best, most = tag, understood
+    if best is not None:
+        remark = f"lines begin with {shown(best.example)}, which was left out as a tag"
+        return best.removed(lines), remark, ""
+    shared = [tag.example for tag in tags if tag.share >= _SHARED_BY_NEARLY_ALL]
+    return lines, "", max(shared, key=len, default="")

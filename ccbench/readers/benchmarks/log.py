@@ -355,7 +355,8 @@ class StatedSystem:
 
     machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
     not said. network: as in the catalog of networks, or empty. source: what names the machine for
-    predictions (a catalog name or a file), "" for none. ranks: None where not said.
+    predictions (a catalog name or a file), "" for none. ranks: None where not said. library, dtype: of
+    tables that name none, "" where not said.
     """
 
     machine: str = ""
@@ -364,6 +365,8 @@ class StatedSystem:
     network: str = ""
     source: str = ""
     ranks: int | None = None
+    library: str = ""
+    dtype: str = ""
 
     def ranks_on(self, nodes: int | None) -> int | None:
         """The ranks given, else one per device of ``nodes``, of the nodes given, or of one; or None."""

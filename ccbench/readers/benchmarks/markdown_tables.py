@@ -18,6 +18,7 @@ from ccbench.flags import Flag
 from ccbench.readers.benchmarks.log import ImportedLog, ImportedRow, ImportedTable, row_of
 from ccbench.readers.benchmarks.words import (
     LARGEST_SIZE,
+    LibraryLines,
     LogLine,
     collective_name,
     dtype_name,
@@ -51,6 +52,11 @@ _PAYLOAD = re.compile(
     r"(\d{1,6}(?:\.\d{1,3})? ?[KMGT]i?B)[ -]?payload|payload (?:size )?of (\d{1,6} ?[KMGT]i?B)\b"
 )
 _RANKS = re.compile(r"\b(\d{1,7}) ?(?:gpus?|ranks?|npus?)\b", re.IGNORECASE)
+_STATED_RANKS = re.compile(r"\b(\d{1,7}) ranks?\b")
+_LIBRARY = re.compile(
+    r"(?<![A-Za-z])(NCCL|RCCL|HCCL|NCCOM|Gloo|MPI)(?![A-Za-z])", re.IGNORECASE
+)
+_DTYPE = re.compile(r"\b(?:b?float\d{1,2}|[bf][fp]\d{1,2}|u?int\d{1,2})\b", re.IGNORECASE)
 _NODES = re.compile(r"\b(\d{1,6}) ?nodes?\b", re.IGNORECASE)
 _SECONDS_OF_UNIT = {**DURATION_UNITS, "μs": DURATION_UNITS["us"], "usec": DURATION_UNITS["us"]}
 _SECONDS_OF_UNIT |= {"msec": DURATION_UNITS["ms"], "sec": Fraction(1)}
@@ -97,8 +103,28 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str) -> ImportedLog:
-    """Every table of figures on the page; other tables are passed over."""
-    return ImportedLog(tool="markdown-table", tables=tuple(figure_tables(text)))
+    """Every table of figures on the page; other tables are passed over.
+
+    The library is the one that the page names, where it names no other.
+    """
+    library_lines = LibraryLines()
+    for line in source_lines(text):
+        if not _cells(line):
+            library_lines.take(line)
+    libraries = {name.upper() for name in _LIBRARY.findall(text)}
+    library = libraries.pop() if len(libraries) == 1 else ""
+    version = (
+        re.search(rf"\b{library} v?(\d{{1,3}}(?:\.\d{{1,4}}){{1,3}})\b", text)
+        if library
+        else None
+    )
+    return ImportedLog(
+        tool="markdown-table",
+        library=library,
+        tables=tuple(figure_tables(text)),
+        versions=({library: version[1]} if version else {}) | library_lines.versions,
+        environment=library_lines.environment,
+    )
 
 
 def figure_tables(text: str) -> Iterator[ImportedTable]:
@@ -117,8 +143,9 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
                 )
                 group = (_one(_RANKS, heading), _one(_NODES, heading), variant, in_place)
                 groups.setdefault(group, []).append(index)
+        # The two placements of one measurement are rows of one table.
+        by_facts: dict[tuple[tuple[str, Any], ...], list[ImportedRow]] = {}
         for (ranks, nodes, variant, in_place), columns in groups.items():
-            by_facts: dict[tuple[tuple[str, Any], ...], list[ImportedRow]] = {}
             for line, cells in page.rows:
                 cell_of_role = {
                     role: cells[i] for i, role in reversed(list(enumerate(roles))) if role
@@ -129,14 +156,17 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
                     page, roles, columns, (line, cells), in_place, str(facts["collective"])
                 )
                 if row is not None:
-                    by_facts.setdefault(tuple(facts.items()), []).append(row)
-            for stated, rows in by_facts.items():
-                fields = dict(stated)
-                table_facts = {"variant": variant, "environment": dict(fields.pop("settings"))}
-                table_facts = {name: value for name, value in table_facts.items() if value}
-                yield ImportedTable(
-                    rows=tuple(rows), line=page.line, facts=table_facts, **fields
-                )
+                    key = (*facts.items(), ("variant", variant))
+                    by_facts.setdefault(key, []).append(row)
+        for stated, rows in by_facts.items():
+            fields = dict(stated)
+            table_facts = {
+                "variant": fields.pop("variant"),
+                "environment": dict(fields.pop("settings")),
+            }
+            table_facts = {name: value for name, value in table_facts.items() if value}
+            rows.sort(key=lambda row: row.line)
+            yield ImportedTable(rows=tuple(rows), line=page.line, facts=table_facts, **fields)
 
 
 def _pages(text: str) -> Iterator[_Page]:
@@ -224,7 +254,10 @@ def _facts(
         "collective": next(
             (name for names in named if len(names) == 1 for name in names if name), ""
         ),
-        "ranks": whole(cell_of_role.get("ranks", "")) or ranks or _one(_RANKS, over),
+        "ranks": whole(cell_of_role.get("ranks", ""))
+        or ranks
+        or _one(_RANKS, over)
+        or _one(_STATED_RANKS, context),
         "nodes": whole(cell_of_role.get("nodes", "")) or nodes or _one(_NODES, over),
         "algorithm": picked or forced.get("NCCL_ALGO", "").lower() or "default",
         "protocol": cell_of_role.get("protocol", "").lower()
@@ -257,6 +290,8 @@ def _row(
         }
         size_bytes = payloads.pop() if len(payloads) == 1 else None
     rate = printed.pop("rate", None)
+    dtypes = {dtype_name(word) for word in _DTYPE.findall(page.context)}
+    above = dtypes.pop() if len(dtypes) == 1 else ""
     doubts = {
         Flag.SIZE_NOT_STATED: size_bytes is None,
         Flag.RATE_KIND_UNKNOWN: rate is not None,
@@ -265,7 +300,7 @@ def _row(
         line,
         {**printed, "rate_gb_per_second": rate},
         size_bytes=size_bytes or 0,
-        dtype=dtype_name(cells[roles.index("dtype")] if "dtype" in roles else ""),
+        dtype=dtype_name(cells[roles.index("dtype")]) if "dtype" in roles else above,
         op=op_of(collective, ""),
         in_place=in_place,
         flags=tuple(flag for flag, is_so in doubts.items() if is_so),

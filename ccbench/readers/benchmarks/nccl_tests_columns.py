@@ -29,7 +29,8 @@ _NAMES = {
     "time": "time cputime",
     "error": "error errors res",
 }
-_COLUMN_OF_WORD = {word: name for name, words in _NAMES.items() for word in words.split()}
+COLUMN_OF_WORD = {word: name for name, words in _NAMES.items() for word in words.split()}
+"""Columns by the words with which versions and ports head them."""
 _MEASURED = ("time", "algbw", "busbw")
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 _UNIT = re.compile(r"\([^()]{0,20}\)$")
@@ -71,7 +72,7 @@ def header_layout(words: list[str]) -> ColumnLayout | None:
     """The layout that a header line gives, or None where the words are no header of this form."""
     # ``#wrong`` names the column wrong, ``algbw(GB/s)`` algbw.
     bare = (_UNIT.sub("", word.lower()).strip("#*:,") for word in words)
-    names = [_COLUMN_OF_WORD.get(word, word) for word in bare if word]
+    names = [COLUMN_OF_WORD.get(word, word) for word in bare if word]
     if "size" in names[1:]:  # a second table stands beside this one
         names = names[: names.index("size", 1)]
     if not {"size", "algbw", "busbw"} <= set(names) or names[0] != "size":

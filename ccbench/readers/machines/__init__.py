@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ccbench.errors import MachineError
+from ccbench.readers.lines import repeated_tags
 from ccbench.topology.graph import Topology
 from ccbench.units import shown
 
@@ -44,6 +45,9 @@ FORMATS = (
 LARGEST_TEXT_BYTES = 64 << 20
 """More than any tool prints; what is larger is not read."""
 
+_TAGGED_LINES = 5000
+"""More than the matrices and trees that people paste with a logger's tags."""
+
 _SAMPLE_BYTES = 64 << 10
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SPACES = frozenset("\t\n\r\f\v\b\x1b\ufeff\xa0")
@@ -63,9 +67,25 @@ def _reader_of(text: str) -> str | None:
 def read_text(text: str, name: str = "") -> Topology:
     """Return the machine that ``text`` describes, read by the first reader that recognises it.
 
-    name: where the text comes from (a file's name), for errors and for Topology.name; never used to choose.
-    Raises MachineError when no reader recognises the text, or when the one that does finds nothing in it.
+    Where none does, or the one that does finds no link, the first _TAGGED_LINES lines are read without what
+    they repeat at their beginning. name: where the text comes from (a file's name), for errors and for
+    Topology.name; never used to choose. Raises MachineError when no reader recognises the text, or when the
+    one that does finds nothing in it.
     """
+    topology: Topology | None
+    try:
+        topology = _read_plain(text, name)
+    except MachineError:
+        topology = _read_untagged(text, name, None)
+        if topology is None:
+            raise
+    else:
+        if not topology.links:
+            topology = _read_untagged(text, name, topology) or topology
+    return dataclasses.replace(topology, name=name) if name else topology
+
+
+def _read_plain(text: str, name: str) -> Topology:
     candidate = _reader_of(text)
     if candidate is None:
         start = shown(text.strip()) if text.strip() else "nothing"
@@ -78,7 +98,28 @@ def read_text(text: str, name: str = "") -> Topology:
         if name and not str(error).startswith(name):
             raise MachineError(f"{name}: {error}") from error
         raise
-    return dataclasses.replace(topology, name=name) if name else topology
+    return topology
+
+
+def _read_untagged(text: str, name: str, as_it_is: Topology | None) -> Topology | None:
+    """The machine of ``text`` without the tag that hides most of it; ``as_it_is`` where none hides any."""
+    best, lines = as_it_is, text.split("\n")
+    # Fewer remarks alone are no reason: a document that lost its lines' beginnings has none.
+    least = _shown(as_it_is)[:2] if as_it_is is not None else (0, 0)
+    for tag in repeated_tags(lines[:_TAGGED_LINES]):
+        try:
+            topology = _read_plain("\n".join(tag.removed(lines[:_TAGGED_LINES])), name)
+        except MachineError:
+            continue
+        if _shown(topology)[:2] <= least:
+            continue
+        if best is None or _shown(topology) > _shown(best):
+            best = topology
+    return best
+
+
+def _shown(topology: Topology) -> tuple[int, int, int]:
+    return len(topology.devices), len(topology.links), -len(topology.warnings)
 
 
 def read_source(source: str) -> Topology:

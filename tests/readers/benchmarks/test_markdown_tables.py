@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ccbench.flags import Flag
-from ccbench.readers.benchmarks import markdown_tables
+from ccbench.readers.benchmarks import log_of_text, markdown_tables
 from ccbench.units import parse_size
 from tests.readers.benchmarks import outputs
 from tests.readers.benchmarks.logs import text_of
@@ -110,8 +110,7 @@ def test_in_place_columns_are_rows_of_their_own() -> None:
     )
     tables = markdown_tables.read(text).tables
     assert [[(r.size_bytes, r.in_place, r.busbw) for r in t.rows] for t in tables] == [
-        [(1024, False, 1.5), (2048, False, 2.5)],
-        [(1024, True, 1.25), (2048, True, 2.25)],
+        [(1024, False, 1.5), (1024, True, 1.25), (2048, False, 2.5), (2048, True, 2.25)],
     ]
 
 
@@ -135,3 +134,51 @@ def test_the_text_above_may_say_which_rates_they_are(above: str, busbw: float | 
 )
 def test_text_without_figures_is_not_recognised(text: str) -> None:
     assert not markdown_tables.recognises(text)
+
+
+PLACEMENTS = """\
+Run of all_reduce_perf, 2 ranks (L40S), bf16
+
+nccl-tests version 2.17.6  nccl-headers=22809  nccl-library=22809
+
+| Size | Alg BW (GB/s) | Bus BW out-of-place | Bus BW in-place |
+|---|---|---|---|
+| 64 MB | 20.10 | 20.1 GB/s | 20.3 GB/s |
+| **1 GB** | **21.40** | **21.4 GB/s** | **21.6 GB/s** |
+| **Average** | - | **20.8 GB/s** | - |
+"""
+
+
+@pytest.mark.parametrize("version", [True, False])
+def test_a_line_of_another_tool_above_a_table_is_no_table(version: bool) -> None:
+    text = PLACEMENTS if version else PLACEMENTS.replace("nccl-tests version", "version")
+    log = log_of_text(text, "page.md")
+    (table,) = log.tables
+    assert (log.tool, table.collective, table.ranks) == ("markdown-table", "all_reduce", 2)
+    assert [(row.size_bytes, row.in_place, row.busbw) for row in table.rows] == [
+        (64_000_000, False, 20.1),
+        (64_000_000, True, 20.3),
+        (1_000_000_000, False, 21.4),
+        (1_000_000_000, True, 21.6),
+    ]
+    assert {row.dtype for row in table.rows} == {"bfloat16"}
+    assert log.versions.get("NCCL") == "2.28.9"
+    assert log.library == "NCCL"
+
+
+@pytest.mark.parametrize(
+    ("above", "library", "version"),
+    [
+        ("NCCL 2.27.3 all_reduce fp16, 4 ranks", "NCCL", "2.27.3"),
+        ("RCCL v2.22.3, all_reduce, 4 ranks, fp16", "RCCL", "2.22.3"),
+        ("NCCL against RCCL: all_reduce, 4 ranks, fp16", "", None),
+    ],
+)
+def test_the_library_is_the_one_that_the_page_names(
+    above: str, library: str, version: str | None
+) -> None:
+    log = log_of_text(
+        f"{above}\n\n| size | busbw (GB/s) |\n|---|---|\n| 64 MiB | 2.4 |\n", "page.md"
+    )
+    assert (log.library, log.versions.get(library)) == (library, version)
+    assert (log.tables[0].ranks, log.tables[0].rows[0].dtype) == (4, "float16")

@@ -302,3 +302,20 @@ def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> 
         - {pair[::-1] for pair in printed}
     )
     assert {labels[pair] for pair in unseen} <= {"?"}
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "2026-04-02 09:11:00,123 INFO topo: ",
+        "Apr  2 09:11:04 box3 run[815]: ",
+        "host0: ",
+        "box3   | ",
+        "    ",
+        "> ",
+    ],
+)
+def test_what_a_logger_wrote_before_each_line_hides_no_cell(tag: str) -> None:
+    text = matrix_text(4, "NV6")
+    marked = "".join(tag + line for line in text.splitlines(keepends=True))
+    assert read_text(marked) == read_text(text)

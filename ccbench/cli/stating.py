@@ -1,0 +1,85 @@
+"""Options that state what a log does not say: where it was measured, on how many ranks, with which library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ccbench.readers.benchmarks.log import StatedSystem
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--machine",
+        help="Machine they were measured on, for ranks they do not state and for predictions.",
+    ),
+    click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines."),
+    click.option(
+        "--ranks",
+        type=click.IntRange(min=1),
+        help="Ranks where the file prints none and not all devices took part.",
+    ),
+    click.option(
+        "--library", help="Library where the file names none, such as nccl, rccl or mpi."
+    ),
+    click.option(
+        "--dtype", help="Element type where the file names none, such as float32 or bf16."
+    ),
+    click.option("--network", help="Network between them, such as ib-ndr-400x8."),
+)
+
+
+def states_where_measured(command: Command) -> Command:
+    """Give ``command`` the options that ``stated_system`` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def stated_system(
+    machine: str | None,
+    nodes: int | None,
+    ranks: int | None,
+    library: str | None,
+    dtype: str | None,
+    network: str | None,
+) -> StatedSystem:
+    """Return what the options state, checked before any file is read. Raises UsageError or MachineError."""
+    from ccbench.machine.detection import load_topology
+    from ccbench.readers.benchmarks.log import StatedSystem
+    from ccbench.topology.graph import DeviceKind
+    from ccbench.topology.node_nics import parse_network
+
+    if network is not None:
+        parse_network(network)
+    name, gpus = "", 0
+    if machine is not None:
+        topology = load_topology(machine)
+        name = topology.name or machine
+        gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
+    return StatedSystem(
+        name,
+        gpus or None,
+        nodes,
+        network or "",
+        (machine or "") if gpus else "",
+        ranks,
+        library=library or "",
+        dtype=_dtype(dtype),
+    )
+
+
+def _dtype(word: str | None) -> str:
+    """ccbench's name of the element type; raises UsageError where it is none."""
+    from ccbench.dtypes import ITEM_BYTES
+    from ccbench.errors import UsageError
+    from ccbench.readers.benchmarks.words import dtype_name
+
+    name = dtype_name(word or "")
+    if name and name not in ITEM_BYTES:
+        raise UsageError(f"--dtype {word}: no element type; known are {', '.join(ITEM_BYTES)}")
+    return name

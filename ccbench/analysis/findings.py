@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby, pairwise
 from statistics import median
 
+from typing import Any
+
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedWord, speed_verdicts
@@ -730,8 +732,19 @@ def default_loses(points: Points) -> Iterator[Finding]:
 
 def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...]:
     """Sizes at which a variant is slower or faster than the first of ``order``, and what it chose there."""
+    return tuple(
+        _band_finding(pairs, [*band], sign > 0)
+        for _, pairs in _variant_pairs(points, order)
+        for sign, band in groupby(pairs, _slower_or_faster)
+        if sign
+    )
+
+
+def _variant_pairs(
+    points: Points, order: Sequence[str]
+) -> Iterator[tuple[str, list[tuple[Point, Point]]]]:
+    """Yield each variant with (base, variant) at every size of a curve that has both."""
     variants = [point for point in _judged(points) if point.variant in order]
-    findings = []
     for members in grouped(variants, CURVE.without("variant").beside("run")).values():
         line = {
             name: {point.size_bytes: point for point in same}
@@ -739,20 +752,53 @@ def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...
         }
         base = line.get(order[0], {})
         for name in order[1:]:
-            pairs = [
-                (base[size], other_point)
-                for size, other_point in sorted(line.get(name, {}).items())
-                if size in base
-            ]
-            for sign, band in groupby(
-                pairs,
-                lambda pair: (
-                    _clearly_slower(pair[1], [pair[0]]) - _clearly_slower(pair[0], [pair[1]])
-                ),
-            ):
-                if sign:
-                    findings.append(_band_finding(pairs, [*band], sign > 0))
-    return tuple(findings)
+            sizes = sorted(line.get(name, {}).items())
+            yield name, [(base[size], point) for size, point in sizes if size in base]
+
+
+def _slower_or_faster(pair: tuple[Point, Point]) -> int:
+    """1 where the variant is clearly slower than the base, -1 where it is clearly faster."""
+    base, variant = pair
+    return _clearly_slower(variant, [base]) - _clearly_slower(base, [variant])
+
+
+def variant_sentence(points: Points, variants: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say which variant helps against the first, by how much and where; '' without variants.
+
+    variants: name -> what the suite says of it (``env``, ``library``), the base first. Clearly faster: the
+    intervals do not overlap, and the times differ by more than CLEAR_SHARE.
+    """
+    order = [*variants]
+    pairs_of: dict[str, list[tuple[Point, Point]]] = {}
+    for name, pairs in _variant_pairs(points, order) if order else ():
+        pairs_of.setdefault(name, []).extend(pairs)
+    compared = max((len(pairs) for pairs in pairs_of.values()), default=0)
+    if not compared:
+        return ""
+    gains = {}
+    for name, pairs in pairs_of.items():
+        signs = [_slower_or_faster(pair) for pair in pairs]
+        best = max(pairs, key=lambda pair: _seconds(pair[0]) / _seconds(pair[1]), default=None)
+        if best and signs.count(-1) > signs.count(1):
+            gains[name] = (_seconds(best[0]) / _seconds(best[1]), best[1], signs)
+    threshold = f"clearly: intervals apart and more than {percent(CLEAR_SHARE)}"
+    if not gains:
+        return (
+            f"NO VARIANT HELPS: none of {plural(len(pairs_of), 'variant')} is faster than {order[0]} at more points "
+            f"than it is slower, of {compared} ({threshold})"
+        )
+    name, (ratio, point, signs) = max(gains.items(), key=lambda item: item[1][0])
+    settings = variants[name].get("env") or {"library": variants[name].get("library", "")}
+    stated = ", ".join(f"{key}={value}" for key, value in settings.items())
+    others = f"; so do {', '.join(other for other in gains if other != name)}" * (
+        len(gains) > 1
+    )
+    slower = f", slower at {signs.count(1)}" if 1 in signs else ""
+    return (
+        f"{name} HELPS ({stated}): {format_ratio(ratio)} as fast as {order[0]} for {point.collective} of "
+        f"{format_size(point.size_bytes)}, faster at {signs.count(-1)} of {plural(len(signs), 'point')}{slower} "
+        f"({threshold}){others}"
+    )
 
 
 def _band_finding(

@@ -17,6 +17,7 @@ from ccbench.analysis.findings import (
     SIMULATED,
     provenance,
     run_findings,
+    variant_sentence,
 )
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.other_sizes import with_other_sizes
@@ -27,7 +28,7 @@ from ccbench.analysis.speed_verdict import (
     expected_from,
     speed_verdicts,
 )
-from ccbench.cases.axes import NO_ROOT, setting_labels
+from ccbench.cases.axes import AXIS, NO_ROOT, setting_labels
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import Status
 from ccbench.findings import Finding
@@ -300,7 +301,14 @@ def summary_lines(run: Run) -> list[str]:
     """Return the verdict without the findings."""
     points = points_of(run)
     spoken = speed_lines(speed_verdicts(run))
-    return [*health_lines(run), *spoken, measured_text(points), *closeness(points)]
+    helps = variant_sentence(points, run.manifest.mapping("suite", AXIS["variant"].key))
+    return [
+        *health_lines(run),
+        *filter(None, [helps]),
+        *spoken,
+        measured_text(points),
+        *closeness(points),
+    ]
 
 
 def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:

@@ -153,6 +153,10 @@ def machines_of(
     only = generation in (Generation.CDNA2, Generation.CDNA3, Generation.ASCEND)
     switched = form.certain and form.nvswitch is not False
     whole = {form.topology_class, *form.candidates} - {TopologyClass.NVSWITCH}
+    # A part of a board of direct links looks like a part of one with switches.
+    meshes = [machine for machine in named if machine.topology_class in form.candidates]
+    if form.nvswitch is None and len({machine.topology_class for machine in meshes}) > 1:
+        return tuple(machine.name for machine in meshes if len(machine.gpus) >= gpus)
     return tuple(
         machine.name
         for machine in named
@@ -292,7 +296,9 @@ def _machine_shown(
     which = machines or machines_with(model) or _relatives(model)
     alone = all((table.nodes or system.nodes) == 1 for table in tables)
     # Of one node of a rack, or one card, what joins it to others does not matter.
-    sure = max(each) == 1 or (alone and _SUPERCHIP.search(model))
+    sure = bool(machines_with(model)) and (
+        max(each) == 1 or (alone and _SUPERCHIP.search(model))
+    )
     if which and (len(machines) == 1 or (len(which) == 1 and sure)):
         return which[0], f"{where} {model}, {max(each)} in a node"
     if not which:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 FORMATS: tuple[str, ...] = (
-    "nccl",
+    "nccl_lines",
     "nccl_tests",
     "ports",
     "peer_tests",

@@ -15,7 +15,7 @@ OWNED = re.compile(r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |ACSC(?:tl
 _DEVICE = re.compile(
     r"^(?P<address>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (?P<name>.{1,120})"
 )
-_CONTROL = re.compile(r"ACSCtl:\s*(?P<flags>.{1,200})")
+_CONTROL = re.compile(r"ACSCtl:\s*(?P<control>.{1,200})")
 
 
 def read(text: str) -> Iterator[Statement]:
@@ -25,7 +25,7 @@ def read(text: str) -> Iterator[Statement]:
         if match := _DEVICE.match(line):
             address, name = match["address"], match["name"]
         elif match := _CONTROL.search(line[:600]):
-            redirects = re.search(r"ReqRedir\+|CmpltRedir\+|SrcValid\+", match["flags"])
-            values = {"address": address, "name": name, "flags": match["flags"].strip()}
-            values |= {"redirects": "yes"} if redirects and "Redir+" in match["flags"] else {}
+            redirects = re.search(r"ReqRedir\+|CmpltRedir\+|SrcValid\+", match["control"])
+            values = {"address": address, "name": name, "control": match["control"].strip()}
+            values |= {"redirects": "yes"} if redirects and "Redir+" in match["control"] else {}
             yield Statement("acs", number, line.strip()[:LONGEST_QUOTE], values, address)

@@ -117,7 +117,7 @@ ALSO_MEANING = {
 
 @cache
 def written() -> list[tuple[str, str, bool]]:
-    """(where, name, compared) of all others; in ``topology``, ``machine`` and ``readers/machines`` it is a kind of device."""
+    """(where, name, compared) of all others; in machines it is a kind of device."""
     apart = ("backends", "topology", "machine")
     files = [file.relative_to(PACKAGE) for file in sorted(PACKAGE.rglob("*.py"))]
     trees = [

@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from statistics import median
-
 from typing import Any
 
 from ccbench.analysis.health import ADVICE

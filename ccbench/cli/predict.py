@@ -12,6 +12,7 @@ import click
 
 from ccbench.cli.output import as_json, completing, print_json, say
 from ccbench.cli.schedule import algorithms, collectives
+from ccbench.cli.stating import stated_source, states_the_machine
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     metavar="SIZE=TIME|SIZE=RATE|RUN",
     help="A measured size, 1KiB=23us or 256MiB=340GB/s (bus bandwidth), or a run of the library; repeatable.",
 )
+@states_the_machine
 @as_json
 def predict(
     machine: str,
@@ -87,6 +89,8 @@ def predict(
     dtype: str,
     model: str | None,
     anchors: tuple[str, ...],
+    gpu: str | None,
+    pcie: str | None,
     as_json: bool,
 ) -> None:
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take.
@@ -110,6 +114,7 @@ def predict(
         "--ranks": ranks,
         "--model": model,
     }
+    machine = stated_source(machine, gpu, pcie) or machine
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):

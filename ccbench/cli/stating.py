@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode
 
 import click
 
@@ -33,9 +34,35 @@ _OPTIONS = (
 )
 
 
+_OF_THE_MACHINE = (
+    click.option(
+        "--gpu",
+        help="Model of its GPUs, where the machine's file names none, such as 'NVIDIA A100-SXM4'.",
+    ),
+    click.option("--pcie", help="Generation and lanes of its slots, such as 4x16, likewise."),
+)
+
+
+def states_the_machine(command: Command) -> Command:
+    """Give ``command`` the options that ``stated_source`` takes."""
+    for option in reversed(_OF_THE_MACHINE):
+        command = option(command)
+    return command
+
+
+def stated_source(source: str | None, gpu: str | None, pcie: str | None) -> str | None:
+    """Return ``source`` with what is stated of it behind a ``?``. Raises UsageError where nothing is named."""
+    from ccbench.errors import UsageError
+
+    words = {name: value for name, value in (("gpu", gpu), ("pcie", pcie)) if value}
+    if words and source is None:
+        raise UsageError("--gpu and --pcie complete a file that was named; name it")
+    return f"{source}?{urlencode(words)}" if words else source
+
+
 def states_where_measured(command: Command) -> Command:
     """Give ``command`` the options that ``stated_system`` takes."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, *_OF_THE_MACHINE)):
         command = option(command)
     return command
 
@@ -47,6 +74,8 @@ def stated_system(
     library: str | None,
     dtype: str | None,
     network: str | None,
+    gpu: str | None,
+    pcie: str | None,
 ) -> StatedSystem:
     """Return what the options state, checked before any file is read. Raises UsageError or MachineError."""
     from ccbench.machine.detection import load_topology
@@ -56,6 +85,7 @@ def stated_system(
 
     if network is not None:
         parse_network(network)
+    machine = stated_source(machine, gpu, pcie)
     name, gpus = "", 0
     if machine is not None:
         topology = load_topology(machine)

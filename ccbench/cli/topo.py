@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccbench.cli.output import as_json, completing, print_json
+from ccbench.cli.stating import stated_source, states_the_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,7 @@ def _catalog(context: click.Context) -> Iterable[str]:
 @click.option(
     "--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1."
 )
+@states_the_machine
 @as_json
 @click.option(
     "--yaml", "as_yaml", is_flag=True, help="Print a topology file on stdout, to edit and load."
@@ -43,6 +45,8 @@ def topo(
     source: str | None,
     nodes: int | None,
     network: str | None,
+    gpu: str | None,
+    pcie: str | None,
     as_json: bool,
     as_yaml: bool,
     draw: Path | None,
@@ -63,6 +67,7 @@ def topo(
         raise click.UsageError("--json and --yaml both want stdout; choose one")
     if (nodes is None) != (network is None):
         raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
+    source = stated_source(source, gpu, pcie)
     if nodes is None or network is None:
         topology = load_topology(source)
     else:

@@ -20,6 +20,7 @@ from ccbench.machine.sysfs import read_sysfs
 from ccbench.readers.machines import read_source
 from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.stated import completed
 from ccbench.units import shown
 
 ANCESTORS: Mapping[int, str] = {
@@ -270,9 +271,13 @@ _FROM_DRIVER = ("nvlinks_per_gpu", "driver", "p2p_matrix", "p2p_write_matrix")
 def load_topology(source: str | None = None) -> Topology:
     """Return the topology of ``source``: this machine for None or ``detect``, else as ``read_source`` does.
 
-    Raises MachineError when there is no such thing, or nothing can be made of it.
+    Behind a ``?`` stands what is stated of it (see ``ccbench.topology.stated``). Raises MachineError when there
+    is no such thing, or nothing can be made of it.
     """
-    return detect() if source is None or source == "detect" else read_source(source)
+    if source is None or source == "detect":
+        return detect()
+    place, mark, words = source.rpartition("?")
+    return completed(read_source(place), words) if mark else read_source(source)
 
 
 def load_cluster(source: str | None, nodes: int, network: str) -> Topology:

@@ -20,7 +20,7 @@ from ccbench.model.bounds import bound_on_fabric
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
-from ccbench.model.library.clusters import library_system
+from ccbench.model.library.clusters import library_system, with_rates_of_model
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.intervals import intervals
@@ -184,7 +184,7 @@ def cluster_of(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
             f"--network ib-ndr-400x8 ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
-    taken = first_gpus(node, ranks // nodes)
+    taken = first_gpus(with_rates_of_model(node), ranks // nodes)
     if network is None or nodes == 1:
         return Cluster(node.name, taken, nodes, None)
     stated, each = parse_network(network), ranks // nodes

@@ -328,8 +328,8 @@ def check_rates(machine: Topology) -> None:
     listed = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")
     raise MachineError(
         f"{machine.name}: {len(lacking)} of {len(machine.links)} links have no rate, which a cluster needs: "
-        f"{listed}; name a machine of the catalog (hgx-h100, pcie5-x16), or write this one with "
-        "'ccbench topo SOURCE --yaml', give each of these links its bytes_per_second and name that file"
+        f"{listed}; state the GPUs' model (--gpu 'NVIDIA A100-SXM4'), name a machine of the catalog (hgx-h100), or "
+        "write this one with 'ccbench topo SOURCE --yaml' and give each of these links its bytes_per_second"
     )
 
 

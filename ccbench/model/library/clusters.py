@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,34 @@ def pcie_rate(pcie: int, lanes: int = 16) -> float | None:
         if number == pcie:
             return gigatransfers * 1e9 / 8 * lanes * CODING[gigatransfers]
     return None
+
+
+BETWEEN_SOCKETS = 108e9
+"""Bytes per second in one direction, of links between processors whose rate nobody says (a100-pcie-bridge)."""
+
+
+def with_rates_of_model(topology: Topology) -> Topology:
+    """Return ``topology`` with rates where links have none, as its GPUs' model has them; as it is without one."""
+    models = {str(gpu.attributes.get("model") or "") for gpu in topology.gpus}
+    model = models.pop() if len(models) == 1 else ""
+    generation = next(iter(generations_in(model)), None)
+    if generation is None or all(link.bytes_per_second for link in topology.links):
+        return topology
+    xgmi = xgmi_rate(model, generation)
+    slot = pcie_rate(pcie_generation(generation) or 0)
+    rates = {
+        LinkKind.NVLINK: nvlink_rate(generation, model),
+        LinkKind.XGMI: xgmi[0] if xgmi else None,
+        LinkKind.PCIE: slot,
+        LinkKind.INTER_SOCKET: BETWEEN_SOCKETS,
+    }
+    links = (
+        replace(link, bytes_per_second=rate * link.count, origin=f"assumed, of {model}")
+        if not link.bytes_per_second and (rate := rates.get(link.kind))
+        else link
+        for link in topology.links
+    )
+    return replace(topology, links=tuple(links))
 
 
 def nic_port(generation: Generation, model: str) -> tuple[float, str]:
@@ -363,8 +392,8 @@ def _rate(
                 f"assumed: {count} links of {nvlink / 1e9:g} GB/s ({model})",
             )
     raise MachineError(
-        f"{topology.name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a "
-        "machine of the catalog, such as hgx-h100"
+        f"{topology.name}: neither the source nor the GPUs' model says how fast {kind.value} is here; state "
+        "the model with --gpu 'NVIDIA A100-SXM4', or name a machine of the catalog, such as hgx-h100"
     )
 
 

@@ -118,6 +118,10 @@ def _of_verdict(verdict: SpeedVerdict) -> Iterator[Diagnosis]:
         )
 
 
+TELLING = ("channel", "gdr", "gdr_used", "port", "peer_access", "peer_bandwidth", "acs")
+"""Kinds of statements that say how data go."""
+
+
 def _outcome(
     evidence: Evidence, diagnoses: list[Diagnosis], verdicts: tuple[SpeedVerdict, ...]
 ) -> Outcome:
@@ -132,18 +136,13 @@ def _outcome(
         verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts
     ):
         return Outcome.CANNOT_SAY
-    return Outcome.NOTHING_WRONG if _says_enough(evidence) else Outcome.CANNOT_SAY
-
-
-def _says_enough(evidence: Evidence) -> bool:
-    """Whether silence of the rules means something: a machine or transports were seen."""
+    # Silence of the rules means something where a machine, transports or ports were seen.
     known = any(
-        topology.topology_class is not TopologyClass.UNKNOWN
+        topology.topology_class is not TopologyClass.UNKNOWN or topology.source.endswith("-p2p")
         for _, topology in evidence.machines
     )
-    kinds = ("channel", "gdr", "gdr_used", "port", "peer_access", "peer_bandwidth", "acs")
-    asked = any(topology.source.endswith("-p2p") for _, topology in evidence.machines)
-    return known or asked or bool(evidence.of(*kinds)) or evidence.trace is not None
+    enough = known or bool(evidence.of(*TELLING)) or evidence.trace is not None
+    return Outcome.NOTHING_WRONG if enough else Outcome.CANNOT_SAY
 
 
 def _sentence(

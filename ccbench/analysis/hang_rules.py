@@ -22,7 +22,11 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             places = cause.places if cause else ()
             quotes = [Statement("dump", 0, "", file=place) for place in places[:MOST_QUOTES]]
             if number == 0:
-                quotes += _stacks_of(evidence, hang.ranks)
+                ranks = {str(rank) for rank in hang.ranks}
+                stacks_of = [
+                    line for line in evidence.of("stack") if line.values["rank"] in ranks
+                ]
+                quotes += stacks_of[:MOST_QUOTES]
             yield Diagnosis(
                 finding.severity,
                 finding.kind,
@@ -36,12 +40,6 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
     yield from ras(evidence)
     if hang is None:
         yield from stacks(evidence)
-
-
-def _stacks_of(evidence: Evidence, ranks: tuple[int, ...]) -> list[Statement]:
-    """Return the stacks of ``ranks``: where in the program they stand."""
-    names = {str(rank) for rank in ranks}
-    return [line for line in evidence.of("stack") if line.values["rank"] in names][:MOST_QUOTES]
 
 
 def ras(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -97,7 +95,12 @@ def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
     elsewhere = [line for line in lines if _place(line) != usual]
     waits = WAITING.search(usual + " (")
     if elsewhere and count > len(elsewhere):
-        who = ", ".join(_process(line) for line in elsewhere[:8])
+        who = ", ".join(
+            f"rank {line.values['rank']}"
+            if line.values["rank"]
+            else f"process {line.values['process']}"
+            for line in elsewhere[:8]
+        )
         yield Diagnosis(
             "problem" if waits else "doubt",
             "stack_elsewhere",
@@ -127,8 +130,3 @@ def _place(line: Statement) -> str:
     frames = line.values["frames"].split(" < ")
     waiting = next((frame for frame in frames if WAITING.search(frame)), frames[0])
     return waiting.partition(" (")[0]
-
-
-def _process(line: Statement) -> str:
-    rank = line.values["rank"]
-    return f"rank {rank}" if rank else f"process {line.values['process']}"

@@ -24,7 +24,11 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
     down = [line for line in lines if not _UP.search(line.values.get("state", "up"))]
     up = [line for line in lines if line not in down]
     if down:
-        names = ", ".join(f"{_port(line)} ({_why_down(line)})" for line in down[:6])
+        states = [
+            line.values.get("physical") or line.values.get("state", "down") for line in down
+        ]
+        named = zip(map(_port, down[:6]), states, strict=False)
+        names = ", ".join(f"{port} ({state})" for port, state in named)
         working = [
             f"{_port(line)} {_RATE.search(line.values['gigabits'])[0]} Gb/s"  # type: ignore[index]  # filtered
             for line in up
@@ -67,10 +71,6 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
 def _port(line: Statement) -> str:
     port = line.values.get("port", "1")
     return line.values["device"] + (f" port {port}" if port != "1" else "")
-
-
-def _why_down(line: Statement) -> str:
-    return line.values.get("physical") or line.values.get("state", "down")
 
 
 def gids(evidence: Evidence) -> Iterator[Diagnosis]:

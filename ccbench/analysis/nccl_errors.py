@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ccbench.analysis.diagnosis import Diagnosis, quoted
 from ccbench.readers.evidence import Evidence
-from ccbench.readers.statements import Statement
 from ccbench.units import plural
 
 
@@ -157,8 +156,13 @@ def first_error(evidence: Evidence) -> Iterator[Diagnosis]:
     if not warnings:
         return
     # An error that tells of a peer that went away is an effect; the cause is the first that does not.
-    cause = next((line for line in warnings if not _follows(line)), warnings[0])
-    error = _known(cause)
+    errors = {
+        line: next((error for error, form in _COMPILED if form.search(line.quote)), None)
+        for line in warnings
+    }
+    causes = (line for line, error in errors.items() if error is None or not error.follows)
+    cause = next(causes, warnings[0])
+    error = errors[cause]
     followers = len(warnings) - 1
     behind = f"{plural(followers, 'more warning')} of NCCL" if followers else ""
     seen = (
@@ -186,12 +190,3 @@ def first_error(evidence: Evidence) -> Iterator[Diagnosis]:
         quoted([cause]),
         len(warnings),
     )
-
-
-def _known(statement: Statement) -> KnownError | None:
-    return next((error for error, form in _COMPILED if form.search(statement.quote)), None)
-
-
-def _follows(statement: Statement) -> bool:
-    error = _known(statement)
-    return error is not None and error.follows

@@ -178,8 +178,9 @@ def alone(log: NcclLog) -> Iterator[Diagnosis]:
 def plugin(log: NcclLog) -> Iterator[Diagnosis]:
     """A network plug-in that is there and found nothing to use."""
     lines = log.evidence.of("no_provider", "plugin_failed")
-    if not lines or _over_plugin(log):
-        return
+    used = {name.partition("/")[2] for name in log.transports if name.startswith("NET/")}
+    if not lines or used - {"Socket", "IB"}:
+        return  # a plug-in serves
     sockets_used = [line for line in log.network if line.values["name"] == "Socket"]
     sockets_used += log.transports.get("NET/Socket", [])
     instead = "; NCCL took TCP sockets instead" if sockets_used else ""
@@ -195,12 +196,6 @@ def plugin(log: NcclLog) -> Iterator[Diagnosis]:
         quoted([*lines, *sockets_used[:1]]),
         len(lines),
     )
-
-
-def _over_plugin(log: NcclLog) -> bool:
-    """Whether data goes over a network that a plug-in serves."""
-    names = {name.partition("/")[2] for name in log.transports if name.startswith("NET/")}
-    return bool(names - {"Socket", "IB"})
 
 
 def sockets(log: NcclLog) -> Iterator[Diagnosis]:
@@ -285,9 +280,10 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         if names
         else ""
     )
+    software = bool(names) and all(name.startswith(("rxe", "siw", "eth")) for name in names)
     partly = channels and len(staged) < len(channels)
     yield Diagnosis(
-        "doubt" if _cannot_direct(log, names) else "problem",
+        "doubt" if software or "GB10" in log.models else "problem",
         "gpudirect_off",
         f"GPUDirect RDMA is off{of}{why}",
         (
@@ -301,12 +297,6 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         quoted([*disabled[:2], *far[:1], *in_plugin[:1], *staged[:1], *unused[:1]]),
         len(disabled) or len(staged),
     )
-
-
-def _cannot_direct(log: NcclLog, names: list[str]) -> bool:
-    """Whether the hardware has no GPUDirect RDMA, so that nothing is broken."""
-    software = bool(names) and all(name.startswith(("rxe", "siw", "eth")) for name in names)
-    return software or "GB10" in log.models
 
 
 def _why_no_gpudirect(

@@ -78,13 +78,19 @@ def stated_system(
     pcie: str | None,
 ) -> StatedSystem:
     """Return what the options state, checked before any file is read. Raises UsageError or MachineError."""
+    from ccbench.dtypes import ITEM_BYTES
+    from ccbench.errors import UsageError
     from ccbench.machine.detection import load_topology
     from ccbench.readers.benchmarks.log import StatedSystem
+    from ccbench.readers.benchmarks.words import dtype_name
     from ccbench.topology.graph import DeviceKind
     from ccbench.topology.node_nics import parse_network
 
     if network is not None:
         parse_network(network)
+    type_name = dtype_name(dtype or "")
+    if type_name and type_name not in ITEM_BYTES:
+        raise UsageError(f"--dtype {dtype}: no element type; known are {', '.join(ITEM_BYTES)}")
     machine = stated_source(machine, gpu, pcie)
     name, gpus = "", 0
     if machine is not None:
@@ -99,17 +105,5 @@ def stated_system(
         (machine or "") if gpus else "",
         ranks,
         library=library or "",
-        dtype=_dtype(dtype),
+        dtype=type_name,
     )
-
-
-def _dtype(word: str | None) -> str:
-    """ccbench's name of the element type; raises UsageError where it is none."""
-    from ccbench.dtypes import ITEM_BYTES
-    from ccbench.errors import UsageError
-    from ccbench.readers.benchmarks.words import dtype_name
-
-    name = dtype_name(word or "")
-    if name and name not in ITEM_BYTES:
-        raise UsageError(f"--dtype {word}: no element type; known are {', '.join(ITEM_BYTES)}")
-    return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +48,10 @@ _OWNED_BY_TABLES = re.compile(
 )
 
 
+_DUMPS = ("{", "[{", "\\x80", "(dp", "(lp", "\x1f", "PK")
+"""Beginnings of JSON, pickles and archives, decoded as text; no lines to read."""
+
+
 @dataclass(frozen=True)
 class TextPart:
     """Lines of one file that one reader took, or that none did. form: name of the reader for people."""
@@ -82,8 +87,19 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     """
     traces = [path for path in paths if is_trace(path)]
     # A log may hold lines of a hang beside others, so what is no dump is read as text, too.
-    texts = [(path, _text(path)) for path in paths if path not in traces or _is_log(path)]
-    traces += [path for path, text in texts if path not in traces and _has_watchdog(text)]
+    texts = [(path, _text(path)) for path in paths if path.is_file() or path not in traces]
+    texts = [
+        (path, text)
+        for path, text in texts
+        if path not in traces or not text.lstrip().startswith(_DUMPS)
+    ]
+    traces += [
+        path
+        for path, text in texts
+        if path not in traces
+        and "ProcessGroupNCCL" in text
+        and watchdog.recognises(text.encode("utf-8", "replace"))
+    ]
     evidence = [_of_text(path, text) for path, text in texts]
     trace, problems = None, []
     if traces:
@@ -108,21 +124,6 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
     )
-
-
-def _is_log(path: Path) -> bool:
-    """Whether ``path`` is a file of text lines, and no JSON, pickle, archive or folder."""
-    if not path.is_file():
-        return False
-    with open_file(path) as file:
-        head = file.read(4096)
-    return b"\0" not in head and not head.lstrip().startswith(
-        (b"{", b"[{", b"\x80", b"(dp", b"(lp")
-    )
-
-
-def _has_watchdog(text: str) -> bool:
-    return "ProcessGroupNCCL" in text and watchdog.recognises(text.encode("utf-8", "replace"))
 
 
 def _text(path: Path) -> str:
@@ -156,13 +157,23 @@ def _of_text(path: Path, text: str) -> Evidence:
             owners |= dict.fromkeys(
                 [*owned, *(statement.line for statement in new)], module.FORM
             )
-    found_machines, found_logs = _machines(text, name), _logs(text, path)
-    for form, _ in found_machines:
+    topologies = []
+    for form in machines.READERS:
+        reader = machines.reader(form)
+        # What one recognises may be another's words, or too little of its own.
+        with suppress(MachineError):
+            if reader.recognises(text):
+                topologies.append((form, replace(reader.read(text), name=name)))
+    logs = []
+    with suppress(CcbenchError):
+        log = log_of_text(text, name)
+        logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
+    for form, _ in topologies:
         pattern = re.compile(OWNED_BY_MACHINES[form])
         for number, line in enumerate(lines, start=1):
             if pattern.search(line):
                 owners.setdefault(number, form.replace("_", " "))
-    for _, log in found_logs:
+    for _, log in logs:
         for number, line in enumerate(lines, start=1):
             if _OWNED_BY_TABLES.search(line):
                 owners.setdefault(number, log.tool)
@@ -174,32 +185,11 @@ def _of_text(path: Path, text: str) -> Evidence:
     return Evidence(
         (str(path),),
         tuple(sorted(statements, key=lambda statement: statement.line)),
-        tuple((name, topology) for _, topology in found_machines),
-        tuple(found_logs),
+        tuple((name, topology) for _, topology in topologies),
+        tuple(logs),
         parts=tuple(_parts(name, owners)),
         unread=tuple(_parts(name, dict.fromkeys(unread, ""))),
     )
-
-
-def _machines(text: str, name: str) -> list[tuple[str, Topology]]:
-    """Every machine that a reader sees in ``text``, by the reader's name."""
-    topologies = []
-    for form in machines.READERS:
-        reader = machines.reader(form)
-        if reader.recognises(text):
-            try:
-                topologies.append((form, replace(reader.read(text), name=name)))
-            except MachineError:
-                continue  # another reader's words, or too little of its own
-    return topologies
-
-
-def _logs(text: str, path: Path) -> list[tuple[Path, ImportedLog]]:
-    try:
-        log = log_of_text(text, path.name)
-    except CcbenchError:
-        return []
-    return [(path, replace(log, source=str(path)))] if log.tables else []
 
 
 def _parts(name: str, owners: dict[int, str]) -> Iterator[TextPart]:

@@ -64,7 +64,9 @@ def _part_lines(label: str, parts: Sequence[TextPart], width: int) -> Iterator[s
         return
     by_form: dict[tuple[str, str], list[str]] = {}
     for part in parts:
-        by_form.setdefault((part.file, part.form), []).append(_range(part))
+        ends = dict.fromkeys((part.first, part.last))
+        ranges = by_form.setdefault((part.file, part.form), [])
+        ranges.append("-".join(str(end) for end in ends if end))
     texts = []
     for (file, form), ranges in by_form.items():
         listed = ", ".join(first(ranges, MOST_PARTS, "and {} more"))
@@ -72,12 +74,6 @@ def _part_lines(label: str, parts: Sequence[TextPart], width: int) -> Iterator[s
         texts.append(f"{plain(file, 100)}{f' as {form}' if form else ''}{lines}")
     for text in first(texts, MOST_PARTS):
         yield from wrapped(f"{label}: {text}", width)
-
-
-def _range(part: TextPart) -> str:
-    if not part.first:
-        return ""
-    return str(part.first) if part.first == part.last else f"{part.first}-{part.last}"
 
 
 def diagnosis_document(answer: Answer) -> dict[str, Any]:

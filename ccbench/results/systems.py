@@ -172,15 +172,6 @@ _SUPERCHIP = re.compile(r"\bGB[23]00\b", re.IGNORECASE)
 """Sold in racks behind NVLink switches; boards of four without them (NVL4) are rare."""
 
 
-def _relatives(model: str) -> tuple[str, ...]:
-    """Machine of plain slots for a card that the catalog does not have; () where its port is not known."""
-    from ccbench.topology.files import catalog_names
-
-    generation = next(iter(generations_in(model)), Generation.UNKNOWN)
-    plain = f"pcie{pcie_generation(generation)}-x16"
-    return (plain,) if is_card(model) and plain in catalog_names() else ()
-
-
 def cure(model: str) -> str:
     """Return the option that names a machine with ``model``, for the end of an error."""
     names = machines_with(model)
@@ -252,6 +243,8 @@ def _machine_shown(
     log: ImportedLog, tables: Sequence[ImportedTable], system: StatedSystem
 ) -> tuple[str, str]:
     """(machine of the catalog, why); "" where the output leaves it open, and then why says what to type."""
+    from ccbench.topology.files import catalog_names
+
     option = "give --machine ('ccbench list machines')"
     devices = [device for device in log.devices if device.model]
     models = list(dict.fromkeys(bare_model(device.model) for device in devices))
@@ -293,7 +286,12 @@ def _machine_shown(
     peers = ways == {"P2P"} if len(ways) == 1 else None
     highest = max([max(each) - 1, *(device.device or 0 for device in devices)])
     machines = machines_of(model, max(each), highest, peers)
-    which = machines or machines_with(model) or _relatives(model)
+    which = machines or machines_with(model)
+    if not which and is_card(model):
+        # A card that the catalog does not have, on a plain slot of its generation.
+        generation = next(iter(generations_in(model)), Generation.UNKNOWN)
+        plain = f"pcie{pcie_generation(generation)}-x16"
+        which = (plain,) if plain in catalog_names() else ()
     alone = all((table.nodes or system.nodes) == 1 for table in tables)
     # Of one node of a rack, or one card, what joins it to others does not matter.
     sure = bool(machines_with(model)) and (

@@ -351,7 +351,10 @@ class _HungJob:
                 key=lambda stop: (
                     -len(stops[stop] & left),
                     bool(stop[3]),
-                    self._made(stop),
+                    min(
+                        (call.start_seconds or 0.0 for call in self.calls.get(stop[:2], ())),
+                        default=float("inf"),
+                    ),
                     stop[1],
                 ),
             )
@@ -443,10 +446,6 @@ class _HungJob:
     def _words(self, group: ProcessGroup, sequence: int) -> str:
         made = self.calls.get((group, sequence))
         return shape_of(made[0]) if made else ""
-
-    def _made(self, stop: tuple[ProcessGroup, int, str, str]) -> float:
-        made = self.calls.get((stop[0], stop[1]), ())
-        return min((call.start_seconds or 0.0 for call in made), default=float("inf"))
 
 
 def _reaching(ends: Iterable[int], targets: Mapping[int, set[int]]) -> set[int]:

@@ -64,7 +64,11 @@ def read(file: TraceFile) -> Trace:
         named = rank_of_job or _PLACE.search(line)
         if named is None or int(named[1]) >= MOST_RANKS:
             continue
-        rank, group = int(named[1]), _group(in_group)
+        rank, group = int(named[1]), ProcessGroup("", 0)
+        if in_group is not None:
+            # The name is that which the group has on all ranks, where the line says it.
+            name = in_group["name"] or in_group["number"]
+            group = ProcessGroup(name, 0, (), plain(in_group["what"] or ""))
         if status := _STATUS.search(line):
             places_alone |= rank_of_job is None
             enqueued, completed = (max(int(count), 0) for count in status.groups())
@@ -91,13 +95,6 @@ def read(file: TraceFile) -> Trace:
         progress=tuple(statuses.values()),
         warnings=(SourceWarning("assumed", PLACES),) if places_alone else (),
     )
-
-
-def _group(prefix: re.Match[str] | None) -> ProcessGroup:
-    """The group that a line names: by the name it has on all ranks, where the line says that."""
-    if prefix is None:
-        return ProcessGroup("", 0)
-    return ProcessGroup(prefix["name"] or prefix["number"], 0, (), plain(prefix["what"] or ""))
 
 
 def _timed_out(call: re.Match[str], rank: int, group: ProcessGroup, line: int) -> Communication:

@@ -57,16 +57,22 @@ class RocmTable:
     rest: dict[str, str] = field(default_factory=dict)
 
     def pairs(self) -> Iterator[tuple[str, str, str]]:
-        """(row, column, label) of every cell off the diagonal, row by row."""
-        for row, cells in self.rows.items():
-            for column, label in zip(self.columns, cells, strict=False):
-                if row != column:
-                    yield row, column, label
+        """(row, column, label) of every pair off the diagonal that was printed in either direction, by row."""
+        printed = {
+            (row, column): label
+            for row, cells in self.rows.items()
+            for column, label in zip(self.columns, cells, strict=False)
+        }
+        for row, column in itertools.permutations(self.columns, 2):
+            label = printed.get((row, column)) or printed.get((column, row))
+            if label is not None:
+                yield row, column, label
 
     @property
     def is_whole(self) -> bool:
-        """True if every pair has its label."""
-        return sum(1 for _ in self.pairs()) == len(self.columns) * (len(self.columns) - 1)
+        """True if every row was printed with all its labels; mirrored ones do not count."""
+        width = len(self.columns)
+        return all(len(self.rows.get(column, [])) == width for column in self.columns)
 
     def numbers(self) -> dict[tuple[str, str], int]:
         """(row, column) -> label, where it is a whole number."""

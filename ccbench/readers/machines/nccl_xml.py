@@ -23,9 +23,14 @@ from ccbench.findings import SourceWarning
 from ccbench.readers.lines import one_or_all, whole
 from ccbench.readers.xml import Element, parse_below, root_tag
 from ccbench.topology.classes import (
+    ClassVerdict,
     class_of_direct_links,
+    class_of_model,
     connected_groups,
+    is_card,
+    is_module,
     nvlink_rate,
+    nvlinks_of_model,
     peers_of,
     xgmi_rate,
 )
@@ -59,6 +64,9 @@ _FASTEST_NET_MBPS = 1_600_000
 
 MOST_SOCKETS = 16
 """NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
+
+_AMD = "0x1002"
+_ASKED_OF_DRIVER = "no <gpu> elements: NVLinks are asked of the driver when NCCL runs"
 
 _LONGEST_TEXT = 200
 """Characters of a warning: it quotes the file, and a damaged file can hold anything."""
@@ -129,13 +137,21 @@ def read(text: str) -> Topology:
     for joined in (nvlinks, xgmi):
         joined.draw_pairs()
     topology_class, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
-    if topology_class is TopologyClass.UNKNOWN:
-        tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
     nvswitch: bool | None = nvlinks.to_switch
-    if not nvswitch and (
-        topology_class is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)
-    ):
-        nvswitch = None
+    if evidence == _ASKED_OF_DRIVER and (verdict := _class_of_ids(tree)) is not None:
+        topology_class, evidence = verdict.topology_class, f"inferred: {verdict.reason}"
+        nvswitch = verdict.nvswitch
+        text = f"the class {topology_class.value} is inferred from the PCI ids, for the file states no links"
+        tree.note("assumed", f"{text} between GPUs: {verdict.reason}", system)
+    else:
+        if topology_class is TopologyClass.UNKNOWN:
+            tree.note(
+                "not_visible", f"NVLink or not, the file does not tell: {evidence}", system
+            )
+        is_open = topology_class is TopologyClass.UNKNOWN or any(
+            gpu.detail is None for gpu in tree.gpus
+        )
+        nvswitch = None if is_open and not nvswitch else nvswitch
     return Topology(
         name="nccl-xml",
         devices=tuple(tree.devices),
@@ -608,10 +624,34 @@ def _class_of(
         return TopologyClass.SINGLE_GPU, "one GPU"
     if all(gpu.detail is not None for gpu in tree.gpus):
         return TopologyClass.PCIE, "no GPU has an NVLink or xGMI link"
-    return (
-        TopologyClass.UNKNOWN,
-        "no <gpu> elements: NVLinks are asked of the driver when NCCL runs",
-    )
+    return TopologyClass.UNKNOWN, _ASKED_OF_DRIVER
+
+
+def _class_of_ids(tree: PcieTree) -> ClassVerdict | None:
+    """The class of the boards that GPUs of these PCI ids are sold on; None where several classes are.
+
+    Only of a file whose GPUs are of one listed model. Cards with NVLinks may have a bridge on, or none.
+    """
+    ids = {
+        (gpu.pci.attributes.get("vendor", ""), gpu.pci.attributes.get("device", ""))
+        for gpu in tree.gpus
+    }
+    models = {model_of(*pair) for pair in ids}
+    model = models.pop() if len(models) == 1 else None
+    if model is None or len(tree.hosts) > 1:
+        return None
+    if all(vendor.strip().lower() == _AMD for vendor, _ in ids):
+        reason = f"boards with {model} join all GPUs by xGMI"
+        is_board = len(tree.gpus) == 8 and re.search(r"MI3[0-9]{2}X", model) is not None
+        return ClassVerdict(TopologyClass.XGMI_MESH, reason) if is_board else None
+    if is_module(model):
+        verdict = class_of_model(model, len(tree.gpus) - 1)
+        return verdict if verdict.topology_class is not TopologyClass.UNKNOWN else None
+    # The GeForce 3090 is the last card with a bridge whose number of NVLinks nobody states.
+    linked = nvlinks_of_model(model) is not None or model.endswith("3090")
+    if linked or not is_card(model):
+        return None
+    return ClassVerdict(TopologyClass.PCIE, f"cards {model} have no NVLinks")
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -185,16 +185,9 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
         if gpus and nic.node == gpus[0].node
         if nic.attributes.get("rdma") is not False and nic.attributes.get("place") != ASSUMED
     ]
-    signs = hidden_tree(topology, gpus)
-    if signs:
-        yield Finding(
-            "note",
-            "flattened_tree",
-            _names(gpus),
-            f"a virtual machine that hides the PCIe tree: {', '.join(signs)}",
-            "peer access and which NIC is near which GPU are then the hypervisor's matter (ACS, ATS); give "
-            "NCCL the provider's NCCL_TOPO_FILE",
-        )
+    hidden = hidden_tree(topology, gpus)
+    if hidden is not None:
+        yield hidden
         return
     if not gpus or len(gpus) + len(nics) > MOST_GPUS:
         return

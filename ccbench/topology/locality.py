@@ -29,15 +29,15 @@ _LISTED = 8
 """Names of a finding; more are counted."""
 
 
-def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> list[str]:
-    """Return the signs in a file that a hypervisor has hidden the PCIe tree; empty where it has not.
+def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> Finding | None:
+    """Return the note that a hypervisor has hidden the PCIe tree from a file; None where it has not.
 
     One sign is enough that no real machine shows: NVIDIA's or AMD's GPUs on bus 0, the processor's own, or
     bridges with a hypervisor's vendor id. A file without NUMA nodes, speeds and bridges is one too. What the
     live system says of its hypervisor goes before.
     """
     if not gpus or "hypervisor" in topology.facts:
-        return []
+        return None
     devices = {device.name: device for device in topology.devices}
     pcie = [link for link in topology.links if link.kind is LinkKind.PCIE]
     names = {gpu.name for gpu in gpus}
@@ -45,7 +45,7 @@ def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> list[str]:
     bridges = [device for device in upper if device.kind is DeviceKind.PCIE_SWITCH]
     vendors = {str(device.attributes.get("vendor", "")).lower() for device in bridges}
     if bridges and not vendors <= VIRTUAL_VENDORS.keys():
-        return []
+        return None
     signs = [
         f"the bridges above GPUs are {VIRTUAL_VENDORS[vendor]}'s" for vendor in sorted(vendors)
     ]
@@ -73,7 +73,16 @@ def hidden_tree(topology: Topology, gpus: Sequence[Device]) -> list[str]:
         if is_sign
     ]
     # Without all three a file may only be written by hand, or of a tool that prints no rates.
-    return [*signs, *weak] if signs or (len(weak) == 3 and len(gpus) > 1) else []
+    if not signs and (len(weak) < 3 or len(gpus) < 2):
+        return None
+    return Finding(
+        "note",
+        "flattened_tree",
+        tuple(gpu.name for gpu in gpus),
+        f"a virtual machine that hides the PCIe tree: {', '.join([*signs, *weak])}",
+        "peer access and which NIC is near which GPU are then the hypervisor's matter (ACS, ATS); give "
+        "NCCL the provider's NCCL_TOPO_FILE",
+    )
 
 
 def near_nics(

@@ -66,7 +66,7 @@ MOST_SOCKETS = 16
 """NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
 
 _AMD = "0x1002"
-_ASKED_OF_DRIVER = "no <gpu> elements: NVLinks are asked of the driver when NCCL runs"
+_INFERRED = "inferred: "
 
 _LONGEST_TEXT = 200
 """Characters of a warning: it quotes the file, and a damaged file can hold anything."""
@@ -137,21 +137,13 @@ def read(text: str) -> Topology:
     for joined in (nvlinks, xgmi):
         joined.draw_pairs()
     topology_class, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
-    nvswitch: bool | None = nvlinks.to_switch
-    if evidence == _ASKED_OF_DRIVER and (verdict := _class_of_ids(tree)) is not None:
-        topology_class, evidence = verdict.topology_class, f"inferred: {verdict.reason}"
-        nvswitch = verdict.nvswitch
-        text = f"the class {topology_class.value} is inferred from the PCI ids, for the file states no links"
-        tree.note("assumed", f"{text} between GPUs: {verdict.reason}", system)
-    else:
-        if topology_class is TopologyClass.UNKNOWN:
-            tree.note(
-                "not_visible", f"NVLink or not, the file does not tell: {evidence}", system
-            )
-        is_open = topology_class is TopologyClass.UNKNOWN or any(
-            gpu.detail is None for gpu in tree.gpus
-        )
-        nvswitch = None if is_open and not nvswitch else nvswitch
+    if topology_class is TopologyClass.UNKNOWN:
+        tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
+    nvswitch: bool | None = topology_class is TopologyClass.NVSWITCH
+    is_stated = all(gpu.detail is not None for gpu in tree.gpus)
+    is_stated |= evidence.startswith(_INFERRED)
+    if not nvswitch and (topology_class is TopologyClass.UNKNOWN or not is_stated):
+        nvswitch = None
     return Topology(
         name="nccl-xml",
         devices=tuple(tree.devices),
@@ -598,7 +590,7 @@ def _class_of(
     """The class and why; UNKNOWN where the file leaves it open.
 
     A file without ``<gpu>`` elements is input for NCCL, which asks the driver for NVLinks when it runs:
-    that it names none says nothing.
+    that it names none says nothing, and the class is inferred from PCI ids where they leave one.
     """
     names = [gpu.name for gpu in tree.gpus]
     if nvlinks.to_switch:
@@ -624,7 +616,15 @@ def _class_of(
         return TopologyClass.SINGLE_GPU, "one GPU"
     if all(gpu.detail is not None for gpu in tree.gpus):
         return TopologyClass.PCIE, "no GPU has an NVLink or xGMI link"
-    return TopologyClass.UNKNOWN, _ASKED_OF_DRIVER
+    verdict = _class_of_ids(tree)
+    if verdict is not None:
+        text = f"the class {verdict.topology_class.value} is inferred from the PCI ids, for the file states no"
+        tree.note("assumed", f"{text} links between GPUs: {verdict.reason}", tree.gpus[0].pci)
+        return verdict.topology_class, f"{_INFERRED}{verdict.reason}"
+    return (
+        TopologyClass.UNKNOWN,
+        "no <gpu> elements: NVLinks are asked of the driver when NCCL runs",
+    )
 
 
 def _class_of_ids(tree: PcieTree) -> ClassVerdict | None:

@@ -22,6 +22,14 @@ from ccbench.model.library.shapes import uneven_loads
 from ccbench.topology.fabrics import LevelCut
 
 
+def _groups_of_a_node(cluster: Cluster, groups: Groups | GroupPlacement) -> int:
+    """Equal groups that put their bytes through one node's NICs; 1 where they do not stand alike."""
+    if not isinstance(groups, GroupPlacement):
+        placement = placement_of(groups, cluster.system.ranks_per_node)
+        return 1 if placement is None else placement.groups_per_node
+    return groups.groups_per_node
+
+
 def _bounds(
     cluster: Cluster,
     kind: GroupSystem,
@@ -74,13 +82,7 @@ def group_points(
         adapted = request
         if not collective_row(request.collective).moves_data:
             adapted = replace(request, size_bytes=(0,) * len(request.size_bytes))
-        placement: GroupPlacement | None
-        if isinstance(groups, GroupPlacement):
-            placement = groups
-        else:
-            placement = placement_of(groups, cluster.system.ranks_per_node)
-        # Groups that put their bytes through one node's NICs; 1 where they do not stand alike.
-        crossing = 1 if placement is None else placement.groups_per_node
+        crossing = _groups_of_a_node(cluster, groups)
         kinds = []
         for kind in group_systems(cluster, groups):
             bounds = _bounds(

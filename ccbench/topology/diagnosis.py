@@ -21,6 +21,7 @@ from ccbench.topology.graph import (
     Topology,
     TopologyClass,
 )
+from ccbench.topology.locality import hidden_tree, near_nics
 from ccbench.topology.matrix import DOWN, NO_PATH, NOT_VISIBLE, path_labels
 from ccbench.topology.node_nics import ASSUMED, towards_processors
 from ccbench.units import shown
@@ -184,6 +185,10 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
         if gpus and nic.node == gpus[0].node
         if nic.attributes.get("rdma") is not False and nic.attributes.get("place") != ASSUMED
     ]
+    hidden = hidden_tree(topology, gpus)
+    if hidden is not None:
+        yield hidden
+        return
     if not gpus or len(gpus) + len(nics) > MOST_GPUS:
         return
     labels = path_labels(topology, (*gpus, *nics))
@@ -229,6 +234,9 @@ def nic_paths(topology: Topology) -> Iterator[Finding]:
             f"only another processor leads from {_listed(far)} to any NIC ({words})",
             "their network traffic crosses the link between the sockets; move a NIC or use other GPUs",
         )
+    # A line that lost or won a cell moves the others into columns of NICs that are not theirs.
+    if len(gpus) > 1 and all(warning.kind != "damaged_line" for warning in topology.warnings):
+        yield from near_nics(labels, [gpu for gpu in gpus if gpu.name not in far], nics)
 
 
 def placement(topology: Topology) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ READERS: tuple[str, ...] = (
     "nccl_log",
     "npu_smi",
     "rocm_smi",
+    "amd_smi",
     "smi_topo",
     "smi_nvlink",
 )
@@ -39,7 +40,7 @@ before ``nvlink``, because a paste of both says more in its matrix.
 
 FORMATS = (
     "an NCCL or RCCL topology or graph XML, an hwloc XML or lstopo text, an NCCL_DEBUG=INFO log, "
-    "'nvidia-smi topo -m', 'nvidia-smi nvlink -s', 'rocm-smi --showtopo' or 'npu-smi info -t topo'"
+    "'nvidia-smi topo -m', 'nvidia-smi nvlink -s', 'rocm-smi --showtopo', 'amd-smi topology' or 'npu-smi info -t topo'"
 )
 
 LARGEST_TEXT_BYTES = 64 << 20

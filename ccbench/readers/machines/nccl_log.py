@@ -37,6 +37,7 @@ from ccbench.readers.machines.nccl_log_graph import (
 from ccbench.topology.classes import class_of_direct_links
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.pci import card_count
+from ccbench.units import shown
 
 MOST_WARNINGS = 200
 """More than these are counted, not listed: a damaged log of a cluster would fill the screen."""
@@ -104,6 +105,10 @@ _TREE_LINE = re.compile(
     r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$"
 )
 _SEARCH_LINE = re.compile(r"(\d{1,4}) : ")
+_TORN_HOST = re.compile(r":\d+:\d+ \[$", re.ASCII)
+_BUS_ID = re.compile(
+    r"[0-9A-Fa-f]{1,16}|(?:[0-9A-Fa-f]{1,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
+)
 _COMMUNICATOR_WORDS = {
     "rank": "rank",
     "nranks": "nranks",
@@ -134,6 +139,9 @@ def entries(text: str) -> Iterator[Entry]:
             start = marker.start()
             prefix = line[max(0, start - _MOST_CHARACTERS_OF_A_PREFIX) : start].rstrip()
             match = _SPEAKER.search(prefix)
+            # Behind another process's unfinished prefix a host's name has that one's digits in front.
+            if match and _TORN_HOST.search(prefix[: match.start()]):
+                match = None
             host, *_, device = match.groups() if match else (None, None, None, None)
             speaker = ":".join(match.groups()[:3]) if match and host else ""
             speaker += f"[{device}]" if device is not None else ""
@@ -159,7 +167,8 @@ class LogSession:
     neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
     line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the ``comm`` lines say
     (rank, nranks, nnodes, device, bus_id, host). multicast: NVLS, which only NVSwitches can do, is
-    available. speakers: hosts in order. Net devices, masks and affinities by host.
+    available. speakers: hosts in order. torn: numbers of lines that hold two messages. Net devices,
+    masks and affinities by host.
     """
 
     total: int | None = None
@@ -180,6 +189,7 @@ class LogSession:
     models: dict[str, str] = field(default_factory=dict)
     heads: set[int] = field(default_factory=set)
     speakers: dict[str, None] = field(default_factory=dict)
+    torn: list[int] = field(default_factory=list)
     multicast: bool = False
     topo_file: str | None = None
     chunk_bytes: int | None = None
@@ -191,6 +201,8 @@ class LogSession:
         body = entry.body.strip()
         if entry.host:
             self.speakers.setdefault(entry.host)
+        if entry.marked and _MARKER.search(body):
+            self.torn.append(entry.number)
         if body.startswith("Channel "):
             self._channel(entry, body)
         elif body.startswith("Ring "):
@@ -202,14 +214,7 @@ class LogSession:
         elif body.startswith("Pattern "):
             self._pattern(entry, body)
         elif body.startswith(("comm 0x", "ncclCommInitRank")):
-            values: dict[str, Any] = {"host": entry.host}
-            for word, following_word in itertools.pairwise(body[:600].split()):
-                meaning = _COMMUNICATOR_WORDS.get(word)
-                if meaning is not None:
-                    value = following_word if meaning == "bus_id" else whole(following_word)
-                    values.setdefault(meaning, value)
-            if values.get("rank") is not None:
-                self.ranks.append(values)
+            self._communicator(entry, body)
         elif body.startswith(_SETTINGS):
             self._setting(entry.host, body)
         else:
@@ -233,6 +238,28 @@ class LogSession:
                 and (match := _VERSION.search(body[:200]))
             ):
                 self.library, self.version = match[1], match[2]
+
+    def _communicator(self, entry: Entry, body: str) -> None:
+        """Take rank, device and bus id of a ``comm`` line; None for what another process wrote into."""
+        values: dict[str, Any] = {"host": entry.host}
+        torn: list[str] = []
+        for word, text in itertools.pairwise(body[:600].split()):
+            meaning = _COMMUNICATOR_WORDS.get(word)
+            if meaning is None or meaning in values:
+                continue
+            if meaning == "bus_id":
+                values[meaning] = text if _BUS_ID.fullmatch(text) else None
+            else:
+                values[meaning] = whole(text)
+            if values[meaning] is None:
+                torn.append(f"{word} {shown(text)}")
+        if torn:
+            message = (
+                f"lines torn into each other: {', '.join(torn)} is no such value; left out"
+            )
+            self.warnings.append(SourceWarning("damaged_line", message, entry.number))
+        if values.get("rank") is not None:
+            self.ranks.append(values)
 
     def _channel(self, entry: Entry, body: str) -> None:
         match = _CHANNEL.match(body)
@@ -389,7 +416,8 @@ def read(text: str) -> Topology:
         # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
         for index, rank in enumerate(sorted(facts["bus_ids"], key=int)):
             nccl_id = facts["bus_ids"][rank]
-            bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
+            is_number = nccl_id and re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id)
+            bus_id = bus_id_of(nccl_id) if is_number else ""
             model = session.models.get(bus_id.rpartition(".")[0])
             attributes = {
                 "rank": int(rank),
@@ -643,6 +671,11 @@ def _warn_of_parts(
         warnings.append(
             SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts")
         )
+    if session.torn:
+        number = len(session.torn)
+        text = f"{number} line{'' if number == 1 else 's'} torn into each other: two messages in one line"
+        cure = "values of the first are kept where their form is whole; give each process a file: NCCL_DEBUG_FILE"
+        warnings.append(SourceWarning("damaged_line", f"{text}; {cure}", session.torn[0]))
     if dump.is_empty:
         text = "no graph of the machine in this log; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH"
         warnings.append(SourceWarning("not_visible", text))

@@ -23,9 +23,14 @@ from ccbench.findings import SourceWarning
 from ccbench.readers.lines import one_or_all, whole
 from ccbench.readers.xml import Element, parse_below, root_tag
 from ccbench.topology.classes import (
+    ClassVerdict,
     class_of_direct_links,
+    class_of_model,
     connected_groups,
+    is_card,
+    is_module,
     nvlink_rate,
+    nvlinks_of_model,
     peers_of,
     xgmi_rate,
 )
@@ -59,6 +64,9 @@ _FASTEST_NET_MBPS = 1_600_000
 
 MOST_SOCKETS = 16
 """NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
+
+_AMD = "0x1002"
+_INFERRED = "inferred: "
 
 _LONGEST_TEXT = 200
 """Characters of a warning: it quotes the file, and a damaged file can hold anything."""
@@ -131,10 +139,10 @@ def read(text: str) -> Topology:
     topology_class, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
     if topology_class is TopologyClass.UNKNOWN:
         tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
-    nvswitch: bool | None = nvlinks.to_switch
-    if not nvswitch and (
-        topology_class is TopologyClass.UNKNOWN or any(gpu.detail is None for gpu in tree.gpus)
-    ):
+    nvswitch: bool | None = topology_class is TopologyClass.NVSWITCH
+    is_stated = all(gpu.detail is not None for gpu in tree.gpus)
+    is_stated |= evidence.startswith(_INFERRED)
+    if not nvswitch and (topology_class is TopologyClass.UNKNOWN or not is_stated):
         nvswitch = None
     return Topology(
         name="nccl-xml",
@@ -582,7 +590,7 @@ def _class_of(
     """The class and why; UNKNOWN where the file leaves it open.
 
     A file without ``<gpu>`` elements is input for NCCL, which asks the driver for NVLinks when it runs:
-    that it names none says nothing.
+    that it names none says nothing, and the class is inferred from PCI ids where they leave one.
     """
     names = [gpu.name for gpu in tree.gpus]
     if nvlinks.to_switch:
@@ -608,10 +616,42 @@ def _class_of(
         return TopologyClass.SINGLE_GPU, "one GPU"
     if all(gpu.detail is not None for gpu in tree.gpus):
         return TopologyClass.PCIE, "no GPU has an NVLink or xGMI link"
+    verdict = _class_of_ids(tree)
+    if verdict is not None:
+        text = f"the class {verdict.topology_class.value} is inferred from the PCI ids, for the file states no"
+        tree.note("assumed", f"{text} links between GPUs: {verdict.reason}", tree.gpus[0].pci)
+        return verdict.topology_class, f"{_INFERRED}{verdict.reason}"
     return (
         TopologyClass.UNKNOWN,
         "no <gpu> elements: NVLinks are asked of the driver when NCCL runs",
     )
+
+
+def _class_of_ids(tree: PcieTree) -> ClassVerdict | None:
+    """The class of the boards that GPUs of these PCI ids are sold on; None where several classes are.
+
+    Only of a file whose GPUs are of one listed model. Cards with NVLinks may have a bridge on, or none.
+    """
+    ids = {
+        (gpu.pci.attributes.get("vendor", ""), gpu.pci.attributes.get("device", ""))
+        for gpu in tree.gpus
+    }
+    models = {model_of(*pair) for pair in ids}
+    model = models.pop() if len(models) == 1 else None
+    if model is None or len(tree.hosts) > 1:
+        return None
+    if all(vendor.strip().lower() == _AMD for vendor, _ in ids):
+        reason = f"boards with {model} join all GPUs by xGMI"
+        is_board = len(tree.gpus) == 8 and re.search(r"MI3[0-9]{2}X", model) is not None
+        return ClassVerdict(TopologyClass.XGMI_MESH, reason) if is_board else None
+    if is_module(model):
+        verdict = class_of_model(model, len(tree.gpus) - 1)
+        return verdict if verdict.topology_class is not TopologyClass.UNKNOWN else None
+    # The GeForce 3090 is the last card with a bridge whose number of NVLinks nobody states.
+    linked = nvlinks_of_model(model) is not None or model.endswith("3090")
+    if linked or not is_card(model):
+        return None
+    return ClassVerdict(TopologyClass.PCIE, f"cards {model} have no NVLinks")
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

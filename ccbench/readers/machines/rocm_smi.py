@@ -57,16 +57,22 @@ class RocmTable:
     rest: dict[str, str] = field(default_factory=dict)
 
     def pairs(self) -> Iterator[tuple[str, str, str]]:
-        """(row, column, label) of every cell off the diagonal, row by row."""
-        for row, cells in self.rows.items():
-            for column, label in zip(self.columns, cells, strict=False):
-                if row != column:
-                    yield row, column, label
+        """(row, column, label) of every pair off the diagonal that was printed in either direction, by row."""
+        printed = {
+            (row, column): label
+            for row, cells in self.rows.items()
+            for column, label in zip(self.columns, cells, strict=False)
+        }
+        for row, column in itertools.permutations(self.columns, 2):
+            label = printed.get((row, column)) or printed.get((column, row))
+            if label is not None:
+                yield row, column, label
 
     @property
     def is_whole(self) -> bool:
-        """True if every pair has its label."""
-        return sum(1 for _ in self.pairs()) == len(self.columns) * (len(self.columns) - 1)
+        """True if every row was printed with all its labels; mirrored ones do not count."""
+        width = len(self.columns)
+        return all(len(self.rows.get(column, [])) == width for column in self.columns)
 
     def numbers(self) -> dict[tuple[str, str], int]:
         """(row, column) -> label, where it is a whole number."""
@@ -144,6 +150,17 @@ def read(text: str) -> Topology:
     warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("{")
     sections, numa = _from_json(text) if is_json else _from_text(text, warnings)
+    return topology_of(sections, numa, warnings, "rocm-smi --showtopo")
+
+
+def topology_of(
+    sections: dict[str, RocmTable], numa: Numa, warnings: list[SourceWarning], command: str
+) -> Topology:
+    """Return the machine of the tables ``weights``, ``hops`` and ``link_types`` that ``command`` printed.
+
+    Raises MachineError when there is no table and no NUMA node.
+    """
+    tool = command.partition(" ")[0]
     # The GPUs of the link types, else of the widest heading, then those that only the NUMA part has.
     types = sections.get("link_types")
     widest = max((table.columns for table in sections.values()), key=len, default=[])
@@ -156,14 +173,13 @@ def read(text: str) -> Topology:
             warnings.append(SourceWarning("contradiction", text, table.line))
     if not columns:
         raise MachineError(
-            "rocm-smi: no table of GPUs and no NUMA nodes found; "
-            "give the whole output of 'rocm-smi --showtopo'"
+            f"{tool}: no table of GPUs and no NUMA nodes found; give the whole output of '{command}'"
         )
     weights = sections["weights"].numbers() if "weights" in sections else {}
     hops = sections["hops"].numbers() if "hops" in sections else {}
     pairs = list(types.pairs()) if types is not None else []
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
-    links = list(_links(types, weights, names, warnings))
+    links = list(_links(types, weights, names, warnings, f"{command}: XGMI"))
     labels = {label for _, _, label in pairs}
     topology_class = _class(types, labels, len(columns))
     nodes = {gpu: fields["node"] for gpu, fields in numa.items() if "node" in fields}
@@ -173,14 +189,14 @@ def read(text: str) -> Topology:
     ]
     cpu_nodes = sorted({node for node in nodes.values() if node >= 0})
     return Topology(
-        name="rocm-smi topo",
+        name=f"{tool} topo",
         devices=(
             *gpus,
             *(Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in cpu_nodes),
         ),
         links=tuple(links),
         topology_class=topology_class,
-        source="rocm_smi",
+        source=tool.replace("-", "_"),
         warnings=tuple(warnings),
         facts={
             "gpu_count": len(columns),
@@ -277,11 +293,12 @@ def _links(
     weights: dict[tuple[str, str], int],
     names: dict[str, str],
     warnings: list[SourceWarning],
+    origin: str,
 ) -> Iterator[Link]:
     """Links of the pairs with XGMI labels; warnings of what these leave open."""
     if types is None:
         warnings.append(
-            SourceWarning("not_visible", "links: no section 'Link Type between two GPUs'")
+            SourceWarning("not_visible", "links: no table of link types between GPUs")
         )
         return
     types.note_asymmetry(warnings)
@@ -299,7 +316,6 @@ def _links(
             # One link or the four inside a package: neither number nor, without weights, directness is said.
             path_note = {"weight": weight} if weight is not None else {"direct_known": False}
             attributes = {"count_known": False, **path_note}
-            origin = "rocm-smi --showtopo: XGMI"
             yield Link(
                 names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes
             )

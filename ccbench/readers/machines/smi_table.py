@@ -3,7 +3,9 @@
 Seen in the wild and read here: terminal colours around the heading, tabs turned into blanks or lost, names or
 cells glued together, a heading without its leading tab, behind a shell prompt, or missing, lines indented or
 quoted, rows wrapped by a terminal, a table cut anywhere, several tables in one text. Cells are found by what
-they say, never by their column on the screen.
+they say, never by their column on the screen. A row whose X stands in its own column is a row whatever the
+words of its vendor (MX, XL, HSW), and headings behind the matrix are known by their cells where their words
+are new.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from ccbench.findings import SourceWarning
 from ccbench.readers.lines import overlap, ranges
 from ccbench.topology.classes import links_per_gpu
 from ccbench.topology.graph import TopologyClass
+from ccbench.units import shown
 
 HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 """The columns behind the matrix, in the only order they come in."""
@@ -31,12 +34,18 @@ _NVLINKS = re.compile(r"NV([0-9]{1,3})", re.ASCII)
 _LABEL = re.compile(r"NV[0-9]{1,3}|X|" + "|".join(_PATHS + _STATUSES), re.ASCII)
 _LABELS = re.compile(rf"(?:{_LABEL.pattern})+", re.ASCII)
 _WORD = re.compile(r"[A-Z][A-Z0-9]{1,7}", re.ASCII)
+_ANY_WORD = re.compile(r"[A-Za-z0-9][\w+#*/-]{0,15}", re.ASCII)
 _AFFINITY = re.compile(r"[-0-9,]+|N/A", re.ASCII)
 _DEVICE = re.compile(
     r"GPU[0-9]{1,3}|NIC[0-9]{1,3}|mlx[0-9]_(?:bond_)?[0-9]{1,3}|[A-Za-z][A-Za-z_.-]*[0-9][\w.-]*"
 )
 _BY_SQUEEZED = {heading.replace(" ", ""): heading for heading in HEADINGS}
 _HEADING_SPLIT = re.compile(r"\s*(CPU\s?Affinity|NUMA\s?Affinity|GPU\s?NUMA\s?ID)\s*")
+_HEADING_WORDS = re.compile(r"[A-Z][\w/()#%.-]{0,30}(?: [\w/()#%.-]{1,30}){0,4}")
+_HEADING_GAP = re.compile(r"\t+|\s{2,}")
+_LEGEND_WORD = re.compile(
+    r"[\s>|#]*([A-Za-z][\w+/-]{0,15}#?)\s{0,9}=\s{1,9}(\S.{0,400})", re.ASCII
+)
 _ROW = re.compile(r"[\s>|#]*([A-Za-z][\w.-]{0,40})(?=\s|$)")
 _ROW_NAME = re.compile(r"(?:GPU|NIC)[0-9]{1,3}", re.ASCII)
 _FIRST_GPU = re.compile(r"GPU[0-9]", re.ASCII)
@@ -65,6 +74,11 @@ class LabelMatrix:
     rows: list[Row] = field(default_factory=list)
 
     @property
+    def has_new_headings(self) -> bool:
+        """True if a heading behind the matrix is none of HEADINGS."""
+        return not set(self.affinities) <= set(HEADINGS)
+
+    @property
     def is_p2p(self) -> bool:
         """True if the cells are peer-to-peer statuses; an empty or one-GPU table has none."""
         labels = {cell for row in self.rows for cell in row.cells} - {"X"}
@@ -91,7 +105,62 @@ def tables_of(lines: list[str]) -> tuple[list[LabelMatrix], list[SourceWarning]]
                 SourceWarning("damaged_line", f"{len(line)} characters", number)
             )
     scanner.finish(lines)
+    legend = legend_of(lines)
+    scanner.warnings += [
+        _unknown_word(word, rows, legend) for word, rows in scanner.unknown.items() if rows
+    ]
+    for table in scanner.tables:
+        _name_headings(table, scanner.warnings)
     return scanner.tables, scanner.warnings
+
+
+def legend_of(lines: list[str]) -> dict[str, str]:
+    """Return what the legend of the text says of each word, as ``NV#  = a bonded set of # NVLinks``."""
+    matches = (_LEGEND_WORD.fullmatch(line) for line in lines if "=" in line)
+    return {match[1]: match[2].strip() for match in matches if match}
+
+
+def _unknown_word(word: str, rows: list[Row], legend: dict[str, str]) -> SourceWarning:
+    meaning = legend.get(word) or legend.get(re.sub(r"[0-9]+$", "#", word))
+    text = (
+        f"path {word!r} is {meaning!r} by the legend, which no class of ccbench follows from"
+        if meaning
+        else f"path {word!r} is not known"
+    )
+    cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
+    message = f"{text}; kept as printed in {cells}, first in row {rows[0].name}"
+    return SourceWarning("unknown_spelling", message, rows[0].line)
+
+
+def _name_headings(table: LabelMatrix, warnings: list[SourceWarning]) -> None:
+    """Give the headings that are none of HEADINGS the name of what their cells are; warn of the others."""
+    rows = [row for row in table.rows if row.name.startswith("GPU")]
+    cells = [row.rest.split() for row in rows]
+    if not table.affinities:
+        unnamed = next((row for row in rows if row.rest.strip()), None)
+        if unnamed is not None:
+            text = f"cells behind the matrix have no heading, as {shown(unnamed.rest.strip())}: not read"
+            warnings.append(SourceWarning("unsupported", text, unnamed.line))
+        return
+    for position, heading in enumerate(table.affinities):
+        if heading in HEADINGS:
+            continue
+        column = {row[position] for row in cells if len(row) > position} - {"N/A"}
+        lists = bool(column) and all(ranges(cell) is not None for cell in column)
+        upper = heading.upper()
+        if lists and "NUMA" in upper and ("ID" in upper.split() or "GPU" in upper.split()):
+            name = GPU_NUMA
+        elif lists and ("NUMA" in upper or "MEM" in upper):
+            name = NUMA
+        elif lists and any(not cell.isdigit() for cell in column):
+            name = CPU
+        else:
+            name = ""
+        if name and name not in table.affinities:
+            table.affinities[position] = name
+        elif rows:
+            text = f"column {heading} behind the matrix: not read"
+            warnings.append(SourceWarning("unsupported", text, table.line))
 
 
 class _Scanner:
@@ -101,6 +170,8 @@ class _Scanner:
         self.tables: list[LabelMatrix] = []
         self.warnings: list[SourceWarning] = []
         self.open = False
+        # Word -> rows with such cells.
+        self.unknown: dict[str, list[Row]] = {}
 
     def take(self, line: str, number: int) -> None:
         """Read one line: a row, a heading, or a wrapped part of either."""
@@ -125,7 +196,7 @@ class _Scanner:
         # A heading stands alone, or behind a shell prompt and the command.
         start = _FIRST_GPU.search(line)
         heading = (
-            _names(line[start.start() :])
+            _names(line[start.start() :], any_heading=True)
             if start and _PROMPT.fullmatch(line[: start.start()])
             else None
         )
@@ -134,17 +205,24 @@ class _Scanner:
             self.open = True
         elif table is not None and line.strip():
             self.open = self._continues(table, line, number)
+            # What no row follows was a sentence.
+            if not self.open and not table.rows and table.has_new_headings:
+                self.tables.remove(table)
 
     def _fill(self, row: Row, text: str) -> None:
         """Take the labels at the front as cells; the rest stands behind them."""
         position = 0
+        width = self._width_of(row.name, text)
         for match in re.finditer(r"\S+", text):
             token = match[0]
             labels = labels_of(token)
             if not labels:
                 # Behind other cells any word is a path that is not known. Right behind a row's name only
-                # where a label follows: headings start with names of devices, and so do sentences.
-                if row.cells:
+                # where a label follows or the row has its X: headings start with names of devices, and so
+                # do sentences.
+                if len(row.cells) < width:
+                    is_unknown = _ANY_WORD.fullmatch(token) is not None
+                elif row.cells:
                     is_unknown = _WORD.fullmatch(token) is not None
                 else:
                     following = text[match.end() :].split(maxsplit=1)
@@ -160,12 +238,26 @@ class _Scanner:
                     )
                 if not is_unknown:
                     break
-                message = f"{row.name}: path {token!r} is not known"
-                self.warnings.append(SourceWarning("unknown_spelling", message, row.line))
+                self.unknown.setdefault(token, []).append(row)
                 labels = [token]
             row.cells += labels
             position = match.end()
         row.rest = text[position:]
+
+    def _width_of(self, name: str, text: str) -> int:
+        """Cells of a row of the open table by its form: X in its own column, a word in each; else 0."""
+        columns = self.tables[-1].columns if self.open else []
+        if name not in columns:
+            return 0
+        own = columns.index(name)
+        cells = [label for token in text.split() for label in labels_of(token) or [token]]
+        words = cells[: len(columns)]
+        is_row = cells[own : own + 1] == ["X"] and all(map(_ANY_WORD.fullmatch, words))
+        # The end of the text may cut a row before its X; what other rows say it may say too.
+        is_row |= own >= len(cells) > 0 and all(
+            word in self.unknown or labels_of(word) for word in words
+        )
+        return len(columns) if is_row else 0
 
     def _continues(self, table: LabelMatrix, line: str, number: int) -> bool:
         """Take the line as a wrapped part of the heading or of the last row; False ends the table."""
@@ -219,9 +311,8 @@ class _Scanner:
             row.rest = row.rest[: len(row.rest.rstrip()) - len(row.rest.split()[-1])]
         elif ends_in_token and row.cells and half:
             dropped = row.cells.pop()
-            self.warnings = [
-                n for n in self.warnings if n.line != row.line or n.kind != "unknown_spelling"
-            ]
+            if dropped in self.unknown:
+                self.unknown[dropped].pop()
             self.warnings.append(
                 SourceWarning("truncated", f"ends in {dropped!r}: not used", row.line)
             )
@@ -231,12 +322,24 @@ class _Scanner:
         )
 
 
-def _names(text: str) -> tuple[list[str], list[str]] | None:
-    """Column names and affinity headings of a line; None when it holds anything else."""
+def _names(text: str, any_heading: bool = False) -> tuple[list[str], list[str]] | None:
+    """Column names and headings behind them; None when the line holds anything else.
+
+    any_heading: take headings besides HEADINGS, which stand behind a gap or behind one of HEADINGS.
+    """
     parts = _HEADING_SPLIT.split(text)
-    if any(part.strip() for part in parts[2::2]):
+    affinities: list[str] = []
+    if any_heading:
+        parts[0], *more = _split_names(parts[0])
+        affinities += more
+    for position, part in enumerate(parts[1:]):
+        if position % 2 == 0:
+            affinities.append(_BY_SQUEEZED["".join(part.split())])
+        elif part.strip():
+            affinities += _HEADING_GAP.split(part.strip())
+    new = [heading for heading in affinities if heading not in HEADINGS]
+    if new and not (any_heading and all(map(_HEADING_WORDS.fullmatch, new))):
         return None
-    affinities = [_BY_SQUEEZED["".join(part.split())] for part in parts[1::2]]
     names: list[str] = []
     for token in parts[0].split():
         # Names may be glued together, as GPU0GPU1; a cell is no name.
@@ -248,6 +351,21 @@ def _names(text: str) -> tuple[list[str], list[str]] | None:
             names.append(match[0])
             position = match.end()
     return (names, affinities) if names or affinities else None
+
+
+def _split_names(text: str) -> list[str]:
+    """Return the names at the front of a heading, then the headings that stand behind a gap."""
+    pieces = _HEADING_GAP.split(text.strip())
+    front = next(
+        (
+            index
+            for index, piece in enumerate(pieces)
+            if not all(map(_DEVICE.match, piece.split()))
+        ),
+        len(pieces),
+    )
+    # A first word that is no name makes a sentence of the line.
+    return [" ".join(pieces[:front]), *pieces[front:]] if front else [text]
 
 
 class Matrix:
@@ -355,7 +473,8 @@ class Matrix:
             tokens.insert(1, None)
         cells = dict(zip(headings, [*tokens, *[None] * len(headings)], strict=False))
         for heading, cell in cells.items():
-            if cell is not None and cell != "N/A" and ranges(cell) is None:
+            is_list = cell is None or cell == "N/A" or ranges(cell) is not None
+            if heading in HEADINGS and not is_list:
                 text = f"{row.name}: {heading} {cell!r} is no list"
                 self.warnings.append(SourceWarning("damaged_line", text, row.line))
                 cells[heading] = None

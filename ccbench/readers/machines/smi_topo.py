@@ -240,7 +240,7 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
         len(matrix.gpus),
     )
     # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
-    old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in labels.values()
+    old = (bool(affinities) and set(affinities) <= {CPU, GPU_NUMA}) or "SOC" in labels.values()
     verdict = class_of_counts(matrix.nvlinks, gpu_count, before_2020=old)
     if verdict.topology_class is not TopologyClass.NVSWITCH:
         open_rows = gpu_count > len({row for row, _ in labels})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ccbench.errors import MachineError
 from ccbench.readers.machines import READERS, read_text, reader
 from tests.readers.machines import (
+    test_amd_smi,
     test_hwloc,
     test_lstopo_text,
     test_nccl_graph_xml,
@@ -38,6 +39,8 @@ TEXTS = {
     + test_nccl_log.tree_log(3),
     "npu_smi": test_npu_smi.TEXT,
     "rocm_smi": test_rocm_smi.TEXT,
+    "amd_smi": test_amd_smi.TEXT,
+    "amd_smi json": test_amd_smi.JSON,
     "smi_topo": test_smi_topo.PAIR,
     "smi_nvlink": test_smi_nvlink.status(
         "NVIDIA A100-SXM4-40GB", [["25 GB/s", "<inactive>"]] * 2
@@ -140,6 +143,7 @@ def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(
         ("nccl_log", "hello\n", "NCCL_DEBUG=INFO"),
         ("npu_smi", "\tGPU0\tGPU1\nGPU0\tX\tPIX\n", "npu-smi"),
         ("rocm_smi", "hello", "rocm-smi"),
+        ("amd_smi", "hello", "amd-smi topology"),
         ("smi_topo", "", "topo -m"),
         ("smi_nvlink", "", "nvlink -s"),
     ],

@@ -299,3 +299,46 @@ def test_warnings_of_a_ruined_log_are_counted_not_listed() -> None:
 
 def test_the_lines_number_is_that_of_the_file() -> None:
     assert [entry.number for entry in lines_of("\n\nNCCL INFO a\r\n\x0bb\n")] == [3, 4]
+
+
+def initialised(rank: int, bus_id: str, device: str = "") -> str:
+    return (
+        f"h:1:1 [{rank}] NCCL INFO ncclCommInitRank comm 0x5 rank {rank} nranks 8 "
+        f"cudaDev {device or rank} nvmlDev {rank} busId {bus_id}"
+    )
+
+
+def test_a_bus_id_that_another_process_wrote_into_is_null_and_noted() -> None:
+    topology = read(f"{initialised(4, '97')}h:2:2 [2] NCCL INFO x\n{initialised(5, '9d000')}\n")
+    assert topology.facts["bus_ids"] == {"4": None, "5": "9d000"}
+    noted = [(warning.line, warning.text) for warning in topology.warnings]
+    torn = "lines torn into each other: busId '97h:2:2' is no such value; left out"
+    assert (1, torn) in noted
+    assert any(line == 1 and text.startswith("1 line torn") for line, text in noted)
+
+
+@pytest.mark.parametrize(
+    ("text", "torn"),
+    [
+        (initialised(4, "97000", "4h:2:2"), "cudaDev '4h:2:2'"),
+        (initialised(4, "97000").replace("rank 4", "rank 4x"), "rank '4x'"),
+        (initialised(4, "97000").replace("nranks 8", "nranks 8h:2:2"), "nranks '8h:2:2'"),
+        (initialised(4, "97:00.0g"), "busId '97:00.0g'"),
+    ],
+)
+def test_a_field_of_other_signs_than_its_own_is_noted(text: str, torn: str) -> None:
+    topology = read(f"{initialised(0, '1000')}\n{text}\n")
+    notes = [warning for warning in topology.warnings if torn in warning.text]
+    assert [note.line for note in notes] == [2]
+
+
+def test_a_line_torn_before_its_host_names_no_host() -> None:
+    topology = read(f"{initialised(0, '1000')}\nnode1:1:1 [0h:2:2 [1] NCCL INFO x\n")
+    assert topology.facts["hosts"] == ["h"]
+
+
+@pytest.mark.parametrize("bus_id", ["1000", "b1000", "0000:b1:00.0", "00000000:B1:00.0"])
+def test_bus_ids_as_nccl_spells_them_are_kept(bus_id: str) -> None:
+    topology = read(initialised(0, bus_id))
+    assert topology.facts["bus_ids"] == {"0": bus_id}
+    assert "damaged_line" not in {warning.kind for warning in topology.warnings}

@@ -422,3 +422,57 @@ def test_a_speed_or_width_that_is_none_gives_no_rate(speed: str, width: str) -> 
     link = PcieLink({"link_speed": speed, "link_width": width})
     assert link.bytes_per_second is None
     assert (link.speed, link.width) == (speed, width)
+
+
+def provided(vendor: str, device: str, count: int) -> str:
+    """A provider's file: PCI devices without ``<gpu>``, as NCCL adds the links itself."""
+    gpus = "".join(
+        f'<pci busid="0000:{16 + gpu:02x}:00.0" class="0x030200" vendor="{vendor}" device="{device}" '
+        'link_speed="16 GT/s" link_width="16"/>'
+        for gpu in range(count)
+    )
+    return f'<system version="1"><cpu numaid="0">{gpus}</cpu></system>'
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "count", "expected"),
+    [
+        ("0x10de", "0x20b0", 8, "nvswitch"),
+        ("0x10de", "0x20B2", 8, "nvswitch"),
+        ("0x10de", "0x20b0", 4, "unknown"),
+        ("0x10de", "0x2330", 8, "nvswitch"),
+        ("0x10de", "0x2335", 8, "nvswitch"),
+        ("0x10de", "0x2901", 8, "nvswitch"),
+        ("0x10de", "0x1db5", 8, "nvlink-cube-mesh"),
+        ("0x10de", "0x1db5", 4, "unknown"),
+        ("0x10de", "0x26b9", 8, "pcie"),
+        ("0x10de", "0x2bb5", 8, "pcie"),
+        ("0x10de", "0x20f1", 2, "unknown"),
+        ("0x10de", "0x2204", 2, "unknown"),
+        ("0x1002", "0x74a1", 8, "xgmi-mesh"),
+        ("0x1002", "0x74a1", 2, "unknown"),
+        ("0x10de", "0xbeef", 8, "unknown"),
+    ],
+)
+def test_pci_ids_give_a_class_where_a_file_states_no_links(
+    vendor: str, device: str, count: int, expected: str
+) -> None:
+    topology = read(provided(vendor, device, count))
+    assert topology.topology_class.value == expected
+    inferred = expected != "unknown"
+    assert topology.facts["class_evidence"].startswith("inferred: ") is inferred
+    assumed = [warning.text for warning in topology.warnings if warning.kind == "assumed"]
+    assert len(assumed) == inferred
+    assert not inferred or f"the class {expected} is inferred from the PCI ids" in assumed[0]
+    if inferred:
+        assert topology.facts["nvswitch"] is (expected == "nvswitch")
+
+
+def test_pci_ids_of_two_models_give_no_class() -> None:
+    text = provided("0x10de", "0x20b0", 8).replace("0x20b0", "0x2330", 1)
+    assert read(text).topology_class is TopologyClass.UNKNOWN
+
+
+def test_links_that_a_file_leaves_out_of_gpu_elements_are_not_inferred() -> None:
+    text = provided("0x10de", "0x20b0", 8).replace("/>", '><gpu dev="0" sm="80"/></pci>')
+    assert read(text).topology_class is TopologyClass.PCIE

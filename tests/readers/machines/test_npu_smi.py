@@ -71,3 +71,12 @@ def test_a_missing_row_leaves_the_class_open() -> None:
     assert topology.topology_class is TopologyClass.UNKNOWN
     assert "truncated" in {warning.kind for warning in topology.warnings}
     assert topology.facts["gpu_count"] == 3
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_that_are_cut_are_mirrored(rows: int) -> None:
+    topology = read("".join(TEXT.splitlines(keepends=True)[: rows + 1]))
+    assert topology.matrix["gpu2", "gpu0"] == "HCCS"
+    assert ("gpu2", "gpu1") in topology.matrix or rows == 1
+    assert topology.topology_class is TopologyClass.UNKNOWN
+    assert "truncated" in {warning.kind for warning in topology.warnings}

@@ -91,3 +91,13 @@ def test_json_says_the_same_as_text() -> None:
     assert found.topology_class is expected.topology_class
     for key in ("gpu_count", "weights", "hops", "link_types", "numa_node"):
         assert found.facts[key] == expected.facts[key]
+
+
+def test_a_row_that_is_cut_is_mirrored() -> None:
+    topology = read(TEXT.replace("GPU1   XGMI         0            PCIE\n", ""))
+    assert topology.matrix["gpu1", "gpu0"] == "XGMI"
+    assert topology.matrix["gpu1", "gpu2"] == "PCIE"
+    assert {(link.source, link.target) for link in topology.links} == {
+        ("gpu0", "gpu1"),
+        ("gpu1", "gpu0"),
+    }

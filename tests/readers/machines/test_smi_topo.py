@@ -319,3 +319,118 @@ def test_what_a_logger_wrote_before_each_line_hides_no_cell(tag: str) -> None:
     text = matrix_text(4, "NV6")
     marked = "".join(tag + line for line in text.splitlines(keepends=True))
     assert read_text(marked) == read_text(text)
+
+
+# A full mesh of four cards whose link has a word of its vendor's.
+FOREIGN = (
+    "\tGPU0\tGPU1\tGPU2\tGPU3\n"
+    "GPU0\tX\tMX\tMX\tSYS\n"
+    "GPU1\tMX\tX\tMX\tSYS\n"
+    "GPU2\tMX\tMX\tX\tSYS\n"
+    "GPU3\tSYS\tSYS\tSYS\tX\n"
+)
+
+
+def test_rows_of_words_that_no_label_follows_are_rows_and_a_word_is_noted_once() -> None:
+    topology = read(FOREIGN)
+    assert topology.facts["gpu_matrix"] == [
+        line.split()[1:] for line in FOREIGN.splitlines()[1:]
+    ]
+    assert topology.matrix["gpu2", "gpu1"] == "MX"
+    assert [warning.text for warning in topology.warnings if warning.line == 2] == [
+        "path 'MX' is not known; kept as printed in 6 cells, first in row GPU0"
+    ]
+    assert kinds(topology) == {"unknown_spelling", "not_visible"}
+
+
+def test_a_legend_in_the_text_says_what_its_words_are() -> None:
+    legend = "\nLegend:\n  X = Self\n  MX# = Connection of # MetaXLinks\n"
+    texts = [warning.text for warning in read(FOREIGN.replace("MX", "MX7") + legend).warnings]
+    assert any("'MX7' is 'Connection of # MetaXLinks' by the legend" in text for text in texts)
+
+
+@given(
+    words=st.lists(
+        st.from_regex(r"[A-Z][A-Z0-9_]{0,6}", fullmatch=True).filter(
+            lambda word: word != "X" and not word.startswith(("GPU", "NIC"))
+        ),
+        min_size=6,
+        max_size=6,
+    ),
+    gap=st.sampled_from(["\t", "    ", " \t "]),
+    indent=st.sampled_from(["", "  ", "> "]),
+    end=st.sampled_from(["\n", "\r\n", "\x1b[0m\n"]),
+)
+def test_any_words_of_any_vendor_are_kept_in_a_whole_matrix(
+    words: list[str], gap: str, indent: str, end: str
+) -> None:
+    pairs = dict(
+        zip(
+            [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)],
+            map("Q{}".format, words),
+            strict=True,
+        )
+    )
+    cells = [
+        ["X" if a == b else pairs[min(a, b), max(a, b)] for b in range(4)] for a in range(4)
+    ]
+    lines = [gap + gap.join(f"GPU{gpu}" for gpu in range(4))]
+    lines += [gap.join([f"GPU{gpu}", *cells[gpu]]) for gpu in range(4)]
+    topology = read("".join(f"{indent}{line}{end}" for line in lines))
+    assert topology.facts["gpu_matrix"] == cells
+    assert not kinds(topology) & {"truncated", "damaged_line", "unsupported"}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_matrix_of_vendors_words_that_ends_early_is_mirrored(rows: int) -> None:
+    topology = read("".join(FOREIGN.splitlines(keepends=True)[: rows + 1]))
+    printed = {(f"gpu{row}", f"gpu{column}") for row in range(rows) for column in range(4)} - {
+        (f"gpu{gpu}", f"gpu{gpu}") for gpu in range(4)
+    }
+    assert topology.matrix.keys() == printed | {pair[::-1] for pair in printed}
+
+
+HEADED = (
+    "        GPU0    GPU1    CPU Affinity      NUMA\n"
+    "GPU0     X      SYS     0-31,64-95        0\n"
+    "GPU1    SYS      X      32-63,96-127      1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "nodes"),
+    [
+        ("CPU Affinity", "NUMA"),
+        ("CPU Affinity", "NUMA Node"),
+        ("Cores", "NUMA Affinity"),
+        ("CPU List", "Mem Affinity"),
+    ],
+)
+def test_headings_behind_the_matrix_are_those_of_their_cells(cpus: str, nodes: str) -> None:
+    text = HEADED.replace("CPU Affinity", cpus).replace("NUMA\n", f"{nodes}\n")
+    topology = read(text)
+    usual = read(HEADED.replace("NUMA\n", "NUMA Affinity\n"))
+    assert topology.facts == usual.facts
+    assert topology.devices == usual.devices
+    assert topology.facts["numa_affinity"] == {"GPU0": "0", "GPU1": "1"}
+    assert not kinds(topology)
+
+
+@given(st.from_regex(r"[A-Z][a-z]{2,9}( [A-Z][a-z]{2,9})?", fullmatch=True))
+def test_a_column_that_is_not_read_is_noted_and_moves_no_other(heading: str) -> None:
+    lines = HEADED.replace("NUMA", f"NUMA      {heading}").splitlines()
+    topology = read("\n".join([lines[0], *(f"{line}      yes" for line in lines[1:])]))
+    assert topology.facts["numa_affinity"] == {"GPU0": "0", "GPU1": "1"}
+    assert [warning.text for warning in topology.warnings] == [
+        f"column {heading} behind the matrix: not read"
+    ]
+
+
+def test_cells_without_a_heading_are_noted() -> None:
+    topology = read("GPU0\tX\tSYS\t0-7\t0\nGPU1\tSYS\tX\t8-15\t1\n")
+    assert any("have no heading" in warning.text for warning in topology.warnings)
+
+
+def test_a_sentence_about_gpus_is_no_heading() -> None:
+    text = HEADED + "GPU0  Has no fan\nGPU1 Gets warm\n"
+    assert read(text).facts == read(HEADED).facts

@@ -1,0 +1,120 @@
+"""Reads ``amd-smi topology`` (access, weights, hops, link types, bandwidths), as text or with ``--json``.
+
+GPUs are named by their PCI address (ROCm 6.1 and later; AMD SMI's CHANGELOG.md shows both forms). What the
+tables mean is as with rocm-smi: a weight is 15 per xGMI hop, and hops is 1 for every xGMI path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.findings import SourceWarning
+from ccbench.readers.lines import plain_lines
+from ccbench.readers.machines.rocm_smi import RocmTable, read_table, topology_of
+from ccbench.topology.graph import Topology
+from ccbench.topology.pci import normal_address
+
+COMMAND = "amd-smi topology"
+
+_ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+_TITLE = re.compile(r"\s*([A-Z][A-Z -]{2,40}) TABLE:\s*")
+_SIGN = re.compile(
+    r"^[ \t]*(?:ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW) TABLE:[ \t]*\r?$"
+    r'|"links": ?\[[^\]]{0,400}"(?:link_type|num_hops|link_status)"',
+    re.MULTILINE,
+)
+_SECTIONS = {
+    "ACCESS": "access",
+    "WEIGHT": "weights",
+    "HOPS": "hops",
+    "LINK TYPE": "link_types",
+    "NUMA BW": "bandwidths",
+}
+_FIELDS = {
+    "link_status": "access",
+    "weight": "weights",
+    "num_hops": "hops",
+    "link_type": "link_types",
+    "bandwidth": "bandwidths",
+}
+_MOST_GPUS = 256
+"""GPUs of a JSON list; more is damage."""
+
+
+def recognises(text: str) -> bool:
+    """Return whether ``text`` has a table of ``amd-smi topology``."""
+    return _SIGN.search(text) is not None
+
+
+def read(text: str) -> Topology:
+    """Return the GPUs with their PCI addresses, and the xGMI links between them.
+
+    Facts besides those of rocm-smi: access_matrix (ENABLED or DISABLED, rows as printed) and bandwidths, the
+    distinct "least-most" of paths in MB/s. Raises MachineError when no table can be read.
+    """
+    warnings: list[SourceWarning] = []
+    is_json = text.lstrip().startswith("[")
+    sections = _from_json(text) if is_json else _from_text(text, warnings)
+    extra = {name: sections.pop(name, None) for name in ("access", "bandwidths")}
+    topology = topology_of(sections, {}, warnings, COMMAND)
+    access, rates = extra["access"], extra["bandwidths"]
+    return dataclasses.replace(
+        topology,
+        devices=tuple(
+            dataclasses.replace(
+                device,
+                bus_id=normal_address(str(device.attributes["name"])),
+                attributes={"name": f"GPU{index}"},
+            )
+            for index, device in enumerate(topology.devices)
+        ),
+        facts={
+            **topology.facts,
+            "access_matrix": [access.rows.get(name) for name in access.columns]
+            if access
+            else None,
+            "bandwidths": sorted({label for *_, label in rates.pairs()}) if rates else None,
+        },
+    )
+
+
+def _from_text(text: str, warnings: list[SourceWarning]) -> dict[str, RocmTable]:
+    bodies: dict[str, list[tuple[int, str]]] = {}
+    current = ""
+    for number, line in enumerate(plain_lines(text), start=1):
+        title = _TITLE.fullmatch(line[:100])
+        if title:
+            current = _SECTIONS.get(title[1], "")
+        elif current:
+            bodies.setdefault(current, []).append((number, line))
+    tables = {name: read_table(body, _ADDRESS, warnings) for name, body in bodies.items()}
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def _from_json(text: str) -> dict[str, RocmTable]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(
+            f"amd-smi JSON: {str(error)[:80]}; expected the whole output of '{COMMAND} --json'"
+        ) from None
+    gpus = [gpu for gpu in document if isinstance(gpu, dict)][:_MOST_GPUS]
+    columns = list(dict.fromkeys(str(gpu.get("bdf"))[:20] for gpu in gpus))
+    tables: dict[str, RocmTable] = {}
+    for gpu in gpus:
+        listed = gpu.get("links")
+        links: list[Any] = listed if isinstance(listed, list) else []
+        # Links are found by the address they lead to: their order is not that of the GPUs.
+        by_address = {str(link.get("bdf")): link for link in links if isinstance(link, dict)}
+        for field, name in _FIELDS.items():
+            labels = [
+                str(by_address.get(column, {}).get(field, "?"))[:40] for column in columns
+            ]
+            if set(labels) != {"?"}:
+                table = tables.setdefault(name, RocmTable(columns, 1))
+                table.rows[str(gpu.get("bdf"))[:20]] = labels
+    return tables

@@ -1,0 +1,93 @@
+"""amd-smi topology, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ccbench.readers.machines import read_text
+from ccbench.readers.machines.amd_smi import read
+from ccbench.topology.graph import LinkKind, TopologyClass
+
+ADDRESSES = ("0000:0c:00.0", "0000:22:00.0", "0001:38:00.0")
+
+
+def table(title: str, own: str, labels: dict[tuple[int, int], str]) -> str:
+    rows = [" " * 13 + " ".join(ADDRESSES)]
+    for row, address in enumerate(ADDRESSES):
+        cells = [
+            own if row == column else labels[min(row, column), max(row, column)]
+            for column in range(3)
+        ]
+        rows.append(" ".join([address, *(f"{cell:12}" for cell in cells)]).rstrip())
+    return f"{title} TABLE:\n" + "\n".join(rows) + "\n"
+
+
+def between(near: str, far: str) -> dict[tuple[int, int], str]:
+    return {(0, 1): near, (0, 2): far, (1, 2): far}
+
+
+TEXT = "\n".join(
+    [
+        table("ACCESS", "ENABLED", between("ENABLED", "DISABLED")),
+        table("WEIGHT", "0", between("15", "40")),
+        table("HOPS", "0", between("1", "2")),
+        table("LINK TYPE", "SELF", between("XGMI", "PCIE")),
+        table("NUMA BW", "N/A", between("50000-50000", "N/A")),
+        table("CACHE COHERANCY", "SELF", between("C", "N/A")),
+        "Legend:\n  SELF = Current GPU\n  ENABLED / DISABLED = Link is enabled or disabled\n",
+    ]
+)
+
+
+def link(gpu: int, peer: int) -> dict[str, object]:
+    is_near = {gpu, peer} == {0, 1}
+    values: tuple[object, ...] = (15, "ENABLED", "XGMI", 1, "50000-50000")
+    if gpu == peer:
+        values = (0, "ENABLED", "SELF", 0, "N/A")
+    elif not is_near:
+        values = (40, "DISABLED", "PCIE", 2, "N/A")
+    fields = ("weight", "link_status", "link_type", "num_hops", "bandwidth")
+    return {"gpu": peer, "bdf": ADDRESSES[peer], **dict(zip(fields, values, strict=True))}
+
+
+# The links of a GPU in another order than the GPUs.
+JSON = json.dumps(
+    [
+        {
+            "gpu": gpu,
+            "bdf": address,
+            "links": [link(gpu, peer) for peer in reversed(range(3))],
+        }
+        for gpu, address in enumerate(ADDRESSES)
+    ],
+    indent=4,
+)
+
+
+@pytest.mark.parametrize(
+    "text", [TEXT, JSON, TEXT.replace("\n", "\r\n"), TEXT.replace("\n\n", "\n")]
+)
+def test_tables_of_addresses_become_gpus_and_xgmi_links(text: str) -> None:
+    topology = read_text(text)
+    assert topology.source == "amd_smi"
+    assert [gpu.bus_id for gpu in topology.gpus] == list(ADDRESSES)
+    ends = {(each.source, each.target): each for each in topology.links}
+    assert set(ends) == {("gpu0", "gpu1"), ("gpu1", "gpu0")}
+    assert ends["gpu0", "gpu1"].kind is LinkKind.XGMI
+    assert ends["gpu0", "gpu1"].attributes == {"weight": 15, "count_known": False}
+    assert topology.topology_class is TopologyClass.XGMI_MESH
+    assert topology.matrix["gpu2", "gpu0"] == "PCIE"
+    facts = topology.facts
+    assert facts["access_matrix"][2] == ["DISABLED", "DISABLED", "ENABLED"]
+    assert facts["bandwidths"] == ["50000-50000", "N/A"]
+    assert (facts["weights"], facts["hops"]) == ([15, 40], [1, 2])
+
+
+def test_all_pcie_is_pcie_and_a_cut_table_is_mirrored() -> None:
+    assert read(TEXT.replace("XGMI", "PCIE")).topology_class is TopologyClass.PCIE
+    cut = TEXT[: TEXT.index(ADDRESSES[2], TEXT.index("LINK TYPE") + 100)]
+    topology = read(cut)
+    assert topology.matrix["gpu2", "gpu1"] == "PCIE"
+    assert "truncated" in {warning.kind for warning in topology.warnings}

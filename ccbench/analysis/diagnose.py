@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from ccbench.analysis.diagnosis import GRAVITY, Diagnosis
+from ccbench.analysis.diagnosis import GRAVITY, MOST_QUOTES, Diagnosis
 from ccbench.analysis.hang_rules import hang_diagnoses
 from ccbench.analysis.machine_rules import machine_rules
 from ccbench.analysis.nccl_rules import nccl_diagnoses, summary_of
 from ccbench.analysis.speed_verdict import SpeedVerdict, SpeedWord, speed_verdicts, unmeasured
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import Evidence
+from ccbench.readers.statements import Statement
 from ccbench.results import load_run
 from ccbench.results.imported_runs import import_logs, write_import
 from ccbench.results.systems import Pricer
 from ccbench.topology.diagnosis import diagnose as findings_of_machine
-from ccbench.topology.graph import TopologyClass
+from ccbench.topology.graph import Topology, TopologyClass
 from ccbench.units import plural
 
 
@@ -65,9 +66,10 @@ RULES: tuple[Rule, ...] = (hang_diagnoses, nccl_diagnoses, machine_rules, machin
 
 def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     """Return what ``evidence`` shows. system: what the user states of where tables were measured."""
-    verdicts, remarks = measured(evidence, system)
+    verdicts, imported = measured(evidence, system)
+    remarks = (*evidence.problems, *_warnings(evidence), *imported)
     diagnoses = [
-        *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict)),
+        *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
     ]
     # Of equal gravity the rule that was asked first: a measurement before what may explain it.
@@ -79,8 +81,18 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         tuple(diagnoses),
         evidence,
         verdicts,
-        (*evidence.problems, *remarks),
+        remarks,
     )
+
+
+def _warnings(evidence: Evidence) -> Iterator[str]:
+    """What readers could not take as it stands, of machines and of recorded jobs."""
+    for name, topology in evidence.machines:
+        for warning in topology.warnings:
+            line = f":{warning.line}" if warning.line else ""
+            yield f"{name}{line}: {warning.text}"
+    for warning in evidence.trace.warnings if evidence.trace is not None else ():
+        yield warning.text
 
 
 def measured(
@@ -102,9 +114,16 @@ def measured(
     return verdicts, tuple(dict.fromkeys((*notes, *pricer.remarks, *pricer.problems)))
 
 
-def _of_verdict(verdict: SpeedVerdict) -> Iterator[Diagnosis]:
+def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis]:
     """A verdict that is no praise as a diagnosis: SLOW and WRONG are problems, FAST is a doubt."""
     finding = verdict.finding
+    tables = [
+        Statement(
+            "table", table.line, f"table of {plural(len(table.rows), 'row')}", file=path.name
+        )
+        for path, log in evidence.logs
+        for table in log.tables
+    ]
     if verdict.word in (SpeedWord.WRONG, SpeedWord.SLOW, SpeedWord.FAST):
         yield Diagnosis(
             "doubt" if verdict.word is SpeedWord.FAST else "problem",
@@ -114,7 +133,9 @@ def _of_verdict(verdict: SpeedVerdict) -> Iterator[Diagnosis]:
             finding.advice
             if finding
             else "run it again, and do not use this machine until its data are right",
-            "ccbench run health",
+            "ccbench run health" if verdict.wrong else "ccbench run knobs",
+            tuple(tables[:MOST_QUOTES]),
+            len(tables),
         )
 
 
@@ -172,16 +193,33 @@ def _sentence(
             return verdict.sentence
     if doubts:
         return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
+    machines = "; ".join(_machine(named) for named in evidence.machines if named[1].gpus)
     if outcome is Outcome.NOTHING_WRONG:
-        classes = [topology.topology_class.value for _, topology in evidence.machines]
-        notes = [diagnosis.subject for diagnosis in diagnoses]
-        shown = summary or "; ".join(notes[:1]) or ", ".join(classes)
+        notes = [diagnosis.subject for diagnosis in diagnoses][:1]
+        shown = summary or machines
         if evidence.trace is not None and not shown:
             shown = "no call of this job hangs; 'ccbench replay' says where its time goes"
-        return f"NOTHING WRONG is visible{': ' * bool(shown)}{shown}"
+        parts = [shown] * bool(shown) + [f"worth knowing: {note}" for note in notes]
+        return ": ".join(filter(None, ("NOTHING WRONG is visible", "; ".join(parts))))
+    if machines:
+        reason = next((text for text in remarks if "not known" in text), "")
+        why = f" ({reason})" if reason else ""
+        return f"CANNOT SAY what joins the GPUs: {machines}{why}; 'nvidia-smi topo -m' and its like say it"
     if evidence.logs and remarks:
         return f"CANNOT SAY: {remarks[0]}"
     return (
         f"CANNOT SAY: the text says too little{f' ({summary})' if summary else ''}: no transport, no graph and "
         "no table; run again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH"
     )
+
+
+def _machine(named: tuple[str, Topology]) -> str:
+    """``topo.txt: 8 GPUs, nvswitch``."""
+    name, topology = named
+    joined = topology.topology_class
+    words = (
+        "joined in a way that it does not tell"
+        if joined is TopologyClass.UNKNOWN
+        else joined.value
+    )
+    return f"{name}: {plural(len(topology.gpus), 'GPU')}, {words}"

@@ -412,24 +412,29 @@ def idle_nics(log: NcclLog) -> Iterator[Diagnosis]:
         ),
         default=0,
     )
-    by_host: dict[str, set[str]] = defaultdict(set)
+    used: dict[str, set[str]] = defaultdict(set)
+    channels: dict[str, set[str]] = defaultdict(set)
     for name, lines in log.transports.items():
         if name.startswith("NET/") and name != "NET/Socket":
             for line in lines:
+                host = line.speaker.partition(":")[0]
+                channels[host].add(line.values["channel"])
                 if match := _NIC_OF_CHANNEL.match(line.values["transport"]):
-                    by_host[line.speaker.partition(":")[0]].add(match[1])
+                    used[host].add(match[1])
     for opened in log.evidence.of("nics"):
         if opened.values["network"] == "Socket":
             continue
+        host = opened.speaker.partition(":")[0]
         nics = dict(_NIC_IN_LIST.findall(opened.values["devices"]))
-        used = by_host.get(opened.speaker.partition(":")[0], set())
-        idle = [name for index, name in nics.items() if index not in used]
-        # A part of a log shows a part of the channels: only a node whose ranks could use them all counts.
-        if used and idle and local >= len(nics) > 1 and len(used) * 2 <= len(nics):
+        idle = [name for index, name in nics.items() if index not in used[host]]
+        # A part of a log shows a part of the channels: only a node that shows enough of them for all NICs, and
+        # whose ranks could use them all, counts.
+        enough = len(channels[host]) >= len(nics) <= local
+        if enough and idle and 0 < len(used[host]) * 2 <= len(nics):
             yield Diagnosis(
                 "problem",
                 "idle_nics",
-                f"Channels use {len(used)} of {len(nics)} NICs; {', '.join(idle[:8])} carry nothing",
+                f"Channels use {len(used[host])} of {len(nics)} NICs; nothing goes over {', '.join(idle[:8])}",
                 "a node's bandwidth is that of the NICs that are used",
                 "look at the NICs' distance from the GPUs (nvidia-smi topo -m), at NCCL_IB_HCA, and at "
                 "NCCL_TOPO_FILE of the provider",

@@ -28,7 +28,7 @@ def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
     yield from wrapped(plain(answer.sentence, SENTENCES), width)
     for diagnosis in answer.diagnoses[:MOST_FINDINGS]:
         yield ""
-        yield from _finding_lines(diagnosis, width)
+        yield from _finding_lines(diagnosis, width, told=diagnosis.subject in answer.sentence)
     more = len(answer.diagnoses) - MOST_FINDINGS
     if more > 0:
         yield f"... and {plural(more, 'more finding')}, in --json"
@@ -41,9 +41,11 @@ def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
         yield from wrapped(f"note: {plain(remark, SENTENCES)}", width)
 
 
-def _finding_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+def _finding_lines(diagnosis: Diagnosis, width: int, told: bool) -> Iterator[str]:
+    """Yield what there is to say of a finding; its own sentence where the answer has not ``told`` it."""
     severity = diagnosis.severity.capitalize()
-    yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
+    if not told:
+        yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
     for quote in diagnosis.quotes:
         yield f"  {quote.place}: {plain(quote.quote, 160)}".rstrip(": ")
     if diagnosis.count > len(diagnosis.quotes) > 0:

@@ -26,7 +26,7 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     (
         "channel",
         " via ",
-        rf"(?:Channel|Ring) {{1,4}}\d{{1,4}}(?:/\d{{1,4}})? ?: ?{_RANKS}(?: \[(?:send|receive)\])?"
+        rf"(?:Channel|Ring) {{1,4}}(?P<channel>\d{{1,4}})(?:/\d{{1,4}})? ?: ?{_RANKS}(?: \[(?:send|receive)\])?"
         r" via (?P<transport>\S.{0,80})",
     ),
     ("network", "Using network", r"Using network (?P<name>\S.{0,40})"),

@@ -40,9 +40,9 @@ _NOT_SAID = (
 
 def recognises(head: bytes) -> bool:
     """Tell whether a file begins with a kind of parallelism, a number of layers and a row of one."""
-    lines = (_words(line) for line in head.split(b"\n", 40)[:40])
-    policy, layers, row, *_ = (*(line for line in lines if line), (), (), ())
-    if not policy or not _POLICY.match(" ".join(policy)):
+    lines = [words for line in head.split(b"\n", 40)[:40] if (words := _words(line))]
+    policy, layers, row = [*lines, [], [], []][:3]
+    if not _POLICY.match(" ".join(policy)):
         return False
     # A cut file may have no row; nothing else has these words in its first line.
     named = "model_parallel_NPU_group:" in policy

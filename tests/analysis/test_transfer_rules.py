@@ -265,8 +265,18 @@ def test_the_json_of_nvbandwidth_says_the_same(tmp_path: Path) -> None:
     }
 
 
-def test_damaged_json_gives_no_rates(tmp_path: Path) -> None:
-    given = answer(tmp_path, encoded()[:-40])
+@pytest.mark.parametrize(
+    "text",
+    [
+        encoded()[:-40],
+        '{"nvbandwidth": {"testcases": [{"name": "host_to_device_memcpy_ce", "bandwidth_matrix": 4}, 5]}}',
+        '{"nvbandwidth": [1]}',
+        '{"nvbandwidth":' + "[" * 100_000,
+    ],
+    ids=["cut", "no matrix", "no object", "deep"],
+)
+def test_damaged_json_gives_no_rates(text: str, tmp_path: Path) -> None:
+    given = answer(tmp_path, text)
     assert not given.evidence.of("peer_bandwidth", "host_bandwidth")
 
 
@@ -312,7 +322,10 @@ def test_transfer_bench_states_pairs_and_hosts(tmp_path: Path) -> None:
         "100.20",
     ]
     # The nearest of both processors counts.
-    assert "GPU 2 12.1 GB/s in copies from host to GPU, where 54.1 GB/s" in given.sentence
+    assert (
+        "GPU 2 12.1 GB/s in unidirectional copies from host to GPU, where 54.1 GB/s"
+        in given.sentence
+    )
     assert kinds(given).count("host_link_slow") == 2
 
 

@@ -77,7 +77,7 @@ def read(text: str) -> Iterator[Statement]:
             whole = match["arrow"] in (None, _ARROWS[matrix["direction"]])
             if whole and len(words) == len(columns):
                 cells = dict(zip(columns, words, strict=True))
-                for kind, values in _cells(matrix, *_labels(match["row"]), cells):
+                for kind, values in _cells(matrix, _labels(match["row"])[0], cells):
                     yield Statement(kind, number, quote, values)
 
 

@@ -36,6 +36,10 @@ MEBI = 2**20
 _COUNTS = {"dur_mean": "operation_count", "comm_latency_mean": "count"}
 """Column of the mean in microseconds -> column of how many calls it is of."""
 
+_WITHOUT_WAITING = (
+    "its times are means of the shortest time among the ranks, so without waiting for others"
+)
+
 _SPLITS = ("In split size", "Out split size")
 _KIND = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", *_SPLITS, "stream")
 
@@ -69,6 +73,8 @@ def read(file: TraceFile) -> Trace:
         else:
             name = plain(row["Collective name"]) or "without a name"
             not_taken[f"{name}: no collective that ccbench measures"] += calls
+    if "comm_latency_mean" in columns:
+        warnings.append(SourceWarning("not_visible", _WITHOUT_WAITING))
     return Trace(
         communications=tuple(communications),
         ranks=tuple(sorted({call.rank for call in communications if call.rank is not None})),

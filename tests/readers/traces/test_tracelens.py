@@ -68,6 +68,8 @@ def test_ranks_are_joined_by_the_kind_of_call_though_rows_stand_by_duration(
 
 def test_a_row_of_all_ranks_has_the_larger_buffer_and_the_time_without_waiting() -> None:
     gather, scatter = trace_of(SYNCED).communications
+    assert [w.kind for w in trace_of(SYNCED).warnings if "without waiting" in w.text]
+    assert not trace_of(LONG).warnings
     assert (gather.rank, gather.group.size, gather.count) == (None, 8, 192)
     assert (gather.input_bytes, gather.output_bytes) == (6 << 20, 48 << 20)
     assert gather.duration_seconds == pytest.approx(396.5e-6)
@@ -102,7 +104,7 @@ def test_line_ends_and_marks_do_not_matter(dress: object) -> None:
 def test_a_cut_row_is_left_out_with_a_remark() -> None:
     trace = trace_of(SYNCED[:-30])
     assert len(trace.communications) == 1
-    assert [(warning.kind, warning.line) for warning in trace.warnings] == [("truncated", 3)]
+    assert ("truncated", 3) in [(warning.kind, warning.line) for warning in trace.warnings]
 
 
 def test_other_tables_are_no_summary() -> None:

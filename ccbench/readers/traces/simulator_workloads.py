@@ -33,6 +33,10 @@ _PHASES = (("tp", 3), ("tp", 6), ("dp", 9))
 """Group of a collective without a suffix, and the column of its name: forward, inputs, weights."""
 
 _ROW_WORDS = 12
+_OF_AICB = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+_BLOCKS = (
+    "the bytes of an all-gather are taken for those of one rank's block, as ASTRA-sim does"
+)
 _NOT_SAID = (
     "does not say the size of every group; a group whose size is not known makes no case"
 )
@@ -66,6 +70,8 @@ def read(file: TraceFile) -> Trace:
             header = words
             pairs = _SETTING.findall(" ".join(words))
             settings = {name: count(number(value)) or 0 for name, value in pairs}
+            # Older aicb named neither ranks nor itself, but always this parallelism.
+            settings["blocks"] = int(words[0] != _OF_AICB and "all_gpus" not in settings)
         elif layers < 0:
             layers = count(words[0]) or 0
         elif rows < layers and (calls := _calls(words)) is not None:
@@ -82,6 +88,10 @@ def read(file: TraceFile) -> Trace:
     if rows < layers:
         text = f"ends after {rows} of the {layers} layers that its second line names"
         warnings.append(SourceWarning("truncated", text))
+    if settings.get("blocks") and any(
+        call.collective == "all_gather" for call in communications
+    ):
+        warnings.append(SourceWarning("assumed", _BLOCKS))
     if any(not communication.group.size for communication in communications):
         warnings.append(SourceWarning("not_visible", _NOT_SAID))
     return Trace(
@@ -118,7 +128,7 @@ def _communication(
     ranks = _sizes(settings).get(group, 0)
     collective = collective_of(word.partition("_")[0])
     sent, received = buffers(collective, size, ranks)
-    if collective == "all_gather" and "all_gpus" not in settings:  # ASTRA-sim's
+    if collective == "all_gather" and settings["blocks"]:
         sent, received = size, size * ranks or None
     return Communication(
         rank=None,

@@ -96,6 +96,7 @@ def test_astra_sim_names_no_ranks_and_the_block_of_an_all_gather(tmp_path: Path)
         ("all_reduce", "dp", 0, 1048576, 1048576),
     ]
     assert trace.kinds == ("simulator-workload",)
+    assert [warning.kind for warning in trace.warnings] == ["assumed", "not_visible"]
     assert fold(trace).cases == ()
     assert {(job.case.collective, job.case.size_bytes) for job in fold(trace, 16).cases} == {
         ("all_to_all", 65536),
@@ -103,6 +104,17 @@ def test_astra_sim_names_no_ranks_and_the_block_of_an_all_gather(tmp_path: Path)
         ("all_reduce", 1048576),
         ("all_gather", 16 * 4096),
     }
+
+
+def test_older_workloads_of_aicb_name_no_ranks_but_count_the_whole_all_gather() -> None:
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD\tmodel_parallel_NPU_group: 8 checkpoints: 0"
+    row = "attention\t-1\t9\tALLGATHER\t4096\t9\tNONE\t0\t9\tALLREDUCE\t64\t100"
+    trace = trace_of(f"{header}\n1\n{row}\n")
+    assert calls_of(trace) == [
+        ("all_gather", "tp", 8, 512, 4096),
+        ("all_reduce", "dp", 0, 64, 64),
+    ]
+    assert [warning.kind for warning in trace.warnings] == ["not_visible"]
 
 
 def test_a_row_may_end_in_a_parallelism_of_its_own() -> None:

@@ -33,8 +33,8 @@ _SHARED_BY_NEARLY_ALL = 0.9
 
 FORMS = (
     "nccl-tests and rccl-tests (text, JSON, CSV), OSU micro-benchmarks, Intel MPI Benchmarks, torch "
-    "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, Gloo's benchmark, and Markdown "
-    "tables with rates or times"
+    "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, ucc_perftest, Gloo's "
+    "benchmark, and Markdown tables with rates or times"
 )
 
 
@@ -50,6 +50,7 @@ def readers() -> dict[str, LogReader]:
         nccl_reports,
         nccl_tests,
         nccl_tests_csv,
+        ucc_perftest,
     )
     from ccbench.readers.benchmarks import torch_benchmarks as torch
     from ccbench.readers.benchmarks import vendor_tests as vendor
@@ -62,6 +63,7 @@ def readers() -> dict[str, LogReader]:
         LogReader("hccl_test", vendor.is_hccl, vendor.read_hccl),
         LogReader("param", torch.is_param, torch.read_param),
         LogReader("gloo_benchmark", host.is_gloo, host.read_gloo),
+        LogReader("ucc_perftest", ucc_perftest.recognises, ucc_perftest.read),
         LogReader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
         LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
         LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),

@@ -117,7 +117,7 @@ class ImportedLog:
     """One file.
 
     tool: nccl-tests, rccl-tests, osu, imb, torch-all-reduce-bench, param, mscclpp, nccom-test, hccl_test,
-        gloo-benchmark. library: what was measured (NCCL, RCCL, Open MPI, ...), "" where not said.
+        ucc_perftest, gloo-benchmark. library: what was measured (NCCL, RCCL, Open MPI, ...), "" where not said.
     versions: of tool, library, driver, CUDA, ROCm, plug-ins, by those names.
     environment: variables that the output shows (NCCL_*, ...). hints: lines from which the choice of the
         library shows (algorithm, protocol, channels), as printed.

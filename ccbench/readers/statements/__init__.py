@@ -17,6 +17,7 @@ FORMATS: tuple[str, ...] = (
     "nccl_tests",
     "ports",
     "peer_tests",
+    "transfer_rates",
     "kernel_log",
     "pci_isolation",
     "ras",

@@ -42,6 +42,8 @@ def readers() -> tuple[Reader, ...]:
         kineto,
         nccl_inspector,
         nccl_ras,
+        simulator_workloads,
+        tracelens,
         watchdog,
     )
 
@@ -63,6 +65,15 @@ def readers() -> tuple[Reader, ...]:
         ),
         Reader("nccl-ras", "ncclras JSON", nccl_ras.recognises, nccl_ras.read),
         Reader("aicb", "aicb CSV", aicb.recognises, aicb.read),
+        Reader(
+            "simulator-workload",
+            "text workloads of SimAI (aicb) and ASTRA-sim",
+            simulator_workloads.recognises,
+            simulator_workloads.read,
+        ),
+        Reader(
+            "tracelens", "TraceLens' NCCL summaries (CSV)", tracelens.recognises, tracelens.read
+        ),
         Reader("nccl-watchdog", "logs of NCCL's watchdog", watchdog.recognises, watchdog.read),
     )
 

@@ -144,6 +144,46 @@ Options:     processes=4, inputs=1
    1048576   1000000   2000000   3000000   4000000        0.977        1.953        2.930        3.906     100
 """
 
+UCC_HEADER = """\
+$ mpirun -np 4 ucc_perftest -c {word} -m cuda -F
+Collective:             {name}
+Memory type:            cuda
+Datatype:               float32
+Reduction:              {op}
+Inplace:                0
+Warmup:
+  small                 100
+  large                 20
+Iterations:
+  small                 1000
+  large                 200
+
+       Count        Size                Time, us                           Bandwidth, GB/s
+                                 avg         min         max         avg         max         min
+"""
+
+UCC_ALL_TO_ALL = (
+    UCC_HEADER.format(word="alltoall", name="Alltoall", op="N/A")
+    + """\
+       65536      262144       80.00       78.00       82.00        9.83       10.08        9.59
+      131072      524288      120.00      118.00      121.00       13.11       13.33       13.00
+"""
+)
+
+UCC_ALL_REDUCE = (
+    UCC_HEADER.format(word="allreduce", name="Allreduce", op="sum")
+    + """\
+      262144     1048576      100.00       99.00      101.00       15.73       15.89       15.57
+"""
+)
+
+UCC_BARRIER = (
+    UCC_HEADER.format(word="barrier", name="Barrier", op="N/A")
+    + """\
+         N/A         N/A        5.25        5.10        5.50         N/A         N/A         N/A
+"""
+)
+
 TORCH_BLOCKS = """\
 local_rank: 0
 local_rank: 1
@@ -229,6 +269,9 @@ EVERY_OUTPUT: dict[str, str] = {
     "PARAM, new": PARAM_NEW,
     "Gloo": GLOO,
     "Gloo, nanoseconds": GLOO_NANOSECONDS,
+    "UCC all-to-all": UCC_ALL_TO_ALL,
+    "UCC all-reduce": UCC_ALL_REDUCE,
+    "UCC barrier": UCC_BARRIER,
     "torch blocks": TORCH_BLOCKS,
     "torch paragraph": TORCH_PARAGRAPH,
     "torch sweep": TORCH_SWEEP,

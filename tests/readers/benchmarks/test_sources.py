@@ -17,6 +17,7 @@ TOOL_OF_FORM = {
     "IMB": "imb",
     "nccom-test": "nccom-test",
     "hccl_test": "hccl_test",
+    "UCC": "ucc_perftest",
     "PARAM": "param",
     "Gloo": "gloo-benchmark",
     "torch": "torch-all-reduce-bench",

@@ -30,6 +30,8 @@ from tests.readers.traces import test_flight_recorder as fr
 from tests.readers.traces import test_kineto as kineto
 from tests.readers.traces import test_nccl_inspector as inspector
 from tests.readers.traces import test_nccl_ras as ras
+from tests.readers.traces import test_simulator_workloads as workloads
+from tests.readers.traces import test_tracelens as tracelens
 from tests.readers.traces.recorded import TRACES, needs_traces, path_of
 
 KINDS = ("kineto", "chakra", "flight_recorder", "aicb", "mscclpp")
@@ -92,6 +94,8 @@ SMALL: dict[str, bytes] = {
     "aicb": "\n".join(
         [aicb.COLUMNS, aicb.row(), aicb.row("all_reduce"), aicb.row("epoch_end", 0, 5)]
     ).encode(),
+    "simulator-workload": workloads.SIMAI.encode(),
+    "tracelens": tracelens.LONG.encode(),
 }
 
 

@@ -139,7 +139,17 @@ def _of_verdict(verdict: SpeedVerdict, evidence: Evidence) -> Iterator[Diagnosis
         )
 
 
-TELLING = ("channel", "gdr", "gdr_used", "port", "peer_access", "peer_bandwidth", "acs")
+TELLING = (
+    "channel",
+    "gdr",
+    "gdr_used",
+    "port",
+    "peer_access",
+    "peer_bandwidth",
+    "host_bandwidth",
+    "transfer_rate",
+    "acs",
+)
 """Kinds of statements that say how data go."""
 
 

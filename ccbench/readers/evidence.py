@@ -11,24 +11,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import dedent
 
 from ccbench.documents import open_file
 from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.readers import machines
 from ccbench.readers.benchmarks import log_of_text
 from ccbench.readers.benchmarks.log import ImportedLog
-from ccbench.readers.lines import plain_lines
+from ccbench.readers.lines import plain_lines, repeated_tags, unquoted
 from ccbench.readers.statements import Statement, formats
 from ccbench.readers.traces import watchdog
 from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.reading import is_trace, read_traces
 from ccbench.topology.graph import Topology
+from ccbench.units import shown
 
 LARGEST_TEXT_BYTES = 64 << 20
 """More than any of these tools prints; of a larger file nothing is read."""
 
-MOST_UNREAD = 12
-"""Ranges of lines that are listed; the rest is counted."""
+_HEAD_BYTES = 64
+
+_MUCH_MORE = 1.2
+
+_JUDGED_LINES = 400
+"""Of a text, which show whether a tag hides what lines say."""
 
 OWNED_BY_MACHINES = {
     "nccl_xml": r"^\s*<",
@@ -64,7 +70,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What files say. problems: why a file or a part could not be read, a line each."""
+    """What files say. problems: why a part could not be read, or how it was, a line each."""
 
     files: tuple[str, ...] = ()
     statements: tuple[Statement, ...] = ()
@@ -87,11 +93,11 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     """
     traces = [path for path in paths if is_trace(path)]
     # A log may hold lines of a hang beside others, so what is no dump is read as text, too.
-    texts = [(path, _text(path)) for path in paths if path.is_file() or path not in traces]
     texts = [
-        (path, text)
-        for path, text in texts
-        if path not in traces or not text.lstrip().startswith(_DUMPS)
+        (path, _text(path))
+        for path in paths
+        if path not in traces
+        or (path.is_file() and not _text(path, _HEAD_BYTES).lstrip().startswith(_DUMPS))
     ]
     traces += [
         path
@@ -101,7 +107,7 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         and watchdog.recognises(text.encode("utf-8", "replace"))
     ]
     evidence = [_of_text(path, text) for path, text in texts]
-    trace, problems = None, []
+    trace, problems = None, [problem for part in evidence for problem in part.problems]
     if traces:
         try:
             trace = read_traces(traces)
@@ -126,10 +132,11 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     )
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, head_bytes: int = 0) -> str:
+    """The text of a file, or its first bytes."""
     try:
         with open_file(path) as file:
-            content = file.read(LARGEST_TEXT_BYTES + 1)
+            content = file.read(head_bytes or LARGEST_TEXT_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
@@ -143,8 +150,43 @@ def _text(path: Path) -> str:
     return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
 
 
-def _of_text(path: Path, text: str) -> Evidence:
-    name, lines = path.name, plain_lines(text)
+def _untagged(text: str) -> tuple[str, str]:
+    """(text without the tag or quotes that hide what its lines say, remark on it); as it is where none does."""
+    # An indented paste is the same text.
+    lines = dedent(text).split("\n")
+    judged = lines[:_JUDGED_LINES]
+
+    def understood(tried: Sequence[str]) -> int:
+        joined = "\n".join(tried)
+        count = sum(
+            1 + sum(map(bool, statement.values.values()))
+            for module in formats()
+            for statement in module.read(joined)
+        )
+        for form in machines.READERS:
+            reader = machines.reader(form)
+            with suppress(MachineError):
+                count += len(reader.read(joined).devices) if reader.recognises(joined) else 0
+        return count
+
+    best, remark, most = list(lines), "", _MUCH_MORE * understood(judged)
+    if unquoted(judged) != judged and (count := understood(unquoted(judged))) > most:
+        best, remark, most = (
+            unquoted(lines),
+            "lines are records or quoted; their texts were read",
+            count,
+        )
+    # What says hardly more without its beginnings has them for a reason.
+    for tag in repeated_tags(judged):
+        if (count := understood(tag.removed(judged))) > most:
+            best, most = tag.removed(lines), count
+            remark = f"lines begin with {shown(tag.example)}, which was left out as a tag"
+    return "\n".join(best), remark
+
+
+def _of_text(path: Path, original: str) -> Evidence:
+    name, (text, remark) = path.name, _untagged(original)
+    lines = plain_lines(text)
     owners: dict[int, str] = {}
     statements = []
     for module in formats():
@@ -166,7 +208,7 @@ def _of_text(path: Path, text: str) -> Evidence:
                 topologies.append((form, replace(reader.read(text), name=name)))
     logs = []
     with suppress(CcbenchError):
-        log = log_of_text(text, name)
+        log = log_of_text(original, name)
         logs += [(path, replace(log, source=str(path)))] * bool(log.tables)
     for form, _ in topologies:
         pattern = re.compile(OWNED_BY_MACHINES[form])
@@ -189,6 +231,7 @@ def _of_text(path: Path, text: str) -> Evidence:
         tuple(logs),
         parts=tuple(_parts(name, owners)),
         unread=tuple(_parts(name, dict.fromkeys(unread, ""))),
+        problems=(f"{name}: {remark}",) * bool(remark),
     )
 
 

@@ -190,12 +190,14 @@ def _of_text(path: Path, original: str) -> Evidence:
     owners: dict[int, str] = {}
     statements = []
     for module in formats():
-        owned = [
-            number for number, line in enumerate(lines, start=1) if module.OWNED.search(line)
-        ]
         new = [replace(statement, file=name) for statement in module.read(text)]
         statements += new
         if new:
+            owned = (
+                number
+                for number, line in enumerate(lines, start=1)
+                if module.OWNED.search(line)
+            )
             owners |= dict.fromkeys(
                 [*owned, *(statement.line for statement in new)], module.FORM
             )

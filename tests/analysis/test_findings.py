@@ -17,6 +17,7 @@ from ccbench.analysis.findings import (
     findings_of,
     run_findings,
     variant_findings,
+    variant_sentence,
 )
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.findings import Finding
@@ -256,3 +257,34 @@ def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(
     (back,) = variant_findings(both, ["new", "old"])
     assert back.subject == f"old is 24 % faster up to {line[1].size}: ring became tree"
     assert variant_findings(line, []) == ()
+
+
+def variants_of(points: tuple[Point, ...], factor: float) -> list[Point]:
+    """The first curve measured twice: as it is, and ``factor`` times as long under another variable."""
+    line = [point for point in quiet(points) if CURVE(point) == CURVE(points[0])]
+    return [
+        replace(timed(point, times * (point.median_seconds or 0), 1e-6), variant=name)
+        for name, times in (("default", 1.0), ("engines", factor))
+        for point in line
+    ]
+
+
+VARIANTS = {"default": {}, "engines": {"env": {"NCCL_SHM_USE_CUDA_MEMCPY": "1"}}}
+
+
+def test_the_variable_that_helps_is_the_sentence(points: tuple[Point, ...]) -> None:
+    sentence = variant_sentence(variants_of(points, 0.2), VARIANTS)
+    assert sentence.startswith(
+        "engines HELPS (NCCL_SHM_USE_CUDA_MEMCPY=1): 5x as fast as default"
+    )
+    assert "intervals apart and more than" in sentence
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_where_none_helps_that_is_said(points: tuple[Point, ...], factor: float) -> None:
+    sentence = variant_sentence(variants_of(points, factor), VARIANTS)
+    assert sentence.startswith("NO VARIANT HELPS: none of 1 variant is faster than default")
+
+
+def test_a_run_without_variants_has_no_such_sentence(points: tuple[Point, ...]) -> None:
+    assert variant_sentence(points, {}) == ""

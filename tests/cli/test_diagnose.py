@@ -67,7 +67,7 @@ def test_files_of_one_incident_are_one_answer(ccbench: Command, paste: str) -> N
     ended = ccbench("diagnose", paste, "ports.txt")
     assert ended.code == 1
     assert "(and 1 more problem)" in " ".join(ended.out.splitlines()[:2])
-    assert "ports.txt:4: mlx5_0 port 1" in ended.out
+    assert "ports.txt:5: mlx5_0 port 1" in ended.out
 
 
 @pytest.mark.parametrize(

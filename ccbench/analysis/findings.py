@@ -772,8 +772,13 @@ def variant_sentence(points: Points, variants: Mapping[str, Mapping[str, Any]]) 
     for name, pairs in _variant_pairs(points, order) if order else ():
         pairs_of.setdefault(name, []).extend(pairs)
     compared = max((len(pairs) for pairs in pairs_of.values()), default=0)
-    if not compared:
+    if not order[1:]:
         return ""
+    if not compared:
+        return (
+            f"CANNOT SAY which variant helps: no size has a time without doubt of both {order[0]} and another; "
+            "measure again on a quiet machine"
+        )
     gains = {}
     for name, pairs in pairs_of.items():
         signs = [_slower_or_faster(pair) for pair in pairs]

@@ -288,3 +288,11 @@ def test_where_none_helps_that_is_said(points: tuple[Point, ...], factor: float)
 
 def test_a_run_without_variants_has_no_such_sentence(points: tuple[Point, ...]) -> None:
     assert variant_sentence(points, {}) == ""
+
+
+def test_of_doubtful_times_no_variant_is_praised(points: tuple[Point, ...]) -> None:
+    doubtful = [
+        replace(point, flags=(Flag.CPU_CONTENTION,)) for point in variants_of(points, 0.2)
+    ]
+    sentence = variant_sentence(doubtful, VARIANTS)
+    assert sentence.startswith("CANNOT SAY which variant helps")

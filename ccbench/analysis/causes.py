@@ -165,6 +165,20 @@ RULES: tuple[Rule, ...] = (
         slows=(4.0, 9.0),
     ),
     Rule(
+        "peer access to the other CPU's GPUs that crawls (IOMMU, ACS)",
+        "measure again with NCCL_P2P_LEVEL=PHB or NCCL_P2P_DISABLE=1 ('ccbench run knobs'); iommu=pt, ACS of the "
+        "bridges ('lspci -vvv'); pairs may be fine where three ranks and more are not",
+        lambda system: (
+            (system,)
+            if system.nodes == 1 and system.intra is Intra.PCIE and system.ranks_per_node > 2
+            else ()
+        ),
+        r"^NCCL_P2P_LEVEL=SYS$",
+        r"via SHM",
+        slows_small=True,
+        slows=(30.0, 3000.0),
+    ),
+    Rule(
         "reduction in the network (SHARP) not used",
         "NCCL_COLLNET_ENABLE=1 and the plug-in; 'CollNet' or 'SHARP' in NCCL_DEBUG=INFO",
         lambda system: (

@@ -51,6 +51,13 @@ UNJUDGED_FLAGS = frozenset(flag.value for flag in Flag if flag.about is About.FI
 }
 """Flags of cases whose figures are no times between devices, or contradict each other."""
 
+LOST_PACKETS = "a network that drops or reorders packets at some sizes does that (congestion, several paths)"
+
+COUNTERS = (
+    "look at PFC, ECN and out-of-order counters of NICs and switches, at adaptive routing (on both or on neither), "
+    "and at one flow alone: two ranks at the sizes that collapse"
+)
+
 ENDINGS = {
     "crashed": "the program crashed",
     "hung": "the program hung",
@@ -216,10 +223,12 @@ class SpeedVerdict:
         parts += [f"fits, unproven: {'; or '.join(unproven)}"] * bool(unproven)
         if not self.causes:
             parts.append("no cause that is known gives these times")
+            parts += [LOST_PACKETS] * bool(self.collapse)
         evidence = "; ".join(parts)
         checks = dict.fromkeys(cause.rule.check for cause in self.causes)
         cure = (
             "; ".join(checks)
+            or COUNTERS * bool(self.collapse)
             or "compare single nodes, pairs of nodes, and versions of the library"
         )
         return Finding(

@@ -183,3 +183,12 @@ def test_one_node_has_no_cause_in_its_network_and_what_is_not_there_cannot_break
     narrow = replace(system("gh200x4"), network=replace(system("gh200x4").network, per_node=1))  # type: ignore[type-var]  # there is one
     assert not rule("one NIC").systems(narrow)
     assert not rule("GPUDirect").systems(narrow), "Grace reaches NICs over C2C"
+
+
+def test_boxes_of_cards_that_crawl_across_sockets_have_a_cause() -> None:
+    box = system("l40s", 1)
+    crawling = [600 * time for time in seconds(box)]
+    assert "other CPU's GPUs" in names(causes_of(box, LARGE, crawling, True))[0]
+    # What halves a rate is something else.
+    halved = [2 * time for time in seconds(box)]
+    assert not any("other CPU" in name for name in names(causes_of(box, LARGE, halved)))

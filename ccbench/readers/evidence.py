@@ -12,20 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ccbench.documents import open_file
 from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.readers import machines
 from ccbench.readers.benchmarks import log_of_text
 from ccbench.readers.benchmarks.log import ImportedLog
-from ccbench.readers.lines import plain_lines
+from ccbench.readers.lines import file_text, plain_lines
 from ccbench.readers.statements import Statement, formats
 from ccbench.readers.traces import watchdog
 from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.reading import is_trace, read_traces
 from ccbench.topology.graph import Topology
-
-LARGEST_TEXT_BYTES = 64 << 20
-"""More than any of these tools prints; of a larger file nothing is read."""
 
 MOST_UNREAD = 12
 """Ranges of lines that are listed; the rest is counted."""
@@ -87,7 +83,11 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     """
     traces = [path for path in paths if is_trace(path)]
     # A log may hold lines of a hang beside others, so what is no dump is read as text, too.
-    texts = [(path, _text(path)) for path in paths if path.is_file() or path not in traces]
+    texts = [
+        (path, file_text(path, "what a tool printed", "that matters"))
+        for path in paths
+        if path.is_file() or path not in traces
+    ]
     texts = [
         (path, text)
         for path, text in texts
@@ -124,23 +124,6 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        with open_file(path) as file:
-            content = file.read(LARGEST_TEXT_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"{path}: cannot be read ({reason}); name what a tool printed"
-        ) from None
-    if len(content) > LARGEST_TEXT_BYTES:
-        raise UsageError(
-            f"{path}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part that matters"
-        )
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
 
 
 def _of_text(path: Path, text: str) -> Evidence:

@@ -58,7 +58,18 @@ def read(text: str) -> Topology:
     """
     warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("[")
-    sections = _from_json(text) if is_json else _from_text(text, warnings)
+    sections = _from_json(text) if is_json else {}
+    bodies: dict[str, list[tuple[int, str]]] = {}
+    current = ""
+    for number, line in enumerate([] if is_json else plain_lines(text), start=1):
+        title = _TITLE.fullmatch(line[:100])
+        if title:
+            current = _SECTIONS.get(title[1], "")
+        elif current:
+            bodies.setdefault(current, []).append((number, line))
+    for name, body in bodies.items():
+        if (table := read_table(body, _ADDRESS, warnings)) is not None:
+            sections[name] = table
     extra = {name: sections.pop(name, None) for name in ("access", "bandwidths")}
     topology = topology_of(sections, {}, warnings, COMMAND)
     access, rates = extra["access"], extra["bandwidths"]
@@ -80,19 +91,6 @@ def read(text: str) -> Topology:
             "bandwidths": sorted({label for *_, label in rates.pairs()}) if rates else None,
         },
     )
-
-
-def _from_text(text: str, warnings: list[SourceWarning]) -> dict[str, RocmTable]:
-    bodies: dict[str, list[tuple[int, str]]] = {}
-    current = ""
-    for number, line in enumerate(plain_lines(text), start=1):
-        title = _TITLE.fullmatch(line[:100])
-        if title:
-            current = _SECTIONS.get(title[1], "")
-        elif current:
-            bodies.setdefault(current, []).append((number, line))
-    tables = {name: read_table(body, _ADDRESS, warnings) for name, body in bodies.items()}
-    return {name: table for name, table in tables.items() if table is not None}
 
 
 def _from_json(text: str) -> dict[str, RocmTable]:

@@ -261,7 +261,17 @@ class _HungJob:
                 if message.peer is not None:
                     by_peer.setdefault((message.peer, message.collective), message)
             for (peer, _), message in by_peer.items():
-                lacks = self._lacks(rank, peer, message)
+                way = RECV if message.collective == SEND else SEND
+                own = [
+                    answer
+                    for answer in self._messages.get(peer, ())
+                    if answer.peer == rank
+                    and answer.collective == way
+                    and answer.group == message.group
+                ]
+                lacks = not own or (
+                    self._current.get(rank) is message and self._current.get(peer) not in own
+                )
                 yield RankWait(
                     rank,
                     message.group,
@@ -275,20 +285,6 @@ class _HungJob:
         current = self._current.get(rank)
         return current is None or (
             current.group == group and current.collective not in (SEND, RECV)
-        )
-
-    def _lacks(self, rank: int, peer: int, message: Communication) -> bool:
-        """Tell whether ``peer`` has not come to its side of a message yet."""
-        way = RECV if message.collective == SEND else SEND
-        own = [
-            answer
-            for answer in self._messages.get(peer, ())
-            if answer.peer == rank
-            and answer.collective == way
-            and answer.group == message.group
-        ]
-        return not own or (
-            self._current.get(rank) is message and self._current.get(peer) not in own
         )
 
     def causes(self, waits: Sequence[RankWait]) -> Iterator[HangCause]:
@@ -305,8 +301,23 @@ class _HungJob:
         yield from self._stopped(sorted(seen_ends), waits)
         effects = _reaching(ends | explained, targets)
         while rest := [rank for rank in targets if targets[rank] and rank not in effects]:
-            circle = _circle(rest[0], targets)
-            yield self._circle_cause(circle, waits)
+            # No way ends from here: the waits are followed until a rank comes again.
+            circle = [rest[0]]
+            while (following := min(targets[circle[-1]])) not in circle:
+                circle.append(following)
+            circle = circle[circle.index(following) :]
+            after = dict(zip(circle, [*circle[1:], circle[0]], strict=True))
+            links = [
+                next(w for w in waits if w.rank == rank and after[rank] in w.ranks)
+                for rank in circle
+            ]
+            words = ", ".join(
+                f"rank {wait.rank} for rank {after[wait.rank]} in "
+                + (wait.message or f"call {wait.sequence} of {named(wait.group)}")
+                for wait in links[:6]
+            )
+            group, sequence = links[0].group, links[0].sequence
+            yield self._cause(CIRCLE, tuple(sorted(circle)), group, sequence, words)
             effects |= _reaching(circle, targets)
         yield from self._without_end(ends, explained, waits)
 
@@ -391,20 +402,6 @@ class _HungJob:
             cause, waiting=tuple(sorted(waiting)), later=later, completed=tuple(sorted(done))
         )
 
-    def _circle_cause(self, circle: Sequence[int], waits: Sequence[RankWait]) -> HangCause:
-        following = dict(zip(circle, [*circle[1:], circle[0]], strict=True))
-        links = [
-            next(w for w in waits if w.rank == rank and following[rank] in w.ranks)
-            for rank in circle
-        ]
-        words = ", ".join(
-            f"rank {wait.rank} for rank {following[wait.rank]} in "
-            + (wait.message or f"call {wait.sequence} of {named(wait.group)}")
-            for wait in links[:6]
-        )
-        group, sequence = links[0].group, links[0].sequence
-        return self._cause(CIRCLE, tuple(sorted(circle)), group, sequence, words)
-
     def _without_end(
         self, ends: set[int], explained: set[int], waits: Sequence[RankWait]
     ) -> Iterator[HangCause]:
@@ -460,14 +457,6 @@ def _reaching(ends: Iterable[int], targets: Mapping[int, set[int]]) -> set[int]:
         reached.update(new)
         todo += new
     return reached
-
-
-def _circle(start: int, targets: Mapping[int, set[int]]) -> list[int]:
-    """Follow the waits from ``start``, from which no way ends, until a rank comes again: the ranks between."""
-    way = [start]
-    while (following := min(targets[way[-1]])) not in way:
-        way.append(following)
-    return way[way.index(following) :]
 
 
 def shape_of(call: Communication) -> str:

@@ -23,9 +23,6 @@ from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.reading import is_trace, read_traces
 from ccbench.topology.graph import Topology
 
-MOST_UNREAD = 12
-"""Ranges of lines that are listed; the rest is counted."""
-
 OWNED_BY_MACHINES = {
     "nccl_xml": r"^\s*<",
     "nccl_graph_xml": r"^\s*<",

@@ -7,14 +7,12 @@ tables mean is as with rocm-smi: a weight is 15 per xGMI hop, and hops is 1 for 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from typing import Any
 
-from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.machines.rocm_smi import RocmTable, read_table, topology_of
+from ccbench.readers.machines.rocm_smi import RocmTable, json_of, read_table, topology_of
 from ccbench.topology.graph import Topology
 from ccbench.topology.pci import normal_address
 
@@ -94,13 +92,7 @@ def read(text: str) -> Topology:
 
 
 def _from_json(text: str) -> dict[str, RocmTable]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MachineError(
-            f"amd-smi JSON: {str(error)[:80]}; expected the whole output of '{COMMAND} --json'"
-        ) from None
-    gpus = [gpu for gpu in document if isinstance(gpu, dict)][:_MOST_GPUS]
+    gpus = [gpu for gpu in json_of(text, COMMAND) if isinstance(gpu, dict)][:_MOST_GPUS]
     columns = list(dict.fromkeys(str(gpu.get("bdf"))[:20] for gpu in gpus))
     tables: dict[str, RocmTable] = {}
     for gpu in gpus:

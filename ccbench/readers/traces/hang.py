@@ -329,16 +329,9 @@ class _HungJob:
         for group, sequence in dict.fromkeys(
             (wait.group, wait.sequence) for wait in waits if not wait.message
         ):
-            shapes: dict[str, list[int]] = defaultdict(list)
-            for call in self.calls.get((group, sequence), ()):
-                shapes[shape_of(call)].append(call.rank or 0)
-            if len(shapes) > 1:
-                words = "; ".join(
-                    f"{shape} on {ranks_of(sorted(on))}" for shape, on in shapes.items()
-                )
-                # The smaller party is named: a slip of one rank is likelier than that of all others.
-                fewest = min(shapes.values(), key=len)
-                yield group, self._cause(DIFFER, tuple(sorted(fewest)), group, sequence, words)
+            fewest, words = differing(self.calls.get((group, sequence), ()))
+            if fewest:
+                yield group, self._cause(DIFFER, fewest, group, sequence, words)
 
     def _stopped(self, ranks: Sequence[int], waits: Sequence[RankWait]) -> Iterator[HangCause]:
         """Give the causes of ranks at an end: the call where most of them stopped, then that of the rest."""
@@ -457,6 +450,22 @@ def _reaching(ends: Iterable[int], targets: Mapping[int, set[int]]) -> set[int]:
         reached.update(new)
         todo += new
     return reached
+
+
+def differing(calls: Iterable[Communication]) -> tuple[tuple[int, ...], str]:
+    """Return the ranks whose call is another than that of most, and words for all; none where all are alike.
+
+    calls: of one group and place in its order. A call without a rank counts as rank -1.
+    """
+    ranks_of_shape: dict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        ranks_of_shape[shape_of(call)].append(-1 if call.rank is None else call.rank)
+    if len(ranks_of_shape) < 2:
+        return (), ""
+    words = (f"{shape} on {ranks_of(sorted(on))}" for shape, on in ranks_of_shape.items())
+    # The smaller party is named: a slip of one rank is likelier than the same slip of all others.
+    fewest = min(ranks_of_shape.values(), key=len)
+    return tuple(sorted(fewest)), "; ".join(words)
 
 
 def shape_of(call: Communication) -> str:

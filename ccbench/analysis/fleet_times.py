@@ -74,7 +74,14 @@ def observations_of(run: Run) -> list[GroupTime]:
             members = parse_groups(point.groups, point.ranks)
         except UsageError:
             continue  # an import whose groups ccbench cannot form
-        times: Sequence[float | None] = _steady(point)
+        # Load of others on the processors adds time to some samples, a bad adapter, cable or port to most:
+        # the lower quartile counts, where samples were not read the median.
+        groups = point.group_samples_seconds or (point.samples_seconds,)
+        times: Sequence[float | None] = point.group_median_seconds or (
+            point.median_seconds or 0.0,
+        )
+        if all(map(len, groups)) and len(groups) == len(point.members):
+            times = [float(np.quantile(samples, QUANTILE)) for samples in groups]
         if not point.is_timed:
             members = lost_groups(point)
             times = (None,) * len(members)
@@ -86,19 +93,6 @@ def observations_of(run: Run) -> list[GroupTime]:
                 if (observation := _observed(point, group, seconds))
             ]
     return times_of_groups
-
-
-def _steady(point: Point) -> Sequence[float]:
-    """Return a time of each group: the lower quartile of its samples, its median where these were not read.
-
-    Load of others on the processors adds time to some samples, a bad adapter, cable or port to most.
-    """
-    groups = point.group_samples_seconds or (
-        point.samples_seconds,
-    )  # of one group all are its own
-    if all(map(len, groups)) and len(groups) == len(point.members):
-        return [float(np.quantile(samples, QUANTILE)) for samples in groups]
-    return point.group_median_seconds or (point.median_seconds or 0.0,)
 
 
 def lost_groups(point: Point) -> Groups:

@@ -13,8 +13,6 @@ from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.units import plural
 
-WITH_RDMA = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH"
-
 SLOW_START_SECONDS = 10.0
 """NCCL's own start takes below a second on one node and a few on hundreds (Init timings of public logs)."""
 

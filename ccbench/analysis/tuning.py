@@ -338,7 +338,24 @@ def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, 
         speeds = _speeds(members, rules)
         flags = sorted({flag for member in members for flag in member.flags})
         simulated = any(member.simulated for member in members)
-        yield Advice(situation, _bands(speeds, rules), tuple(flags), simulated), speeds
+        looked = [_at_size(size, at, rules) for size, at in speeds.items()]
+        # Hysteresis: a choice stays until another is certainly better. It stays only between sizes at which it
+        # was advised by itself: nothing trails behind the last of them.
+        answers = [answer.choice for answer in looked]
+        held: Choice | None = None
+        since = 0  # index of the last size that advised what is held
+        for index, answer in enumerate(looked):
+            at = speeds[answer.size_bytes]
+            if held is not None and answer.choice == held:
+                answers[since + 1 : index] = [held] * (index - since - 1)
+                since = index
+            elif held is None or held not in at or _is_slower(at[held], at[answer.best], rules):
+                held, since = answer.choice, index
+        pairs = groupby(zip(looked, answers, strict=True), key=lambda pair: pair[1])
+        bands = tuple(
+            _band([answer for answer, _ in run], choice, speeds) for choice, run in pairs
+        )
+        yield Advice(situation, bands, tuple(flags), simulated), speeds
 
 
 def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _Speed]]:
@@ -411,26 +428,6 @@ def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize
     if why:
         return AtSize(size, best, rival, gain, None, f"{best.label} leads {rival.label}: {why}")
     return AtSize(size, best, rival, gain, best, "")
-
-
-def _bands(speeds: _Speeds, rules: Rules) -> tuple[Band, ...]:
-    looked = [_at_size(size, at, rules) for size, at in speeds.items()]
-    # Hysteresis: a choice stays until another is certainly better. It stays only between sizes at which it
-    # was advised by itself: nothing trails behind the last of them.
-    answers = [answer.choice for answer in looked]
-    held: Choice | None = None
-    since = 0  # index of the last size that advised what is held
-    for index, answer in enumerate(looked):
-        at = speeds[answer.size_bytes]
-        if held is not None and answer.choice == held:
-            answers[since + 1 : index] = [held] * (index - since - 1)
-            since = index
-        elif held is None or held not in at or _is_slower(at[held], at[answer.best], rules):
-            held, since = answer.choice, index
-    pairs = groupby(zip(looked, answers, strict=True), key=lambda pair: pair[1])
-    return tuple(
-        _band([answer for answer, _ in members], choice, speeds) for choice, members in pairs
-    )
 
 
 def _is_slower(speed: _Speed, rival: _Speed, rules: Rules) -> bool:

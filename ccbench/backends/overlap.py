@@ -117,7 +117,17 @@ def run_while_computing(
     be over: 0 where ``background`` is None, on a rank that belongs to no group.
     """
     if background is not None and not background.tells:
-        return _in_shares(background, once, launches, repetitions)
+        # A launch is begun, its share of the repetitions runs, then it is waited for, and the next one comes.
+        began = computed = time.perf_counter()
+        done = 0
+        for number in range(1, launches + 1):
+            background.begin()
+            while done < repetitions * number // launches:
+                once()
+                done += 1
+            computed = time.perf_counter()
+            background.wait()
+        return computed - began, time.perf_counter() - began
     clock = time.perf_counter
     began = clock()
     left, communicated = launches, 0.0
@@ -141,19 +151,3 @@ def run_while_computing(
         else:
             communicated = clock() - began
     return computed, communicated
-
-
-def _in_shares(
-    background: Background, once: Callable[[], None], launches: int, repetitions: int
-) -> tuple[float, float]:
-    """A launch is begun, its share of the repetitions runs, then it is waited for, and the next one comes."""
-    began = computed = time.perf_counter()
-    done = 0
-    for number in range(1, launches + 1):
-        background.begin()
-        while done < repetitions * number // launches:
-            once()
-            done += 1
-        computed = time.perf_counter()
-        background.wait()
-    return computed - began, time.perf_counter() - began

@@ -234,20 +234,6 @@ def _gather_bound(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Fraction, Sid
     return rate * ranks * graph.unit_bytes_per_second, side
 
 
-def _spanning_bound(graph: FlowGraph, start: int) -> Fraction:
-    """The least maximum flow from ``start`` to any rank, which trees can use up (Edmonds)."""
-    rate = Fraction(graph.capacity_out(graph.side_of([start])))
-    pending = [vertex for vertex in graph.compute if vertex != start]
-    while pending:
-        supply = [rate if vertex == start else Fraction(0) for vertex in graph.compute]
-        cut = graph.cut_below(rate, supply, pending[-1])
-        if cut is not None and cut[start] and graph.capacity_out(cut) < rate:
-            rate = Fraction(graph.capacity_out(cut))
-        else:
-            pending.pop()
-    return rate * graph.unit_bytes_per_second
-
-
 def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fraction:
     """A limit for every all_reduce that reduces and copies in GPUs only.
 
@@ -361,7 +347,18 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
         case "gather" | "scatter":
             return _gather_bound(graph, [graph.compute[root]])[0]
         case "broadcast" | "reduce":
-            return _spanning_bound(graph, graph.compute[root])
+            # The least maximum flow from the root to any rank, which trees can use up (Edmonds).
+            start = graph.compute[root]
+            rate = Fraction(graph.capacity_out(graph.side_of([start])))
+            pending = [vertex for vertex in graph.compute if vertex != start]
+            while pending:
+                supply = [rate if vertex == start else Fraction(0) for vertex in graph.compute]
+                cut = graph.cut_below(rate, supply, pending[-1])
+                if cut is not None and cut[start] and graph.capacity_out(cut) < rate:
+                    rate = Fraction(graph.capacity_out(cut))
+                else:
+                    pending.pop()
+            return rate * graph.unit_bytes_per_second
         case "all_reduce":
             return _all_reduce_bound(graph, list(machines.values()))
         case "all_to_all" | "all_to_all_v":

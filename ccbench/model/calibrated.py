@@ -496,6 +496,10 @@ def calibrate_cluster(
         key = request.collective, request.in_place
         points[key] += count
         settings.setdefault(key, {})[LibrarySetting(request.algorithm, request.protocol)] = None
+    kept = "a topology, kept whole"
+    if isinstance(base.described, str):
+        kept = "a name of ccbench's catalog"
+    run_text = f"{points.total()} points measured with {provenance.library}, run {run}"
     return CalibratedCluster(
         name=provenance.name,
         machine=base.described,
@@ -518,7 +522,14 @@ def calibrate_cluster(
         points=points.total(),
         run=run,
         calibrated_at=provenance.at,
-        origins=_origins(base, provenance, points.total()),
+        origins={
+            "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
+            "measured_as": f"what run {run} records",
+            "scales": f"fitted to {run_text}",
+            "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
+            "measured": f"measured over scaled model, {run_text}",
+            "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
+        },
         driver=provenance.driver,
     )
 
@@ -555,21 +566,6 @@ def from_other_sizes(observation: Observation) -> Mapping[int, Prediction]:
         for place, prediction, interval in zip(places, made, likely, strict=True):
             predictions[place] = replace(prediction, interval=interval)
     return predictions
-
-
-def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:
-    run, kept = provenance.run, "a topology, kept whole"
-    if isinstance(base.described, str):
-        kept = "a name of ccbench's catalog"
-    run_text = f"{points} points measured with {provenance.library}, run {run}"
-    return {
-        "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
-        "measured_as": f"what run {run} records",
-        "scales": f"fitted to {run_text}",
-        "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
-        "measured": f"measured over scaled model, {run_text}",
-        "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
-    }
 
 
 def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> HeldOutError | None:

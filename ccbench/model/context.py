@@ -66,7 +66,14 @@ def predict_case(
             if case.ranks != machine.ranks:
                 return None
             if able.priced_by is PricedBy.GPU_LIBRARY:
-                return _of_library(case, machine, algorithm_used, gpus_per_process)
+                request = _request(case, algorithm_used, gpus_per_process)
+                beside = case.concurrent_case
+                if beside is not None:
+                    both = (case, request), (beside, _request(beside, "", gpus_per_process))
+                    return library_at_once(machine, *both).prediction
+                if subset_of(case) == ALL_RANKS:
+                    return library_points(machine, request, _root(case))[0].prediction
+                return group_points(machine, case.members, request)[0].prediction
         prediction = (
             schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
         )
@@ -86,19 +93,6 @@ def predict_case(
     return replace(
         prediction, predicted_seconds=predicted, latency_seconds=floor, bottleneck=bottleneck
     )
-
-
-def _of_library(
-    case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int | None
-) -> Prediction:
-    request = _request(case, algorithm_used, gpus_per_process)
-    beside = case.concurrent_case
-    if beside is not None:
-        both = (case, request), (beside, _request(beside, "", gpus_per_process))
-        return library_at_once(cluster, *both).prediction
-    if subset_of(case) == ALL_RANKS:
-        return library_points(cluster, request, _root(case))[0].prediction
-    return group_points(cluster, case.members, request)[0].prediction
 
 
 def _request(case: Case, algorithm_used: str, gpus_per_process: int | None) -> LibraryRequest:

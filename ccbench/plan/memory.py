@@ -306,7 +306,26 @@ def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[StageMemory, ...]:
                 strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
             )
             kept += 2 * strategy.activation_bytes * stream + logits
-        working = _working(shape, strategy, holding)
+        # There for a moment: with stage 3 two gathered layers and one's gradients; a recomputed layer.
+        most = max(
+            holding.layer.dense if holding.dense_layers else 0,
+            holding.moe_layer.dense + holding.moe_layer.experts if holding.moe_layers else 0,
+        )
+        working = 0
+        if strategy.zero_stage == 3 and strategy.data_ranks * strategy.layout.expert_dp > 1:
+            every = (holding.dense + holding.experts) * strategy.parameter_bytes
+            gathered = 2 * max(most, holding.around) * strategy.parameter_bytes
+            working += (
+                min(gathered, every) if strategy.reshard else every
+            ) + most * strategy.gradient_bytes
+        elif strategy.zero_stage == 2:
+            working += strategy.bucket_bytes
+        if strategy.recompute == "full":
+            working += _kept(shape, strategy, holding.moe_layers > 0, scores=True)
+        elif strategy.recompute == "selective" and not strategy.fused_attention:
+            working += _kept(shape, strategy, False, True) - _kept(
+                shape, strategy, False, False
+            )
         memories.append(
             StageMemory(holding.kind, states[0], states[1], states[2], kept, working)
         )
@@ -366,25 +385,3 @@ def parts_in_flight(strategy: Strategy, stage: int) -> int:
     if parts == 1:
         return min(stages - stage, every)
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, every)
-
-
-def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
-    """Bytes there for a moment: with stage 3 two gathered layers and one's gradients; a recomputed one."""
-    most = max(
-        holding.layer.dense if holding.dense_layers else 0,
-        holding.moe_layer.dense + holding.moe_layer.experts if holding.moe_layers else 0,
-    )
-    working = 0
-    if strategy.zero_stage == 3 and strategy.data_ranks * strategy.layout.expert_dp > 1:
-        every = (holding.dense + holding.experts) * strategy.parameter_bytes
-        gathered = 2 * max(most, holding.around) * strategy.parameter_bytes
-        working += (
-            min(gathered, every) if strategy.reshard else every
-        ) + most * strategy.gradient_bytes
-    elif strategy.zero_stage == 2:
-        working += strategy.bucket_bytes
-    if strategy.recompute == "full":
-        working += _kept(shape, strategy, holding.moe_layers > 0, scores=True)
-    elif strategy.recompute == "selective" and not strategy.fused_attention:
-        working += _kept(shape, strategy, False, True) - _kept(shape, strategy, False, False)
-    return working

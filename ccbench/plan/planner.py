@@ -461,8 +461,21 @@ def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
         outcomes, refused = _named(plan, planner)
         planned = replace(planned, outcomes=outcomes, refused=refused)
     if options.scale:
-        scaled = tuple(_scaled(planned, planner, values, machine, network))
-        planned = replace(planned, scaled=scaled)
+        scaled: list[Scaled] = []
+        for ranks in SCALES:
+            nodes = -(-ranks // len(planner.cluster.node.gpus))
+            try:
+                if nodes > 1 and network is None:
+                    raise UsageError(
+                        f"{ranks} devices are several {machine}, which no network joins; give --network"
+                    )
+                cluster = open_cluster(machine, nodes, network if nodes > 1 else None, ranks)
+                outcome = _resized(planned, replace(planner, cluster=cluster), values, ranks)
+            except (UsageError, MachineError) as problem:  # one size may fail, the rest go on
+                scaled.append(Scaled(ranks, None, _plain(problem)))
+            else:
+                scaled.append(Scaled(ranks, outcome))
+        planned = replace(planned, scaled=tuple(scaled))
     return planned
 
 
@@ -512,25 +525,6 @@ def _named(
         first, reason = next(iter(refused.items()))
         raise plan.origin.error(("layouts",), f"none can be: {first}: {reason}")
     return tuple(outcomes), refused
-
-
-def _scaled(
-    planned: Planned, planner: Planner, values: SearchValues, machine: str, network: str | None
-) -> Iterator[Scaled]:
-    """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
-    for ranks in SCALES:
-        nodes = -(-ranks // len(planner.cluster.node.gpus))
-        try:
-            if nodes > 1 and network is None:
-                raise UsageError(
-                    f"{ranks} devices are several {machine}, which no network joins; give --network"
-                )
-            cluster = open_cluster(machine, nodes, network if nodes > 1 else None, ranks)
-            outcome = _resized(planned, replace(planner, cluster=cluster), values, ranks)
-        except (UsageError, MachineError) as problem:  # one size may fail, the rest go on
-            yield Scaled(ranks, None, _plain(problem))
-        else:
-            yield Scaled(ranks, outcome)
 
 
 def _resized(

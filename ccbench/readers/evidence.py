@@ -13,23 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
 
-from ccbench.documents import open_file
 from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.readers import machines
 from ccbench.readers.benchmarks import log_of_text
 from ccbench.readers.benchmarks.log import ImportedLog
-from ccbench.readers.lines import plain_lines, repeated_tags, unquoted
+from ccbench.readers.lines import file_text, plain_lines, repeated_tags, unquoted
 from ccbench.readers.statements import Statement, formats
 from ccbench.readers.traces import watchdog
 from ccbench.readers.traces.events import Trace
 from ccbench.readers.traces.reading import is_trace, read_traces
 from ccbench.topology.graph import Topology
 from ccbench.units import shown
-
-LARGEST_TEXT_BYTES = 64 << 20
-"""More than any of these tools prints; of a larger file nothing is read."""
-
-_HEAD_BYTES = 64
 
 _MUCH_MORE = 1.2
 
@@ -54,8 +48,8 @@ _OWNED_BY_TABLES = re.compile(
 )
 
 
-_DUMPS = ("{", "[{", "\\x80", "(dp", "(lp", "\x1f", "PK")
-"""Beginnings of JSON, pickles and archives, decoded as text; no lines to read."""
+_DUMPS = (b"{", b"[{", b"\x80", b"(dp", b"(lp", b"\x1f", b"PK")
+"""Beginnings of JSON, pickles and archives, which have no lines to read."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +87,14 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
     """
     traces = [path for path in paths if is_trace(path)]
     # A log may hold lines of a hang beside others, so what is no dump is read as text, too.
+    dumps = []
+    for path in traces:
+        with suppress(OSError), path.open("rb") as file:
+            dumps += [path] * file.read(64).lstrip().startswith(_DUMPS)
     texts = [
-        (path, _text(path))
+        (path, file_text(path, "what a tool printed", "that matters"))
         for path in paths
-        if path not in traces
-        or (path.is_file() and not _text(path, _HEAD_BYTES).lstrip().startswith(_DUMPS))
+        if path not in traces or (path.is_file() and path not in dumps)
     ]
     traces += [
         path
@@ -130,24 +127,6 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
         tuple(part for single in evidence for part in single.unread),
         tuple(problems),
     )
-
-
-def _text(path: Path, head_bytes: int = 0) -> str:
-    """The text of a file, or its first bytes."""
-    try:
-        with open_file(path) as file:
-            content = file.read(head_bytes or LARGEST_TEXT_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"{path}: cannot be read ({reason}); name what a tool printed"
-        ) from None
-    if len(content) > LARGEST_TEXT_BYTES:
-        raise UsageError(
-            f"{path}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part that matters"
-        )
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
 
 
 def _untagged(text: str) -> tuple[str, str]:

@@ -9,7 +9,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from ccbench.documents import open_file
+from ccbench.errors import CcbenchError, UsageError
+
+LARGEST_TEXT_BYTES = 64 << 20
+"""More than any tool prints, debug lines of a few hundred ranks included; what is larger is not read."""
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Marks at the beginning of a file, as terminals of Windows write them."""
 
 _TERMINAL = re.compile(
     r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b[()][A-Za-z0-9]"
@@ -35,6 +45,39 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(
     r"[+-]?[0-9]{1,30}(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?", re.ASCII
 )
+
+
+def file_text(path: Path, cure: str, part: str, most_bytes: int = LARGEST_TEXT_BYTES) -> str:
+    """Return the text of the file at ``path``, decoded as ``decoded_text`` does it.
+
+    cure: what to name instead of a file that cannot be read. Raises UsageError for such a file, and for one
+    of more than ``most_bytes``.
+    """
+    try:
+        with open_file(path) as file:
+            content = file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: cannot be read ({reason}); name {cure}") from None
+    return decoded_text(content, str(path), part, UsageError, most_bytes)
+
+
+def decoded_text(
+    content: bytes,
+    place: str,
+    part: str,
+    raises: type[CcbenchError],
+    most_bytes: int = LARGEST_TEXT_BYTES,
+) -> str:
+    """Return ``content`` as text, from UTF-8 or, where its mark says so, UTF-16; without the mark.
+
+    Stray bytes are kept visible rather than refused. part: what of a text of more than ``most_bytes`` is
+    enough, for the error of the type ``raises``, which begins with ``place``.
+    """
+    if len(content) > most_bytes:
+        raise raises(f"{place}: larger than {most_bytes >> 20} MiB; cut out the part {part}")
+    encoding = "utf-16" if content[:2] in UTF_16 else "utf-8"
+    return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
 
 
 def plain(text: str) -> str:

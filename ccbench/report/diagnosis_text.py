@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ccbench.analysis.diagnose import Answer
-from ccbench.analysis.diagnosis import Diagnosis
 from ccbench.readers.evidence import TextPart
 from ccbench.report.present import ShownColumn, first, page_table, values_of, wrapped
 from ccbench.units import plain, plural
@@ -28,7 +27,23 @@ def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
     yield from wrapped(plain(answer.sentence, SENTENCES), width)
     for diagnosis in answer.diagnoses[:MOST_FINDINGS]:
         yield ""
-        yield from _finding_lines(diagnosis, width, told=diagnosis.subject in answer.sentence)
+        # The first sentence of all is not read twice.
+        if diagnosis.subject not in answer.sentence:
+            severity = diagnosis.severity.capitalize()
+            yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
+        for quote in diagnosis.quotes:
+            yield f"  {quote.place}: {plain(quote.quote, 160)}".rstrip(": ")
+        if diagnosis.count > len(diagnosis.quotes) > 0:
+            yield f"  ({plural(diagnosis.count, 'line')} in all)"
+        labels = (
+            ("Means", diagnosis.meaning),
+            ("Do", diagnosis.advice),
+            ("Prove it", diagnosis.command),
+        )
+        for label, text in labels:
+            if text:
+                lines = wrapped(f"{label}: {plain(text, SENTENCES)}", width - 2)
+                yield from (f"  {line}" for line in lines)
     more = len(answer.diagnoses) - MOST_FINDINGS
     if more > 0:
         yield f"... and {plural(more, 'more finding')}, in --json"
@@ -39,26 +54,6 @@ def diagnosis_lines(answer: Answer, width: int) -> Iterator[str]:
     )
     for remark in first(answer.remarks, MOST_REMARKS, "... and {} more notes, in --json"):
         yield from wrapped(f"note: {plain(remark, SENTENCES)}", width)
-
-
-def _finding_lines(diagnosis: Diagnosis, width: int, told: bool) -> Iterator[str]:
-    """Yield what there is to say of a finding; its own sentence where the answer has not ``told`` it."""
-    severity = diagnosis.severity.capitalize()
-    if not told:
-        yield from wrapped(f"{severity}: {plain(diagnosis.subject, SENTENCES)}", width)
-    for quote in diagnosis.quotes:
-        yield f"  {quote.place}: {plain(quote.quote, 160)}".rstrip(": ")
-    if diagnosis.count > len(diagnosis.quotes) > 0:
-        yield f"  ({plural(diagnosis.count, 'line')} in all)"
-    labels = (
-        ("Means", diagnosis.meaning),
-        ("Do", diagnosis.advice),
-        ("Prove it", diagnosis.command),
-    )
-    for label, text in labels:
-        if text:
-            lines = wrapped(f"{label}: {plain(text, SENTENCES)}", width - 2)
-            yield from (f"  {line}" for line in lines)
 
 
 def _part_lines(label: str, parts: Sequence[TextPart], width: int) -> Iterator[str]:

@@ -92,9 +92,13 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
     best = best_of(planned)
+    # Those that show most first.
+    most = sorted(
+        best.step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds)
+    )
     for part in (
         _in_detail(best),
-        _communication(best.step),
+        aligned(table_of(LINES, most)) if most else ["no communication"],
         (aligned(table_of(SCALES, planned.scaled)) if planned.scaled else ()),
         _remarks(planned),
     ):
@@ -155,14 +159,6 @@ def by_bottleneck(step: TrainingStep) -> dict[str, float]:
             name = line.price.bottleneck.split(":")[0]
             seconds[name] = seconds.get(name, 0.0) + line.exposed_seconds
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
-
-
-def _communication(step: TrainingStep) -> list[str]:
-    """A line for each communication, those that show most first."""
-    lines = sorted(step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds))
-    if not lines:
-        return ["no communication"]
-    return aligned(table_of(LINES, lines))
 
 
 def _size(size_bytes: int) -> str:

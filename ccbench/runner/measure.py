@@ -105,7 +105,17 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     room = endpoint.stamps.shape[1] // sampler.stamps
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     count, reason = _sample(endpoint, case, sampling, sampler, launch_seconds)
-    mismatch = _checked_sample(endpoint, case, count, seeds[1], sampler)
+    # The last sample is measured and checked: what is checked must be what is timed.
+    sampler.time_parts(count)
+    endpoint.poison()
+    endpoint.refill(seeds[1], sampler.launches)
+    if not case.in_place:
+        # Filling leaves buffers in other caches than a stream of launches does: put that right, then
+        # spoil the result again. (In place that would spoil the input.)
+        endpoint.launch(1)
+        endpoint.poison()
+    sampler.time_sample(count)
+    mismatch = endpoint.check(seeds[1], sampler.launches)
     adversarial = _adversarial(endpoint, case, seeds[2:], sampler)
     endpoint.barrier()
     endpoint.share_stamps((count + 1) * sampler.stamps)
@@ -236,22 +246,6 @@ def _sample(
         sampler.time_parts(count)
         sampler.time_sample(count)
         count += 1
-
-
-def _checked_sample(
-    endpoint: Endpoint, case: Case, sample: int, seed: int, sampler: Sampler
-) -> Mismatch | None:
-    # The last sample is measured and checked: what is checked must be what is timed.
-    sampler.time_parts(sample)
-    endpoint.poison()
-    endpoint.refill(seed, sampler.launches)
-    if not case.in_place:
-        # Filling leaves buffers in other caches than a stream of launches does: put that right, then
-        # spoil the result again. (In place that would spoil the input.)
-        endpoint.launch(1)
-        endpoint.poison()
-    sampler.time_sample(sample)
-    return endpoint.check(seed, sampler.launches)
 
 
 def _adversarial(

@@ -268,7 +268,24 @@ class Placement:
 
     def assign(self) -> None:
         """Give every value a place and append the copies that bring stray results home."""
-        home_of = self._home_places()
+        home_of: dict[int, SlotPlace] = {}
+        for key, chain in self._versions.chains.items():
+            home = self._homes[key[0]].get(key[1])
+            if home is None:
+                continue
+            # Backwards: the last version is at home. One that others still read while the next is written
+            # must lie elsewhere than the next, so the two change places.
+            at_home = True
+            following: Value | None = None
+            for value in reversed(chain):
+                if (
+                    following is not None
+                    and value.last_read_step(following.number) >= following.step
+                ):
+                    at_home = not at_home
+                if at_home:
+                    home_of[value.number] = home
+                following = value
         for value in self._versions.values:
             if value.place is None:
                 place = home_of.get(value.number)
@@ -288,27 +305,6 @@ class Placement:
             copy.place, copy.is_output = home, True
             self.occupants.setdefault(home, []).append(copy)
         self._versions.last_step += stray
-
-    def _home_places(self) -> dict[int, SlotPlace]:
-        home_of: dict[int, SlotPlace] = {}
-        for key, chain in self._versions.chains.items():
-            home = self._homes[key[0]].get(key[1])
-            if home is None:
-                continue
-            # Backwards: the last version is at home. One that others still read while the next is written
-            # must lie elsewhere than the next, so the two change places.
-            at_home = True
-            following: Value | None = None
-            for value in reversed(chain):
-                if (
-                    following is not None
-                    and value.last_read_step(following.number) >= following.step
-                ):
-                    at_home = not at_home
-                if at_home:
-                    home_of[value.number] = home
-                following = value
-        return home_of
 
     def _is_free(self, place: SlotPlace, value: Value) -> bool:
         if place.elements == 0:

@@ -25,45 +25,39 @@ def completed(topology: Topology, words: str) -> Topology:
     """
     for key, value in parse_qsl(words, keep_blank_values=True):
         if key == "gpu":
-            topology = _with_model(topology, value)
+            own = {gpu.attributes.get("model") for gpu in topology.gpus} - {None, ""}
+            if own - {value}:
+                raise MachineError(
+                    f"{topology.name}: its GPUs are {', '.join(sorted(map(str, own)))}, not {shown(value)}; leave "
+                    "the model out"
+                )
+            devices = (
+                replace(device, attributes={**device.attributes, "model": value})
+                if device.kind is DeviceKind.GPU
+                else device
+                for device in topology.devices
+            )
+            topology = replace(topology, devices=tuple(devices))
         elif key == "pcie":
-            topology = _with_slots(topology, value)
+            match = _SLOT.fullmatch(value.strip().lower())
+            if match is None:
+                raise MachineError(
+                    f"pcie={shown(value)}: expected generation and lanes, such as 4x16 for PCIe 4 with 16 lanes"
+                )
+            generation, lanes = map(int, match.groups())
+            speed = next(speed for speed, number in GENERATIONS.items() if number == generation)
+            rate = bytes_per_second(speed, lanes)
+            links = (
+                replace(
+                    link, bytes_per_second=rate, origin=f"stated: PCIe {generation} x{lanes}"
+                )
+                if link.kind is LinkKind.PCIE and link.bytes_per_second is None
+                else link
+                for link in topology.links
+            )
+            topology = replace(topology, links=tuple(links))
         else:
             raise MachineError(
                 f"{topology.name}: ?{shown(key)}= states nothing; write gpu=MODEL or pcie=4x16"
             )
     return topology
-
-
-def _with_model(topology: Topology, model: str) -> Topology:
-    own = {gpu.attributes.get("model") for gpu in topology.gpus} - {None, ""}
-    if own - {model}:
-        raise MachineError(
-            f"{topology.name}: its GPUs are {', '.join(sorted(map(str, own)))}, not {shown(model)}; leave "
-            "the model out"
-        )
-    devices = (
-        replace(device, attributes={**device.attributes, "model": model})
-        if device.kind is DeviceKind.GPU
-        else device
-        for device in topology.devices
-    )
-    return replace(topology, devices=tuple(devices))
-
-
-def _with_slots(topology: Topology, slot: str) -> Topology:
-    match = _SLOT.fullmatch(slot.strip().lower())
-    if match is None:
-        raise MachineError(
-            f"pcie={shown(slot)}: expected generation and lanes, such as 4x16 for PCIe 4 with 16 lanes"
-        )
-    generation, lanes = map(int, match.groups())
-    speed = next(speed for speed, number in GENERATIONS.items() if number == generation)
-    rate = bytes_per_second(speed, lanes)
-    links = (
-        replace(link, bytes_per_second=rate, origin=f"stated: PCIe {generation} x{lanes}")
-        if link.kind is LinkKind.PCIE and link.bytes_per_second is None
-        else link
-        for link in topology.links
-    )
-    return replace(topology, links=tuple(links))

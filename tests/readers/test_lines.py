@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.errors import MachineError, UsageError
 from ccbench.readers.lines import (
+    decoded_text,
     figure,
+    file_text,
     overlap,
     plain_lines,
     ranges,
@@ -14,6 +19,40 @@ from ccbench.readers.lines import (
     whole,
     without_tags,
 )
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("GPU0 µ".encode(), "GPU0 µ"),
+        (b"\xef\xbb\xbfGPU0", "GPU0"),
+        ("\ufeffGPU0 µ".encode("utf-16-le"), "GPU0 µ"),
+        ("\ufeffGPU0 µ".encode("utf-16-be"), "GPU0 µ"),
+        (b"GPU0 \xff", "GPU0 \\xff"),
+    ],
+)
+def test_a_file_is_text_without_its_mark_and_stray_bytes_stay_visible(
+    tmp_path: Path, content: bytes, text: str
+) -> None:
+    file = tmp_path / "printed.txt"
+    file.write_bytes(content)
+    assert file_text(file, "a log", "with the rows") == text
+
+
+def test_a_file_above_the_limit_or_that_cannot_be_read_is_refused_with_the_cure(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "large.txt"
+    file.write_bytes(b"x" * (1 << 20))
+    assert len(file_text(file, "a log", "with the rows", most_bytes=1 << 20)) == 1 << 20
+    with pytest.raises(UsageError, match="larger than 0 MiB; cut out the part with the rows"):
+        file_text(file, "a log", "with the rows", most_bytes=(1 << 20) - 1)
+    with pytest.raises(UsageError, match=r"cannot be read \(No such file.*\); name a log"):
+        file_text(tmp_path / "absent", "a log", "with the rows")
+    with pytest.raises(UsageError, match=r"cannot be read \(.*null.*\); name a log"):
+        file_text(Path("a\0b"), "a log", "with the rows")
+    with pytest.raises(MachineError, match="stdin: larger than 1 MiB; cut out the part drawn"):
+        decoded_text(b"x" * ((1 << 20) + 1), "stdin", "drawn", MachineError, 1 << 20)
 
 
 def test_colours_and_foreign_line_ends_disappear() -> None:

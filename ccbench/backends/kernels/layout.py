@@ -183,22 +183,20 @@ def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> Work
     most, slots = tuned.channels or MOST_CHANNELS, tuned.slots or SLOTS
     # Blocks wait for each other, so all blocks of all ranks of a device must run at once.
     channels = max(1, min(most, processors // most_ranks_of_a_device))
+    room = FIFO_BYTES // ranks
+    if most_ranks_of_a_device > 1:
+        room = min(room, LOOPBACK_BYTES // most_ranks_of_a_device)
+    # A slot of a connection, on all channels: a power of two, up to SLOT_BYTES.
+    each = max(room // (channels * slots), 1)
     return WorkAreas(
         ranks,
         channels,
         slots,
-        tuned.slot_bytes or _slot_bytes(ranks, most_ranks_of_a_device, channels * slots),
+        tuned.slot_bytes
+        or max(LEAST_SLOT_BYTES, min(SLOT_BYTES, 1 << (each.bit_length() - 1))),
         tuned.packets_bytes or PACKETS_BYTES,
         tuned.staging_bytes or STAGING_BYTES,
     )
-
-
-def _slot_bytes(ranks: int, most_ranks_of_a_device: int, slots: int) -> int:
-    """A power of two, up to SLOT_BYTES; slots: of a connection, on all channels."""
-    room = FIFO_BYTES // ranks
-    if most_ranks_of_a_device > 1:
-        room = min(room, LOOPBACK_BYTES // most_ranks_of_a_device)
-    return max(LEAST_SLOT_BYTES, min(SLOT_BYTES, 1 << (max(room // slots, 1).bit_length() - 1)))
 
 
 @dataclass(frozen=True)

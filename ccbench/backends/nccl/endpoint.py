@@ -166,7 +166,19 @@ class NcclRanks(SingleProcessEndpoint):
                 for part in self._parts:
                     self._communicators.of(part.stream, part.groups)
                 if case.collective not in SETUPS:
-                    self._place_memory(prepared)
+                    # Every process raises it where one has too little: nobody waits for who gave up.
+                    failed: OutOfMemory | None = None
+                    try:
+                        prepared.place_memory(self._contexts, self._parts, self._communicators)
+                    except OutOfMemory as error:
+                        failed = error
+                    if self.least(int(failed is None)) == 0:
+                        prepared.bindings.clear()
+                        for context in self._contexts.values():
+                            context.release()
+                        raise failed or OutOfMemory(
+                            "another rank's device has not so much memory left"
+                        )
                 registered = prepared.register()
                 if case.registration != "none" and not self.least(int(registered)):
                     raise CannotRun(
@@ -184,19 +196,6 @@ class NcclRanks(SingleProcessEndpoint):
         # Where NCCL does not tell: a version before NO_FALLBACK_VERSION may have run another than asked for.
         as_asked = case.algorithm == DEFAULT or self.nccl.version >= NO_FALLBACK_VERSION
         return self._choice.algorithm or (case.algorithm if as_asked else "")
-
-    def _place_memory(self, prepared: PreparedCase) -> None:
-        """Raise OutOfMemory on every process where one has too little: nobody waits for who gave up."""
-        failed: OutOfMemory | None = None
-        try:
-            prepared.place_memory(self._contexts, self._parts, self._communicators)
-        except OutOfMemory as error:
-            failed = error
-        if self.least(int(failed is None)) == 0:
-            prepared.bindings.clear()
-            for context in self._contexts.values():
-                context.release()
-            raise failed or OutOfMemory("another rank's device has not so much memory left")
 
     def _first_launch(self, prepared: PreparedCase) -> None:
         """Let NCCL connect and choose. What it chose is looked at in a case's first round only."""

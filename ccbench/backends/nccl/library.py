@@ -592,7 +592,20 @@ def communicator_of(
     if library.runtime is not None:
         library.runtime.setDevice(device)
     if library.module is None:
-        return _communicator_by_ctypes(library, ranks, unique_id, rank)
+        call, held = "ncclCommInitRank", ctypes.c_void_p()
+        function = library.function(call)
+        by_value = UniqueId.from_buffer_copy(unique_id.ljust(ctypes.sizeof(UniqueId), b"\0"))
+        values = {
+            "ranks": ranks,
+            "count": ranks,
+            "rank": rank,
+            "id*": unique_id,
+            "id": by_value,
+        }
+        values["comm*"] = ctypes.byref(held)
+        words = library.dialect.functions[call].arguments
+        library.check(function(*[values[word] for word in words]), call)
+        return Communicator(library, held=held)
     kind = library.module.NcclCommunicator
     try:
         try:
@@ -602,16 +615,3 @@ def communicator_of(
             return Communicator(library, cupy=kind(ranks, signed, rank))
     except Exception as error:
         raise library.failure(error, "ncclCommInitRank") from None
-
-
-def _communicator_by_ctypes(
-    library: Library, ranks: int, unique_id: bytes, rank: int
-) -> Communicator:
-    call, held = "ncclCommInitRank", ctypes.c_void_p()
-    function = library.function(call)
-    by_value = UniqueId.from_buffer_copy(unique_id.ljust(ctypes.sizeof(UniqueId), b"\0"))
-    values = {"ranks": ranks, "count": ranks, "rank": rank, "id*": unique_id, "id": by_value}
-    values["comm*"] = ctypes.byref(held)
-    words = library.dialect.functions[call].arguments
-    library.check(function(*[values[word] for word in words]), call)
-    return Communicator(library, held=held)

@@ -10,18 +10,16 @@ from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from ccbench.documents import open_file
 from ccbench.errors import UsageError
 from ccbench.findings import SourceWarning
 from ccbench.flags import Flag
-from ccbench.readers.lines import repeated_tags, unquoted
+from ccbench.readers.lines import LARGEST_TEXT_BYTES, file_text, repeated_tags, unquoted
 from ccbench.units import shown
 
 if TYPE_CHECKING:
     from ccbench.readers.benchmarks.log import ImportedLog, ImportedRow, LogReader
 
-LARGEST_LOG_BYTES = 64 << 20
-"""More than any of these tools prints, debug lines of a few hundred ranks included; more is not read."""
+LARGEST_LOG_BYTES = LARGEST_TEXT_BYTES
 
 _JUDGED_LINES = 5000
 """Lines on which tags are tried out, before all are read without the one that uncovers the most rows."""
@@ -81,23 +79,10 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
     read, is larger than LARGEST_LOG_BYTES, or holds nothing that a reader knows.
     """
     place = str(path)
-    try:
-        with open_file(Path(path)) as file:
-            content = file.read(LARGEST_LOG_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"{place}: cannot be read ({reason}); name a file with a tool's output"
-        ) from None
-    if len(content) > LARGEST_LOG_BYTES:
-        raise UsageError(
-            f"{place}: larger than {LARGEST_LOG_BYTES >> 20} MiB; cut out the part with the tables"
-        )
-    # Terminals of Windows write UTF-16; stray bytes are kept visible rather than refused.
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    return replace(
-        log_of_text(content.decode(encoding, "backslashreplace"), place), source=place
+    text = file_text(
+        Path(path), "a file with a tool's output", "with the tables", LARGEST_LOG_BYTES
     )
+    return replace(log_of_text(text, place), source=place)
 
 
 def log_of_text(text: str, place: str) -> ImportedLog:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ccbench.errors import MachineError
-from ccbench.readers.lines import repeated_tags
+from ccbench.readers.lines import LARGEST_TEXT_BYTES, UTF_16, decoded_text, repeated_tags
 from ccbench.topology.graph import Topology
 from ccbench.units import shown
 
@@ -43,14 +43,10 @@ FORMATS = (
     "'nvidia-smi topo -m', 'nvidia-smi nvlink -s', 'rocm-smi --showtopo', 'amd-smi topology' or 'npu-smi info -t topo'"
 )
 
-LARGEST_TEXT_BYTES = 64 << 20
-"""More than any tool prints; what is larger is not read."""
-
 _TAGGED_LINES = 5000
 """More than the matrices and trees that people paste with a logger's tags."""
 
 _SAMPLE_BYTES = 64 << 10
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SPACES = frozenset("\t\n\r\f\v\b\x1b\ufeff\xa0")
 """Signs that text has besides those to print: terminals write escapes, some editors other blanks."""
 
@@ -203,13 +199,10 @@ def topology_of_text(text: str, name: str, place: str = "") -> Topology:
 
 
 def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
-    if len(content) > LARGEST_TEXT_BYTES:
-        raise MachineError(
-            f"{place}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part with the topology"
-        )
+    text = decoded_text(content, place, "with the topology", MachineError)
     # Of a text, even a damaged one, less than a tenth is neither to print nor white space.
     sample = content[:_SAMPLE_BYTES]
-    shown_as = "" if sample[:2] in _UTF_16 else sample.decode("utf-8", "replace")
+    shown_as = "" if sample[:2] in UTF_16 else sample.decode("utf-8", "replace")
     odd = sum(
         not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in shown_as
     )
@@ -217,6 +210,4 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
         raise MachineError(
             f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
         )
-    encoding = "utf-16" if content[:2] in _UTF_16 else "utf-8"
-    text = content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
     return topology_of_text(text, name, place)

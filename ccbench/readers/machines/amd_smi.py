@@ -7,14 +7,12 @@ tables mean is as with rocm-smi: a weight is 15 per xGMI hop, and hops is 1 for 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from typing import Any
 
-from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.machines.rocm_smi import RocmTable, read_table, topology_of
+from ccbench.readers.machines.rocm_smi import RocmTable, json_of, read_table, topology_of
 from ccbench.topology.graph import Topology
 from ccbench.topology.pci import normal_address
 
@@ -58,7 +56,18 @@ def read(text: str) -> Topology:
     """
     warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("[")
-    sections = _from_json(text) if is_json else _from_text(text, warnings)
+    sections = _from_json(text) if is_json else {}
+    bodies: dict[str, list[tuple[int, str]]] = {}
+    current = ""
+    for number, line in enumerate([] if is_json else plain_lines(text), start=1):
+        title = _TITLE.fullmatch(line[:100])
+        if title:
+            current = _SECTIONS.get(title[1], "")
+        elif current:
+            bodies.setdefault(current, []).append((number, line))
+    for name, body in bodies.items():
+        if (table := read_table(body, _ADDRESS, warnings)) is not None:
+            sections[name] = table
     extra = {name: sections.pop(name, None) for name in ("access", "bandwidths")}
     topology = topology_of(sections, {}, warnings, COMMAND)
     access, rates = extra["access"], extra["bandwidths"]
@@ -82,27 +91,8 @@ def read(text: str) -> Topology:
     )
 
 
-def _from_text(text: str, warnings: list[SourceWarning]) -> dict[str, RocmTable]:
-    bodies: dict[str, list[tuple[int, str]]] = {}
-    current = ""
-    for number, line in enumerate(plain_lines(text), start=1):
-        title = _TITLE.fullmatch(line[:100])
-        if title:
-            current = _SECTIONS.get(title[1], "")
-        elif current:
-            bodies.setdefault(current, []).append((number, line))
-    tables = {name: read_table(body, _ADDRESS, warnings) for name, body in bodies.items()}
-    return {name: table for name, table in tables.items() if table is not None}
-
-
 def _from_json(text: str) -> dict[str, RocmTable]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MachineError(
-            f"amd-smi JSON: {str(error)[:80]}; expected the whole output of '{COMMAND} --json'"
-        ) from None
-    gpus = [gpu for gpu in document if isinstance(gpu, dict)][:_MOST_GPUS]
+    gpus = [gpu for gpu in json_of(text, COMMAND) if isinstance(gpu, dict)][:_MOST_GPUS]
     columns = list(dict.fromkeys(str(gpu.get("bdf"))[:20] for gpu in gpus))
     tables: dict[str, RocmTable] = {}
     for gpu in gpus:

@@ -122,7 +122,17 @@ def read(text: str) -> Topology:
     warnings = [*document.warnings, *tree.warnings]
     matrices = [matrix for matrix in _matrices(root, warnings) if matrix.name in _KINDS]
     bandwidths = _Bandwidths(tree, matrices, warnings)
-    links = [*tree.links, *bandwidths.links, *_socket_links(tree, warnings)]
+    cpus = [device.name for device in tree.of_kind(DeviceKind.CPU)]
+    links = [*tree.links, *bandwidths.links]
+    if len(cpus) > _MOST_JOINED_CPUS:
+        reason = f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
+        warnings.append(SourceWarning("unsupported", reason))
+    else:  # the way between CPUs; hwloc knows no rate of it
+        origin = "hwloc: both CPUs are in one machine"
+        links += [
+            Link(*pair, LinkKind.INTER_SOCKET, origin=origin)
+            for pair in itertools.permutations(cpus, 2)
+        ]
     machine = next(iter(root.named("object")), None)
     product = (
         _infos_of([machine] if machine else [])
@@ -406,20 +416,6 @@ def _class(
     if len(gpus) > 1 and backends & {"NVML", "RSMI"}:
         return TopologyClass.PCIE, "the driver was asked and named no NVLink or XGMI"
     return TopologyClass.UNKNOWN, "hwloc did not ask the GPUs' driver about links"
-
-
-def _socket_links(tree: _PciTree, warnings: list[SourceWarning]) -> list[Link]:
-    """The way between CPUs; hwloc knows no rate of it."""
-    cpus = [device.name for device in tree.of_kind(DeviceKind.CPU)]
-    if len(cpus) > _MOST_JOINED_CPUS:
-        text = f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
-        warnings.append(SourceWarning("unsupported", text))
-        return []
-    origin = "hwloc: both CPUs are in one machine"
-    return [
-        Link(source, target, LinkKind.INTER_SOCKET, origin=origin)
-        for source, target in itertools.permutations(cpus, 2)
-    ]
 
 
 @dataclass

@@ -11,7 +11,7 @@ import re
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.readers.lines import plain_lines
-from ccbench.readers.machines.rocm_smi import RocmTable, read_table
+from ccbench.readers.machines.rocm_smi import read_table
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 
 _NAME = re.compile(r"NPU\d{1,4}|Phy-ID\d{1,4}")
@@ -52,7 +52,14 @@ def read(text: str) -> Topology:
         row: match[0] for row, rest in table.rest.items() if (match := _AFFINITY.match(rest))
     }
     affinities = {row: {"cpu_affinity": text} for row, text in cores.items()}
-    topology_class = _class(table, set(labels.values()))
+    # HCCS_SW is a switch, and HCCS between some only is several meshes: neither has a class.
+    topology_class, words = TopologyClass.UNKNOWN, set(labels.values())
+    if len(table.columns) == 1:
+        topology_class = TopologyClass.SINGLE_GPU
+    elif table.is_whole and words <= _DIRECT and "HCCS" in words:
+        topology_class = TopologyClass.HCCS_FULL_MESH
+    elif table.is_whole and words <= _PCI:
+        topology_class = TopologyClass.PCIE
     links = []
     for pair, label in labels.items():
         if label in _DIRECT:
@@ -88,12 +95,3 @@ def read(text: str) -> Topology:
         },
         matrix=labels,
     )
-
-
-def _class(table: RocmTable, labels: set[str]) -> TopologyClass:
-    if len(table.columns) == 1:
-        return TopologyClass.SINGLE_GPU
-    if table.is_whole and labels <= _DIRECT and "HCCS" in labels:
-        return TopologyClass.HCCS_FULL_MESH
-    # HCCS_SW is a switch, and HCCS between some only is several meshes: neither has a class.
-    return TopologyClass.PCIE if table.is_whole and labels <= _PCI else TopologyClass.UNKNOWN

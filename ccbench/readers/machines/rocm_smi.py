@@ -11,11 +11,14 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.readers.lines import whole
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+
+COMMAND = "rocm-smi --showtopo"
 
 _ONE_HOP = 15
 """Weight of a pair with one XGMI hop between them."""
@@ -150,7 +153,7 @@ def read(text: str) -> Topology:
     warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("{")
     sections, numa = _from_json(text) if is_json else _from_text(text, warnings)
-    return topology_of(sections, numa, warnings, "rocm-smi --showtopo")
+    return topology_of(sections, numa, warnings, COMMAND)
 
 
 def topology_of(
@@ -254,13 +257,18 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Rocm
     return {name: table for name, table in tables.items() if table is not None}, numa
 
 
-def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
+def json_of(text: str, command: str) -> Any:
+    """Return the JSON that ``command`` printed; MachineError where it is damaged or cut off."""
     try:
-        document = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MachineError(
-            f"rocm-smi JSON: {str(error)[:80]}; expected the whole output of 'rocm-smi --showtopo --json'"
+            f"{command.partition(' ')[0]} JSON: {str(error)[:80]}; expected the whole output of '{command} --json'"
         ) from None
+
+
+def _from_json(text: str) -> tuple[dict[str, RocmTable], Numa]:
+    document = json_of(text, COMMAND)
     cells: dict[str, dict[tuple[int, int], str]] = {}
     numa: Numa = {}
     for owner, values in document.items() if isinstance(document, dict) else ():

@@ -31,8 +31,9 @@ MOST_TABLES = 1000
 _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 _STATUSES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
 _NVLINKS = re.compile(r"NV([0-9]{1,3})", re.ASCII)
-_LABEL = re.compile(r"NV[0-9]{1,3}|X|" + "|".join(_PATHS + _STATUSES), re.ASCII)
-_LABELS = re.compile(rf"(?:{_LABEL.pattern})+", re.ASCII)
+CELL = rf"(?:NV[0-9]{{1,3}}|X|{'|'.join(_PATHS + _STATUSES)})"
+_LABEL = re.compile(CELL, re.ASCII)
+_LABELS = re.compile(f"{CELL}+", re.ASCII)
 _WORD = re.compile(r"[A-Z][A-Z0-9]{1,7}", re.ASCII)
 _ANY_WORD = re.compile(r"[A-Za-z0-9][\w+#*/-]{0,15}", re.ASCII)
 _AFFINITY = re.compile(r"[-0-9,]+|N/A", re.ASCII)
@@ -106,9 +107,17 @@ def tables_of(lines: list[str]) -> tuple[list[LabelMatrix], list[SourceWarning]]
             )
     scanner.finish(lines)
     legend = legend_of(lines)
-    scanner.warnings += [
-        _unknown_word(word, rows, legend) for word, rows in scanner.unknown.items() if rows
-    ]
+    for word, rows in scanner.unknown.items():
+        if rows:
+            meaning = legend.get(word) or legend.get(re.sub(r"[0-9]+$", "#", word))
+            text = (
+                f"path {word!r} is {meaning!r} by the legend, which no class of ccbench follows from"
+                if meaning
+                else f"path {word!r} is not known"
+            )
+            cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
+            message = f"{text}; kept as printed in {cells}, first in row {rows[0].name}"
+            scanner.warnings.append(SourceWarning("unknown_spelling", message, rows[0].line))
     for table in scanner.tables:
         _name_headings(table, scanner.warnings)
     return scanner.tables, scanner.warnings
@@ -118,18 +127,6 @@ def legend_of(lines: list[str]) -> dict[str, str]:
     """Return what the legend of the text says of each word, as ``NV#  = a bonded set of # NVLinks``."""
     matches = (_LEGEND_WORD.fullmatch(line) for line in lines if "=" in line)
     return {match[1]: match[2].strip() for match in matches if match}
-
-
-def _unknown_word(word: str, rows: list[Row], legend: dict[str, str]) -> SourceWarning:
-    meaning = legend.get(word) or legend.get(re.sub(r"[0-9]+$", "#", word))
-    text = (
-        f"path {word!r} is {meaning!r} by the legend, which no class of ccbench follows from"
-        if meaning
-        else f"path {word!r} is not known"
-    )
-    cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
-    message = f"{text}; kept as printed in {cells}, first in row {rows[0].name}"
-    return SourceWarning("unknown_spelling", message, rows[0].line)
 
 
 def _name_headings(table: LabelMatrix, warnings: list[SourceWarning]) -> None:
@@ -330,8 +327,19 @@ def _names(text: str, any_heading: bool = False) -> tuple[list[str], list[str]] 
     parts = _HEADING_SPLIT.split(text)
     affinities: list[str] = []
     if any_heading:
-        parts[0], *more = _split_names(parts[0])
-        affinities += more
+        pieces = _HEADING_GAP.split(parts[0].strip())
+        front = next(
+            (
+                index
+                for index, piece in enumerate(pieces)
+                if not all(map(_DEVICE.match, piece.split()))
+            ),
+            len(pieces),
+        )
+        # A first word that is no name makes a sentence of the line.
+        if front:
+            parts[0] = " ".join(pieces[:front])
+            affinities += pieces[front:]
     for position, part in enumerate(parts[1:]):
         if position % 2 == 0:
             affinities.append(_BY_SQUEEZED["".join(part.split())])
@@ -351,21 +359,6 @@ def _names(text: str, any_heading: bool = False) -> tuple[list[str], list[str]] 
             names.append(match[0])
             position = match.end()
     return (names, affinities) if names or affinities else None
-
-
-def _split_names(text: str) -> list[str]:
-    """Return the names at the front of a heading, then the headings that stand behind a gap."""
-    pieces = _HEADING_GAP.split(text.strip())
-    front = next(
-        (
-            index
-            for index, piece in enumerate(pieces)
-            if not all(map(_DEVICE.match, piece.split()))
-        ),
-        len(pieces),
-    )
-    # A first word that is no name makes a sentence of the line.
-    return [" ".join(pieces[:front]), *pieces[front:]] if front else [text]
 
 
 class Matrix:

@@ -26,6 +26,7 @@ from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
 from ccbench.readers.lines import plain_lines, ranges
 from ccbench.readers.machines.smi_table import (
+    CELL,
     CPU,
     GPU_NUMA,
     NUMA,
@@ -50,9 +51,8 @@ SOURCE = "nvidia-smi topo"
 _P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
 _AFFINITIES = {"cpu_affinity": CPU, "numa_affinity": NUMA, "gpu_numa_id": GPU_NUMA}
 _DISTANCE = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}
-_CELL = r"(?:X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
 _SEEN = re.compile(
-    rf"GPU[0-9]{{1,3}}[ \t]+{_CELL}(?:[ \t]|{_CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity"
+    rf"GPU[0-9]{{1,3}}[ \t]+{CELL}(?:[ \t]|{CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity"
     r"|GPUs that have an affinity with CPU [0-9]",
     re.ASCII | re.MULTILINE,
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from statistics import median
 
 from ccbench.findings import SourceWarning
@@ -55,7 +54,26 @@ def read(file: TraceFile) -> Trace:
             kind = "damaged_line" if raw.endswith(b"\n") else "truncated"
             told_damage(warnings, kind, f"no row of its table: {plain(text)!r}", line)
         elif collective:
-            communications.append(_communication(row, collective, size or 0, line))
+            group_ranks = count(row.get("comm_group_size", "")) or 0
+            sent, received = buffers(collective, size or 0, group_ranks)
+            # What ran beside computing was not waited for, and has 0 for its time.
+            elapsed = number(row.get("_elapsed_time")) or 0.0
+            is_timed = elapsed > 0 and row.get("additional") != "overlap"
+            communications.append(
+                Communication(
+                    rank=None,
+                    collective=collective,
+                    name=plain(word),
+                    group=ProcessGroup(
+                        plain(row["comm_group"].removeprefix("CommGroup.")), group_ranks
+                    ),
+                    input_bytes=sent,
+                    output_bytes=received,
+                    duration_seconds=elapsed / 1e3 if is_timed else None,
+                    count=count(row.get("count", "")) or 1,
+                    line=line,
+                )
+            )
         elif word == "epoch_end":
             epochs.append(number(row.get("_elapsed_time")) or 0.0)
         else:
@@ -69,25 +87,4 @@ def read(file: TraceFile) -> Trace:
         if timed
         else {},
         warnings=tuple(warnings),
-    )
-
-
-def _communication(
-    row: Mapping[str, str], collective: str, size: int, line: int
-) -> Communication:
-    ranks = count(row.get("comm_group_size", "")) or 0
-    sent, received = buffers(collective, size, ranks)
-    elapsed = number(row.get("_elapsed_time"))
-    # What ran beside computing was not waited for, and has 0 for its time.
-    timed = elapsed is not None and elapsed > 0 and row.get("additional") != "overlap"
-    return Communication(
-        rank=None,
-        collective=collective,
-        name=plain(row["comm_type"].removeprefix("CommType.")),
-        group=ProcessGroup(plain(row["comm_group"].removeprefix("CommGroup.")), ranks),
-        input_bytes=sent,
-        output_bytes=received,
-        duration_seconds=elapsed / 1e3 if elapsed is not None and timed else None,
-        count=count(row.get("count", "")) or 1,
-        line=line,
     )

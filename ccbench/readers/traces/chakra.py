@@ -54,7 +54,25 @@ def read(file: TraceFile) -> Trace:
     for number, item in document:
         # A trace has millions of nodes; all but those that communicate are passed over by their name.
         if _OF_INTEREST.match(text(item.get("name"))):
-            job.take(_node(item, number))
+            inputs, outputs = item.get("inputs"), item.get("outputs")
+            attributes = map(members, listed(item.get("attrs")))
+            identifier = count(item.get("id"))
+            job.take(
+                {
+                    **{
+                        text(attribute.get("name")): attribute.get("value")
+                        for attribute in attributes
+                    },
+                    **item,
+                    "id": number if identifier is None else identifier,
+                    "caller": count(item.get("ctrl_deps", item.get("parent"))),
+                    "inputs": listed(members(inputs).get("values", inputs)),
+                    "types": " ".join(
+                        map(text, listed(members(inputs).get("types", item.get("input_types"))))
+                    ),
+                    "outputs": listed(members(outputs).get("values", outputs)),
+                }
+            )
     warnings = list(document.warnings)
     communications = job.communications(file.place, warnings)
     groups = tuple(job.groups.listed.values())
@@ -77,24 +95,6 @@ def read(file: TraceFile) -> Trace:
         versions={"chakra": schema} if schema else {},
         warnings=tuple(warnings),
     )
-
-
-def _node(item: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A node in one form: "inputs" and "outputs" are lists of values, attributes members like all else."""
-    inputs, outputs = item.get("inputs"), item.get("outputs")
-    attributes = map(members, listed(item.get("attrs")))
-    identifier = count(item.get("id"))
-    return {
-        **{text(attribute.get("name")): attribute.get("value") for attribute in attributes},
-        **item,
-        "id": number if identifier is None else identifier,
-        "caller": count(item.get("ctrl_deps", item.get("parent"))),
-        "inputs": listed(members(inputs).get("values", inputs)),
-        "types": " ".join(
-            map(text, listed(members(inputs).get("types", item.get("input_types"))))
-        ),
-        "outputs": listed(members(outputs).get("values", outputs)),
-    }
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,17 @@ class _HungJob:
                 if message.peer is not None:
                     by_peer.setdefault((message.peer, message.collective), message)
             for (peer, _), message in by_peer.items():
-                lacks = self._lacks(rank, peer, message)
+                way = RECV if message.collective == SEND else SEND
+                own = [
+                    answer
+                    for answer in self._messages.get(peer, ())
+                    if answer.peer == rank
+                    and answer.collective == way
+                    and answer.group == message.group
+                ]
+                lacks = not own or (
+                    self._current.get(rank) is message and self._current.get(peer) not in own
+                )
                 yield RankWait(
                     rank,
                     message.group,
@@ -275,20 +285,6 @@ class _HungJob:
         current = self._current.get(rank)
         return current is None or (
             current.group == group and current.collective not in (SEND, RECV)
-        )
-
-    def _lacks(self, rank: int, peer: int, message: Communication) -> bool:
-        """Tell whether ``peer`` has not come to its side of a message yet."""
-        way = RECV if message.collective == SEND else SEND
-        own = [
-            answer
-            for answer in self._messages.get(peer, ())
-            if answer.peer == rank
-            and answer.collective == way
-            and answer.group == message.group
-        ]
-        return not own or (
-            self._current.get(rank) is message and self._current.get(peer) not in own
         )
 
     def causes(self, waits: Sequence[RankWait]) -> Iterator[HangCause]:
@@ -305,8 +301,23 @@ class _HungJob:
         yield from self._stopped(sorted(seen_ends), waits)
         effects = _reaching(ends | explained, targets)
         while rest := [rank for rank in targets if targets[rank] and rank not in effects]:
-            circle = _circle(rest[0], targets)
-            yield self._circle_cause(circle, waits)
+            # No way ends from here: the waits are followed until a rank comes again.
+            circle = [rest[0]]
+            while (following := min(targets[circle[-1]])) not in circle:
+                circle.append(following)
+            circle = circle[circle.index(following) :]
+            after = dict(zip(circle, [*circle[1:], circle[0]], strict=True))
+            links = [
+                next(w for w in waits if w.rank == rank and after[rank] in w.ranks)
+                for rank in circle
+            ]
+            words = ", ".join(
+                f"rank {wait.rank} for rank {after[wait.rank]} in "
+                + (wait.message or f"call {wait.sequence} of {named(wait.group)}")
+                for wait in links[:6]
+            )
+            group, sequence = links[0].group, links[0].sequence
+            yield self._cause(CIRCLE, tuple(sorted(circle)), group, sequence, words)
             effects |= _reaching(circle, targets)
         yield from self._without_end(ends, explained, waits)
 
@@ -318,16 +329,9 @@ class _HungJob:
         for group, sequence in dict.fromkeys(
             (wait.group, wait.sequence) for wait in waits if not wait.message
         ):
-            shapes: dict[str, list[int]] = defaultdict(list)
-            for call in self.calls.get((group, sequence), ()):
-                shapes[shape_of(call)].append(call.rank or 0)
-            if len(shapes) > 1:
-                words = "; ".join(
-                    f"{shape} on {ranks_of(sorted(on))}" for shape, on in shapes.items()
-                )
-                # The smaller party is named: a slip of one rank is likelier than that of all others.
-                fewest = min(shapes.values(), key=len)
-                yield group, self._cause(DIFFER, tuple(sorted(fewest)), group, sequence, words)
+            fewest, words = differing(self.calls.get((group, sequence), ()))
+            if fewest:
+                yield group, self._cause(DIFFER, fewest, group, sequence, words)
 
     def _stopped(self, ranks: Sequence[int], waits: Sequence[RankWait]) -> Iterator[HangCause]:
         """Give the causes of ranks at an end: the call where most of them stopped, then that of the rest."""
@@ -391,20 +395,6 @@ class _HungJob:
             cause, waiting=tuple(sorted(waiting)), later=later, completed=tuple(sorted(done))
         )
 
-    def _circle_cause(self, circle: Sequence[int], waits: Sequence[RankWait]) -> HangCause:
-        following = dict(zip(circle, [*circle[1:], circle[0]], strict=True))
-        links = [
-            next(w for w in waits if w.rank == rank and following[rank] in w.ranks)
-            for rank in circle
-        ]
-        words = ", ".join(
-            f"rank {wait.rank} for rank {following[wait.rank]} in "
-            + (wait.message or f"call {wait.sequence} of {named(wait.group)}")
-            for wait in links[:6]
-        )
-        group, sequence = links[0].group, links[0].sequence
-        return self._cause(CIRCLE, tuple(sorted(circle)), group, sequence, words)
-
     def _without_end(
         self, ends: set[int], explained: set[int], waits: Sequence[RankWait]
     ) -> Iterator[HangCause]:
@@ -462,12 +452,20 @@ def _reaching(ends: Iterable[int], targets: Mapping[int, set[int]]) -> set[int]:
     return reached
 
 
-def _circle(start: int, targets: Mapping[int, set[int]]) -> list[int]:
-    """Follow the waits from ``start``, from which no way ends, until a rank comes again: the ranks between."""
-    way = [start]
-    while (following := min(targets[way[-1]])) not in way:
-        way.append(following)
-    return way[way.index(following) :]
+def differing(calls: Iterable[Communication]) -> tuple[tuple[int, ...], str]:
+    """Return the ranks whose call is another than that of most, and words for all; none where all are alike.
+
+    calls: of one group and place in its order. A call without a rank counts as rank -1.
+    """
+    ranks_of_shape: dict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        ranks_of_shape[shape_of(call)].append(-1 if call.rank is None else call.rank)
+    if len(ranks_of_shape) < 2:
+        return (), ""
+    words = (f"{shape} on {ranks_of(sorted(on))}" for shape, on in ranks_of_shape.items())
+    # The smaller party is named: a slip of one rank is likelier than the same slip of all others.
+    fewest = min(ranks_of_shape.values(), key=len)
+    return tuple(sorted(fewest)), "; ".join(words)
 
 
 def shape_of(call: Communication) -> str:

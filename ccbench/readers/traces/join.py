@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -172,7 +172,15 @@ def _joined(
         places = [[record for record in records if record] for records in zip_longest(*ordered)]
     for place, records in enumerate(places):
         if len({_alike(record) for record in records}) > 1:
-            warnings.append(_contradiction(records, place))
+            first = records[0]
+            differing = next(record for record in records if _alike(record) != _alike(first))
+            calls = [
+                f"rank {record.rank} has {shown(record.collective or record.name)} {record.dtype} of "
+                f"{plural(max(record.input_bytes or 0, record.output_bytes or 0), 'byte')}"
+                for record in (first, differing)
+            ]
+            text = f"{_group(first)}, place {place}: {' where '.join(calls)}; from there on ranks are not joined"
+            warnings.append(SourceWarning("contradiction", text, first.line))
             # Joined by force, every later one would be compared with a stranger.
             yield from (Instance((record,)) for rest in places[place:] for record in rest)
             return
@@ -201,18 +209,6 @@ def _alike(communication: Communication) -> Hashable:
         else None
     )
     return communication.collective or communication.name, communication.dtype, sizes
-
-
-def _contradiction(records: Sequence[Communication], place: int) -> SourceWarning:
-    first = records[0]
-    differing = next(record for record in records if _alike(record) != _alike(first))
-    calls = [
-        f"rank {record.rank} has {shown(record.collective or record.name)} {record.dtype} of "
-        f"{plural(max(record.input_bytes or 0, record.output_bytes or 0), 'byte')}"
-        for record in (first, differing)
-    ]
-    text = f"{_group(first)}, place {place}: {' where '.join(calls)}; from there on ranks are not joined"
-    return SourceWarning("contradiction", text, first.line)
 
 
 def _group(communication: Communication) -> str:

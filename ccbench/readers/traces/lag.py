@@ -18,10 +18,10 @@ from ccbench.readers.traces.hang import (
     DIFFER,
     WHERE_IT_IS,
     Hang,
+    differing,
     findings_of,
     named,
     ranks_of,
-    shape_of,
 )
 from ccbench.units import plain
 
@@ -105,20 +105,13 @@ def _differing(calls: Calls) -> Iterator[Finding]:
     """The first call of each group that is not the same on all ranks."""
     reported = set()
     for (group, sequence), ranks in sorted(calls.items(), key=lambda row: row[0][1]):
-        alike: dict[str, list[int]] = defaultdict(list)
-        for call in ranks:
-            alike[shape_of(call)].append(call.rank if call.rank is not None else -1)
-        if len(alike) > 1 and group not in reported:
+        fewest, shapes = differing(ranks)
+        if fewest and group not in reported:
             reported.add(group)
-            shapes = "; ".join(
-                f"{shape} on {ranks_of(sorted(same))}" for shape, same in alike.items()
-            )
-            # The smaller party is named: a slip of one rank is likelier than the same slip of all others.
-            fewest = min(alike.values(), key=len)
             yield Finding(
                 severity="problem",
                 kind="calls_differ",
-                devices=tuple(f"rank {rank}" for rank in sorted(fewest)),
+                devices=tuple(f"rank {rank}" for rank in fewest),
                 subject=f"Call {sequence} of {named(group)} is not the same on all ranks",
                 evidence=shapes,
                 advice="ranks took different ways through the program, or have different sizes of data",

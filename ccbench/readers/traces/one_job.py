@@ -43,7 +43,17 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
             )
         )
     groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
-    all_warnings += _group_contradictions(groups)
+    # Under one name a rank cannot be in two groups of different ranks.
+    by_name_and_rank: dict[tuple[str, int], ProcessGroup] = {}
+    reported = set()
+    for group in groups:
+        for rank in group.ranks:
+            earlier = by_name_and_rank.setdefault((group.name, rank), group)
+            if earlier.ranks != group.ranks and group.name not in reported:
+                reported.add(group.name)
+                lists = f"{rank_list(earlier.ranks)} and {rank_list(group.ranks)}"
+                text = f"process group {shown(group.name)} is of ranks {lists}"
+                all_warnings.append(_contradiction(text))
     all_warnings += _not_seen(ranks, world, kept)
     steps = {
         rank: np.unique(rows, axis=0)
@@ -198,19 +208,6 @@ def _same(first: Communication, second: Communication) -> bool:
     # A tool that does not say the bytes contradicts nothing.
     sizes = {first.input_bytes, second.input_bytes} - {None}
     return (len(names) == 1 or names == {"reduce_scatter", "all_reduce"}) and len(sizes) < 2
-
-
-def _group_contradictions(groups: Sequence[ProcessGroup]) -> Iterator[SourceWarning]:
-    """Give a warning for each name under which a rank is in two groups of different ranks."""
-    by_name_and_rank: dict[tuple[str, int], ProcessGroup] = {}
-    reported = set()
-    for group in groups:
-        for rank in group.ranks:
-            earlier = by_name_and_rank.setdefault((group.name, rank), group)
-            if earlier.ranks != group.ranks and group.name not in reported:
-                reported.add(group.name)
-                lists = f"{rank_list(earlier.ranks)} and {rank_list(group.ranks)}"
-                yield _contradiction(f"process group {shown(group.name)} is of ranks {lists}")
 
 
 def _place(trace: Trace) -> str:

@@ -137,7 +137,17 @@ def record_words(chain: Sequence[TorchCall], kernel: str = "") -> Mapping[str, A
     kernel: name of what was launched, for where calls do not tell the collective.
     """
     operator = next((call for call in chain if call.name.startswith(OPERATOR)), None)
-    words = {} if operator is None else _arguments(operator)
+    words: dict[str, Any] = {}
+    if operator is not None:
+        values = listed(operator.args.get("Concrete Inputs"))
+        place = _ROOT_AT.get(collective_of(operator.name), len(values))
+        if place < len(values):
+            words["Rank"] = values[place]
+        if operator.name == "c10d::alltoall_base_":
+            words |= zip((OUT_SPLITS, IN_SPLITS), values[3:5], strict=False)
+        # The arguments have no names here; the last flag of an operator of c10d is asyncOp.
+        if flags := [value for value in values if value in ("True", "False")]:
+            words[ASYNCHRONOUS] = flags[-1] == "True"
     if record := next((call for call in chain if call.recorded), None):
         # The operator fills in what records of old versions lack: whether the call is asynchronous.
         return {**words, **record.args}
@@ -160,21 +170,6 @@ def record_words(chain: Sequence[TorchCall], kernel: str = "") -> Mapping[str, A
     # These write where they read, and have one tensor to tell of both.
     if collective in ("all_reduce", "broadcast", RECV):
         words[OUTPUT] = words.get(INPUT)
-    return words
-
-
-def _arguments(operator: TorchCall) -> dict[str, Any]:
-    """Root or peer, splits, and whether it is asynchronous, as a record has them."""
-    values = listed(operator.args.get("Concrete Inputs"))
-    words: dict[str, Any] = {}
-    place = _ROOT_AT.get(collective_of(operator.name), len(values))
-    if place < len(values):
-        words["Rank"] = values[place]
-    if operator.name == "c10d::alltoall_base_":
-        words |= zip((OUT_SPLITS, IN_SPLITS), values[3:5], strict=False)
-    # The arguments have no names here; the last flag of an operator of c10d is asyncOp.
-    if flags := [value for value in values if value in ("True", "False")]:
-        words[ASYNCHRONOUS] = flags[-1] == "True"
     return words
 
 

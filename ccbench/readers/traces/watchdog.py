@@ -85,7 +85,20 @@ def read(file: TraceFile) -> Trace:
         )
     )
     for call in calls:
-        _count(call, statuses, f"{plain(file.place, 200)}, line {call.line}")
+        rank, sequence = call.rank or 0, call.sequence or 0
+        row = statuses.get((rank, call.group)) or GroupProgress(
+            rank,
+            call.group,
+            "",
+            sequence,
+            sequence - 1,
+            f"{plain(file.place, 200)}, line {call.line}",
+        )
+        statuses[rank, call.group] = replace(
+            row,
+            enqueued=max(row.enqueued or 0, sequence),
+            completed=min(row.completed or 0, sequence - 1),
+        )
     ranks = tuple(sorted({rank for rank, _ in statuses}))
     return Trace(
         communications=calls,
@@ -125,18 +138,3 @@ def _group_of(
     first_open = [group for group, completed in own if completed == (call.sequence or 0) - 1]
     fit = first_open if len(first_open) == 1 else [group for group, _ in own]
     return fit[0] if len(fit) == 1 else call.group
-
-
-def _count(
-    call: Communication, statuses: dict[tuple[int, ProcessGroup], GroupProgress], place: str
-) -> None:
-    """Let an open call tell the progress of its rank where no line of a status does."""
-    rank, sequence = call.rank or 0, call.sequence or 0
-    row = statuses.get((rank, call.group)) or GroupProgress(
-        rank, call.group, "", sequence, sequence - 1, place
-    )
-    statuses[rank, call.group] = replace(
-        row,
-        enqueued=max(row.enqueued or 0, sequence),
-        completed=min(row.completed or 0, sequence - 1),
-    )

@@ -192,7 +192,19 @@ class LaunchedProcessAgent:
         over = messages.Stop(LOST_EXIT_CODE)
         try:
             while not isinstance(message := self._hub.recv(), messages.Stop):
-                self._obey(message)
+                if isinstance(message, messages.Question):
+                    self._tell(ANSWERS[message.about]())
+                elif isinstance(message, messages.Kill):
+                    self._end(message.group)
+                elif not message.in_process:
+                    self._start_child(message)
+                elif self._was_rank:
+                    reason = f"MPI comes up only once under {self._process.launcher}"
+                    self._tell(messages.Ended(message.group, self._process.rank, 1, reason))
+                else:
+                    self._was_rank = True
+                    self._idle.clear()
+                    self._tasks.put(message)
             over = message
         except (EOFError, OSError):
             print(
@@ -209,22 +221,6 @@ class LaunchedProcessAgent:
         if not self._idle.wait(PARTING_SECONDS):
             os._exit(over.exit_code)  # it hangs in its library, which no other thread can end
         self._tasks.put(over)
-
-    def _obey(self, message: messages.Question | messages.Spawn | messages.Kill) -> None:
-        """Answer, start a rank, or end it."""
-        if isinstance(message, messages.Question):
-            self._tell(ANSWERS[message.about]())
-        elif isinstance(message, messages.Kill):
-            self._end(message.group)
-        elif not message.in_process:
-            self._start_child(message)
-        elif self._was_rank:
-            reason = f"MPI comes up only once under {self._process.launcher}"
-            self._tell(messages.Ended(message.group, self._process.rank, 1, reason))
-        else:
-            self._was_rank = True
-            self._idle.clear()
-            self._tasks.put(message)
 
     def _start_child(self, spawn: messages.Spawn) -> None:
         """Start a rank in a process of its own, whose end another thread waits for."""

@@ -163,7 +163,20 @@ class Leader:
         else:
             deadline = time.monotonic() + self._start_seconds
             self._launch(self.launch, runner)
-            self._until_ready(runner, deadline)
+            try:
+                ready = self._answers(messages.Ready, deadline, runner)
+            except _Lost as lost:
+                failed = Hung if lost.status is Status.TIMED_OUT else BackendUnavailable
+                raise failed(f"{self.backend}: {lost}") from None
+            in_order = [ready[rank] for rank in range(self.ranks)]
+            self._version = one_version(
+                self.backend, [answer.version for answer in in_order], self.hosts
+            )
+            if all(len(answer.processors) == 1 for answer in in_order):
+                self.bound = tuple(answer.processors[0] for answer in in_order)
+            if len(set(self.hosts)) > 1:  # the leader's own host says nothing about the others
+                self.oversubscribed = crowded(self.hosts, in_order)
+            self._remember_files()
         self._failed = False
 
     def _launch(self, launch: TeamLaunch, runner: Connection) -> None:
@@ -215,23 +228,6 @@ class Leader:
     def _near(self, member: Peer) -> bool:
         """Return True if the rank's process can be seen from here."""
         return self._here.sees(member.hello.place)
-
-    def _until_ready(self, runner: Connection, deadline: float) -> None:
-        """Wait until every rank's library works; all-gathers between them go on meanwhile."""
-        try:
-            ready = self._answers(messages.Ready, deadline, runner)
-        except _Lost as lost:
-            failed = Hung if lost.status is Status.TIMED_OUT else BackendUnavailable
-            raise failed(f"{self.backend}: {lost}") from None
-        in_order = [ready[rank] for rank in range(self.ranks)]
-        self._version = one_version(
-            self.backend, [answer.version for answer in in_order], self.hosts
-        )
-        if all(len(answer.processors) == 1 for answer in in_order):
-            self.bound = tuple(answer.processors[0] for answer in in_order)
-        if len(set(self.hosts)) > 1:  # the leader's own host says nothing about the others
-            self.oversubscribed = crowded(self.hosts, in_order)
-        self._remember_files()
 
     def _remember_files(self) -> None:
         """Have what libraries of this host put into shared memory go with the team, whoever is killed."""

@@ -237,7 +237,15 @@ class FileStore(Store):
     def set(self, text: str) -> None:
         """Write it whole or not at all."""
         with suppress(OSError):
-            self._sweep()
+            for path in self._path.parent.glob(f"{PREFIX}*"):
+                with suppress(OSError):
+                    status = path.lstat()
+                    # Hosts' clocks may differ by some minutes.
+                    old = time.time() - status.st_mtime > FORGOTTEN_SECONDS
+                    # The folder may be the user's home: only this user's files, and named like those made here.
+                    mine = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                    if old and mine and _NAMED.match(path.name):
+                        path.unlink()
         try:
             handle, draft = tempfile.mkstemp(
                 prefix=f"{self._path.name}-", dir=self._path.parent
@@ -250,18 +258,6 @@ class FileStore(Store):
                 f"{self._path.parent}: cannot be written ({error.strerror}), but processes meet there; set "
                 f"{FOLDER_VARIABLE} to a folder that all hosts see"
             ) from None
-
-    def _sweep(self) -> None:
-        """Remove what starts have left there that were killed: no process looks so long for such a file."""
-        for path in self._path.parent.glob(f"{PREFIX}*"):
-            with suppress(OSError):
-                status = path.lstat()
-                # Hosts' clocks may differ by some minutes.
-                old = time.time() - status.st_mtime > FORGOTTEN_SECONDS
-                # The folder may be the user's home: only this user's files, and named like those made here.
-                mine = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-                if old and mine and _NAMED.match(path.name):
-                    path.unlink()
 
     def get(self) -> str:
         """Look until it is there."""

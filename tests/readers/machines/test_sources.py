@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.machine.detection import load_cluster, load_topology
-from ccbench.readers.machines import LARGEST_TEXT_BYTES, topology_of_text
+from ccbench.readers.lines import LARGEST_TEXT_BYTES
+from ccbench.readers.machines import topology_of_text
 from ccbench.topology.files import catalog_names, load_catalog, topology_json, topology_yaml
 from ccbench.topology.graph import DeviceKind
 from ccbench.topology.matrix import path_labels

@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 618_303
+WHOLE = 618_313
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -39,7 +39,7 @@ CEILINGS = {
     "readers": 121_382,
     "plan": 29_843,
     "report": 64_985,
-    "results": 23_288,
+    "results": 23_298,
     "runner": 40_915,
     "schedules": 14_050,
     "suite": 13_120,

@@ -388,7 +388,7 @@ class Pricer:
             )
         logged_table = log.tables[table - 1] if 0 < table <= len(log.tables) else None
         launched_on = 1 if case.ranks <= case.nodes else gpus_per_process(log, logged_table)
-        if launched_on is None:
+        if launched_on is None and log.tool.endswith("-tests"):
             self.remarks.setdefault(
                 f"{log.source}: does not say how many GPUs one thread launches on (nccl-tests -g); small "
                 "sizes are priced for one, and may take longer"

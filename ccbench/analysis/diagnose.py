@@ -149,6 +149,7 @@ TELLING = (
     "host_bandwidth",
     "transfer_rate",
     "acs",
+    "ras_ok",
 )
 """Kinds of statements that say how data go."""
 

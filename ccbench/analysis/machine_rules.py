@@ -36,7 +36,8 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
         ]
         beside = f"; up: {', '.join(working[:6])}" if working else ""
         yield Diagnosis(
-            "problem" if not up or len(down) * 2 >= len(lines) else "doubt",
+            # A card with two ports and one cable is usual.
+            "problem" if not up or len(down) > len(up) or _polling(down) else "doubt",
             "port_down",
             f"{len(down)} of {plural(len(lines), 'port')} of NICs "
             f"{'is' if len(down) == 1 else 'are'} down: {names}{beside}",
@@ -68,9 +69,32 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
         )
 
 
+def _polling(lines: list[Statement]) -> bool:
+    """Whether a port waits for an answer: it has a cable, or should have one."""
+    return any(line.values.get("physical", "").lower() == "polling" for line in lines)
+
+
 def _port(line: Statement) -> str:
     port = line.values.get("port", "1")
     return line.values["device"] + (f" port {port}" if port != "1" else "")
+
+
+def ip_interfaces(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield that ibdev2netdev says nothing of InfiniBand ports whose IP interface is down."""
+    lines = [
+        line for line in evidence.of("ip_interface") if not _UP.search(line.values["state"])
+    ]
+    if lines:
+        yield Diagnosis(
+            "doubt",
+            "ip_interface_down",
+            f"IP over InfiniBand is down on {', '.join(line.values['device'] for line in lines[:8])}",
+            "ibdev2netdev tells the state of the IP interface: the port itself may be up and carry NCCL",
+            "look at the ports: ibstat",
+            "ibstat",
+            quoted(lines),
+            len(lines),
+        )
 
 
 def gids(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -95,6 +119,8 @@ def gids(evidence: Evidence) -> Iterator[Diagnosis]:
 FAR_BELOW = 3.0
 """A pair's rate below its slot's by this factor is no matter of protocol: copies of PCIe reach 80 to 90 %."""
 
+ALIKE = 1.25
+
 UNEVEN = 2.0
 """A pair slower than the median of all pairs by this factor is another path."""
 
@@ -114,13 +140,56 @@ def pairs(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(refused),
             len(refused),
         )
-    enabled = [
-        line for line in evidence.of("peer_bandwidth") if line.values["enabled"] == "Enabled"
+    staged = {(line.values["first"], line.values["second"]) for line in refused}
+    rates = [
+        line
+        for line in evidence.of("peer_bandwidth")
+        if (line.values["first"], line.values["second"]) not in staged
     ]
+    judged: list[Diagnosis] = []
     for direction, per_link in (("Uni", 1), ("Bi", 2)):
-        lines = [line for line in enabled if line.values["direction"] == direction]
-        if lines:
-            yield from _rates(evidence, lines, per_link, bool(access) and not refused)
+        enabled, disabled = (
+            [
+                line
+                for line in rates
+                if (line.values["direction"], line.values["enabled"]) == (direction, state)
+            ]
+            for state in ("Enabled", "Disabled")
+        )
+        if enabled and disabled:
+            judged += _against_host_copies(enabled, disabled)
+        if enabled:
+            judged += _rates(evidence, enabled, per_link, bool(access) and not refused)
+    # Both directions together tell what one does.
+    told: set[str] = set()
+    for diagnosis in judged:
+        if diagnosis.kind not in told:
+            told.add(diagnosis.kind)
+            yield diagnosis
+
+
+SLOWER_THAN_HOST = 0.8
+"""Share of the rate through host memory below which peer copies take a worse way."""
+
+
+def _against_host_copies(
+    enabled: list[Statement], disabled: list[Statement]
+) -> Iterator[Diagnosis]:
+    """Yield that peer copies are slower than copies through the host's memory."""
+    direct = median(float(line.values["rate"]) for line in enabled)
+    staged = median(float(line.values["rate"]) for line in disabled)
+    if direct < SLOWER_THAN_HOST * staged:
+        yield Diagnosis(
+            "problem",
+            "peer_slower_than_host",
+            f"Peer copies are slower than copies through host memory: {direct:g} against {staged:g} GB/s "
+            f"(medians; below {SLOWER_THAN_HOST:.0%})",
+            "peer traffic goes up to the processors' root ports: ACS, an IOMMU or a hypervisor sends it there",
+            "turn ACS off at the bridges (lspci -vvv | grep ACSCtl), boot with iommu=pt; until then NCCL_P2P_DISABLE=1",
+            "ccbench run knobs",
+            quoted([enabled[0], disabled[0]]),
+            len(enabled),
+        )
 
 
 def _rates(
@@ -139,8 +208,8 @@ def _rates(
         yield Diagnosis(
             "problem",
             "pair_slow",
-            f"{len(slow)} of {plural(len(lines), 'pair')} of GPUs far below their slot: {rates[worst]:g} GB/s in "
-            f"{both}, where PCIe {pcie} x16 has {slot:.3g}"
+            f"{len(slow)} of {plural(len(lines), 'pair')} of GPUs far below their slot (below a third): "
+            f"{rates[worst]:g} GB/s in {both}, where PCIe {pcie} x16 has {slot:.3g}"
             + (", with peer access" if access else ""),
             "the slot has fewer lanes or an older generation than the card, or the copies pass through the "
             "processors' root ports",
@@ -156,7 +225,8 @@ def _rates(
     if uneven:
         worst = min(uneven, key=rates.__getitem__)
         yield Diagnosis(
-            "problem",
+            # Many such pairs are another class of links, as in boxes of several switches.
+            "problem" if len(uneven) * 4 <= len(lines) else "doubt",
             "pair_uneven",
             f"{len(uneven)} of {plural(len(lines), 'pair')} of GPUs below half of the usual {usual:g} GB/s: "
             f"{worst.values['first']} -> {worst.values['second']} {rates[worst]:g} GB/s",
@@ -166,12 +236,13 @@ def _rates(
             quoted(uneven),
             len(uneven),
         )
+    alike = max(rates.values()) < ALIKE * min(rates.values())
     if not slow and not uneven and len(lines) > 1:
         yield Diagnosis(
             "note",
             "pairs_alike",
-            f"All {plural(len(lines), 'pair')} of GPUs are alike: {min(rates.values()):g} to "
-            f"{max(rates.values()):g} GB/s in {both}",
+            f"All {plural(len(lines), 'pair')} of GPUs {'are alike' if alike else 'are within a factor of two'}: "
+            f"{min(rates.values()):g} to {max(rates.values()):g} GB/s in {both}",
             quotes=quoted(lines[:1]),
             count=len(lines),
         )
@@ -345,6 +416,12 @@ OF_THE_PROGRAM = frozenset({"13", "31", "43", "45"})
 
 OTHER_ERRORS = (
     (
+        "gpu_lost",
+        "problem",
+        "The driver lost a GPU",
+        "power, heat or the PCIe slot: drain the node and power it off and on",
+    ),
+    (
         "sxid",
         "problem",
         "An NVSwitch reported an error (SXid)",
@@ -376,7 +453,8 @@ def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield errors of the kernel's log, by device and code, hardware before what a program causes."""
     by_code: dict[str, list[Statement]] = defaultdict(list)
     for line in evidence.of("xid"):
-        by_code[line.values["code"]].append(line)
+        before = re.search(r"previous Xid (\d{1,4})", line.values.get("rest", ""))
+        by_code[before[1] if before else line.values["code"]].append(line)
     for code, lines in sorted(by_code.items(), key=lambda item: item[0] in OF_THE_PROGRAM):
         meaning, cure = XIDS.get(
             code, ("an error of the GPU", "look it up in NVIDIA's list of Xid errors")
@@ -393,14 +471,17 @@ def kernel_log(evidence: Evidence) -> Iterator[Diagnosis]:
             len(lines),
         )
     for kind, severity, subject, advice in OTHER_ERRORS:
-        if lines := evidence.of(kind):
+        up_again = {
+            line.speaker for line in evidence.of(kind) if "up" in line.values.get("rest", "")
+        }
+        if lines := [line for line in evidence.of(kind) if line.speaker not in up_again]:
             devices = list(dict.fromkeys(filter(None, (line.speaker for line in lines))))
             at = f": {', '.join(devices[:4])}" if devices else ""
             yield Diagnosis(
                 severity, kind, subject + at, "", advice, "", quoted(lines), len(lines)
             )
     pcie = evidence.of("pcie_error")
-    bad = [line for line in pcie if line.values["severity"] != "Corrected"]
+    bad = [line for line in pcie if not line.values["severity"].startswith("Correct")]
     if pcie:
         devices = list(dict.fromkeys(line.values["address"] for line in bad or pcie))
         yield Diagnosis(
@@ -422,8 +503,13 @@ def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
     lines = evidence.of("acs")
     redirecting = [line for line in lines if "redirects" in line.values]
     if redirecting:
+        switched = any(
+            re.search(r"switch|PLX|PEX|Broadcom|Microsemi", line.values["name"], re.IGNORECASE)
+            for line in redirecting
+        )
         yield Diagnosis(
-            "problem",
+            # Without a switch there is no shorter way that the root port could take.
+            "problem" if switched else "doubt",
             "acs_redirects",
             f"ACS redirects peer traffic at {len(redirecting)} of {plural(len(lines), 'PCIe bridge')}",
             "copies between GPUs, and between GPU and NIC, go up to the root port in place of through the switch: "
@@ -446,5 +532,5 @@ def isolation(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def machine_rules(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield what every rule of this module sees."""
-    for rule in (ports, gids, pairs, hosts, transfers, kernel_log, isolation):
+    for rule in (ports, ip_interfaces, gids, pairs, hosts, transfers, kernel_log, isolation):
         yield from rule(evidence)

@@ -29,9 +29,17 @@ class KnownError:
 KNOWN_ERRORS = (
     KnownError(
         "shared_memory_full",
-        r"shared memory segment|/dev/shm/nccl|No space left on device",
+        r"failed to extend \S*/dev/shm|/dev/shm\S* .{0,80}No space left on device|posix_fallocate",
         "shared memory is too small: NCCL could not make its segment in /dev/shm",
         "start the container with --shm-size=1g (Docker) or an emptyDir of medium Memory (Kubernetes)",
+        command="ccbench doctor",
+    ),
+    KnownError(
+        "shared_memory_segment",
+        r"shared memory segment|/dev/shm/nccl|misc/shmutils",
+        "a segment of shared memory could not be made or joined (not for want of room)",
+        "ranks of one host must share /dev/shm and the IPC namespace (--ipc=host) and use one version of NCCL; "
+        "NCCL_SHM_DISABLE=1 or NCCL_CUMEM_HOST_ENABLE=0 shows whether it is that",
         command="ccbench doctor",
     ),
     KnownError(
@@ -56,7 +64,7 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         "network_timeout",
-        r"Got completion (?:from peer|with).*(?:status=\S{0,40}12\b|vendor.err\S* ?129)|"
+        r"Got completion (?:from peer|with).*(?:status=\S{0,40}12\b|with error 12\b|vendor.err\S* ?129)|"
         r"status=IBV_WC_RETRY_EXC_ERR",
         "an InfiniBand or RoCE transfer got no answer (retry exceeded, status 12)",
         "look at the port and cable of the NIC that the line names, at the GID index (RoCE: NCCL_IB_GID_INDEX) "
@@ -64,8 +72,16 @@ KNOWN_ERRORS = (
         command="ib_write_bw between the two hosts, on this NIC",
     ),
     KnownError(
+        "network_protection",
+        r"Got completion .*(?:status=\S{0,40}\b4\b|with error 4\b)|status=IBV_WC_LOC_PROT_ERR",
+        "the NIC could not reach the GPU's memory (local protection error, status 4)",
+        "mostly ACS on a bridge between NIC and GPU, or a virtual machine without ATS; NCCL_NET_GDR_LEVEL=LOC shows "
+        "whether it is GPUDirect RDMA",
+        command="sudo lspci -vvv | grep ACSCtl",
+    ),
+    KnownError(
         "network_flushed",
-        r"Got completion .*status=\S{0,40}\b5\b",
+        r"Got completion .*(?:status=\S{0,40}\b5\b|with error 5\b)",
         "a transfer was flushed because its connection had failed already",
         "look at the first error of the other rank",
         follows=True,
@@ -84,10 +100,16 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         "unreachable",
-        r"connect to \S+ (?:failed|returned)|Connection refused|Connection timed out|No route to host",
+        r"[Cc]onnect to \S+ (?:failed|returned)|connection abort|Connection (?:refused|timed out)|No route to host",
         "a rank cannot reach another rank's address",
         "check that the interface which the address belongs to connects the hosts (NCCL_SOCKET_IFNAME), and "
         "that no firewall closes its ports",
+    ),
+    KnownError(
+        "no_port",
+        r"bind failed|Address already in use",
+        "no TCP port is free for NCCL's connections",
+        "look for processes that are left over (ss -tp), and at net.ipv4.ip_local_port_range",
     ),
     KnownError(
         "peer_gone",
@@ -111,10 +133,18 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         "peer_access_failed",
-        r"peer access|cudaIpcOpenMemHandle|[Ii]nvalid (?:device context|resource handle)|invalid argument",
+        r"peer access|cudaIpcOpenMemHandle|[Ii]nvalid (?:device context|resource handle)",
         "a GPU could not open another GPU's memory",
         "try NCCL_CUMEM_ENABLE=0, then NCCL_P2P_DISABLE=1; ranks in different containers need --ipc=host",
         command="ccbench topo",
+    ),
+    KnownError(
+        "gpu_call",
+        r"(?:Cuda|HIP) failure.{0,20}(?:initialization error|no .{0,10}device|not supported|invalid argument)",
+        "a call of the GPU's runtime failed",
+        "see that the container sees the GPU (nvidia-smi), that driver and library fit, and that no process was "
+        "forked after it used the GPU",
+        command="ccbench doctor",
     ),
     KnownError(
         "gpu_error",
@@ -142,7 +172,8 @@ _COMPILED = tuple((error, re.compile(error.form)) for error in KNOWN_ERRORS)
 
 _HARMLESS = re.compile(
     r"P2P is disabled|NUMA auto balancing|iommu=pt|dlvsym|symbol|GDRCOPY|Could not find:|No plugin found|"
-    r"Attribute \w+ of node \w+ not found|MNNVL|environment variable|deprecated|ENV/Plugin"
+    r"HSA_FORCE_FINE_GRAIN|amd_iommu|Attribute \w+ of node \w+ not found|MNNVL|environment variable|deprecated|"
+    r"ENV/Plugin"
 )
 
 
@@ -152,22 +183,30 @@ def first_error(evidence: Evidence) -> Iterator[Diagnosis]:
         statement
         for statement in evidence.of("warning")
         if not _HARMLESS.search(statement.quote)
+        # NCCL's monitor of itself: a job goes on without it.
+        and not statement.values.get("source", "").startswith("ras/")
     ]
     if not warnings:
         return
     # An error that tells of a peer that went away is an effect; the cause is the first that does not.
     errors = {
-        line: next((error for error, form in _COMPILED if form.search(line.quote)), None)
+        line: next(
+            (
+                error
+                for error, form in _COMPILED
+                if form.search(f"{line.values.get('source', '')} {line.quote}")
+            ),
+            None,
+        )
         for line in warnings
     }
-    causes = (line for line, error in errors.items() if error is None or not error.follows)
-    cause = next(causes, warnings[0])
+    causes = [line for line, error in errors.items() if error is not None and not error.follows]
+    causes += [line for line, error in errors.items() if error is None]
+    cause = next(iter(causes), warnings[0])
     error = errors[cause]
     followers = len(warnings) - 1
     behind = f"{plural(followers, 'more warning')} of NCCL" if followers else ""
-    seen = (
-        f"{behind} in this text {'is an effect' if followers == 1 else 'may be effects'} of it"
-    )
+    seen = f"{behind} in this text may follow from it"
     if error is None:
         yield Diagnosis(
             "problem",

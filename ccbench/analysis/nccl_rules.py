@@ -20,7 +20,7 @@ FABRIC_READY = "3"
 """NVML_GPU_FABRIC_STATE_COMPLETED of nvml.h."""
 
 _SWITCHED = re.compile(
-    r"\b(?:H100(?! NVL|-NVL| PCIe|-PCIE)|H200|H800|H20\b|B[123]00|GB[123]00)", re.IGNORECASE
+    r"\b(?:H100|H200|H800|H20\b|B[123]00|GB[123]00)(?!.{0,12}(?:NVL\b|PCIE))", re.IGNORECASE
 )
 
 
@@ -36,6 +36,13 @@ class NcclLog:
         stated = [
             int(line.values["nodes"]) for line in self.communicators if "nodes" in line.values
         ]
+        ranks = [
+            (line.values["rank"], line.values["ranks"], line.speaker.partition(":")[0])
+            for line in self.communicators
+        ]
+        # Hosts that list the same ranks run jobs of their own.
+        if len({rank[:2] for rank in ranks}) < len(set(ranks)):
+            return max(stated, default=1)
         hosts = {
             line.speaker.partition(":")[0]
             for line in self.evidence.statements
@@ -143,7 +150,7 @@ def summary_of(evidence: Evidence) -> str:
             for line in lines
         )
         parts.append(
-            f"{' and '.join(between)} between nodes, with{'' if direct else 'out'} GPUDirect RDMA"
+            f"{' and '.join(between)} between nodes" + ", with GPUDirect RDMA" * direct
         )
     elif not inside and log.network:
         parts.append(f"network {log.network[0].values['name']}")
@@ -156,12 +163,32 @@ def summary_of(evidence: Evidence) -> str:
 
 def alone(log: NcclLog) -> Iterator[Diagnosis]:
     """Processes of a benchmark that do not know each other: each lists a rank 0 of its own and no other."""
+    # The bus bandwidth of one rank is 0 by its factor: 2(n-1)/n, (n-1)/n.
+    zero = [
+        table
+        for _, logged in log.evidence.logs
+        for table in logged.tables
+        if len(fast := [row for row in table.rows if row.algbw and row.algbw > 1]) > 1
+        and not any(row.busbw for row in fast)
+        and all(row.busbw is not None for row in fast)
+    ]
+    if zero:
+        yield Diagnosis(
+            "problem",
+            "built_without_mpi",
+            "Bus bandwidth is 0 at every size: each process ran alone, as rank 0 of 1",
+            "nothing was sent between GPUs; the algorithm bandwidth is that of one GPU's memory",
+            "build nccl-tests with make MPI=1 MPI_HOME=... of the launcher's MPI, or use one process with -g GPUS",
+            "ccbench run allreduce --launch 'mpirun -n RANKS'",
+        )
+        return
     lines = log.evidence.of("test_rank")
     processes = {(line.values["host"], line.values["process"]) for line in lines}
     if len(processes) < 2 or any(line.values["rank"] != "0" for line in lines):
         return
+    at_once = len({host for host, _ in processes}) > 1
     yield Diagnosis(
-        "problem",
+        "problem" if at_once else "doubt",
         "built_without_mpi",
         f"{plural(len(processes), 'process')} ran alone, each as rank 0 of 1: nothing was sent between them",
         "nccl-tests was built without MPI, or with another MPI than the launcher's; its bandwidths are 0 or those "
@@ -261,15 +288,12 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         and not staged
     ):
         return
-    if not (
-        disabled
-        or (staged and (unused or far or in_plugin))
-        or in_plugin
-        or (far and not channels)
-    ):
-        return
     if channels and not staged:
         return  # the lines are of NICs that no channel takes
+    told = bool(disabled or in_plugin or far or (staged and unused))
+    # Plug-ins do not say how their data go.
+    if not told and not any(line.values["transport"].startswith("NET/IB") for line in staged):
+        return
     why, advice = _why_no_gpudirect(log, disabled, far)
     names = list(dict.fromkeys(line.values["name"] for line in disabled))
     of = (
@@ -279,9 +303,14 @@ def gpudirect(log: NcclLog) -> Iterator[Diagnosis]:
         else ""
     )
     software = bool(names) and all(name.startswith(("rxe", "siw", "eth")) for name in names)
-    partly = channels and len(staged) < len(channels)
+    partly = bool(channels) and len(staged) < len(channels)
+    hosts = list(filter(None, {line.speaker.partition(":")[0]: None for line in staged}))
+    if partly and hosts and not names:
+        of = f" on {', '.join(hosts[:4])}, while others have it"
     yield Diagnosis(
-        "doubt" if software or "GB10" in log.models else "problem",
+        "problem"
+        if (told or partly) and not software and "GB10" not in log.models
+        else "doubt",
         "gpudirect_off",
         f"GPUDirect RDMA is off{of}{why}",
         (

@@ -85,6 +85,7 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
 
     Folders, archives and dumps of a job are read as one recorded job.
     """
+    paths = list({path.resolve(): path for path in paths}.values())  # each once
     traces = [path for path in paths if is_trace(path)]
     # A log may hold lines of a hang beside others, so what is no dump is read as text, too.
     dumps = []

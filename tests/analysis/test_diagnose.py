@@ -325,3 +325,117 @@ def test_lines_around_a_log_are_named_as_not_read(tmp_path: Path) -> None:
         (1, 1),
         (count + 4, count + 4),
     ]
+
+
+def test_gpudirect_rdma_on_one_host_alone_is_a_problem_there(tmp_path: Path) -> None:
+    text = log(V218, local_ranks=1)
+    given = answer(
+        tmp_path,
+        text.replace(
+            "1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA", "1[0] -> 0[0] [receive] via NET/IB/0"
+        ),
+    )
+    assert given.sentence == "PROBLEM: GPUDirect RDMA is off on node1, while others have it"
+
+
+def test_staged_channels_without_a_word_on_gpudirect_are_a_doubt(tmp_path: Path) -> None:
+    given = answer(tmp_path, log(between="NET/IB/0"))
+    assert [(finding.kind, finding.severity) for finding in given.diagnoses] == [
+        ("gpudirect_off", "doubt")
+    ]
+
+
+def test_a_plugin_that_does_not_say_how_data_go_is_no_finding(tmp_path: Path) -> None:
+    text = log(between="NET/FasTrak/0(8)", network="FasTrak")
+    assert answer(tmp_path, text).outcome is Outcome.NOTHING_WRONG
+
+
+TORCH = (
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, {kind}, NCCL version 2.21.5\n"
+    "{name}: what it usually means.\nLast error:\n{error}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (
+            "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",
+            "same_gpu_twice",
+        ),
+        (
+            "Error: failed to extend /dev/shm/nccl-Nb5Abw to 33030532 bytes",
+            "shared_memory_full",
+        ),
+        ("socketProgress: Connection closed by remote peer node7<43210>", "peer_gone"),
+    ],
+)
+def test_pytorchs_own_message_of_a_crash_is_read(error: str, kind: str, tmp_path: Path) -> None:
+    text = TORCH.format(kind="invalid usage", name="ncclInvalidUsage", error=error)
+    tagged = "".join(f"[rank0]: {line}\n" for line in text.splitlines())
+    assert answer(tmp_path, text).diagnoses[0].kind == kind
+    assert answer(tmp_path, tagged).diagnoses[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("source", "warning", "kind"),
+    [
+        (
+            "misc/shmutils.cc:87",
+            "Error while attaching to shared memory segment /dev/shm/nccl- (size 1928), error: No such file",
+            "shared_memory_segment",
+        ),
+        ("misc/shmutils.cc:103", "Cuda failure 'invalid argument'", "shared_memory_segment"),
+        (
+            "transport/net_ib.cc:1192",
+            "NET/IB : Got completion from peer 10.0.0.2<6> with error 4, opcode 32704, len 0, vendor err 81",
+            "network_protection",
+        ),
+        (
+            "misc/socket.cc:410",
+            "socketStartConnect: Connect to 10.0.0.2<4576> failed : Software caused connection abort",
+            "unreachable",
+        ),
+        ("misc/socket.cc:312", "Call to bind failed: Address already in use", "no_port"),
+        ("init.cc:12", "Cuda failure 3 'initialization error'", "gpu_call"),
+    ],
+)
+def test_an_error_is_named_by_its_words_and_by_who_warns(
+    source: str, warning: str, kind: str, tmp_path: Path
+) -> None:
+    given = answer(tmp_path, log() + f"node0:1:2 [0] {source} NCCL WARN {warning}\n")
+    assert given.diagnoses[0].kind == kind
+
+
+def test_nccls_monitor_of_itself_fails_without_harm(tmp_path: Path) -> None:
+    line = "n:1:2 [0] ras/client_support.cc:160 NCCL WARN Call to bind failed: Address already in use\n"
+    assert answer(tmp_path, log() + line).outcome is Outcome.NOTHING_WRONG
+
+
+def test_a_flushed_transfer_follows_from_one_that_got_no_answer(tmp_path: Path) -> None:
+    form = (
+        "n{n}:1:2 [0] transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<6> with error {e}, "
+        "opcode 0, len 0, vendor err 1\n"
+    )
+    given = answer(tmp_path, log() + form.format(n=1, e=5) + form.format(n=2, e=12))
+    assert given.diagnoses[0].kind == "network_timeout"
+
+
+def test_hosts_with_jobs_of_their_own_send_nothing_over_sockets(tmp_path: Path) -> None:
+    text = log(OLD, nodes=1, local_ranks=2, network="Socket", without=["nNodes"])
+    given = answer(tmp_path, text + text.replace("node0", "node1"))
+    assert given.outcome is Outcome.NOTHING_WRONG
+
+
+def test_times_that_are_no_times_are_left(tmp_path: Path) -> None:
+    assert not answer(tmp_path, log(lines=["Bootstrap timings total 1.2.3"])).diagnoses
+
+
+def test_a_bus_bandwidth_of_nothing_is_a_rank_alone(tmp_path: Path) -> None:
+    row = "   {size}  33554432  float  sum  -1    631.9  212.41    0.00      0    631.9  212.41    0.00      0\n"
+    header = (
+        "#       size   count   type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+        "#        (B)  (elements)                        (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
+    )
+    text = header + "".join(row.format(size=size) for size in (134217728, 268435456))
+    assert "each process ran alone" in answer(tmp_path, text).sentence

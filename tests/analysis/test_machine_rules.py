@@ -105,7 +105,7 @@ def p2p_test(model: str, rate: float, access: str = "CAN", gpus: int = 2) -> str
 def test_pairs_far_below_their_slot_are_a_problem(tmp_path: Path) -> None:
     given = answer(tmp_path, p2p_test("NVIDIA GeForce RTX 3090", 3.06))
     assert (
-        "2 of 2 pairs of GPUs far below their slot: 3.06 GB/s in one direction"
+        "2 of 2 pairs of GPUs far below their slot (below a third): 3.06 GB/s in one direction"
         in given.sentence
     )
     assert "PCIe 4 x16 has 31.5, with peer access" in given.sentence
@@ -206,3 +206,70 @@ def test_a_good_answer_of_the_driver_is_said(tmp_path: Path) -> None:
     given = answer(tmp_path, " \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n")
     assert given.outcome is Outcome.NOTHING_WRONG
     assert "peer access (which kind is not stated): OK for all pairs" in given.sentence
+
+
+def test_peer_copies_slower_than_those_through_the_host_are_a_problem(tmp_path: Path) -> None:
+    text = p2p_test("NVIDIA A100 80GB PCIe", 14.0, gpus=4)
+    slower = text.replace(" 1.00", " 22.4")
+    assert (
+        "Peer copies are slower than copies through host memory: 14 against 22.4"
+        in answer(tmp_path, slower).sentence
+    )
+    assert answer(tmp_path, text).outcome is Outcome.NOTHING_WRONG
+
+
+def test_pairs_without_peer_access_are_not_measured_against_those_with_it(
+    tmp_path: Path,
+) -> None:
+    text = p2p_test("Tesla V100-SXM2-16GB", 48.2, gpus=4)
+    text = text.replace(
+        "Device=0 CAN Access Peer Device=3", "Device=0 CANNOT Access Peer Device=3"
+    )
+    lines = text.splitlines()
+    place = next(i for i, line in enumerate(lines) if "P2P=Enabled Bandwidth" in line) + 2
+    lines[place] = lines[place].rsplit(maxsplit=1)[0] + "   9.70"
+    given = answer(tmp_path, "\n".join(lines) + "\n")
+    assert {finding.kind for finding in given.diagnoses} == {"no_peer_access", "pairs_alike"}
+
+
+def test_ibdev2netdev_says_nothing_of_infiniband_ports(tmp_path: Path) -> None:
+    text = (
+        "mlx5_0  port  1  ==>  ibp26s0      (Down)\nmlx5_1  port  1  ==>  enp27s0f0np0 (Up)\n"
+    )
+    given = answer(tmp_path, text)
+    assert given.outcome is Outcome.CANNOT_SAY
+    assert [finding.kind for finding in given.diagnoses] == ["ip_interface_down"]
+
+
+def test_a_link_that_came_up_again_is_no_problem(tmp_path: Path) -> None:
+    down = "[   12.345679] mlx5_core 0000:5e:00.0 enp94s0f0: Link down\n"
+    assert answer(tmp_path, down).outcome is Outcome.PROBLEM
+    assert not answer(tmp_path, down + down.replace("down", "up")).diagnoses
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (
+            "[ 74.660380] nvidia 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer",
+            "pcie_error",
+        ),
+        (
+            "[ 18.1] NVRM: The GPU has fallen off the bus and is not responding to commands.",
+            "gpu_lost",
+        ),
+        (
+            "[ 18.1] NVRM: Xid (PCI:0000:1a:00): 45, pid=1, caused by previous Xid 149",
+            "xid_149",
+        ),
+    ],
+)
+def test_newer_words_of_the_kernels_log_are_known(line: str, kind: str, tmp_path: Path) -> None:
+    assert kind in {finding.kind for finding in answer(tmp_path, line + "\n").diagnoses}
+
+
+def test_redirection_without_a_switch_is_a_doubt(tmp_path: Path) -> None:
+    text = LSPCI.format(sign="+").replace(
+        "Broadcom / LSI PEX880xx PCIe Gen 4 Switch", "Intel Root Port"
+    )
+    assert answer(tmp_path, text).outcome is Outcome.CANNOT_SAY

@@ -18,6 +18,12 @@ _FORMS = (
         ),
     ),
     (
+        "gpu_lost",
+        re.compile(
+            r"NVRM: .{0,80}?(?P<rest>fallen off the bus|NV_ERR_RESET_REQUIRED|NV_ERR_GPU_IS_LOST).{0,60}"
+        ),
+    ),
+    (
         "sxid",
         re.compile(
             r"SXid \(PCI:(?P<address>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,6}),?\s*(?P<rest>.{0,120})"
@@ -27,14 +33,15 @@ _FORMS = (
         "pcie_error",
         re.compile(
             r"(?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).{0,40}"
-            r"(?:PCIe Bus Error: severity=|AER: )(?P<severity>Corrected|Uncorrect\w{0,4}(?: \((?:Non-Fatal|Fatal)\))?)"
+            r"(?:PCIe Bus Error: severity=|AER: )(?:Multiple )?"
+            r"(?P<severity>Correct(?:ed|able)|Uncorrect\w{0,4}(?: \((?:Non-Fatal|Fatal)\))?)"
         ),
     ),
     (
         "nic_event",
         re.compile(
             r"mlx[45]_core (?P<address>[0-9a-f:.]{7,12}):? .{0,60}?"
-            r"(?P<rest>Cable unplugged|Cable error|Link down|health.{0,40})",
+            r"(?P<rest>Cable unplugged|Cable error|Link (?:down|up)|health (?:compromised|.{0,20}fail).{0,40})",
             re.IGNORECASE,
         ),
     ),

@@ -102,13 +102,13 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     (
         "init_time",
         "Init timings",
-        r"Init timings - \w+: rank (?P<rank>\d+) nranks (?P<ranks>\d+) total (?P<seconds>[\d.]+) "
-        r"\((?P<parts>[^)]{1,300})",
+        r"Init timings - \w+: rank (?P<rank>\d+) nranks (?P<ranks>\d+) total "
+        r"(?P<seconds>\d{1,9}(?:\.\d{1,9})?(?![\d.])) \((?P<parts>[^)]{1,300})",
     ),
     (
         "bootstrap_time",
         "Bootstrap timings",
-        r"Bootstrap timings total (?P<seconds>[\d.]+)",
+        r"Bootstrap timings total (?P<seconds>\d{1,9}(?:\.\d{1,9})?(?![\d.]))",
     ),
     (
         "retry",
@@ -142,16 +142,22 @@ _COMMUNICATOR_WORDS = {
     "MNNVL": "mnnvl",
 }
 
-_WARNING = re.compile(r"NCCL WARN ?")
+_WARNING = re.compile(
+    r"(?:(?P<source>[\w/]{1,60}\.(?:cc|h|cu)):\d{1,5} (?:\[\d{1,5}\] )?)?[NR]CCL WARN ?"
+)
+
+_LAST_ERROR = re.compile(r"Last error:\s*$")
+"""PyTorch's own message of an error of NCCL, whose next line is the library's warning."""
 
 
 def read(text: str) -> Iterator[Statement]:
     """Yield the statements of every line; a warning of which no form is known is one of kind ``warning``."""
     warned = {
-        number
+        number: match["source"] or ""
         for number, line in enumerate(text.split("\n"), start=1)
-        if "NCCL WARN" in line and _WARNING.search(line)
+        if "CCL WARN" in line and (match := _WARNING.search(line))
     }
+    last_error = False
     for entry in entries(text):
         body = entry.body.strip()
         recognised = False
@@ -173,10 +179,11 @@ def read(text: str) -> Iterator[Statement]:
                     "communicator", entry.number, body[:LONGEST_QUOTE], values, entry.speaker
                 )
         if entry.number in warned and not recognised:
+            # The source file that warns stands before the marker: misc/shmutils.cc:103
+            values = {"text": body[:400], "source": warned[entry.number]}
             yield Statement(
-                "warning",
-                entry.number,
-                body[:LONGEST_QUOTE],
-                {"text": body[:400]},
-                entry.speaker,
+                "warning", entry.number, body[:LONGEST_QUOTE], values, entry.speaker
             )
+        elif last_error and body and not recognised:
+            yield Statement("warning", entry.number, body[:LONGEST_QUOTE], {"text": body[:400]})
+        last_error = bool(_LAST_ERROR.search(body))

@@ -18,7 +18,7 @@ OWNED = re.compile(
     r"|State:|Physical state:|Rate:|Base lid|LMC:|SM lid|Capability mask|Port GUID|Link layer|hca_id:|transport:"
     r"|fw_ver:|node_guid|sys_image_guid|vendor_id|vendor_part_id|hw_ver|board_id|phys_port_cnt|port:\s|state:"
     r"|max_mtu|active_mtu|sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state)"
-    r"|port \d+ (?:\([\w ]+\) )?==> |^\s*link \S+/\d+ |^DEV\s+PORT\s+INDEX|^---\s+----|^n_gids_found"
+    r"|port\s+\d+\s+(?:\([\w ]+\)\s+)?==>\s|^\s*link \S+/\d+ |^DEV\s+PORT\s+INDEX|^---\s+----|^n_gids_found"
 )
 
 _DEVICE = re.compile(
@@ -38,8 +38,8 @@ _NAMES = {
     "link_layer": "layer",
 }
 _TO_INTERFACE = re.compile(
-    r"(?P<device>[\w.\-]{1,60}) (?:\(.{0,120}\).{0,120}?)?port (?P<port>\d{1,3}) (?:\([\w ]{1,20}\) )?==> "
-    r"(?P<interface>[\w.\-]{1,60}) \((?P<state>\w{1,20})\)"
+    r"(?P<device>[\w.\-]{1,60})\s+(?:\(.{0,120}\).{0,120}?)?port\s+(?P<port>\d{1,3})\s+"
+    r"(?:\([\w ]{1,20}\)\s+)?==>\s+(?P<interface>[\w.\-]{1,60})\s+\((?P<state>\w{1,20})\)"
 )
 _RDMA_LINK = re.compile(
     r"^\s*link (?P<device>[\w.\-]{1,60})/(?P<port>\d{1,3}) .{0,60}?state (?P<state>\w{1,20})"
@@ -69,9 +69,10 @@ def read(text: str) -> Iterator[Statement]:
             quote = f"{quote} {line.strip()}"[:LONGEST_QUOTE]
         elif match := _TO_INTERFACE.search(line) or _RDMA_LINK.match(line):
             named = {name: value for name, value in match.groupdict().items() if value}
-            yield Statement(
-                "port", number, line.strip()[:LONGEST_QUOTE], named, named["device"]
-            )
+            # Of an InfiniBand port ibdev2netdev tells the state of IP over it, which may be unused.
+            of_ip = match.re is _TO_INTERFACE and named["interface"].startswith("ib")
+            kind = "ip_interface" if of_ip else "port"
+            yield Statement(kind, number, line.strip()[:LONGEST_QUOTE], named, named["device"])
         elif match := _GID.match(line):
             named = {name: value for name, value in match.groupdict().items() if value}
             yield Statement("gid", number, line.strip()[:LONGEST_QUOTE], named, named["device"])

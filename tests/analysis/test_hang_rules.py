@@ -90,6 +90,27 @@ def test_dumps_and_stacks_of_one_hang_are_one_answer(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["nccl_trace_rank_gpu-host0{}_{}", "nccl_trace_rank_10.1.0.{}_{}"]
+)
+def test_a_dump_is_of_the_rank_behind_the_name_of_its_host(name: str, tmp_path: Path) -> None:
+    for rank in range(6):
+        written(tmp_path, name.format(rank // 2, rank), dump(rank, 8 if rank == 5 else 9, 6))
+    assert answer(tmp_path).sentence.startswith("PROBLEM: rank 5 stopped before call 9 of")
+
+
+def test_calls_that_are_open_are_never_no_hang(tmp_path: Path) -> None:
+    """Dumps whose names have no rank: who is behind is not known, that a call is open is."""
+    for host in ("first", "second"):
+        written(tmp_path, f"dump-{host}", dump(0, 9))
+    verdict = answer(tmp_path)
+    assert verdict.outcome is Outcome.CANNOT_SAY
+    assert "a rank that its dump does not name made call 9 of process group '0'" in (
+        verdict.sentence
+    )
+    assert "nccl_trace_rank_3" in verdict.diagnoses[0].advice
+
+
 def test_the_process_that_stands_elsewhere_is_named(tmp_path: Path) -> None:
     text = stacks(["all_reduce", "all_reduce", "load_batch", "all_reduce"])
     sentence = answer(written(tmp_path, "stacks.txt", text)).sentence

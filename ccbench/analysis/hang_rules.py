@@ -44,35 +44,17 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def ras(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield communicators that the RAS client says do not run, and the ranks that are behind."""
-    ranks: dict[str, list[Statement]] = defaultdict(list)
-    for line in evidence.of("ras_rank"):
-        ranks[line.speaker].append(line)
-    counts: dict[str, list[Statement]] = defaultdict(list)
-    for line in evidence.of("ras_count"):
-        counts[line.speaker].append(line)
-    for problem in evidence.of("ras_problem"):
-        name, status = problem.speaker, problem.values["status"]
-        missing = [line for line in evidence.of("ras_missing") if line.speaker == name]
-        operations = [int(line.values["operation"]) for line in (*counts[name], *ranks[name])]
-        behind = [
-            line
-            for line in ranks[name]
-            if int(line.values["operation"]) == min(operations) < max(operations)
-        ]
-        if behind:
-            named = ", ".join(line.values["rank"] for line in behind[:8])
-            subject = (
-                f"rank{'s' if len(behind) > 1 else ''} {named} of communicator {name} stopped at operation "
-                f"{min(operations)}, others are at {max(operations)}"
-            )
-        elif missing:
-            gone = ", ".join(
-                f"process {line.values['process']} on {line.values['node']}"
-                for line in missing[:4]
-            )
-            subject = f"communicator {name}: nothing answers from {gone}"
-        else:
-            subject = f"communicator {name} is {status.lower()}"
+    parts: dict[str, list[Statement]] = defaultdict(list)
+    for line in evidence.of("ras_count", "ras_rank", "ras_missing"):
+        parts[line.speaker].append(line)
+    problems = evidence.of("ras_problem")
+    detailed = {problem.speaker.partition("-")[0] for problem in problems}
+    # A group whose communicators are not listed has its row of the summary alone.
+    rows = [line for line in evidence.of("ras_group") if line.speaker not in detailed]
+    for problem in (*problems, *rows):
+        status = problem.values.get("status") or problem.values["errors"]
+        named = parts[problem.speaker] if problem.kind == "ras_problem" else []
+        subject = _ras_subject(problem, status, named)
         yield Diagnosis(
             "problem",
             f"ras_{status.lower()}",
@@ -80,9 +62,74 @@ def ras(evidence: Evidence) -> Iterator[Diagnosis]:
             "ranks that launched fewer operations than others hold them up, or are about to catch up: ask twice",
             "look at the stack and the log of the process that is named; ask ncclras again after some seconds",
             "ncclras -v",
-            quoted([problem, *behind, *missing, *counts[name]]),
-            1 + len(behind) + len(missing),
+            quoted([problem, *(line for line in named if line.kind != "ras_count"), *named]),
+            1 + len(named),
         )
+
+
+def _ras_subject(problem: Statement, status: str, named: list[Statement]) -> str:
+    """Who is behind or missing in a communicator. named: counts and ranks below its status."""
+    if problem.kind == "ras_group":
+        return f"communicators of group {problem.speaker} are {_STATUS_WORDS.get(status, status.lower())}"
+    communicator = f"communicator {problem.speaker}"
+    missing = [line for line in named if line.kind == "ras_missing"]
+    # Each collective is counted on its own.
+    by_collective: dict[str, list[Statement]] = defaultdict(list)
+    for line in named:
+        if line.kind != "ras_missing" and line.values["operation"]:
+            by_collective[line.values["collective"]].append(line)
+    for lines in by_collective.values():
+        operation = {line: int(line.values["operation"]) for line in lines}
+        first, last = min(operation.values()), max(operation.values())
+        ranks = [line for line in lines if line.kind == "ras_rank"]
+        behind = [line for line in ranks if operation[line] == first]
+        if first == last:
+            continue
+        if behind:
+            return (
+                f"{_ranks(behind)} of {communicator} stopped at operation {first}, "
+                f"others are at {last}"
+            )
+        count = next(line.values["ranks"] for line in lines if operation[line] == first)
+        who = plural(int(count), "rank")
+        ahead = [line for line in ranks if operation[line] == last]
+        others = (
+            f"; all but {_ranks(ahead)}, which launched {last}"
+            if ahead
+            else f", others are at {last}"
+        )
+        return f"{who} of {communicator} stopped at operation {first}{others}"
+    if any("rank" in line.values for line in missing):
+        processes = "; ".join(
+            f"process {line.values['process']} on {line.values['node']}"
+            for line in missing[:4]
+            if "process" in line.values
+        )
+        does = "do" if len(missing) > 1 or not missing[0].values["rank"].isdecimal() else "does"
+        return f"{_ranks(missing)} of {communicator} {does} not answer" + (
+            f" ({processes})" if processes else ""
+        )
+    if missing:
+        gone = ", ".join(
+            f"process {line.values['process']} on {line.values['node']}" for line in missing[:4]
+        )
+        return f"{communicator}: nothing answers from {gone}"
+    listed = [line for line in named if line.kind == "ras_rank"]
+    also = f"; ncclras names {_ranks(listed)}" if listed else ""
+    return f"{communicator} is {_STATUS_WORDS.get(status, status.lower())}{also}"
+
+
+_STATUS_WORDS = {
+    "MISMATCH": "not in the same state on all ranks",
+    "INCOMPLETE": "incomplete: ranks do not answer",
+}
+
+
+def _ranks(lines: list[Statement]) -> str:
+    """Ranks that ``lines`` name, the first eight."""
+    names = ", ".join(line.values["rank"].strip() for line in lines[:8])
+    more = f" and {len(lines) - 8} more" if len(lines) > 8 else ""
+    return f"rank{'' if names.isdecimal() else 's'} {names}{more}"
 
 
 def stacks(evidence: Evidence) -> Iterator[Diagnosis]:

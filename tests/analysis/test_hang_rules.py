@@ -168,6 +168,39 @@ Errors
             "  Missing communicator data from 1 job process\n  Process 3487984 on node 10.0.0.9 managing GPU 5",
             "nothing answers from process 3487984 on 10.0.0.9",
         ),
+        (
+            "INCOMPLETE",
+            "  Missing communicator data from 1 rank\n  Rank 5 -- GPU 1 managed by process 77 on node 10.2.0.3",
+            "rank 5 of communicator 0-0 does not answer (process 77 on 10.2.0.3)",
+        ),
+        (
+            "INCOMPLETE",
+            "  Missing communicator data from 1 rank\n  The missing rank: 21",
+            "rank 21 of communicator 0-0 does not answer",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different AllGather operation counts\n"
+            "  14 ranks have launched up to operation 90\n  2 ranks have launched up to operation 91\n"
+            "  Rank 3 -- GPU 3 managed by process 8 on node n1\n  Rank 6 -- GPU 6 managed by process 9 on node n1",
+            "14 ranks of communicator 0-0 stopped at operation 90; all but ranks 3, 6, which launched 91",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different AllReduce operation counts\n"
+            "  15 ranks have launched up to operation 900\n"
+            "  Rank 4 has launched up to operation 899 -- GPU 4 managed by process 4 on node n1\n"
+            "  Communicator ranks have different Broadcast operation counts\n"
+            "  15 ranks have launched up to operation 7\n"
+            "  Rank 4 has launched up to operation 6 -- GPU 4 managed by process 4 on node n1",
+            "rank 4 of communicator 0-0 stopped at operation 899, others are at 900",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different status\n  15 ranks have status RUNNING\n"
+            "  Rank 9 -- GPU 1 managed by process 7 on node n2",
+            "communicator 0-0 is not in the same state on all ranks; ncclras names rank 9",
+        ),
     ],
 )
 def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
@@ -177,6 +210,21 @@ def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
         words
         in answer(written(tmp_path, "ras.txt", RAS.format(status=status, lines=lines))).sentence
     )
+
+
+def test_a_group_without_a_list_of_its_communicators_is_a_problem(tmp_path: Path) -> None:
+    text = RAS.format(status="MISMATCH", lines="").replace("#0-0 (cb9f8a1e) MISMATCH", "")
+    sentence = answer(written(tmp_path, "ras.txt", text)).sentence
+    assert sentence == (
+        "PROBLEM: communicators of group 0 are not in the same state on all ranks"
+    )
+
+
+def test_a_healthy_summary_of_ras_is_stated_and_nothing_is_diagnosed(tmp_path: Path) -> None:
+    text = RAS.format(status="OK", lines="").replace("#0-0 (cb9f8a1e) OK", "")
+    healthy = answer(written(tmp_path, "ras.txt", text))
+    assert [line.values["state"] for line in healthy.evidence.of("ras_ok")] == ["RUNNING"]
+    assert healthy.diagnoses == ()
 
 
 def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) -> None:

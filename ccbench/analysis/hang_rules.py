@@ -23,8 +23,16 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
             quotes = [Statement("dump", 0, "", file=place) for place in places[:MOST_QUOTES]]
             if number == 0:
                 ranks = {str(rank) for rank in hang.ranks}
+                lines = evidence.of("stack")
+                # On one node that has all ranks of the job, local ranks are its ranks.
+                locals_ = {line.values.get("local_rank") for line in lines}
+                trace_ranks = evidence.trace.ranks if evidence.trace else ()
+                one_node = locals_ == {str(rank) for rank in trace_ranks}
                 stacks_of = [
-                    line for line in evidence.of("stack") if line.values["rank"] in ranks
+                    line
+                    for line in lines
+                    if (line.values.get("rank") or (one_node and line.values["local_rank"]))
+                    in ranks
                 ]
                 quotes += stacks_of[:MOST_QUOTES]
             yield Diagnosis(
@@ -59,7 +67,9 @@ def ras(evidence: Evidence) -> Iterator[Diagnosis]:
             "problem",
             f"ras_{status.lower()}",
             subject,
-            "ranks that launched fewer operations than others hold them up, or are about to catch up: ask twice",
+            "ranks that launched fewer operations than others hold them up, or are about to catch up: ask twice"
+            if status == "MISMATCH"
+            else "no data came from their processes: ended, stopped or cut off from the RAS network",
             "look at the stack and the log of the process that is named; ask ncclras again after some seconds",
             "ncclras -v",
             quoted([problem, *(line for line in named if line.kind != "ras_count"), *named]),
@@ -135,19 +145,14 @@ def _ranks(lines: list[Statement]) -> str:
 def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield processes whose main thread stands elsewhere than that of most, or that all wait in one call."""
     lines = evidence.of("stack")
-    if len(lines) < 2:
+    if not lines:
         return
     tops = Counter(_place(line) for line in lines)
     (usual, count), *rest = tops.most_common()
     elsewhere = [line for line in lines if _place(line) != usual]
     waits = WAITING.search(usual + " (")
     if elsewhere and count > len(elsewhere):
-        who = ", ".join(
-            f"rank {line.values['rank']}"
-            if line.values["rank"]
-            else f"process {line.values['process']}"
-            for line in elsewhere[:8]
-        )
+        who = ", ".join(map(_process, elsewhere[:8]))
         yield Diagnosis(
             "problem" if waits else "doubt",
             "stack_elsewhere",
@@ -159,6 +164,18 @@ def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(elsewhere),
             len(elsewhere),
         )
+    elif len(lines) == 1:
+        if waits:
+            yield Diagnosis(
+                "doubt",
+                "stack_alone",
+                f"1 process stands in {usual}; give the stacks of the other ranks",
+                "it waits for another rank, or for the transfer: its own stack does not say for whom",
+                "give the stacks of all ranks in one file, or a Flight Recorder dump of each",
+                "py-spy dump --pid PID",
+                quoted(lines),
+                1,
+            )
     elif not rest:
         yield Diagnosis(
             "doubt",
@@ -170,6 +187,14 @@ def stacks(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(lines),
             len(lines),
         )
+
+
+def _process(line: Statement) -> str:
+    """Name of the rank whose stack it is; a local rank is there once on every node."""
+    for name in ("rank", "local_rank", "process"):
+        if value := line.values.get(name):
+            return f"{name.replace('_', ' ')} {value}"
+    return "a process"
 
 
 def _place(line: Statement) -> str:

@@ -114,7 +114,67 @@ def test_calls_that_are_open_are_never_no_hang(tmp_path: Path) -> None:
 def test_the_process_that_stands_elsewhere_is_named(tmp_path: Path) -> None:
     text = stacks(["all_reduce", "all_reduce", "load_batch", "all_reduce"])
     sentence = answer(written(tmp_path, "stacks.txt", text)).sentence
-    assert sentence == "PROBLEM: rank 2 stands in load_batch, 3 others in all_reduce"
+    assert sentence == "PROBLEM: local rank 2 stands in load_batch, 3 others in all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("options", "who"),
+    [
+        ("--local-rank=3 --rank=11", "rank 11"),
+        ("--rank 11 --local_rank 3", "rank 11"),
+        ("--node_rank=1 --global-rank=11", "rank 11"),
+        ("--node-rank=1 --local_rank=3", "local rank 3"),
+        ("--machine_rank 1 --lora_rank=16", "process 900"),
+    ],
+)
+def test_the_global_rank_goes_before_the_local_one(
+    options: str, who: str, tmp_path: Path
+) -> None:
+    late = STACK.format(process=900, rank=0, frame="read_shard")
+    late = late.replace("--local_rank=0", options)
+    text = stacks(["all_reduce"] * 3) + late
+    assert answer(written(tmp_path, "stacks.txt", text)).sentence == (
+        f"PROBLEM: {who} stands in read_shard, 3 others in all_reduce"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/opt/conda/bin/python -u -m torch.distributed.run --nproc-per-node 4 train.py",
+        "python -m torch.distributed.launch --node_rank=0 train.py",
+        "/usr/bin/python3.11 /opt/conda/bin/torchrun train.py",
+        "mpirun -n 4 python train.py",
+        "python /usr/local/bin/accelerate launch train.py",
+    ],
+)
+def test_launchers_are_no_ranks(command: str, tmp_path: Path) -> None:
+    launcher = STACK.format(process=90, rank=0, frame="wait")
+    launcher = launcher.replace("python train.py --local_rank=0", command)
+    text = launcher + stacks(["all_reduce"] * 4)
+    verdict = answer(written(tmp_path, "stacks.txt", text))
+    assert verdict.outcome is Outcome.CANNOT_SAY
+    assert "All 4 processes stand in all_reduce" in verdict.sentence
+    behind = launcher + stacks(["all_reduce", "all_reduce", "load_batch"])
+    assert answer(written(tmp_path, "behind.txt", behind)).sentence == (
+        "PROBLEM: local rank 2 stands in load_batch, 2 others in all_reduce"
+    )
+
+
+def test_processes_that_load_data_are_no_ranks(tmp_path: Path) -> None:
+    loader = STACK.format(process=90, rank=0, frame="poll").replace(
+        "    main (", "    _worker_loop (torch/utils/data/_utils/worker.py:275)\n    main ("
+    )
+    text = stacks(["all_reduce"] * 3) + loader
+    assert "All 3 processes stand in" in answer(written(tmp_path, "all.txt", text)).sentence
+
+
+def test_one_stack_in_a_collective_asks_for_the_others(tmp_path: Path) -> None:
+    verdict = answer(written(tmp_path, "stack.txt", stacks(["all_reduce"])))
+    assert verdict.outcome is Outcome.CANNOT_SAY
+    assert "1 process stands in all_reduce; give the stacks of the other ranks" in (
+        verdict.sentence
+    )
 
 
 def test_stacks_that_are_all_alike_blame_nobody(tmp_path: Path) -> None:

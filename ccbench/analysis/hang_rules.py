@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from ccbench.analysis.diagnosis import MOST_QUOTES, Diagnosis, quoted
 from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.readers.statements.py_spy import WAITING
-from ccbench.readers.traces.hang import findings_of, hang_of
+from ccbench.readers.traces.hang import findings_of, hang_of, ranks_of
+from ccbench.readers.traces.watchdog import STUCK
 from ccbench.units import plural
 
 
@@ -20,7 +22,7 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
         for number, finding in enumerate(findings_of(hang)):
             cause = hang.causes[number] if number < len(hang.causes) else None
             places = cause.places if cause else ()
-            quotes = [Statement("dump", 0, "", file=place) for place in places[:MOST_QUOTES]]
+            quotes = _lines_at(evidence, places[:MOST_QUOTES])
             if number == 0:
                 ranks = {str(rank) for rank in hang.ranks}
                 lines = evidence.of("stack")
@@ -45,9 +47,38 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 tuple(quotes),
                 len(quotes),
             )
+    yield from stuck_watchdogs(evidence)
     yield from ras(evidence)
     if hang is None:
         yield from stacks(evidence)
+
+
+def _lines_at(evidence: Evidence, places: Iterable[str]) -> list[Statement]:
+    """Lines of the watchdog at ``places``; a dump, which has no lines, by its name."""
+    lines = {line.place: line for line in evidence.of("watchdog")}
+    return [
+        lines.get(Path(place).name) or Statement("dump", 0, "", file=place) for place in places
+    ]
+
+
+def stuck_watchdogs(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Yield the ranks whose watchdog thread the heartbeat monitor of PyTorch found blocked."""
+    progress = evidence.trace.progress if evidence.trace is not None else ()
+    stuck = {row.rank: row for row in progress if row.trouble.startswith(STUCK)}
+    if stuck:
+        ranks, rows = sorted(stuck), list(stuck.values())
+        silence = rows[0].trouble.removeprefix(STUCK)
+        yield Diagnosis(
+            "problem",
+            "watchdog_stuck",
+            f"a CUDA or NCCL call or the GIL blocks the watchdog thread of {ranks_of(ranks)}"
+            + (f": no progress{silence}" if silence else ""),
+            "a call does not return: the driver, a device or another thread that holds the GIL inside of CUDA",
+            f"look at the native stacks of {ranks_of(ranks)}, and at dmesg of their hosts for Xid errors",
+            "py-spy dump --native --pid PID",
+            tuple(_lines_at(evidence, (row.place for row in rows[:MOST_QUOTES]))),
+            len(rows),
+        )
 
 
 def ras(evidence: Evidence) -> Iterator[Diagnosis]:

@@ -300,6 +300,48 @@ def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) 
     assert {part.form for part in given.evidence.parts} >= {"NCCL log", "ProcessGroupNCCL log"}
 
 
+STUCK = (
+    "[rank{rank}]:[E419 10:53:25.42 ProcessGroupNCCL.cpp:1484] [PG ID 2 PG GUID 9 Rank 0] ProcessGroupNCCL's "
+    "watchdog got stuck for 600 seconds without making progress in monitoring enqueued collectives. This "
+    "typically indicates a NCCL/CUDA API (e.g., CudaEventDestroy) hang blocking the watchdog\n"
+)
+TIMEOUT = (
+    "[rank4]:[E626 05:06:30.92 ProcessGroupNCCL.cpp:632] [Rank 4] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600065 "
+    "milliseconds before timing out.\n"
+)
+
+
+def test_ranks_whose_watchdog_is_stuck_are_named(tmp_path: Path) -> None:
+    text = "step 7\n" + STUCK.format(rank=3) + STUCK.format(rank=6)
+    verdict = answer(written(tmp_path, "job.log", text))
+    assert verdict.sentence == (
+        "PROBLEM: a CUDA or NCCL call or the GIL blocks the watchdog thread of ranks 3, 6: "
+        "no progress for 600 seconds"
+    )
+    (stuck,) = verdict.diagnoses
+    assert [quote.place for quote in stuck.quotes] == ["job.log:2", "job.log:3"]
+    assert all("watchdog got stuck" in quote.quote for quote in stuck.quotes)
+    assert "--native" in stuck.command
+
+
+def test_a_stuck_rank_is_seen_though_nothing_is_known_of_its_calls(tmp_path: Path) -> None:
+    text = STUCK.format(rank=7) + TIMEOUT + STUCK.format(rank=5)
+    verdict = answer(written(tmp_path, "job.log", text))
+    assert "ranks 5, 7" in verdict.sentence
+    assert (
+        "nothing is here of ranks 0-3, 6 and of those above 7, if there are: they are not seen"
+        in (verdict.remarks)
+    )
+    (hang,) = [found for found in verdict.diagnoses if found.kind == "not_completed"]
+    assert "whose calls are seen (rank 4) made call 31 of a process group, all_reduce" in (
+        hang.subject
+    )
+    (quote,) = hang.quotes
+    assert quote.place == "job.log:2"
+    assert "Watchdog caught collective operation timeout" in quote.quote
+
+
 @pytest.mark.skipif(not HUNG.is_dir(), reason="no dumps of hung jobs beside the checkout")
 @pytest.mark.parametrize(
     ("job", "ranks"), [("fr_lock_gil_1st", "9, 14"), ("fr_gpu_error_1st", "12, 14")]

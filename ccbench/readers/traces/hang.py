@@ -247,7 +247,7 @@ class _HungJob:
         self._dumped = set(trace.ranks) - (
             in_trouble - {row.rank for row in trace.progress if not row.trouble}
         )
-        self._places = {row.rank: row.place for row in trace.progress}
+        self._places = {row.rank: row.place for row in trace.progress if not row.trouble}
         self.calls: dict[tuple[ProcessGroup, int], list[Communication]] = defaultdict(list)
         self._messages: dict[int, list[Communication]] = defaultdict(list)
         self._current: dict[int, Communication] = {}

@@ -66,7 +66,7 @@ def test_the_progress_of_a_rank_is_read_in_every_form(
     assert watchdog.recognises(line.encode())
     (row,) = read("loss 2.6", line, "Traceback").progress
     assert (row.rank, row.group.name, row.group.description) == (11, *prefix[1:])
-    assert (row.enqueued, row.completed, row.place) == (8, 5, "log.txt, line 2")
+    assert (row.enqueued, row.completed, row.place) == (8, 5, "log.txt:2")
 
 
 @pytest.mark.parametrize(

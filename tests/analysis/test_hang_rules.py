@@ -325,6 +325,14 @@ def test_ranks_whose_watchdog_is_stuck_are_named(tmp_path: Path) -> None:
     assert "--native" in stuck.command
 
 
+def test_a_stuck_rank_without_a_dump_is_not_said_to_lack_calls(tmp_path: Path) -> None:
+    dumps = [written(tmp_path, f"nccl_trace_rank_{rank}", dump(rank, 9)) for rank in range(3)]
+    verdict = answer(*dumps, written(tmp_path, "job.log", STUCK.format(rank=3)))
+    assert [found.kind for found in verdict.diagnoses] == ["watchdog_stuck", "no_dump"]
+    assert verdict.diagnoses[1].subject.startswith("all ranks that left a dump made call 9")
+    assert verdict.diagnoses[1].subject.endswith("no call of rank 3 is here")
+
+
 def test_a_stuck_rank_is_seen_though_nothing_is_known_of_its_calls(tmp_path: Path) -> None:
     text = STUCK.format(rank=7) + TIMEOUT + STUCK.format(rank=5)
     verdict = answer(written(tmp_path, "job.log", text))

@@ -40,7 +40,7 @@ BEFORE, IN, NOBODY, CIRCLE, DIFFER, UNSEEN, OPEN = (
     "open",
 )
 """Of a cause: its ranks did not make the call, or alone did not complete it; no rank completed it; each waits
-for the next; the call is not the same on all ranks; nothing is here of the ranks; its ranks, none where no
+for the next; the call is not the same on all ranks; no call of the ranks is here; its ranks, none where no
 dump says its rank, did not complete the call, and nothing shows for whom they wait."""
 
 _ADVICE = {
@@ -93,7 +93,7 @@ class HangCause:
             NOBODY: f"all ranks{seen} made {call}, and none completed it: "
             f"{'a rank that is not seen, or ' * (not self.group.ranks)}the transfer itself stopped",
             CIRCLE: f"{who} wait for each other: {self.call}",
-            UNSEEN: f"all ranks that left a dump made {call}; nothing is here of {who}",
+            UNSEEN: f"all ranks that left a dump made {call}; no call of {who} is here",
         }.get(self.kind, f"{who} stopped {self.kind} {call}")
 
     @property

@@ -90,10 +90,91 @@ def test_dumps_and_stacks_of_one_hang_are_one_answer(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["nccl_trace_rank_gpu-host0{}_{}", "nccl_trace_rank_10.1.0.{}_{}"]
+)
+def test_a_dump_is_of_the_rank_behind_the_name_of_its_host(name: str, tmp_path: Path) -> None:
+    for rank in range(6):
+        written(tmp_path, name.format(rank // 2, rank), dump(rank, 8 if rank == 5 else 9, 6))
+    assert answer(tmp_path).sentence.startswith("PROBLEM: rank 5 stopped before call 9 of")
+
+
+def test_calls_that_are_open_are_never_no_hang(tmp_path: Path) -> None:
+    """Dumps whose names have no rank: who is behind is not known, that a call is open is."""
+    for host in ("first", "second"):
+        written(tmp_path, f"dump-{host}", dump(0, 9))
+    verdict = answer(tmp_path)
+    assert verdict.outcome is Outcome.CANNOT_SAY
+    assert "a rank that its dump does not name made call 9 of process group '0'" in (
+        verdict.sentence
+    )
+    assert "nccl_trace_rank_3" in verdict.diagnoses[0].advice
+
+
 def test_the_process_that_stands_elsewhere_is_named(tmp_path: Path) -> None:
     text = stacks(["all_reduce", "all_reduce", "load_batch", "all_reduce"])
     sentence = answer(written(tmp_path, "stacks.txt", text)).sentence
-    assert sentence == "PROBLEM: rank 2 stands in load_batch, 3 others in all_reduce"
+    assert sentence == "PROBLEM: local rank 2 stands in load_batch, 3 others in all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("options", "who"),
+    [
+        ("--local-rank=3 --rank=11", "rank 11"),
+        ("--rank 11 --local_rank 3", "rank 11"),
+        ("--node_rank=1 --global-rank=11", "rank 11"),
+        ("--node-rank=1 --local_rank=3", "local rank 3"),
+        ("--machine_rank 1 --lora_rank=16", "process 900"),
+    ],
+)
+def test_the_global_rank_goes_before_the_local_one(
+    options: str, who: str, tmp_path: Path
+) -> None:
+    late = STACK.format(process=900, rank=0, frame="read_shard")
+    late = late.replace("--local_rank=0", options)
+    text = stacks(["all_reduce"] * 3) + late
+    assert answer(written(tmp_path, "stacks.txt", text)).sentence == (
+        f"PROBLEM: {who} stands in read_shard, 3 others in all_reduce"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/opt/conda/bin/python -u -m torch.distributed.run --nproc-per-node 4 train.py",
+        "python -m torch.distributed.launch --node_rank=0 train.py",
+        "/usr/bin/python3.11 /opt/conda/bin/torchrun train.py",
+        "mpirun -n 4 python train.py",
+        "python /usr/local/bin/accelerate launch train.py",
+    ],
+)
+def test_launchers_are_no_ranks(command: str, tmp_path: Path) -> None:
+    launcher = STACK.format(process=90, rank=0, frame="wait")
+    launcher = launcher.replace("python train.py --local_rank=0", command)
+    text = launcher + stacks(["all_reduce"] * 4)
+    verdict = answer(written(tmp_path, "stacks.txt", text))
+    assert verdict.outcome is Outcome.CANNOT_SAY
+    assert "All 4 processes stand in all_reduce" in verdict.sentence
+    behind = launcher + stacks(["all_reduce", "all_reduce", "load_batch"])
+    assert answer(written(tmp_path, "behind.txt", behind)).sentence == (
+        "PROBLEM: local rank 2 stands in load_batch, 2 others in all_reduce"
+    )
+
+
+def test_processes_that_load_data_are_no_ranks(tmp_path: Path) -> None:
+    loader = STACK.format(process=90, rank=0, frame="poll").replace(
+        "    main (", "    _worker_loop (torch/utils/data/_utils/worker.py:275)\n    main ("
+    )
+    text = stacks(["all_reduce"] * 3) + loader
+    assert "All 3 processes stand in" in answer(written(tmp_path, "all.txt", text)).sentence
+
+
+def test_one_stack_in_a_collective_asks_for_the_others(tmp_path: Path) -> None:
+    verdict = answer(written(tmp_path, "stack.txt", stacks(["all_reduce"])))
+    assert verdict.outcome is Outcome.CANNOT_SAY
+    assert "1 process stands in all_reduce; give the stacks of the other ranks" in (
+        verdict.sentence
+    )
 
 
 def test_stacks_that_are_all_alike_blame_nobody(tmp_path: Path) -> None:
@@ -147,6 +228,39 @@ Errors
             "  Missing communicator data from 1 job process\n  Process 3487984 on node 10.0.0.9 managing GPU 5",
             "nothing answers from process 3487984 on 10.0.0.9",
         ),
+        (
+            "INCOMPLETE",
+            "  Missing communicator data from 1 rank\n  Rank 5 -- GPU 1 managed by process 77 on node 10.2.0.3",
+            "rank 5 of communicator 0-0 does not answer (process 77 on 10.2.0.3)",
+        ),
+        (
+            "INCOMPLETE",
+            "  Missing communicator data from 1 rank\n  The missing rank: 21",
+            "rank 21 of communicator 0-0 does not answer",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different AllGather operation counts\n"
+            "  14 ranks have launched up to operation 90\n  2 ranks have launched up to operation 91\n"
+            "  Rank 3 -- GPU 3 managed by process 8 on node n1\n  Rank 6 -- GPU 6 managed by process 9 on node n1",
+            "14 ranks of communicator 0-0 stopped at operation 90; all but ranks 3, 6, which launched 91",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different AllReduce operation counts\n"
+            "  15 ranks have launched up to operation 900\n"
+            "  Rank 4 has launched up to operation 899 -- GPU 4 managed by process 4 on node n1\n"
+            "  Communicator ranks have different Broadcast operation counts\n"
+            "  15 ranks have launched up to operation 7\n"
+            "  Rank 4 has launched up to operation 6 -- GPU 4 managed by process 4 on node n1",
+            "rank 4 of communicator 0-0 stopped at operation 899, others are at 900",
+        ),
+        (
+            "MISMATCH",
+            "  Communicator ranks have different status\n  15 ranks have status RUNNING\n"
+            "  Rank 9 -- GPU 1 managed by process 7 on node n2",
+            "communicator 0-0 is not in the same state on all ranks; ncclras names rank 9",
+        ),
     ],
 )
 def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
@@ -156,6 +270,21 @@ def test_the_rank_that_is_behind_is_named_from_the_ras_clients_text(
         words
         in answer(written(tmp_path, "ras.txt", RAS.format(status=status, lines=lines))).sentence
     )
+
+
+def test_a_group_without_a_list_of_its_communicators_is_a_problem(tmp_path: Path) -> None:
+    text = RAS.format(status="MISMATCH", lines="").replace("#0-0 (cb9f8a1e) MISMATCH", "")
+    sentence = answer(written(tmp_path, "ras.txt", text)).sentence
+    assert sentence == (
+        "PROBLEM: communicators of group 0 are not in the same state on all ranks"
+    )
+
+
+def test_a_healthy_summary_of_ras_is_stated_and_nothing_is_diagnosed(tmp_path: Path) -> None:
+    text = RAS.format(status="OK", lines="").replace("#0-0 (cb9f8a1e) OK", "")
+    healthy = answer(written(tmp_path, "ras.txt", text))
+    assert [line.values["state"] for line in healthy.evidence.of("ras_ok")] == ["RUNNING"]
+    assert healthy.diagnoses == ()
 
 
 def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) -> None:
@@ -169,6 +298,56 @@ def test_watchdog_lines_within_a_log_of_nccl_are_judged_with_it(tmp_path: Path) 
     given = answer(written(tmp_path, "job.log", text))
     assert "rank 1 stopped" in given.sentence
     assert {part.form for part in given.evidence.parts} >= {"NCCL log", "ProcessGroupNCCL log"}
+
+
+STUCK = (
+    "[rank{rank}]:[E419 10:53:25.42 ProcessGroupNCCL.cpp:1484] [PG ID 2 PG GUID 9 Rank 0] ProcessGroupNCCL's "
+    "watchdog got stuck for 600 seconds without making progress in monitoring enqueued collectives. This "
+    "typically indicates a NCCL/CUDA API (e.g., CudaEventDestroy) hang blocking the watchdog\n"
+)
+TIMEOUT = (
+    "[rank4]:[E626 05:06:30.92 ProcessGroupNCCL.cpp:632] [Rank 4] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600065 "
+    "milliseconds before timing out.\n"
+)
+
+
+def test_ranks_whose_watchdog_is_stuck_are_named(tmp_path: Path) -> None:
+    text = "step 7\n" + STUCK.format(rank=3) + STUCK.format(rank=6)
+    verdict = answer(written(tmp_path, "job.log", text))
+    assert verdict.sentence == (
+        "PROBLEM: a CUDA or NCCL call or the GIL blocks the watchdog thread of ranks 3, 6: "
+        "no progress for 600 seconds"
+    )
+    (stuck,) = verdict.diagnoses
+    assert [quote.place for quote in stuck.quotes] == ["job.log:2", "job.log:3"]
+    assert all("watchdog got stuck" in quote.quote for quote in stuck.quotes)
+    assert "--native" in stuck.command
+
+
+def test_a_stuck_rank_without_a_dump_is_not_said_to_lack_calls(tmp_path: Path) -> None:
+    dumps = [written(tmp_path, f"nccl_trace_rank_{rank}", dump(rank, 9)) for rank in range(3)]
+    verdict = answer(*dumps, written(tmp_path, "job.log", STUCK.format(rank=3)))
+    assert [found.kind for found in verdict.diagnoses] == ["watchdog_stuck", "no_dump"]
+    assert verdict.diagnoses[1].subject.startswith("all ranks that left a dump made call 9")
+    assert verdict.diagnoses[1].subject.endswith("no call of rank 3 is here")
+
+
+def test_a_stuck_rank_is_seen_though_nothing_is_known_of_its_calls(tmp_path: Path) -> None:
+    text = STUCK.format(rank=7) + TIMEOUT + STUCK.format(rank=5)
+    verdict = answer(written(tmp_path, "job.log", text))
+    assert "ranks 5, 7" in verdict.sentence
+    assert (
+        "nothing is here of ranks 0-3, 6 and of those above 7, if there are: they are not seen"
+        in (verdict.remarks)
+    )
+    (hang,) = [found for found in verdict.diagnoses if found.kind == "not_completed"]
+    assert "whose calls are seen (rank 4) made call 31 of a process group, all_reduce" in (
+        hang.subject
+    )
+    (quote,) = hang.quotes
+    assert quote.place == "job.log:2"
+    assert "Watchdog caught collective operation timeout" in quote.quote
 
 
 @pytest.mark.skipif(not HUNG.is_dir(), reason="no dumps of hung jobs beside the checkout")

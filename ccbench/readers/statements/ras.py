@@ -31,34 +31,54 @@ _OWN_COUNT = re.compile(
 _RANK = re.compile(
     r"Rank (?P<rank>\d+) .{0,60}?GPU (?P<gpu>\d+) managed by process (?P<process>\d+) on node (?P<node>\S{1,60})"
 )
+_ROW = re.compile(
+    r"^\s*(?P<group>\d+)(?:\s+[\d-]+){5}\s+(?P<state>[A-Z]{3,12})\s+(?P<errors>[A-Z]{2,12})\s*$"
+)
+_OF_COLLECTIVE = re.compile(r"ranks have different (?P<collective>\w{1,30}) operation counts")
+_LACKING = re.compile(r"Missing communicator data from")
+_MISSING_RANKS = re.compile(r"The missing ranks?: (?P<rank>[\d, -]{1,200})")
 _MISSING = re.compile(
     r"Process (?P<process>\d+) on node (?P<node>\S{1,60}) managing GPUs? (?P<gpu>[\d,\- ]{1,40})"
 )
 
 
 def read(text: str) -> Iterator[Statement]:
-    """Yield ``ras_problem`` of a communicator, then what stands below it: ``ras_count``, ``ras_rank``, ``ras_missing``.
+    """Yield ``ras_ok`` or ``ras_group`` of a group in the summary, ``ras_problem`` of a communicator, then its parts.
 
-    A ``ras_rank`` has the ``operation`` that it launched last, '0' for none.
+    Parts: ``ras_count``, ``ras_rank`` and ``ras_missing``. The first two have the ``operation`` that was launched
+    last, '0' for none, '' where none is told, and the ``collective`` that is counted.
     """
-    communicator, operation = "", ""
+    communicator, operation, collective, lacking = "", "", "", False
     for number, line in enumerate(plain_lines(text), start=1):
         quote = line.strip()[:LONGEST_QUOTE]
         if match := _PROBLEM.match(line):
-            communicator, operation = match["communicator"], ""
+            communicator, operation, collective, lacking = match["communicator"], "", "", False
             yield Statement("ras_problem", number, quote, match.groupdict(), communicator)
+        elif match := _ROW.match(line):
+            kind = "ras_ok" if match["errors"] == "OK" else "ras_group"
+            yield Statement(kind, number, quote, match.groupdict(), match["group"])
         elif not communicator:
             continue
+        elif match := _OF_COLLECTIVE.search(line):
+            operation, collective, lacking = "", match["collective"], False
+        elif _LACKING.search(line):
+            lacking = True
+        elif match := _MISSING_RANKS.search(line):
+            yield Statement("ras_missing", number, quote, match.groupdict(), communicator)
         elif match := _COUNT.search(line):
-            operation = match["operation"] or "0"
-            values = {"ranks": match["ranks"], "operation": operation}
+            operation, lacking = match["operation"] or "0", False
+            values = {
+                "ranks": match["ranks"],
+                "operation": operation,
+                "collective": collective,
+            }
             yield Statement("ras_count", number, quote, values, communicator)
         elif match := _RANK.search(line) or _OWN_COUNT.search(line):
             launched = _OWN_COUNT.search(line)
             own = (launched["operation"] or "0") if launched else operation
             values = {name: value for name, value in match.groupdict().items() if value}
-            yield Statement(
-                "ras_rank", number, quote, {**values, "operation": own}, communicator
-            )
+            values |= {"operation": own, "collective": collective}
+            kind = "ras_missing" if lacking and not own else "ras_rank"
+            yield Statement(kind, number, quote, values, communicator)
         elif match := _MISSING.search(line):
             yield Statement("ras_missing", number, quote, match.groupdict(), communicator)

@@ -30,22 +30,25 @@ WHERE_IT_IS = "look at what it does: its stack (py-spy dump), its log, its host"
 _SIZED_ALIKE = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}
 """Collectives whose largest buffer has the same size on every rank."""
 
-BEFORE, IN, NOBODY, CIRCLE, DIFFER, UNSEEN = (
+BEFORE, IN, NOBODY, CIRCLE, DIFFER, UNSEEN, OPEN = (
     "before",
     "in",
     "nobody",
     "circle",
     "differ",
     "unseen",
+    "open",
 )
 """Of a cause: its ranks did not make the call, or alone did not complete it; no rank completed it; each waits
-for the next; the call is not the same on all ranks; nothing is here of the ranks."""
+for the next; the call is not the same on all ranks; no call of the ranks is here; its ranks, none where no
+dump says its rank, did not complete the call, and nothing shows for whom they wait."""
 
 _ADVICE = {
     NOBODY: "every rank is in it: look at the links, the devices and the library's log of these ranks",
     CIRCLE: "let every rank use the groups in one order",
     DIFFER: "ranks took different ways through the program, or have different sizes of data",
     UNSEEN: "give the dumps of all ranks; a rank that left none may have died first",
+    OPEN: "give the dumps of all ranks, each named by its rank, such as nccl_trace_rank_3",
 }
 
 
@@ -82,13 +85,15 @@ class HangCause:
         """What happened, in words, without an end."""
         words = f", {self.call}" if self.call else ""
         call = f"call {self.sequence} of {named(self.group)}{words}"
-        who = ranks_of(self.ranks)
+        who = ranks_of(self.ranks) if self.ranks else "a rank that its dump does not name"
+        seen = "" if self.group.ranks else f" whose calls are seen ({who})"
         return {
             DIFFER: f"call {self.sequence} of {named(self.group)} is not the same on all ranks: {self.call}",
-            NOBODY: f"all ranks{' that are seen' * (not self.group.ranks)} made {call}, and none completed it: "
+            OPEN: f"{who} made {call}, and did not complete it; nothing shows who is behind",
+            NOBODY: f"all ranks{seen} made {call}, and none completed it: "
             f"{'a rank that is not seen, or ' * (not self.group.ranks)}the transfer itself stopped",
             CIRCLE: f"{who} wait for each other: {self.call}",
-            UNSEEN: f"all ranks that left a dump made {call}; nothing is here of {who}",
+            UNSEEN: f"all ranks that left a dump made {call}; no call of {who} is here",
         }.get(self.kind, f"{who} stopped {self.kind} {call}")
 
     @property
@@ -137,7 +142,11 @@ class Hang:
         groups = list(dict.fromkeys(wait.group for wait in self.behind))
         behind = ""
         if groups:
-            names = ", ".join(sorted(shown(group.name) for group in groups))
+            names = ", ".join(
+                sorted(
+                    shown(group.name) if group.name else "without a name" for group in groups
+                )
+            )
             what = f"group {names}" if len(groups) == 1 else f"groups {names}"
             what = what if len(groups) <= 4 else f"{len(groups)} other groups"
             behind = f"; {what} {'waits' if len(groups) == 1 else 'wait'} behind"
@@ -148,20 +157,47 @@ def hang_of(trace: Trace) -> Hang | None:
     """Return why the job of ``trace`` hangs; None where nobody waits, or the trace has no state of calls."""
     job = _HungJob(trace)
     waits = tuple(job.waits())
-    causes = tuple(job.causes(waits))
+    causes = tuple(job.causes(waits)) or tuple(_unfinished(trace))
     return Hang(causes, waits) if causes else None
+
+
+def _unfinished(trace: Trace) -> Iterator[HangCause]:
+    """Give the first call that is open, where it shows no wait of one rank for another."""
+    open_: list[Communication] = []
+    completed: set[tuple[int | None, ProcessGroup]] = set()
+    for call in reversed(trace.communications):
+        place = call.rank, call.group
+        # Calls of a group run in their order; sends of a batch keep the state in which they were recorded.
+        if call.state == "completed" and call.rank is not None:
+            completed.add(place)
+        elif call.state not in ("", "completed") and place not in completed:
+            open_.append(call)
+    if open_:
+        first = open_[-1]
+        ranks = {
+            call.rank
+            for call in open_
+            if (call.group, call.sequence) == (first.group, first.sequence)
+            and call.rank is not None
+        }
+        yield HangCause(
+            OPEN, tuple(sorted(ranks)), first.group, first.sequence or 0, shape_of(first)
+        )
 
 
 def findings_of(hang: Hang) -> Iterator[Finding]:
     """Give the causes, then the groups that wait behind them, those of one purpose together."""
     for cause in hang.causes:
         # Calls on their way are normal in a dump of a job that goes on.
-        sure = cause.kind not in (NOBODY, UNSEEN)
+        sure = cause.kind not in (NOBODY, UNSEEN, OPEN)
         yield Finding(
             severity="problem" if sure else "doubt",
-            kind={UNSEEN: "no_dump", NOBODY: "not_completed", DIFFER: "calls_differ"}.get(
-                cause.kind, "rank_behind"
-            ),
+            kind={
+                UNSEEN: "no_dump",
+                NOBODY: "not_completed",
+                OPEN: "not_completed",
+                DIFFER: "calls_differ",
+            }.get(cause.kind, "rank_behind"),
             devices=tuple(f"rank {rank}" for rank in cause.ranks),
             subject=cause.headline[:1].upper() + cause.headline[1:],
             evidence="; ".join(filter(None, (cause.effect, ", ".join(cause.places[:6])))),
@@ -206,8 +242,12 @@ class _HungJob:
     """State of each rank in each group, and its earliest open call."""
 
     def __init__(self, trace: Trace) -> None:
-        self._dumped = set(trace.ranks)
-        self._places = {row.rank: row.place for row in trace.progress}
+        # Of a rank of which only its trouble is told, it is not known which calls it made.
+        in_trouble = {row.rank for row in trace.progress if row.trouble}
+        self._dumped = set(trace.ranks) - (
+            in_trouble - {row.rank for row in trace.progress if not row.trouble}
+        )
+        self._places = {row.rank: row.place for row in trace.progress if not row.trouble}
         self.calls: dict[tuple[ProcessGroup, int], list[Communication]] = defaultdict(list)
         self._messages: dict[int, list[Communication]] = defaultdict(list)
         self._current: dict[int, Communication] = {}
@@ -481,7 +521,7 @@ def shape_of(call: Communication) -> str:
 def named(group: ProcessGroup) -> str:
     """Return the name and the purpose of ``group`` in words."""
     described = f" ({plain(group.description)})" if group.description else ""
-    return f"process group {shown(group.name)}{described}"
+    return f"process group {shown(group.name)}{described}" if group.name else "a process group"
 
 
 def ranks_of(ranks: Sequence[int]) -> str:

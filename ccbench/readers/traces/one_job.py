@@ -106,7 +106,11 @@ def _not_seen(
     elif (
         ranks
         and not world
-        and any(row.completed is not None for trace in traces for row in trace.progress)
+        and any(
+            row.completed is not None or row.trouble
+            for trace in traces
+            for row in trace.progress
+        )
     ):
         below = f"{rank_list(missing)} and of those " if missing else ""
         reason = f"nothing is here of ranks {below}above {ranks[-1]}, if there are: they are not seen"

@@ -1,8 +1,9 @@
 """Lines of ProcessGroupNCCL's watchdog in the log of a PyTorch job that hung: how far each rank came.
 
-Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp of github.com/pytorch/pytorch, 1.13 to 2.9. Two kinds of
-lines say something: the call that timed out (``WorkNCCL(SeqNum=...)``), which until 2.9 does not name its group,
-and the last calls that were enqueued and completed in a group, which does. The rank in brackets is the place in
+Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp of github.com/pytorch/pytorch, 1.13 to 2.9. Three kinds of
+lines say something: the call that timed out (``WorkNCCL(SeqNum=...)``), which until 2.9 does not name its group;
+the last calls that were enqueued and completed in a group, which does; and that of the heartbeat monitor, by which
+the watchdog itself is stuck, which says nothing of calls. The rank in brackets is the place in
 the group; from 2.2 on ``[rank3]:`` before the line is the rank of the job.
 """
 
@@ -23,7 +24,15 @@ LONGEST_LINE = 1 << 16
 
 PLACES = "lines without [rankN]: name places in groups, which are taken for ranks"
 
-_SIGNS = (b"Watchdog caught collective operation timeout", b"ast enqueued")
+_SIGNS = (
+    b"Watchdog caught collective operation timeout",
+    b"ast enqueued",
+    b"watchdog got stuck",
+    b"Heartbeat monitor timed out",
+)
+
+STUCK = "stuck: its watchdog made no progress"
+"""Trouble of a rank whose watchdog thread the heartbeat monitor found blocked."""
 
 _RANK = re.compile(r"\[rank([0-9]{1,7})\]:")
 _GROUP = re.compile(
@@ -42,12 +51,18 @@ _STATUS = re.compile(
     re.IGNORECASE,
 )
 
+_STUCK = re.compile(
+    r"watchdog got stuck(?: for (?P<seconds>[0-9]{1,9}) seconds)?|Heartbeat monitor timed out"
+)
+
 
 def recognises(head: bytes) -> bool:
     """Tell whether the beginning of a log has a line of the watchdog that says how far a rank came."""
-    return any(sign in head for sign in _SIGNS) and (
-        _CALL.search(head.decode("utf-8", "replace")) is not None
-        or _STATUS.search(head.decode("utf-8", "replace")) is not None
+    if not any(sign in head for sign in _SIGNS):
+        return False
+    text = head.decode("utf-8", "replace")
+    return any(form.search(text) is not None for form in (_CALL, _STATUS)) or any(
+        "ProcessGroupNCCL" in line and _STUCK.search(line) for line in text.splitlines()
     )
 
 
@@ -55,9 +70,10 @@ def read(file: TraceFile) -> Trace:
     """Return the open calls and the progress of the ranks that have a line; of others nothing is known."""
     statuses: dict[tuple[int, ProcessGroup], GroupProgress] = {}
     timeouts: list[tuple[Communication, bool]] = []
+    stuck: dict[int, GroupProgress] = {}
     places_alone = False
     for number, raw in file.lines(LONGEST_LINE):
-        if b"WorkNCCL(" not in raw and b"enqueued" not in raw:
+        if not any(sign in raw for sign in (*_SIGNS, b"WorkNCCL(")):
             continue
         line = raw.decode("utf-8", "replace")
         rank_of_job, in_group = _RANK.search(line), _GROUP.search(line)
@@ -69,12 +85,17 @@ def read(file: TraceFile) -> Trace:
             # The name is that which the group has on all ranks, where the line says it.
             name = in_group["name"] or in_group["number"]
             group = ProcessGroup(name, 0, (), plain(in_group["what"] or ""))
+        place = f"{plain(file.place, 200)}:{number}"
+        if "ProcessGroupNCCL" in line and (silence := _STUCK.search(line)):
+            places_alone |= rank_of_job is None
+            length = f" for {silence['seconds']} seconds" if silence["seconds"] else ""
+            stuck.setdefault(
+                rank, GroupProgress(rank, group, place=place, trouble=STUCK + length)
+            )
         if status := _STATUS.search(line):
             places_alone |= rank_of_job is None
             enqueued, completed = (max(int(count), 0) for count in status.groups())
-            statuses[rank, group] = GroupProgress(
-                rank, group, "", enqueued, completed, f"{plain(file.place, 200)}, line {number}"
-            )
+            statuses[rank, group] = GroupProgress(rank, group, "", enqueued, completed, place)
         if (work := _CALL.search(line)) and work["sequence"]:
             places_alone |= rank_of_job is None
             timeouts.append((_timed_out(work, rank, group, number), in_group is not None))
@@ -92,20 +113,20 @@ def read(file: TraceFile) -> Trace:
             "",
             sequence,
             sequence - 1,
-            f"{plain(file.place, 200)}, line {call.line}",
+            f"{plain(file.place, 200)}:{call.line}",
         )
         statuses[rank, call.group] = replace(
             row,
             enqueued=max(row.enqueued or 0, sequence),
             completed=min(row.completed or 0, sequence - 1),
         )
-    ranks = tuple(sorted({rank for rank, _ in statuses}))
+    ranks = tuple(sorted({*stuck, *(rank for rank, _ in statuses)}))
     return Trace(
         communications=calls,
         ranks=ranks,
         backend="nccl" if ranks else "",
         groups=tuple(dict.fromkeys(group for _, group in statuses)),
-        progress=tuple(statuses.values()),
+        progress=(*stuck.values(), *statuses.values()),
         warnings=(SourceWarning("assumed", PLACES),) if places_alone else (),
     )
 

@@ -86,13 +86,16 @@ def buffers(collective: str, size_bytes: int, ranks: int) -> tuple[int | None, i
 
 
 _RANK = re.compile(r"rank[_-]?([0-9]{1,7})(?![0-9])")
-_LAST = re.compile(r"(?:^|(?<![0-9])[._-])([0-9]{1,7})(?:\.[a-z]{1,8}){0,3}$")
+_LAST = re.compile(r"(?:^|(?<![0-9])[._-]|_(?=[0-9]+$))([0-9]{1,7})(?:\.[a-z]{1,8}){0,3}$")
+_DUMP = re.compile(r"^nccl_trace_rank_(?:.*_)?([0-9]{1,7})(?:\.[a-z]{1,8}){0,3}$")
+"""PyTorch puts the rank behind its prefix, in which jobs write the host: nccl_trace_rank_node00_1."""
 
 
 def rank_named(place: str) -> int | None:
     """The rank in the name of a file (rank3.json.gz; or its end: et.3.json), or of its folder (rank_3/)."""
     folder, name = ["", *re.split(r"[/\\]|: ", place.lower())][-2:]
-    match = _RANK.search(name) or _LAST.search(name) or _RANK.search(folder)
+    patterns = (_DUMP, name), (_RANK, name), (_LAST, name), (_RANK, folder)
+    match = next(filter(None, (pattern.search(part) for pattern, part in patterns)), None)
     return int(match[1]) if match else None
 
 

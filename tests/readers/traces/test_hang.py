@@ -18,6 +18,7 @@ from ccbench.readers.traces.hang import (
     DIFFER,
     IN,
     NOBODY,
+    OPEN,
     UNSEEN,
     Hang,
     findings_of,
@@ -228,7 +229,11 @@ def test_a_message_that_its_peer_has_not_made_waits_for_it() -> None:
     (cause,) = verdict({}, message).causes
     assert (cause.kind, cause.ranks, cause.call) == (BEFORE, (1,), "recv from rank 1")
     answer = call(1, 9, line, collective="send", peer=0)
-    assert hang_of(Trace((), (), (message, answer), (0, 1))) is None
+    both = hang_of(Trace((), (), (message, answer), (0, 1)))
+    assert both is not None
+    assert [(cause.kind, cause.ranks) for cause in both.causes] == [(OPEN, (0,))]
+    later = (call(rank, 4, line, state="completed") for rank in (0, 1))
+    assert hang_of(Trace((), (), (message, answer, *later), (0, 1))) is None
 
 
 def test_consequences_are_below_their_cause_and_advise_nothing() -> None:

@@ -66,7 +66,7 @@ def test_the_progress_of_a_rank_is_read_in_every_form(
     assert watchdog.recognises(line.encode())
     (row,) = read("loss 2.6", line, "Traceback").progress
     assert (row.rank, row.group.name, row.group.description) == (11, *prefix[1:])
-    assert (row.enqueued, row.completed, row.place) == (8, 5, "log.txt, line 2")
+    assert (row.enqueued, row.completed, row.place) == (8, 5, "log.txt:2")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_ranks_that_all_time_out_in_one_call_do_not_clear_those_that_are_not_see
     hang = hang_of(read(*(timeout(rank, 4) for rank in range(4))))
     assert hang is not None
     assert [cause.kind for cause in hang.causes] == [NOBODY]
-    assert "all ranks that are seen made call 4" in hang.sentence
+    assert "all ranks whose calls are seen (ranks 0-3) made call 4" in hang.sentence
     assert "a rank that is not seen, or the transfer itself" in hang.sentence
 
 

@@ -94,6 +94,11 @@ def test_the_smaller_buffer_needs_the_number_of_ranks() -> None:
     [
         ("kineto/gloo_4ranks_rank3.json.gz", 3),
         ("/tmp/nccl_trace_rank_12", 12),
+        ("dumps/nccl_trace_rank_container-node00_11", 11),
+        ("dumps/nccl_trace_rank_10.0.0.7_3", 3),
+        ("dumps/nccl_trace_rank_rank0-host_5.json", 5),
+        ("dumps/fr-host07_6", 6),
+        ("run_20260102_123456.json", None),
         ("job/rank-4/trace.json", 4),
         ("all.tar.gz: data/chakra.0.et", 0),
         ("flight_3.json", 3),

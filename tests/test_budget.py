@@ -26,11 +26,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 621_102
+WHOLE = 621_088
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 61_622,
+    "analysis": 61_608,
     "backends": 90_976,
     "cases": 4_646,
     "cli": 17_669,

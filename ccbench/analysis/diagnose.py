@@ -162,11 +162,12 @@ def _outcome(
         return Outcome.PROBLEM
     if not (evidence.statements or evidence.machines or evidence.logs or evidence.trace):
         return Outcome.NOTHING_RECOGNISED
+    # A verdict on one collective speaks for no other.
+    if any(verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts):
+        return Outcome.CANNOT_SAY
     if any(verdict.word is SpeedWord.NORMAL for verdict in verdicts):
         return Outcome.NOTHING_WRONG
-    if "doubt" in severities or any(
-        verdict.word is SpeedWord.CANNOT_SAY for verdict in verdicts
-    ):
+    if "doubt" in severities:
         return Outcome.CANNOT_SAY
     # Silence of the rules means something where a machine, transports or ports were seen.
     known = any(
@@ -199,8 +200,9 @@ def _sentence(
         measured = any(problems[0].subject == verdict.sentence for verdict in verdicts)
         return f"{'' if measured else 'PROBLEM: '}{problems[0].subject}{more}"
     doubts = [diagnosis.subject for diagnosis in diagnoses if diagnosis.severity == "doubt"]
+    word = SpeedWord.NORMAL if outcome is Outcome.NOTHING_WRONG else SpeedWord.CANNOT_SAY
     for verdict in verdicts:
-        if verdict.word is SpeedWord.NORMAL or not doubts:
+        if verdict.word is word and (word is SpeedWord.NORMAL or not doubts):
             return verdict.sentence
     if doubts:
         return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
@@ -209,7 +211,7 @@ def _sentence(
         notes = [diagnosis.subject for diagnosis in diagnoses][:1]
         shown = summary or machines
         if evidence.trace is not None and not shown:
-            shown = "no call of this job hangs; 'ccbench replay' says where its time goes"
+            shown = "no rank waits in the calls that were recorded; 'ccbench replay' says where time goes"
         parts = [shown] * bool(shown) + [f"worth knowing: {note}" for note in notes]
         return ": ".join(filter(None, ("NOTHING WRONG is visible", "; ".join(parts))))
     if machines:

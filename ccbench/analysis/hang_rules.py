@@ -11,6 +11,7 @@ from ccbench.readers.evidence import Evidence
 from ccbench.readers.statements import Statement
 from ccbench.readers.statements.py_spy import WAITING
 from ccbench.readers.traces.hang import findings_of, hang_of, ranks_of
+from ccbench.readers.traces.lag import lag
 from ccbench.readers.traces.watchdog import STUCK
 from ccbench.units import plural
 
@@ -47,6 +48,17 @@ def hang_diagnoses(evidence: Evidence) -> Iterator[Diagnosis]:
                 tuple(quotes),
                 len(quotes),
             )
+    if evidence.trace is not None:
+        told = frozenset(findings_of(hang)) if hang is not None else frozenset()
+        for finding in lag(evidence.trace, hang):
+            if finding not in told and STUCK not in finding.subject:
+                yield Diagnosis(
+                    finding.severity,
+                    finding.kind,
+                    finding.subject,
+                    finding.evidence,
+                    finding.advice,
+                )
     yield from stuck_watchdogs(evidence)
     yield from ras(evidence)
     if hang is None:

@@ -37,6 +37,7 @@ OWNED_BY_MACHINES = {
     "nccl_log": r"[NR]CCL |^\s*\+ |/[\d.]+/[A-Z]{3}\)",
     "npu_smi": r"^\s*(?:NPU|PHY|Legend|X\s|Self|SYS|HCCS|PI[XB]|PXB|PHB|NIC)",
     "rocm_smi": r"^\s*(?:GPU|=+|\(Topology\)|GPU\[|DRM)",
+    "amd_smi": r"^\s*(?:[0-9a-f]{4}:|[A-Z ]+TABLE:|Legend|SELF|ENABLED|[A-Z0-9/ -]+ = |[{}\[\]\"])",
     "smi_topo": r"^\s*(?:GPU\d|NIC\d|mlx|X\s|Legend|SYS|NODE|PHB|PXB|PIX|NV#|CPU|NIC Legend|[\w.]+:?\s+X\b)",
     "smi_nvlink": r"^\s*(?:GPU \d|Link \d|NVML|Unable)",
 }

@@ -11,6 +11,7 @@ from ccbench.analysis.diagnose import Answer, Outcome, answer_of
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import read_evidence
 from tests.analysis.nccl_logs import FORMS, OLD, V218, V227, Form, log
+from tests.readers.benchmarks.nccl_tests_outputs import output, row
 
 NOTHING_STATED = StatedSystem("", None, None, "")
 
@@ -439,3 +440,15 @@ def test_a_bus_bandwidth_of_nothing_is_a_rank_alone(tmp_path: Path) -> None:
     )
     text = header + "".join(row.format(size=size) for size in (134217728, 268435456))
     assert "each process ran alone" in answer(tmp_path, text).sentence
+
+
+def test_a_normal_collective_speaks_for_no_other(tmp_path: Path) -> None:
+    known = output([row(1 << 30, time=3960.0)])
+    unknown = known.replace("NVIDIA H100 80GB HBM3", "Quantum 9")
+    files = [tmp_path / "known.txt", tmp_path / "unknown.txt"]
+    for file, text in zip(files, (known, unknown), strict=True):
+        file.write_text(text, encoding="utf-8")
+    given = answer_of(read_evidence(files), NOTHING_STATED)
+    assert {verdict.word.value for verdict in given.verdicts} == {"NORMAL", "CANNOT SAY"}
+    assert given.outcome is Outcome.CANNOT_SAY
+    assert given.sentence.startswith("CANNOT SAY: ")

@@ -12,6 +12,7 @@ from ccbench.analysis.diagnose import Answer, Outcome, answer_of
 from ccbench.readers.benchmarks.log import StatedSystem
 from ccbench.readers.evidence import read_evidence
 from tests.analysis.nccl_logs import log
+from tests.readers.traces.test_nccl_ras import rank as ras_rank
 
 HUNG = Path(__file__).resolve().parents[3] / "shared" / "data" / "hung_jobs"
 
@@ -358,3 +359,22 @@ def test_real_jobs_that_hung_have_their_ranks_in_the_first_sentence(
     job: str, ranks: str
 ) -> None:
     assert answer(HUNG / job).sentence.startswith(f"PROBLEM: ranks {ranks} stopped ")
+
+
+def test_a_rank_that_the_ras_clients_json_calls_dead_is_a_problem(tmp_path: Path) -> None:
+    dead = {"rank": 2, "host": "n2", "pid": 5, "status": {"considered_dead": True}}
+    communicator = {
+        "hash": "0xae94",
+        "size": 3,
+        "ranks": [ras_rank(0), ras_rank(1)],
+        "missing_ranks": [dead],
+    }
+    document = {
+        "nccl_version": "2.29.1",
+        "communicators_count": 1,
+        "communicators": [communicator],
+        "ras": {},
+    }
+    given = answer(written(tmp_path, "ras.json", json.dumps(document)))
+    assert given.outcome is Outcome.PROBLEM
+    assert "Rank 2 of process group '0xae94' is considered dead" in given.sentence

@@ -9,10 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
-from ccbench.readers.evidence import Evidence, read_evidence
+from ccbench.readers.evidence import OWNED_BY_MACHINES, Evidence, read_evidence
+from ccbench.readers.machines import READERS
 from tests.analysis.nccl_logs import log
 from tests.analysis.test_hang_rules import RAS, stacks
 from tests.analysis.test_machine_rules import DOWN, LSPCI, UP, ibstat, p2p_test
+from tests.readers.machines.test_amd_smi import TEXT as AMD_SMI
 
 TEXTS = {
     "NCCL log": log(lines=["NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"]),
@@ -121,3 +123,13 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
         writing.truncate((64 << 20) + 1)
     with pytest.raises(UsageError, match="larger than 64 MiB"):
         read_evidence([file])
+
+
+def test_every_reader_of_machines_has_lines_of_its_own() -> None:
+    assert set(OWNED_BY_MACHINES) == set(READERS)
+
+
+def test_a_topology_of_amd_smi_is_a_part(tmp_path: Path) -> None:
+    evidence = of_text(tmp_path, AMD_SMI)
+    assert [topology.source for _, topology in evidence.machines] == ["amd_smi"]
+    assert "amd smi" in {part.form for part in evidence.parts}

@@ -25,7 +25,7 @@ from ccbench.units import plural
 
 
 class Outcome(IntEnum):
-    """What the evidence allows to say; the exit code of ``ccbench diagnose``."""
+    """Answers that evidence allows; the exit code of ``ccbench diagnose``."""
 
     NOTHING_WRONG = 0
     PROBLEM = 1
@@ -86,7 +86,7 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
 
 
 def _warnings(evidence: Evidence) -> Iterator[str]:
-    """What readers could not take as it stands, of machines and of recorded jobs."""
+    """Warnings of readers about what they could not take as it stands, of machines and of recorded jobs."""
     for name, topology in evidence.machines:
         for warning in topology.warnings:
             line = f":{warning.line}" if warning.line else ""

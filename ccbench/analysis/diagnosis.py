@@ -31,7 +31,7 @@ class Diagnosis:
 
     @property
     def finding(self) -> Finding:
-        """The same for the page and other lists of findings."""
+        """Finding for the page and other lists."""
         places = "; ".join(f"{quote.place}: {quote.quote}" for quote in self.quotes)
         advice = "; ".join(filter(None, (self.advice, self.command and f"try: {self.command}")))
         evidence = ". ".join(filter(None, (self.meaning, places)))

@@ -25,7 +25,7 @@ _SWITCHED = re.compile(
 
 
 class NcclLog:
-    """What the lines of one job say together, asked once."""
+    """Facts that the lines of one job say together, asked once."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
@@ -550,7 +550,7 @@ def nvlink_domain(log: NcclLog) -> Iterator[Diagnosis]:
 
 
 def guesses(log: NcclLog) -> Iterator[Diagnosis]:
-    """What NCCL assumed about a machine because the system did not say."""
+    """Assumptions of NCCL about a machine whose system did not say."""
     switches, speeds = log.evidence.of("assumed_nvswitch"), log.evidence.of("assumed_speed")
     if switches:
         yield Diagnosis(

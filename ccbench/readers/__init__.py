@@ -1,1 +1,1 @@
-"""What other tools print, read: machines, benchmark tables, recorded jobs, one file per format."""
+"""Readers of what other tools print: machines, benchmark tables, recorded jobs, one file per format."""

@@ -65,7 +65,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What files say. problems: why a part could not be read, or how it was, a line each."""
+    """Contents of files. problems: why a part could not be read, or how it was, a line each."""
 
     files: tuple[str, ...] = ()
     statements: tuple[Statement, ...] = ()

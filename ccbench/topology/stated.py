@@ -1,4 +1,4 @@
-"""What a source does not say and a person states: the model of GPUs, and generation and lanes of their slots.
+"""Facts that a source does not say and a person states: the model of GPUs, and generation and lanes of their slots.
 
 Written behind the source: ``topo.txt?gpu=NVIDIA L40S&pcie=4x16``, so that every command takes it, and a run
 records it with the machine's name.

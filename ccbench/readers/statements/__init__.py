@@ -1,4 +1,4 @@
-"""What libraries, drivers and tools say of themselves in a line: one module a format, all asked of every text.
+"""Statements of libraries, drivers and tools, a line each: one module a format, all asked of every text.
 
 A module of FORMATS has ``FORM``, its name for people; ``OWNED``, a pattern of the lines that are its own; and
 ``read(text) -> Iterator[Statement]``, which never raises. Statements are facts with their line; what follows

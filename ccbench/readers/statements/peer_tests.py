@@ -86,7 +86,7 @@ def _labels(text: str) -> list[str]:
 
 
 def _of_test(name: str) -> dict[str, str]:
-    """What the name of a test of nvbandwidth says of its matrix."""
+    """Direction and ends that the name of a test of nvbandwidth gives its matrix."""
     direction = "Bi" if "bidirectional" in name else "Uni"
     return {"test": name, "direction": direction, "enabled": "Enabled"}
 

@@ -61,7 +61,7 @@ def read(text: str) -> Iterator[Statement]:
 
 
 class _Table:
-    """What lines above a row of perftest or nixlbench say of it."""
+    """Settings that lines above a row of perftest or nixlbench state."""
 
     def __init__(self) -> None:
         self._stated: dict[str, str] = {}

@@ -82,7 +82,7 @@ class HangCause:
 
     @property
     def headline(self) -> str:
-        """What happened, in words, without an end."""
+        """Ranks, call and group in words, without an end."""
         words = f", {self.call}" if self.call else ""
         call = f"call {self.sequence} of {named(self.group)}{words}"
         who = ranks_of(self.ranks) if self.ranks else "a rank that its dump does not name"
@@ -111,7 +111,7 @@ class HangCause:
 
     @property
     def sentence(self) -> str:
-        """What happened, and to whom else."""
+        """Headline, and who else is concerned."""
         return ": ".join(filter(None, (self.headline, self.effect)))
 
 
@@ -224,7 +224,7 @@ def findings_of(hang: Hang) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Reached:
-    """How far a rank is in a group: its last call that is completed, and its last one."""
+    """Progress of a rank in a group: its last call that is completed, and its last one."""
 
     completed: int
     enqueued: int

@@ -156,7 +156,7 @@ def _quotient(whole: int, part: int) -> int:
 def _facts(
     header: Sequence[str], settings: Mapping[str, int], warnings: list[SourceWarning]
 ) -> dict[str, str]:
-    """What the first line says besides groups; what rows lack goes to ``warnings``."""
+    """Facts of the first line besides groups; what rows lack goes to ``warnings``."""
     facts = {"parallelism": shortened(header[0])} if header else {}
     if settings.get("pp", 1) > 1 and (activations := settings.get("pp_comm")):
         facts["between pipeline stages"] = f"{activations} bytes"

@@ -9,12 +9,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ccbench.errors import UsageError
@@ -80,6 +81,27 @@ def completing(
         return completions or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
 
     return complete
+
+
+def typed_options(left_out: Container[str]) -> list[str]:
+    """Options of the running command as somebody would type them again, without those of some parameters."""
+    from ccbench.machine.files import command_shown
+
+    context, words = click.get_current_context(), list[str]()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in left_out or source is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        option = max(parameter.opts, key=len)
+        if isinstance(parameter, click.Option) and parameter.is_flag:
+            words.append(option)
+            continue
+        for text in value if isinstance(value, tuple) else (value,):
+            # A command may hold a secret.
+            words += [option, command_shown(text) if name == "launch" else str(text)]
+    return words
 
 
 def screen_width() -> int:

@@ -22,7 +22,9 @@ from ccbench.cli.output import (
     print_json,
     say,
     screen_width,
+    typed_options,
 )
+from ccbench.cli.sweep_options import suite_of, sweep_options
 from ccbench.errors import UsageError
 from ccbench.units import plural
 
@@ -35,6 +37,19 @@ if TYPE_CHECKING:
     from ccbench.runner.run import RunOutcome
 
 RESULTS = Path("results")
+
+NOT_REPEATED = {
+    "suite",
+    "output",
+    "resume",
+    "plan",
+    "time_limit_seconds",
+    "no_report",
+    "quiet",
+    "save",
+    "as_json",
+}
+"""Parameters that the line to go on with leaves out: they do not belong to the run's cases."""
 
 Priced = tuple["Case", "Prediction | None"]
 
@@ -57,8 +72,8 @@ def _suites(context: click.Context) -> Iterable[str]:
     return shipped_suites()
 
 
-@click.command(short_help="Run a suite and keep what it measured.")
-@click.argument("suite", shell_complete=completing(_suites, "file"))
+@click.command(short_help="Run a suite, or sweep one collective, and keep what it measured.")
+@click.argument("suite", required=False, shell_complete=completing(_suites, "file"))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option(
     "--backend", "backends", multiple=True, help="Only this backend; may be repeated."
@@ -94,13 +109,28 @@ def _suites(context: click.Context) -> Iterable[str]:
 )
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@sweep_options
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the suite that the options stand for, as YAML.",
+)
 @as_json
 def run(
-    suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **settings: Any
+    suite: str | None,
+    plan: bool,
+    no_report: bool,
+    quiet: bool,
+    save: Path | None,
+    as_json: bool,
+    **settings: Any,
 ) -> int:
-    """Run SUITE, a YAML file or the name of one that ships ('ccbench list suites').
+    """Run SUITE: a YAML file, the name of one that ships ('ccbench list suites'), or a collective.
 
-    Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
+    A collective is swept over sizes with nccl-tests' letters: ccbench run all_reduce -b 8 -e 128M
+    -f 2 -g 8. The same options narrow any suite. Results go to results/<time>-<suite>-<host>, each
+    case as soon as it is measured.
     """
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
@@ -110,8 +140,12 @@ def run(
     from ccbench.runner.run import run_suite
     from ccbench.runner.workers.hub import join_run
     from ccbench.runner.workers.rendezvous import launched_process
-    from ccbench.suite.model import load_suite
 
+    if suite is None:
+        raise UsageError(
+            "run: name what to measure: 'ccbench run quick', 'ccbench run all_reduce -b 8 -e 128M', "
+            "a file of yours, or one of 'ccbench list suites'"
+        )
     process = None if plan else launched_process(os.environ)
     if process is not None:
         # This process's part of a run that a launcher has started once for every rank.
@@ -124,6 +158,7 @@ def run(
             f"--launch: {process.launcher} has started this command {process.ranks} times; leave one of "
             "them out"
         )
+    loaded, notes = suite_of(suite, settings, save)
     launched = _launched(settings.pop("launch"), settings.pop("ranks"))
     options = RunOptions(
         **settings,
@@ -134,7 +169,8 @@ def run(
         guides={FLEET: further_cases},
     )
     check_output(options)
-    loaded = load_suite(suite)
+    for note in notes:
+        say(f"note: {note}")
     if plan:
         planned = plan_suite(suite_on_nodes(loaded, options), options)
         _print_plan(planned, as_json)
@@ -206,7 +242,6 @@ def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
     """After a signal or the time limit: what stopped the run, and the line that goes on with it."""
     from ccbench.cases.measurement import Status
-    from ccbench.machine.files import command_shown
 
     if outcome.interrupted:
         why = _stopped_by(outcome.exit_code)
@@ -218,16 +253,9 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
         return
     # It needs the options that the run was started with; a launcher gives the number of ranks itself.
     words = ["ccbench", "run", suite, "--resume", str(outcome.folder)]
-    for backend in options.backends:
-        words += ["--backend", backend]
-    for name in ("ranks", "processes", "machine", "nodes", "network", "launch", "only"):
-        value = getattr(options, name)
-        if options.launched_by and name in ("ranks", "launch"):
-            continue
-        if name == "launch":
-            value = command_shown(value) if value else None
-        words += [] if value is None else [f"--{name}", str(value)]
-    words += ["--allow-libraries"] if options.allow_libraries else []
+    words += typed_options(
+        NOT_REPEATED | ({"ranks", "launch"} if options.launched_by else set())
+    )
     again = f"{options.launched_by}, as before, " if options.launched_by else ""
     say(f"ccbench: {why}; go on with: {again}{shlex.join(words)}")
 

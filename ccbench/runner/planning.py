@@ -14,7 +14,12 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.prerequisites import cupy_missing, driver_missing
 from ccbench.cases.axes import DEVICE_MEMORY, NO_ROOT, PER_GPU, PROCESSES, Case
-from ccbench.cases.capabilities import backend_names, backends_of_auto, capabilities_of
+from ccbench.cases.capabilities import (
+    Device,
+    backend_names,
+    backends_of_auto,
+    capabilities_of,
+)
 from ccbench.cases.measurement import Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
@@ -179,6 +184,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     remarks += [f"{count} cases {why}" for why, count in unsupported.items()]
     remarks += (*versions_of_variants(able), *unread)
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
+    if by_auto and not options.backends:
+        remarks += _named_beside_auto(suite, automatic, options)
     return Plan(
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),
@@ -188,6 +195,26 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *remarks),
         context=priced_on,
     )
+
+
+def _named_beside_auto(
+    suite: Suite, automatic: tuple[str, ...], options: RunOptions
+) -> list[str]:
+    """Return a remark on backends that sweeps name, that can run here, and that ``auto`` leaves out."""
+    everything = set(backend_names())
+    named = {
+        name: None
+        for sweep in suite.sweep
+        for name in sweep.backends
+        if set(sweep.backends) != everything
+        and name not in (*automatic, *suite.backends)
+        and capabilities_of(name).device in (Device.PROCESS, Device.GPU)
+    }
+    here = [name for name in named if not unavailable(open_backend(name), options)]
+    if not here:
+        return []
+    typed = " ".join(f"--backend {name}" for name in (*automatic, *here))
+    return [f"sweeps name {', '.join(here)}, too, which can run here: {typed}"]
 
 
 def as_asked(suite: Suite, options: RunOptions) -> Suite:

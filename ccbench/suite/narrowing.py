@@ -1,0 +1,92 @@
+"""Suites of a command line: a sweep of one collective without a file, and a suite narrowed to a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from ccbench.documents import FileOrigin, Steps
+from ccbench.errors import CcbenchError, UsageError
+from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep, first_error
+from ccbench.units import suggestion
+
+OPTIONS = {
+    "size": "--sizes, -b, -e",
+    "registration": "-R",
+    "mode": "-z, -G",
+    "sampling": "--rounds, -n, -w",
+}
+"""Keys of a suite and the options that set them, where an option has another name than its key."""
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """What a command line says in place of a suite: collectives to keep, and keys of sweeps and of sampling.
+
+    Empty mappings and tuples leave everything as the suite has it.
+    """
+
+    collectives: tuple[str, ...] = ()
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _CommandLine(FileOrigin):
+    """Origin of a suite of options: errors name the option."""
+
+    def error(self, path: Steps, message: str) -> CcbenchError:
+        key = next((step for step in path if step in OPTIONS or step in Sweep.model_fields), "")
+        option = OPTIONS.get(str(key), f"--{key}")
+        return UsageError(f"{option}: {message}")
+
+
+def sweep_of(collective: str, narrowing: Narrowing) -> Suite:
+    """Suite of one collective, in both placements where it has two, as nccl-tests measures it."""
+    placements = ["out_of_place", *["in_place"] * (collective in IN_PLACE_COLLECTIVES)]
+    sweep = {"collective": collective, "placement": placements, **narrowing.sweep}
+    return _checked(
+        {
+            "suite": collective,
+            "question": f"How fast is {collective} here, by size?",
+            "sweep": [sweep],
+            "sampling": dict(narrowing.sampling),
+        }
+    )
+
+
+def narrowed(suite: Suite, narrowing: Narrowing) -> Suite:
+    """Return ``suite`` with fewer collectives, and with other sizes, types and rounds. Raises UsageError."""
+    if narrowing == Narrowing():
+        return suite
+    document = as_written(suite)
+    kept = narrowing.collectives
+    for name in kept:
+        if not any(name in sweep.collective for sweep in suite.sweep):
+            measured = dict.fromkeys(each for sweep in suite.sweep for each in sweep.collective)
+            raise UsageError(
+                f"--collective {name}: suite {suite.name!r} does not measure it; {suggestion(name, measured)}"
+            )
+    sweeps = []
+    for sweep in document["sweep"]:
+        names = [name for name in sweep["collective"] if not kept or name in kept]
+        sweeps += [{**sweep, **narrowing.sweep, "collective": names}] * bool(names)
+    sampling = {**document.get("sampling", {}), **narrowing.sampling}
+    return _checked({**document, "sweep": sweeps, "sampling": sampling})
+
+
+def as_written(suite: Suite) -> dict[str, Any]:
+    """Document of ``suite`` without the keys that say what holds anyway."""
+    document: dict[str, Any] = suite.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    return {"suite": suite.name, **document}
+
+
+def _checked(document: dict[str, Any]) -> Suite:
+    try:
+        return Suite.model_validate(document)
+    except ValidationError as problem:
+        raise first_error(problem, _CommandLine()) from None

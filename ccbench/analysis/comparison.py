@@ -32,6 +32,7 @@ from ccbench.analysis.significance import (
     tested,
 )
 from ccbench.analysis.verdicts import (
+    MODEL,
     Compared,
     Comparison,
     NoVerdict,
@@ -68,6 +69,12 @@ STARTED_ONCE = (
 
 MODEL_THRESHOLD = 0.30
 """Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
+
+BY_SYSTEMS = Settings(Thresholds(MODEL_THRESHOLD), by_systems=True)
+"""Settings against a model or published figures, which nobody measured here."""
+
+TWO_SYSTEMS = math.sqrt(2)
+"""The logarithms of two independent systems differ so many times as widely as that of one from its prediction."""
 
 ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
 
@@ -379,10 +386,11 @@ def compare(
     Every point of either run is in the result, save those that neither supports; of published results only
     those that the new run has. Raises RunFolderError or UsageError where there is no such run.
     """
-    settings = settings or Settings()
     base, new = as_run(base), as_run(new)
+    published = str(base.path).startswith(PREFIX)
+    settings = settings or (BY_SYSTEMS if published else Settings())
     hardware = "" if settings.across_machines else hardware_difference(base, new)
-    if str(base.path).startswith(PREFIX):
+    if published:
         every = facing_published(base, by_identity(new).values())
         unlike = [
             face[1][0]
@@ -542,7 +550,7 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
     A miss counts where the whole interval is beyond the threshold, since a prediction has no spread. The
     base's times are the predictions. Raises RunFolderError where there is no such run.
     """
-    settings = settings or Settings(Thresholds(MODEL_THRESHOLD))
+    settings = settings or BY_SYSTEMS
     run = as_run(run)
     results, left_out = [], 0
     for points in by_identity(run).values():
@@ -552,7 +560,7 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
         else:
             results.append(_against_model(points[0], side, settings))
     return Compared(
-        "model",
+        MODEL,
         str(run.path),
         settings,
         tuple(results),
@@ -569,8 +577,12 @@ def _left_out(count: int) -> tuple[str, ...]:
 def _undecided(
     point: Point, base: Side | None, new: Side | None, settings: Settings
 ) -> Comparison:
-    """Return the comparison before any verdict."""
+    """Return the comparison before any verdict; a base that is None is the model."""
     threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
+    high, predicted = point.predicted_high_95_seconds, point.predicted_seconds
+    if settings.by_systems and high and predicted:
+        wider = TWO_SYSTEMS if base is not None else 1.0
+        threshold = (high / predicted) ** wider - 1
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(
         point,

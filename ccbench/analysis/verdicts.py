@@ -29,10 +29,13 @@ from ccbench.errors import UsageError
 from ccbench.results import Point
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError
-from ccbench.units import parse_fraction, parse_size, plural, shown, suggestion
+from ccbench.units import parse_fraction, parse_size, percent, plural, shown, suggestion
 
 DEFAULT_THRESHOLD = 0.05
 """A fraction of the base's time; what HPC sites and benchmark libraries mostly take (3 to 5 %)."""
+
+MODEL = "model"
+"""Name of the base where a run is compared with its own predictions."""
 
 LARGEST_SIZE_BYTES = 2**62
 
@@ -231,7 +234,9 @@ class Settings:
     thresholds: the least change that counts, as a fraction. confidence: of intervals, and one minus the
     share of false findings that is let pass. undecided: share of points whose interval may be too wide before
     the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
-    are no reason for having no verdict. draws: of the bootstrap. seed: of everything that is drawn.
+    are no reason for having no verdict. by_systems: against a model or published figures, where the spread of
+    healthy systems is known, that spread counts in place of a threshold. draws: of the bootstrap. seed: of
+    everything that is drawn.
     """
 
     thresholds: Thresholds = field(default_factory=lambda: Thresholds(DEFAULT_THRESHOLD))
@@ -239,6 +244,7 @@ class Settings:
     undecided: float = 0.0
     accepted_flags: frozenset[str] = frozenset()
     across_machines: bool = False
+    by_systems: bool = False
     draws: int = 1000
     seed: int = 1
 
@@ -334,6 +340,19 @@ class Compared:
         decided = len(self.points) - len(open_points)
         tolerated = wide <= self.settings.undecided * len(self.points)
         return FINE if decided and wide == len(open_points) and tolerated else NO_VERDICT
+
+    @property
+    def threshold_text(self) -> str:
+        """The least change that counts in this comparison, and what it is."""
+        used = sorted({point.threshold for point in self.points if point.ratio is not None})
+        span = " to ".join(dict.fromkeys(map(percent, (used[0], used[-1])))) if used else ""
+        if not self.settings.by_systems:
+            named = " (rules by point)" * bool(self.settings.thresholds.rules)
+            return f"threshold {span or percent(self.settings.thresholds.default)}{named}"
+        return (
+            f"threshold {span}, by point: what 95 % of {'' if self.base == MODEL else 'pairs of '}healthy "
+            f"systems stay within, {percent(self.settings.thresholds.default)} where that is not known"
+        )
 
     @property
     def sentence(self) -> str:

@@ -26,9 +26,6 @@ from ccbench.units import shown, suggestion
 if TYPE_CHECKING:
     from ccbench.analysis.verdicts import Settings
 
-MODEL = "model"
-"""Word in the base's place for a run's own predictions."""
-
 
 @click.command(short_help="Verdict on two runs, point by point.")
 @click.argument(
@@ -41,7 +38,8 @@ MODEL = "model"
 @click.option(
     "--threshold",
     callback=fraction,
-    help="Least change that counts; 5%, and 30% for the model.",
+    help="Least change that counts: 5%; against the model and published figures what healthy systems "
+    "differ by, else 30%.",
 )
 @click.option(
     "--thresholds",
@@ -126,17 +124,22 @@ def compare(
     from ccbench.analysis.comparison import compare as compare_runs
     from ccbench.analysis.verdicts import (
         DEFAULT_THRESHOLD,
+        MODEL,
         Settings,
         Thresholds,
         load_thresholds,
     )
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.results import open_run
+    from ccbench.results.loading import PREFIX
 
     if output is not None:
         check_writable(output, "-o")
     against_model = not self_check and runs[0] == MODEL
-    usual = MODEL_THRESHOLD if against_model else DEFAULT_THRESHOLD
+    # Nobody measured these here: what healthy systems differ by is no change.
+    published = not (axis or self_check) and runs[0].startswith(PREFIX)
+    by_systems = against_model or published
+    usual = MODEL_THRESHOLD if by_systems else DEFAULT_THRESHOLD
     default = usual if threshold is None else threshold
     _refuse_unless(0 < default < 1, "--threshold", "write more than 0% and less than 100%")
     _refuse_unless(
@@ -156,6 +159,7 @@ def compare(
         undecided=undecided,
         across_machines=across_machines,
         accepted_flags=accepted,
+        by_systems=by_systems and threshold is None and thresholds is None,
     )
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)

@@ -25,6 +25,7 @@ from ccbench.report.junit import JUnitCase, junit_text
 from ccbench.report.present import (
     ShownColumn,
     beyond,
+    filled,
     first,
     fitted_lines,
     markdown_table,
@@ -85,11 +86,11 @@ def screen(compared: Compared, width: int = 80) -> str:
         by_cause.setdefault(point.cause, []).append(point)
     blocks["No verdict, interval too wide"] = by_cause.pop(NoVerdict.TOO_WIDE)
     lines = _wrapped(
-        f"{compared.base} -> {compared.new} (time: new over base, minus one)", width
+        f"{compared.base} -> {compared.new} (change of time; {compared.threshold_text})", width
     )
     for title, points in blocks.items():
         if points:
-            rows = fitted_lines(table_of(COLUMNS, points[:MOST_ROWS]), width)
+            rows = fitted_lines(filled(table_of(COLUMNS, points[:MOST_ROWS])), width)
             lines += [f"{title}: {len(points)}", *rows, *beyond(points, MOST_ROWS)]
     # Points without a verdict by cause, with the first reason of each.
     notes = [
@@ -162,8 +163,7 @@ def markdown(compared: Compared) -> str:
     lines += _folded("notes", len(notes), [*listed, ""]) if notes else []
     lines.append(
         "Time of new over base, median of the rounds' medians, minus one; intervals at "
-        f"{compared.settings.confidence:.4g}; threshold {compared.settings.thresholds.default:.3g}"
-        + (" and rules." if compared.settings.thresholds.rules else ".")
+        f"{compared.settings.confidence:.4g}; {compared.threshold_text}."
     )
     return "\n".join(lines) + "\n"
 

@@ -315,11 +315,11 @@ class History:
 
     @property
     def too_short(self) -> str:
-        """Why no step can be found, ``Cannot say: 1 run, 6 needed ...``; "" where one can."""
+        """Why no step can be found, ``CANNOT SAY: 1 run, 6 needed ...``; "" where one can."""
         if self.long_enough:
             return ""
         longest = max((len(series.seen) for series in self.series), default=0)
-        return f"Cannot say: {plural(longest, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
+        return f"CANNOT SAY: {plural(longest, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
 
 
 def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:

@@ -112,14 +112,19 @@ class RegimeVerdict:
     def text(self) -> str:
         """``large messages 478 GB/s at 1 GiB, expected 430 to 490``."""
         text = f"{WORDS[self.regime]} {self.figure(self.point.median_seconds or 0.0)} at {self.point.size}"
-        if self.usual_seconds is not None:
-            low, high = self.usual_seconds
-            # Where figures are rates, the longer time is the lower one.
-            ends = (low, high) if self.in_seconds else (high, low)
-            text += f", expected {self.span(*ends)}"
+        text += f", {self.expected}" * bool(self.expected)
         if self.word is SpeedWord.SLOW and self.factor >= 2:
             text += f", {format_ratio(self.factor)} the predicted time"
         return text + f" ({self.reason})" * bool(self.reason)
+
+    @property
+    def expected(self) -> str:
+        """``expected 430 to 490 GB/s``, of what is normal at the size shown; "" where that is not known."""
+        if self.usual_seconds is None:
+            return ""
+        low, high = self.usual_seconds
+        # Where figures are rates, the longer time is the lower one.
+        return f"expected {self.span(*((low, high) if self.in_seconds else (high, low)))}"
 
     @property
     def in_seconds(self) -> bool:
@@ -152,7 +157,8 @@ class SpeedVerdict:
     causes: of being slow, the likeliest first. collapse: sizes between much faster ones.
     wrong: cases gave wrong elements; reason says how many, where.
     left_out: cases that are not judged and why, and how the output ended; "" where all are judged.
-    unfinished: so much is left out, or failed, that the rest speaks for no run.
+    unfinished: so much is left out, or failed, that the rest speaks for no run. subjects: each, where one
+    reason is that of several.
     """
 
     subject: str
@@ -163,6 +169,7 @@ class SpeedVerdict:
     wrong: bool = False
     left_out: str = ""
     unfinished: bool = False
+    subjects: tuple[str, ...] = ()
 
     @cached_property
     def word(self) -> SpeedWord:
@@ -314,7 +321,11 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     )
     for reason, (name, *more) in unsaid.items():
         verdicts.append(
-            SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason)
+            SpeedVerdict(
+                name + f" and {len(more)} more" * bool(more),
+                reason=reason,
+                subjects=(name, *more),
+            )
         )
     return tuple(verdicts)
 

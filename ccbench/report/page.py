@@ -16,14 +16,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from statistics import median
 from typing import Any
 
 from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.history import when
-from ccbench.analysis.speed_verdict import speed_verdicts
+from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
 from ccbench.findings import Finding
@@ -31,6 +31,7 @@ from ccbench.flags import Flag
 from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs_table
 from ccbench.report.case_table import case_page_table
+from ccbench.report.curves import group_key
 from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import (
     Figure,
@@ -42,9 +43,11 @@ from ccbench.report.figure import (
     frames,
 )
 from ccbench.report.figures import every_figure
+from ccbench.report.page_card import MOST_ROWS as MOST_CARD_ROWS
+from ccbench.report.page_card import CardRow, card_rows, headline
 from ccbench.report.present import ShownColumn, Table, columns, table_of, values_of
 from ccbench.report.sharing import sharing_table
-from ccbench.report.wording import health_lines, meaning_of, sentences, span
+from ccbench.report.wording import health_lines, meaning_of, sentences, span, speed_lines
 from ccbench.results import Manifest, Point, Run
 from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.units import format_seconds, percent, plain, plural
@@ -82,6 +85,9 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
 )
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
 
+SAID_ABOVE = {"bandwidth": ": bus bandwidth against size", "time": ": time against size"}
+"""Words of titles of figures that the heading of their section says."""
+
 MOST_PAIRS = 500
 """Lines beside a baseline that the page lists; the CSV file has all."""
 
@@ -116,8 +122,9 @@ NOTHING = Table((), ())
 
 @dataclass(frozen=True)
 class RunPart:
-    """Contents of the page about one run. sentences: the verdict; lines: what one about health stands on.
+    """Contents of the page about one run. sentences: the verdict, then what else to know of the whole.
 
+    lines: what a verdict about health stands on. card: a row per collective; more_rows: those left out of it.
     picture: the machine's drawing as a data address, and words for those who cannot see it.
     """
 
@@ -131,14 +138,49 @@ class RunPart:
     environment: Table = NOTHING
     differences: Table = NOTHING
     beside: tuple[str, ...] = ()
+    card: tuple[CardRow, ...] = ()
+    more_rows: int = 0
+
+
+@dataclass(frozen=True)
+class ChartRow:
+    """One line of a chart. paths: (colour, SVG path) within 1000 by 10 units. value: what it comes to."""
+
+    name: str
+    paths: tuple[tuple[str, str], ...]
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines of coloured stretches one below the other, as wide as the page. keys: (meaning, colour).
+
+    ticks: texts under the axis, at equal distances from its begin to its end.
+    """
+
+    heading: str
+    words: str
+    keys: tuple[tuple[str, str], ...]
+    rows: tuple[ChartRow, ...]
+    ticks: tuple[str, ...] = ()
+
+
+def stretches(ends: Iterable[tuple[float, float]], whole: float) -> str:
+    """Return the SVG path of stretches between ``ends`` on an axis from 0 to ``whole``, none narrower than a hair."""
+    return "".join(
+        f"M{1000 * begin / whole:.1f} 0h{max(0.5, 1000 * (end - begin) / whole):.1f}v10"
+        f"H{1000 * begin / whole:.1f}z"
+        for begin, end in ends
+    )
 
 
 @dataclass(frozen=True)
 class PageContent:
     """The whole page; ``label`` says loudly where times are no measurement.
 
+    lead: name and figure that stand beside the verdict, in no section.
     terms: of the glossary, besides those of every page; formulas: its bus factors, of a page about runs.
-    pictures: (heading, words for those who cannot see it, data address) of what is drawn once, not by points.
+    charts: of what is drawn once, not by points.
     """
 
     title: str
@@ -153,7 +195,8 @@ class PageContent:
     sharing: Table = NOTHING
     terms: tuple[tuple[str, str], ...] = ()
     formulas: Table = NOTHING
-    pictures: tuple[tuple[str, str, str], ...] = ()
+    charts: tuple[Chart, ...] = ()
+    lead: tuple[str, Figure] | None = None
     baseline: str = ""
     version: str = __version__
 
@@ -174,9 +217,17 @@ def page_content(
     # Names of the page's own, which no string of a run has a part in.
     drawn = every_figure(runs, points, behind, problems)
     figures = {f"figure-{place}": figure for place, figure in enumerate(drawn, start=1)}
+    parts = tuple(
+        _part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)
+    )
+    lead = _lead(parts, figures)
     sections = []
     for topic, heading, text in SECTIONS:
-        own = tuple((name, figure) for name, figure in figures.items() if figure.topic == topic)
+        own = tuple(
+            (name, replace(figure, title=figure.title.replace(SAID_ABOVE.get(topic, ""), "")))
+            for name, figure in figures.items()
+            if figure.topic == topic and (lead is None or name != lead[0])
+        )
         sections += [Section(topic, heading, text, own)] if own else []
     label = provenance(every)
     pairs = beside(every, behind)
@@ -185,9 +236,8 @@ def page_content(
         title=", ".join(dict.fromkeys(run.suite or plain(run.path.name) for run in runs)),
         label=label,
         meaning=meaning_of(label) if label else "",
-        runs=tuple(
-            _part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)
-        ),
+        runs=parts,
+        lead=lead,
         sections=tuple(sections),
         table=case_page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
@@ -201,15 +251,31 @@ def page_content(
     )
 
 
+def _lead(parts: Sequence[RunPart], figures: Mapping[str, Figure]) -> tuple[str, Figure] | None:
+    """Return the figure that shows the first row of the first card, by time where that is judged by it."""
+    row = next((row for part in parts for row in part.card if row.largest is not None), None)
+    if row is None or row.largest is None:
+        return None
+    for topic in ("time",) if row.in_seconds else ("bandwidth", "time"):
+        for name, figure in figures.items():
+            if figure.key.startswith(f"{topic}-{group_key(row.largest)}"):
+                return name, figure
+    return None
+
+
 def _part(
     run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None
 ) -> RunPart:
     findings = run_findings(run, points)
     blamed, *lines = health_lines(run) or [""]
+    verdicts = speed_verdicts(run)
+    rows = card_rows(points, verdicts)
+    # The card says of each collective what the screen has a line for, and the findings follow themselves.
+    texts = sentences(points, findings, verdicts)[len(speed_lines(verdicts)) : -1]
     facts = (
         plain(run.path.name),
         f"host {run.manifest.host}" * bool(run.manifest.host),
-        f"machine {run.manifest.machine}" * bool(run.manifest.machine),
+        f"machine {machines_of(points, run.manifest)}" * bool(run.manifest.machine),
         when(run.manifest.created_at) * bool(run.manifest.created_at),
         plural(len(points), "case"),
     )
@@ -246,7 +312,13 @@ def _part(
     return RunPart(
         name=plain(run.path.name),
         facts=" · ".join(fact for fact in facts if fact),
-        sentences=(*[blamed] * bool(blamed), *sentences(points, findings, speed_verdicts(run))),
+        sentences=(
+            *filter(None, (blamed, headline(rows, verdicts))),
+            *filter(None, (expected_from(verdicts),)),
+            *texts,
+        ),
+        card=rows[:MOST_CARD_ROWS],
+        more_rows=max(0, len(rows) - MOST_CARD_ROWS),
         lines=tuple(lines),
         findings=findings,
         rates=rates_table(points),
@@ -255,6 +327,13 @@ def _part(
         differences=Table(columns("<fact", "<here", "<there"), differing),
         beside=tuple(beside_lines),
     )
+
+
+def machines_of(points: Iterable[Point], manifest: Manifest) -> str:
+    """``2 x hgx-h100``, of a run on several nodes; the counts where cases differ in them."""
+    counts = sorted({point.nodes for point in points if point.nodes > 1})
+    words = f"{' and '.join(map(str, counts))} x " * bool(counts)
+    return words + manifest.machine
 
 
 def topology_of(manifest: Manifest) -> Topology | None:
@@ -416,9 +495,9 @@ SIGNIFICANT_DIGITS = 6
 
 def plots_of(content: PageContent) -> dict[str, Any]:
     """Name of a figure in the page -> what the script draws."""
-    return {
-        name: plot(figure) for section in content.sections for name, figure in section.figures
-    }
+    drawn = [content.lead] if content.lead is not None else []
+    drawn += [entry for section in content.sections for entry in section.figures]
+    return {name: plot(figure) for name, figure in drawn}
 
 
 def plot(figure: Figure) -> dict[str, Any]:

@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from itertools import takewhile, zip_longest
+from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
 from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
-from ccbench.plan.timeline import LanePiece, Timeline
-from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
-from ccbench.report.figure import Figure, FigureAxis
-from ccbench.report.page import PageContent, RunPart, render_page
-from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
+from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION
+from ccbench.report.page import Chart, ChartRow, PageContent, RunPart, render_page, stretches
+from ccbench.report.plan_figures import COMPUTED, KIND_COLOURS, TRANSFERRED, WAITED
 from ccbench.report.replay_text import SENTENCES, answers, cases_of_page, ordered_cases
 from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16
 MOST_PIECES = 6000
 MOST_BARS = 12
-"""Ranks, intervals and bars that are drawn; the table has all cases."""
+"""Ranks, intervals and cases that are drawn; the table has all cases."""
+
+TICKS = 5
+
+COLOURS = {
+    COMPUTED: KIND_COLOURS[COMPUTED],
+    TRANSFERRED: KIND_COLOURS[TRANSFERRED],
+    WAITED: KIND_COLOURS[WAITED],
+}
+BAR_COLOURS = {
+    "transfer": GREEN,
+    "waiting": VERMILION,
+    "alone": BLUE,
+    "predicted": PINK,
+    "bound": GREY,
+}
+GRAVEST_FIRST = ("problem", "doubt", "note")
 
 
 def replay_page(replay: Replay, name: str) -> str:
     """Return the whole file as text. Raises MissingDependency without jinja2 or plotly."""
     findings = list(replay.findings)
+    # What a reader of traces or a fold remarks is a sentence, which is its own title.
+    findings += [
+        Finding("doubt", warning.kind, (), "", "", without_folders(warning.text))
+        for warning in (*replay.trace.warnings, *replay.fold.warnings)
+    ]
     findings += [
         Finding(
-            "doubt",
-            picture.kind,
-            (),
-            plain(picture.text, SENTENCES),
-            "",
-            picture.kind.replace("_", " "),
+            "note", "not_a_case", (), "", "", f"{plural(count, 'call')} not compared: {reason}"
         )
-        for picture in (*replay.trace.warnings, *replay.fold.warnings)
+        for reason, count in replay.fold.not_folded.items()
     ]
-    for reason, count in replay.fold.not_folded.items():
-        findings.append(
-            Finding(
-                "note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case"
-            )
-        )
+    findings = [
+        replace(finding, subject=plain(finding.subject, SENTENCES))
+        for finding in sorted(findings, key=lambda each: GRAVEST_FIRST.index(each.severity))
+    ]
     sentences = [
         f"{text[:1].upper()}{text[1:]}." for text in (replay.verdict, *answers(replay))
     ]
     facts = (
         f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
     )
-    drawn = (picture for picture in (_timeline(replay), _bars(replay)) if picture is not None)
+    drawn = (_timeline(replay), _bars(replay))
     return render_page(
         PageContent(
             title=plain(f"replay of {name}"),
@@ -57,15 +71,17 @@ def replay_page(replay: Replay, name: str) -> str:
             sections=(),
             table=cases_of_page(replay),
             table_text="Times of one launch; shares are of the job's communication time.",
-            pictures=tuple(
-                (picture.figure.title, picture.figure.subtitle, picture_address(picture.canvas))
-                for picture in drawn
-            ),
+            charts=tuple(chart for chart in drawn if chart is not None),
         )
     )
 
 
-def _timeline(replay: Replay) -> PlanFigure | None:
+def without_folders(text: str) -> str:
+    """Return ``text`` with the names of files in place of their whole paths."""
+    return re.sub(r"(?<!\S)/(?:[^\s/:]+/)+(?=[^\s/])", "", text)
+
+
+def _timeline(replay: Replay) -> Chart | None:
     """Return the step of median length, of the first ranks; None without times."""
     trace = replay.trace
     ranks = [
@@ -81,8 +97,9 @@ def _timeline(replay: Replay) -> PlanFigure | None:
     if steps:
         lengths = steps[0][:, 1] - steps[0][:, 0]
         place = int(np.argsort(lengths)[len(lengths) // 2])
-    pieces: list[LanePiece] = []
-    for lane, rank in enumerate(ranks):
+    # (rank, its pieces from the step's begin, cut at the step's borders)
+    lanes: list[tuple[int, list[tuple[float, float, str]]]] = []
+    for rank in ranks:
         pieces_of_rank = [
             (float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())
         ]
@@ -97,26 +114,42 @@ def _timeline(replay: Replay) -> PlanFigure | None:
             interval for interval in pieces_of_rank if interval[1] > begin and interval[0] < end
         ]
         # Cut at the borders of the step: what hangs over belongs to its neighbours' pictures.
-        pieces += [
-            LanePiece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
+        cut = [
+            (max(start, begin) - begin, min(until, end) - begin, kind)
             for start, until, kind in inside[:MOST_PIECES]
         ]
+        lanes.append((rank, cut))
     step = "a step" if steps else "what was recorded"
     more = (
         f", the first {len(ranks)} of {len(trace.ranks)} ranks"
         if len(trace.ranks) > len(ranks)
         else ""
     )
-    figure = Figure(
-        "step",
-        "plan",
+    whole = max((end for _, pieces in lanes for _, end, _ in pieces), default=0.0) or 1.0
+    kinds = [
+        kind
+        for kind in COLOURS
+        if any(piece[2] == kind for _, pieces in lanes for piece in pieces)
+    ]
+    rows = [
+        ChartRow(
+            f"rank {rank}",
+            tuple(
+                (
+                    COLOURS[kind],
+                    stretches([piece[:2] for piece in pieces if piece[2] == kind], whole),
+                )
+                for kind in kinds
+            ),
+        )
+        for rank, pieces in lanes
+    ]
+    return Chart(
         f"{step.capitalize()} over time",
-        f"each rank by its own clock{more}",
-        FigureAxis("time from its begin", "seconds", "linear"),
-        FigureAxis("", "rank", "linear"),
-    )
-    return PlanFigure(
-        figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), "")
+        f"Each rank by its own clock{more}.",
+        tuple((kind, COLOURS[kind]) for kind in kinds),
+        tuple(rows),
+        ("0", *(format_seconds(whole * place / (TICKS - 1)) for place in range(1, TICKS))),
     )
 
 
@@ -132,23 +165,16 @@ def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
                 yield begin + waited, begin + seconds, TRANSFERRED
 
 
-def _bars(replay: Replay) -> PlanFigure | None:
+def _bars(replay: Replay) -> Chart | None:
     """Return bars of the costliest cases: in the job, alone, predicted, at the bound."""
-    cases = ordered_cases(replay)
     # (name, layer -> seconds) of each bar
     bars: list[tuple[str, dict[str, float]]] = []
-    for case in takewhile(lambda _: len(bars) < MOST_BARS, cases):
+    for case in ordered_cases(replay)[:MOST_BARS]:
         name = f"{case.job.case.collective} {format_size(case.job.case.size_bytes)}"
         if case.seconds is not None:
-            # Medians of different launches: the one without waiting may be the longer of the two.
-            sent = (
-                case.seconds
-                if case.transfer_seconds is None
-                else min(case.transfer_seconds, case.seconds)
-            )
-            bars.append(
-                (f"{name}\nin the job", {"transfer": sent, "waiting": case.seconds - sent})
-            )
+            sent = case.seconds if case.transfer_seconds is None else case.transfer_seconds
+            parts = {"transfer": sent, "waiting": case.seconds - sent}
+            bars.append((f"{name} in the job", parts))
         for key, word in (
             ("measured", "alone"),
             ("predicted", "predicted"),
@@ -156,28 +182,24 @@ def _bars(replay: Replay) -> PlanFigure | None:
         ):
             seconds = getattr(case.alone, f"{key}_seconds")
             if seconds is not None:
-                bars.append((f"{name}\n{word}", {word: seconds}))
-    if not bars:
+                bars.append((f"{name} {word}", {word: seconds}))
+    longest = max((sum(parts.values()) for _, parts in bars), default=0.0)
+    if not longest:
         return None
-    looks = {
-        "transfer": GREEN,
-        "waiting": VERMILION,
-        "alone": BLUE,
-        "predicted": PINK,
-        "bound": GREY,
-    }
-    layers = [
-        Layer(name, colour, tuple(values.get(name, 0.0) for _, values in bars))
-        for name, colour in looks.items()
-    ]
-    figure = Figure(
-        "cases",
-        "plan",
+    rows = []
+    for name, parts in bars:
+        paths, begin = [], 0.0
+        for kind, seconds in parts.items():
+            if seconds > 0:
+                paths.append(
+                    (BAR_COLOURS[kind], stretches([(begin, begin + seconds)], longest))
+                )
+            begin += seconds
+        rows.append(ChartRow(name, tuple(paths), format_seconds(begin)))
+    used = [kind for kind in BAR_COLOURS if any(parts.get(kind) for _, parts in bars)]
+    return Chart(
         "What the costliest cases take",
-        "one launch, in the job and alone",
-        FigureAxis("", "ranks", "linear"),
-        FigureAxis("time of a launch", "seconds", "linear"),
+        "One launch, in the job and alone.",
+        tuple((kind, BAR_COLOURS[kind]) for kind in used),
+        tuple(rows),
     )
-    tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
-    used = tuple(layer for layer in layers if any(layer.values))
-    return PlanFigure(figure, Bars(tuple(name for name, _ in bars), used, tops=tops))

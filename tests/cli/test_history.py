@@ -26,7 +26,7 @@ def test_too_few_runs_are_no_verdict(ccbench: Command, tmp_path: Path) -> None:
     write_history(tmp_path / "results", [1.0] * 2, last=10)
     ended = ccbench("history", "results")
     assert ended.code == 3
-    assert "Cannot say: 2 runs, 6 needed" in ended.out
+    assert "CANNOT SAY: 2 runs, 6 needed" in ended.out
 
 
 def test_a_folder_without_runs_is_no_verdict_either(ccbench: Command) -> None:

@@ -55,7 +55,7 @@
 
   const axis = (one) => {
     const found = {
-      title: { text: escaped(one.label), standoff: 8 },
+      title: { text: escaped(one.label), standoff: 8, font: { size: 11 } },
       gridcolor: colour("faint"), linecolor: colour("grey"), zeroline: false, tickcolor: colour("grey"),
       automargin: true, ticks: "outside", ticklen: 3,
     };
@@ -182,7 +182,7 @@
   const layout = (plot, parts) => ({
     paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"),
     font: { color: colour("ink"), size: 12, family: 'system-ui, "DejaVu Sans", sans-serif' },
-    margin: { l: 62, r: 14, t: plot.spans && plot.spans.length ? 44 : 14, b: 48 },
+    margin: { l: 62, r: 14, t: plot.spans && plot.spans.length ? 44 : plot.note ? 30 : 14, b: 48 },
     showlegend: false, hovermode: "closest", xaxis: axis(plot.x), yaxis: axis(plot.y), ...parts,
     hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("grey"), font: { color: colour("ink") }, align: "left" },
   });
@@ -290,6 +290,7 @@
     }
   }, { rootMargin: "600px" });
   const MOST_PRINTED = 80;
+  const MOST_PRINTED_ROWS = 5000;
   const drawAll = (most) => {
     for (const name of Object.keys(plots).slice(0, most)) {
       if (byId(name) && !drawn.has(name)) { draw(name); }
@@ -448,8 +449,21 @@
     applyTheme();
   });
   systemDark.addEventListener("change", applyTheme);
-  window.addEventListener("beforeprint", () => { printing = true; drawAll(MOST_PRINTED); applyTheme(); });
-  window.addEventListener("afterprint", () => { printing = false; applyTheme(); });
+  const folded = new Set(); // what paper shows open and the screen does not
+  window.addEventListener("beforeprint", () => {
+    printing = true;
+    document.querySelectorAll("details:not([open])").forEach((one) => { one.open = true; folded.add(one); });
+    shown = Math.max(shown, MOST_PRINTED_ROWS);
+    showRows();
+    drawAll(MOST_PRINTED);
+    applyTheme();
+  });
+  window.addEventListener("afterprint", () => {
+    printing = false;
+    folded.forEach((one) => { one.open = false; });
+    folded.clear();
+    applyTheme();
+  });
   applyTheme();
   document.querySelectorAll(".figure").forEach((figure) => near.observe(figure));
   window.ccbench = { drawAll, csv, drawn };

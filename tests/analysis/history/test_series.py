@@ -110,7 +110,7 @@ def test_the_screen_shows_the_newest_steps_and_says_when_runs_are_too_few(
     assert lines[-1] == "11 runs, 2 series, 2 steps"
     write_history(tmp_path, [1.0] * 2, last=10)
     assert (
-        "Cannot say: 2 runs, 6 needed" in history_lines(history_of(run_folders([tmp_path])))[-1]
+        "CANNOT SAY: 2 runs, 6 needed" in history_lines(history_of(run_folders([tmp_path])))[-1]
     )
 
 

@@ -94,5 +94,5 @@ def test_more_series_than_a_page_bears_are_counted_not_drawn(
 
 def test_an_empty_history_is_still_a_page() -> None:
     page = history_page(History(0, (), ()))
-    assert "Cannot say: 0 runs, 6 needed of the same case" in page
+    assert "CANNOT SAY: 0 runs, 6 needed of the same case" in page
     assert "needs a look" not in page

@@ -437,3 +437,39 @@ def test_the_filter_of_ten_thousand_rows_answers_in_less_than_a_fifth_of_a_secon
     )
     assert min(took) < 200
     assert browser.value("document.querySelectorAll('#table tbody tr').length") <= 200
+
+
+def test_the_card_comes_before_all_else_and_findings_open_on_paper_alone(page: Browser) -> None:
+    order = page.value(
+        "[...document.querySelectorAll('main .headline, main .card, main .finding')]"
+        ".map(one => one.classList[0])"
+    )
+    assert order[:2] == ["headline", "card"]
+    opened = "[...document.querySelectorAll('details')].filter(one => one.open).length"
+    assert page.value(opened) == 0
+    page.value("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.value(opened) == page.value("document.querySelectorAll('details').length")
+    page.value("window.dispatchEvent(new Event('afterprint'))")
+    assert page.value(opened) == 0
+
+
+def test_a_size_and_its_unit_stay_on_one_line_of_paper(page: Browser) -> None:
+    page.call("Emulation.setEmulatedMedia", media="print")
+    heights = page.value(
+        "[...document.querySelectorAll('#table tbody tr')].map(row => row.getBoundingClientRect().height)"
+    )
+    page.call("Emulation.setEmulatedMedia", media="")
+    assert max(heights[:3]) < 1.8 * min(heights)
+
+
+@pytest.mark.parametrize(("width", "abreast"), [(400, 1), (1400, 3)])
+def test_figures_stand_abreast_where_there_is_room(
+    browser: Browser, tmp_path: Path, width: int, abreast: int
+) -> None:
+    names = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+    run = write_run(tmp_path / "run", [case(name, "ring", 2**20) for name in names])
+    browser.open(write_page(tmp_path, run), width=width)
+    tops = browser.value(
+        "[...document.querySelectorAll('#section-time .figure')].map(one => one.offsetTop)"
+    )
+    assert tops.count(tops[0]) == abreast

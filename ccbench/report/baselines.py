@@ -22,7 +22,8 @@ from ccbench.model.library.clusters import generations_in
 from ccbench.report.present import ShownColumn, Table, aligned, beyond, csv_of, named, table_of
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
-from ccbench.results.keys import SETTING
+from ccbench.results.keys import SETTING, grouped
+from ccbench.results.loading import PREFIX, load_published, published_names
 from ccbench.results.systems import is_other_model
 from ccbench.units import format_seconds, format_size, plural
 
@@ -169,10 +170,14 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
                 _offer(candidate),
             )
         )
-        offered = list(dict.fromkeys(map(_offer, theirs)))
+        offered = []
+        for text, alike in grouped(theirs, _offer).items():
+            sizes = sorted(point.size_bytes for point in alike)
+            ends = dict.fromkeys(map(format_size, (sizes[0], sizes[-1])))
+            offered.append(f"{text} at {' to '.join(ends)}")
         near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {point.network}" for point in points[:1] if point.network)
-        return [f"{name}: nothing like this run's points{over}; {near}"]
+        return [f"{name}: nothing like this run's points{over}; {near}{_elsewhere(points, baseline)}"]
     # What a baseline point is stands once below the lines, by number.
     marks = {
         text: place
@@ -194,6 +199,20 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         lines.append(f"  {row}")
     lines += beyond(pairs, MOST_LINES, "  and {} more, in the report's files")
     return lines + [f"  [{place}] {text}" for text, place in marks.items()]
+
+
+def _elsewhere(points: Sequence[Point], baseline: Run) -> str:
+    """Words for the published results with the most points like this run's; '' where another run is asked for."""
+    if not str(baseline.path).startswith(PREFIX):
+        return ""
+    counts = {
+        name: len(beside(points, comparable_points(points, load_published(name))))
+        for name in published_names()
+    }
+    name = max(counts, key=lambda name: counts[name])
+    if not counts[name]:
+        return "; nor have other published results"
+    return f"; try {PREFIX}{name}, which has {plural(counts[name], 'point')} like it"
 
 
 FEWEST_ALIKE = 3
@@ -242,11 +261,12 @@ def _gpu(words: str) -> str:
 
 
 def _offer(point: Point) -> str:
-    op = "" if point.op in (NO_OP, "sum") else f" {point.op}"
+    op = "" if point.op in (NO_OP, "sum") else point.op
+    words = " ".join(filter(None, (point.backend, point.collective, point.dtype, op)))
     where = f" on {point.nodes} nodes" if point.nodes > 1 else ""
     where += f" over {point.network}" if point.network and point.nodes != 1 else ""
     where += ", in place" if point.in_place else ""
-    return f"{point.collective} {point.dtype}{op} {plural(point.ranks, 'rank')}{where}"
+    return f"{words} {plural(point.ranks, 'rank')}{where}"
 
 
 def _heading(point: Point) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,9 +55,9 @@ def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
     assert comparable_points(points_of(run), baseline) == ()
     (line,) = baseline_lines(points_of(run), baseline)
     assert line == (
-        "others: nothing like this run's points; it has all_reduce float32 4 ranks on 2 nodes; "
-        "all_reduce float32 4 ranks, in place; all_reduce float32 max 4 ranks; all_reduce float64 4 ranks; "
-        "all_reduce float32 8 ranks"
+        "others: nothing like this run's points; it has cpu all_reduce float32 4 ranks on 2 nodes at 4 KiB; "
+        "cpu all_reduce float32 4 ranks, in place at 4 KiB; cpu all_reduce float32 max 4 ranks at 4 KiB; "
+        "cpu all_reduce float64 4 ranks at 4 KiB; cpu all_reduce float32 8 ranks at 4 KiB"
     )
 
 
@@ -173,7 +174,10 @@ def test_where_no_published_network_fits_that_is_said_with_what_there_is(
     points = points_of(of_gpus(tmp_path / "run", "ib-ndr-400x8", 16, 2))
     (line,) = baseline_lines(points, load_published("dgx-a100"))
     assert "nothing like this run's points over ib-ndr-400x8; it has " in line
-    assert "all_reduce float32 16 ranks on 2 nodes over efa-100x4" in line
+    assert "nccl all_reduce float32 16 ranks on 2 nodes over efa-100x4" in line
+    # Other published results do have such points, and their name can be typed.
+    name = re.search(r"; try published:(\S+), which has \d+ points? like it$", line)
+    assert name is not None and pairs_of(points, load_published(name[1]))
 
 
 def test_without_a_declared_network_every_published_one_is_named(tmp_path: Path) -> None:

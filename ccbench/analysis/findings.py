@@ -394,7 +394,7 @@ def flagged_cases(points: Points) -> Iterator[Finding]:
                 "doubt",
                 flag,
                 f"{len(members)} of {plural(len(ok), 'case')} flagged: {flag.replace('_', ' ')}",
-                f"first: {members[0].label}",
+                f"first: {members[0].label}" * (len(members) < len(ok)),
                 advice_on(flag),
                 len(members),
             )
@@ -563,11 +563,11 @@ def not_monotone(points: Points) -> Iterator[Finding]:
         yield _finding(
             "doubt",
             "not_monotone",
-            f"Time falls with size at {plural(len(falls), 'place')}",
-            f"most: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
+            f"{plural(len(falls), 'size')} slower than the next larger one",
+            f"worst: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
             f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
-            "the smaller size is chosen badly or was disturbed: measure it again, then try other algorithms "
-            "and protocols there",
+            "the library chose badly there, or the measurement was disturbed: measure it again, then try other "
+            "algorithms and protocols at that size",
             len(falls),
         )
 

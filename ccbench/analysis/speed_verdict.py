@@ -635,6 +635,6 @@ def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
     )
     called, systems = false_alarms()
     return (
-        f"Expected: where 80 % of healthy systems lie, from {'; '.join(origins)}. Of {systems} healthy ones, "
-        f"each left out of what is known, at most {called} ({percent(called / systems)}) are called slow."
+        f"Expected: the range of 80 % of healthy systems ({'; '.join(origins)}). Tested by leaving each system "
+        f"out: of {systems} healthy ones at most {called} ({percent(called / systems)}) was wrongly called slow."
     )

@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from ccbench.units import harmless, parse_duration, parse_fraction
 if TYPE_CHECKING:
     from ccbench.results import Run
 
+every_case = click.option("--all", "every", is_flag=True, help="Show every case in a row.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
@@ -60,6 +62,22 @@ def say_problems(problems: Sequence[str]) -> None:
     more = [f"{len(problems) - MOST_PROBLEMS} more files could not be read"]
     for text in [*problems[:MOST_PROBLEMS], *more * (len(problems) > MOST_PROBLEMS)]:
         say(f"note: {text}")
+
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def say_files(files: Sequence[Path]) -> None:
+    """Name the files of a report on stdout, the page as an address that terminals open."""
+    for file in files:
+        if file.suffix == ".html":
+            click.echo(f"page: {file.resolve().as_uri()}")
+    others = [file for file in files if file.suffix != ".html"]
+    named = [file.name for file in others if file.suffix not in PICTURES]
+    if pictures := len(others) - len(named):
+        named.append(others[0].name if len(others) == 1 else f"{pictures} pictures")
+    if named:
+        click.echo(f"wrote {', '.join(named)} in {others[0].parent}")
 
 
 def print_json(value: object) -> None:
@@ -109,6 +127,11 @@ def screen_width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
+def folds_sentences() -> bool:
+    """True for a terminal, or where COLUMNS asks for a width."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
 def open_closed_streams() -> None:
     """Join standard streams that were closed (``>&-``) before ccbench started to nothing."""
     # Else the next file that is opened would get the number 1 or 2, and a library's message would land in it.
@@ -119,17 +142,44 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
+COLOURS = {
+    **dict.fromkeys(("NORMAL", "HEALTHY"), 32),
+    **dict.fromkeys(("SLOW", "WRONG", "UNHEALTHY", "REGRESSION", "Problem"), 31),
+    **dict.fromkeys(("FAST", "CANNOT SAY", "NO VERDICT", "Doubt"), 33),
+}
+"""Words of verdicts and their colours (ECMA-48): green, red, yellow."""
+
+_COLOURED = re.compile(rf"\b({'|'.join(COLOURS)})\b(?=[: ]|$)", re.MULTILINE)
+
+
+def wants_colours(stream: TextIO) -> bool:
+    """True for a terminal, unless NO_COLOR is set; FORCE_COLOR wants them anywhere (no-color.org, force-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def with_colours(text: str) -> str:
+    """``text`` with the words of verdicts in their colours."""
+    return _COLOURED.sub(lambda word: f"\x1b[1;{COLOURS[word[1]]}m{word[1]}\x1b[0m", text)
+
+
 class WatchedStream:
     """A text stream that remembers its last failure to write to it; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._coloured = wants_colours(stream)
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
         """Write printable text: names of files and what they hold never steer the terminal."""
+        # Only the words of verdicts are coloured, after the text was made harmless.
+        text = harmless(text)
         try:
-            return self._stream.write(harmless(text))
+            return self._stream.write(with_colours(text) if self._coloured else text)
         except OSError as error:
             self.failure = error
             raise

@@ -11,11 +11,14 @@ from ccbench.cli.output import (
     as_json,
     completing,
     drawn_as_far_as_possible,
+    every_case,
     exit_code_of,
     file_for,
+    folds_sentences,
     leave,
     print_json,
     say,
+    say_files,
     say_problems,
     screen_width,
 )
@@ -59,12 +62,14 @@ def baselines(context: click.Context) -> Iterable[str]:
     help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus, json or junit alone, on stdout "
     "without -o.  [default: html,png,md,csv, or as -o ends]",
 )
+@every_case
 @as_json
 def report(
     runs: tuple[Path, ...],
     baseline: str | None,
     output: Path | None,
     formats: str | None,
+    every: bool,
     as_json: bool,
 ) -> int:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
@@ -74,8 +79,9 @@ def report(
     health or fleet check. Exit code 1: a case gave wrong results; 3: no run has a case that can be read.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
-    from ccbench.report.case_table import screen_table
+    from ccbench.report.case_table import case_documents
     from ccbench.report.exports import fleet_document
+    from ccbench.report.run_screen import ALL, CARD, run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import DEFAULT_FORMATS, ONE_FILE, write_report
     from ccbench.results import load_runs, newest_run, open_run
@@ -125,15 +131,16 @@ def report(
                 "fleet": fleets,
                 "speed_verdicts": speeds,
                 "baseline": pairs,
+                "points": {str(run.path): case_documents(run.points) for run in loaded},
             }
         )
         return code
     for run in loaded:
-        table = screen_table(run, screen_width())
-        lines = str(run.path), *verdict_lines(run), table, *_beside(run, behind)
-        click.echo("\n".join(lines))
-    for file in files:
-        click.echo(f"wrote {file}")
+        lines = run_screen(run, screen_width(), ALL if every else CARD, folds_sentences())
+        # Of several runs each says which it is.
+        name = [str(run.path)] * (len(loaded) > 1)
+        click.echo("\n".join((*name, *lines, *_beside(run, behind))))
+    say_files(files)
     return code
 
 

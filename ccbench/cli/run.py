@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,17 @@ from ccbench.cli.output import (
     drawn_as_far_as_possible,
     drop,
     duration,
+    every_case,
+    folds_sentences,
     print_json,
     say,
+    say_files,
     screen_width,
     typed_options,
 )
-from ccbench.cli.sweep_options import suite_of, sweep_options
+from ccbench.cli.sweep_options import collective_of, suite_of, sweep_options
 from ccbench.errors import UsageError
+from ccbench.flags import Flag
 from ccbench.units import plural
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
     from ccbench.cases.axes import Case
     from ccbench.model import Prediction
+    from ccbench.results import Run
     from ccbench.runner.planning import Plan, RunOptions
     from ccbench.runner.run import RunOutcome
 
@@ -51,6 +57,17 @@ NOT_REPEATED = {
 }
 """Parameters that the line to go on with leaves out: they do not belong to the run's cases."""
 
+
+@dataclass(frozen=True)
+class Shown:
+    """What of a run is shown, and how. suite: as typed. layout: of LAYOUTS. draw: files of the report, too."""
+
+    suite: str
+    layout: str
+    draw: bool
+    as_json: bool
+
+
 Priced = tuple["Case", "Prediction | None"]
 
 FORMATS = ("html", "md", "csv")
@@ -61,7 +78,7 @@ READING_MODULES = (
     "jinja2",
     "plotly",
     "ccbench.report.writing",
-    "ccbench.report.case_table",
+    "ccbench.report.run_screen",
 )
 """Table and page take longest to import these."""
 
@@ -116,6 +133,7 @@ def _suites(context: click.Context) -> Iterable[str]:
     metavar="FILE",
     help="Write the suite that the options stand for, as YAML.",
 )
+@every_case
 @as_json
 def run(
     suite: str | None,
@@ -123,6 +141,7 @@ def run(
     no_report: bool,
     quiet: bool,
     save: Path | None,
+    every: bool,
     as_json: bool,
     **settings: Any,
 ) -> int:
@@ -135,6 +154,7 @@ def run(
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
     from ccbench.machine.host import Terminated
+    from ccbench.report.run_screen import ALL, CARD, NCCL_TESTS
     from ccbench.runner.planning import RunOptions, check_output, plan_suite, suite_on_nodes
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
@@ -142,8 +162,8 @@ def run(
     from ccbench.runner.workers.rendezvous import launched_process
 
     if suite is None:
-        raise UsageError(
-            "run: name what to measure: 'ccbench run quick', 'ccbench run all_reduce -b 8 -e 128M', "
+        raise click.UsageError(
+            "name what to measure: 'ccbench run quick', 'ccbench run all_reduce -b 8 -e 128M', "
             "a file of yours, or one of 'ccbench list suites'"
         )
     process = None if plan else launched_process(os.environ)
@@ -184,7 +204,8 @@ def run(
     _say_how_to_go_on(suite, options, outcome)
     code = _exit_code(outcome)
     try:
-        _print_results(outcome, code, draw=not no_report, as_json=as_json)
+        layout = ALL if every else NCCL_TESTS if collective_of(suite) else CARD
+        _print_results(outcome, code, Shown(suite, layout, not no_report, as_json))
     except (KeyboardInterrupt, Exception) as error:
         # After a signal nothing that fails here may change the exit code.
         if not outcome.interrupted:
@@ -342,59 +363,81 @@ def _span(text_of: Callable[[Any], str], values: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(map(text_of, (values[0], values[-1]))))
 
 
-def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
+def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.cases.measurement import Status
-    from ccbench.report.case_table import screen_table
+    from ccbench.report.case_table import case_documents
     from ccbench.report.exports import fleet_document
+    from ccbench.report.run_screen import run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report
     from ccbench.results import load_run
 
     measured = load_run(outcome.folder)
-    verdicts = verdict_lines(measured)
-    fleet = fleet_document(measured) if outcome.verdict == FLEET else None
     gone = None
     # Who reads stdout may go away before the table ends: the files are written all the same.
     try:
-        if not as_json:
-            table = screen_table(measured, screen_width())
-            # Whoever checks a fleet asks for the verdict; the figures are evidence.
-            notes = [f"note: {note}" for note in outcome.notes]
-            click.echo(
-                "\n".join((*verdicts, table, *notes) if fleet else (table, *verdicts, *notes))
-            )
+        if not shown.as_json:
+            lines = run_screen(measured, screen_width(), shown.layout, folds_sentences())
+            click.echo("\n".join((*lines, *(f"note: {note}" for note in outcome.notes))))
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
         gone = error
     # Whoever stops a run does not wait for files.
-    now = draw and not outcome.interrupted
+    now = shown.draw and not outcome.interrupted
     files = (
         drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS))
         if now
         else ()
     )
-    if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
+    if shown.draw and not now and set(outcome.counts) - {Status.SKIPPED}:
         say(
             f"no report was written; write it with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}"
         )
     if gone:
         raise gone
-    if as_json:
+    if shown.as_json:
+        fleet = fleet_document(measured) if outcome.verdict == FLEET else None
         print_json(
             {
                 "folder": str(outcome.folder),
                 "exit_code": code,
                 "interrupted": outcome.interrupted,
                 "counts": {status.value: number for status, number in outcome.counts.items()},
-                "verdicts": verdicts,
+                "verdicts": verdict_lines(measured),
                 "notes": outcome.notes,
                 **({"fleet": fleet} if fleet else {}),
                 "speed_verdicts": [verdict.document for verdict in speed_verdicts(measured)],
+                "points": case_documents(measured.points),
                 "files": [str(file) for file in files],
             }
         )
         return
-    for file in files:
-        click.echo(f"wrote {file}")
+    say_files(files)
+    if not outcome.interrupted:
+        click.echo(f"next: {_next_step(shown.suite, measured)}")
+
+
+def _next_step(suite: str, run: Run) -> str:
+    """The command that helps after this run: a quiet machine, enough rounds, or a comparison."""
+    from ccbench.analysis.significance import rounds_needed
+
+    words = ["ccbench", "run", suite, *typed_options(NOT_REPEATED)]
+    timed = [point for point in run.points if point.median_seconds]
+    if not timed:
+        return "ccbench doctor"
+    doubted = sum(Flag.CPU_CONTENTION in point.flags for point in timed)
+    if 2 * doubted > len(timed):
+        return f"end other programs (ccbench doctor names them), then: {shlex.join(words)}"
+    needed = rounds_needed(0.95)
+    rounds = min(len(point.round_samples) for point in timed)
+    if rounds < needed and "--rounds" not in words:
+        words += ["--rounds", str(needed)]
+    again = f"{shlex.join(words)} -o new"
+    compared = shlex.join(["ccbench", "compare", str(run.path), "new"])
+    if rounds < needed:
+        return (
+            f"to see a change later, measure in at least {needed} rounds: {shlex.join(words)}"
+        )
+    return f"after a change: {again} && {compared}"

@@ -177,7 +177,9 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
             offered.append(f"{text} at {' to '.join(ends)}")
         near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {point.network}" for point in points[:1] if point.network)
-        return [f"{name}: nothing like this run's points{over}; {near}{_elsewhere(points, baseline)}"]
+        return [
+            f"{name}: nothing like this run's points{over}; {near}{_elsewhere(points, baseline)}"
+        ]
     # What a baseline point is stands once below the lines, by number.
     marks = {
         text: place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from ccbench.report.present import (
     ShownColumn,
     Table,
     csv_of,
+    documents,
     fitted,
     fitted_lines,
     folded,
@@ -63,7 +65,10 @@ def _time(point: Point) -> str:
     return f"{text} [{point.low_seconds * factor:.4g}, {point.high_seconds * factor:.4g}]"
 
 
-def _rate(rate: float) -> str:
+def rate_text(rate: float | None) -> str:
+    """``84.12``, two digits of what is small; '' of none."""
+    if rate is None:
+        return ""
     return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
@@ -96,12 +101,12 @@ COLUMNS = (
     _telling("op", "op"),
     _number("size", 10, "size_bytes", format_size),
     replace(_number("time [interval]", 10, "median_seconds", str), show=_time),
-    _number("algbw", 4, "algbw_GB_s", _rate, "algbw"),
+    _number("algbw", 4, "algbw_GB_s", rate_text, "algbw"),
     _number(
         "busbw",
         9,
         "busbw_GB_s",
-        _rate,
+        rate_text,
         lambda point: point.busbw if point.group_ranks > 1 else None,
     ),
     _number("predicted", 5, "predicted_seconds", format_seconds),
@@ -127,7 +132,7 @@ the time that the run's other sizes imply, "library says" the library's own esti
 what ran at the same time, over the fastest."""
 
 SHOWN_WHERE_SET = ("setting", "slowest part", "by other sizes", "library says")
-SHOWN_WHERE_DIFFERENT = ("run", "backend", "nodes", "op", *SHOWN_WHERE_SET)
+SHOWN_WHERE_DIFFERENT = ("run", "backend", "nodes", *SHOWN_WHERE_SET)
 
 
 def case_table(points: Sequence[Point]) -> Table:
@@ -171,8 +176,14 @@ def screen_table(run: Run, width: int) -> str:
     points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
     if not points:  # nothing but pairs, which are shown as matrices
         return "\n".join([*lines, *below])
-    rows, dropped = fitted(case_table(points), width)
-    notes = ["GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one"]
+    table = case_table(points)
+    rows, dropped = fitted(table, width)
+    titles = {column.title for column in table.columns} - {*dropped}
+    meanings = {
+        "busbw": "busbw in GB/s of 1e9 bytes/s",
+        "of bound": "of bound: the bound's time over the measured one",
+    }
+    notes = ["; ".join(text for title, text in meanings.items() if title in titles)]
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
     notes += doubts(points) if FLAGS in dropped else []
     if "by other sizes" not in dropped and any(
@@ -256,9 +267,22 @@ _CSV_VALUES: Mapping[str, str | Callable[[Point], object]] = {
 """Of columns that are no field of a point."""
 
 
+_CSV_COLUMNS = tuple(
+    ShownColumn(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES
+)
+
+
 def csv_table(points: Sequence[Point]) -> str:
     """All cases as CSV, for spreadsheets and scripts; units are in the names."""
-    return csv_of(
-        [ShownColumn(name=name, value=_CSV_VALUES.get(name, name)) for name in CSV_NAMES],
-        points,
-    )
+    return csv_of(_CSV_COLUMNS, points)
+
+
+def case_documents(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """All cases with the columns of the CSV, for JSON; what is not known, or not finite, is null."""
+    return [
+        {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+        }
+        for row in documents(_CSV_COLUMNS, points)
+    ]

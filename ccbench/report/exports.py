@@ -197,10 +197,7 @@ def _placement(point: Point | None) -> str:
     """Four columns of one placement; N/A wherever nothing was measured."""
     time = algbw = busbw = wrong = "N/A"
     if point is not None and point.median_seconds is not None:
-        # As nccl-tests writes times: two decimals below 100 us, one below 10000, none above.
-        microseconds = point.median_seconds * 1e6
-        decimals = 2 if microseconds < 100 else 1 if microseconds < 10_000 else 0
-        time = f"{microseconds:.{decimals}f}"
+        time = launch_time(point.median_seconds)
         # A case that moves no data has no bandwidth here; nccl-tests prints zero for it. A computation and a
         # collective together have none either, and zero would be taken for the collective's.
         none = "N/A" if point.mode == OVERLAP else "0.00"
@@ -208,6 +205,13 @@ def _placement(point: Point | None) -> str:
     if point is not None and point.wrong_elements is not None:
         wrong = f"{point.wrong_elements:g}"
     return f"  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>5}"
+
+
+def launch_time(seconds: float) -> str:
+    """Microseconds as nccl-tests writes them: two decimals below 100, one below 10000, none above."""
+    microseconds = seconds * 1e6
+    decimals = 2 if microseconds < 100 else 1 if microseconds < 10_000 else 0
+    return f"{microseconds:.{decimals}f}"
 
 
 SUMMARY_FORMAT = "ccbench-summary"

@@ -117,7 +117,9 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
     elif not shown:
         reasons = ("no case has a time",)
     else:
-        reasons = (f"no times of healthy systems are known for {members[0].backend}",)
+        reasons = (
+            f"no times of healthy systems are known for {members[0].backend}; look at the predictions beside",
+        )
     worst = (
         next((each for each in verdict.regimes if each.word is word), None) if verdict else None
     )

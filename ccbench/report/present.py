@@ -223,7 +223,7 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
         for place in range(len(rows))
     ]
     grid = Table(tuple(left), list(zip(*(cells[column] for column in left), strict=True)))
-    lines = wrapped("every row: " + ", ".join(shared), width) if shared else []
+    lines = wrapped("every row: " + ", ".join(dict.fromkeys(shared)), width) if shared else []
     # A heading stands above the first of the rows that share it.
     for place, line in enumerate(aligned(grid)):
         if place and above[place - 1] != (above[place - 2] if place > 1 else ""):

@@ -293,8 +293,8 @@ def verdict_lines(run: Run) -> list[str]:
     found = run_findings(run, points_of(run))
     told = [one for one in found if one.severity != "note" and one.kind not in BLAMES]
     lines = [*summary_lines(run), *map(str, told[:MOST_NAMED])]
-    rest = plural(len(told) - MOST_NAMED, "finding")
-    return lines + [f"... and {rest} more, in the report's page"] * (len(told) > MOST_NAMED)
+    rest = plural(len(told) - MOST_NAMED, "more finding")
+    return lines + [f"... and {rest}, in the report's page"] * (len(told) > MOST_NAMED)
 
 
 def summary_lines(run: Run) -> list[str]:
@@ -420,18 +420,18 @@ def closeness(points: Sequence[Point]) -> list[str]:
     untold = sum(capabilities_of(one.backend).priced_on_processors for one in crowded)
     if untold:
         lines.append(
-            f"CANNOT SAY how fast {untold} of {plural(len(points), 'case')} should be: others took the "
-            f"processors too often while they were measured (flag {Flag.CPU_CONTENTION})."
+            f"No prediction for {untold} of {plural(len(points), 'case')}: other programs took the processors "
+            f"while they were measured (flag {Flag.CPU_CONTENTION})."
         )
     large = [point for point in points if point.size_bytes >= SMALLEST_FOR_BOUND]
     shares = [one.bound_share for one in large if one.bound_share is not None]
     usual = [one.usual_bound_shares for one in large if one.usual_bound_shares is not None]
     if shares:
         ends = [median(one) for one in zip(*usual, strict=True)]
-        normal = f"; normal here is {span(ends)}" if usual else ""
+        normal = f" (normal: {span(ends)})" if usual else ""
         lines.append(
-            f"Half of the {plural(len(shares), 'case')} of at least {format_size(SMALLEST_FOR_BOUND)} reach "
-            f"{percent(median(shares))} of the bound or more{normal} (below that size it is one flag's time)."
+            f"Median share of the bound, {format_size(SMALLEST_FOR_BOUND)} and up: "
+            f"{percent(median(shares))}{normal}."
         )
     return lines
 

@@ -100,7 +100,7 @@ def test_times_at_the_prediction_are_normal_and_the_first_sentence_says_so(
     assert first.startswith("NORMAL: nccl all_reduce, 16 ranks on 2 nodes: large messages ")
     assert "; small messages " in first
     assert first.count(", expected ") == 3
-    assert f"Of {false_alarms()[1]} healthy ones" in stands_on
+    assert f"of {false_alarms()[1]} healthy ones" in stands_on
     kinds = {finding.kind for finding in run_findings(run, run.points)}
     assert not {"slow", "fast", "slower_than_predicted"} & kinds
 
@@ -323,7 +323,7 @@ def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
 def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep())
     (line,) = closeness(run.points)
-    assert "of the bound or more; normal here is " in line
+    assert "64 KiB and up: 18 % (normal: " in line
     for point in run.points:
         if point.usual_bound_shares is not None and point.bound_share is not None:
             low, high = point.usual_bound_shares

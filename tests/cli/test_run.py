@@ -55,7 +55,7 @@ class Fakes:
         self.reported += runs
         if self.failure is not None:
             raise self.failure
-        return (runs[0] / "report" / "report.md",)
+        return (runs[0].path / "report" / "report.md",)
 
 
 @pytest.fixture
@@ -65,10 +65,13 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.runner.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.writing.write_report", made.write_report)
     monkeypatch.setattr(
-        "ccbench.report.case_table.screen_table", lambda run, width: f"a table {width} wide"
+        "ccbench.report.run_screen.run_screen",
+        lambda run, width, layout, folds: ["all is well", f"a table {width} wide ({layout})"],
     )
     monkeypatch.setattr("ccbench.report.wording.verdict_lines", lambda run: ["all is well"])
-    monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
+    monkeypatch.setattr(
+        "ccbench.results.load_run", lambda path: SimpleNamespace(path=path, points=())
+    )
     monkeypatch.setattr("ccbench.analysis.speed_verdict.speed_verdicts", lambda run: ())
     return made
 
@@ -78,9 +81,10 @@ def test_a_run_prints_table_verdicts_and_where_things_are(
 ) -> None:
     ended = ccbench("run", "quick").done
     assert ended.out.splitlines() == [
-        "a table 100 wide",
         "all is well",
-        "wrote results/r/report/report.md",
+        "a table 100 wide (card)",
+        "wrote report.md in results/r/report",
+        "next: ccbench doctor",
     ]
     assert ended.err == "run folder: results/r\n"
 
@@ -137,6 +141,7 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
         "interrupted": False,
         "counts": {"ok": 3},
         "verdicts": ["all is well"],
+        "points": [],
         "notes": [],
         "speed_verdicts": [],
         "files": ["results/r/report/report.md"],
@@ -163,7 +168,7 @@ def test_a_stopped_run_waits_for_no_report_and_says_why_and_how_to_go_on(
         f"ccbench: {why}; go on with: {again}",
         "no report was written; write it with: ccbench report 'results/a b'",
     ]
-    assert ended.out.splitlines()[0] == "a table 100 wide"
+    assert ended.out.splitlines()[1] == "a table 100 wide (card)"
     assert fakes.reported == []
 
 
@@ -237,10 +242,10 @@ def test_a_failing_drawing_of_a_whole_run_is_an_error(ccbench: Command, fakes: F
 def test_a_failing_table_after_a_stop_keeps_the_exit_code(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(run: object, width: int) -> str:
+    def broken(*arguments: object) -> str:
         raise RunFolderError("unreadable")
 
-    monkeypatch.setattr("ccbench.report.case_table.screen_table", broken)
+    monkeypatch.setattr("ccbench.report.run_screen.run_screen", broken)
     fakes.outcome = RunOutcome(Path("r"), 129, {Status.OK: 3}, interrupted=True)
     ended = ccbench("run", "quick")
     assert ended.code == 129
@@ -251,7 +256,7 @@ def test_columns_decides_the_width_where_there_is_no_terminal(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "61")
-    assert ccbench("run", "quick").out.splitlines()[0] == "a table 61 wide"
+    assert ccbench("run", "quick").out.splitlines()[1] == "a table 61 wide (card)"
 
 
 def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:

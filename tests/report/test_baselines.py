@@ -177,7 +177,8 @@ def test_where_no_published_network_fits_that_is_said_with_what_there_is(
     assert "nccl all_reduce float32 16 ranks on 2 nodes over efa-100x4" in line
     # Other published results do have such points, and their name can be typed.
     name = re.search(r"; try published:(\S+), which has \d+ points? like it$", line)
-    assert name is not None and pairs_of(points, load_published(name[1]))
+    assert name is not None
+    assert pairs_of(points, load_published(name[1]))
 
 
 def test_without_a_declared_network_every_published_one_is_named(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def intervals(
     file = BETWEEN_FILE if near else ANCHORED_FILE if octaves else RESIDUALS_FILE
     basis = learned or residuals(file)
     kind = kind_of(system)
-    origin = _origin(kind, basis.systems) + ", by sizes as far from a measured one" * bool(
+    origin = _origin(kind, basis.systems) + "; by sizes as far from a measured one" * bool(
         octaves
     )
     edges = []
@@ -343,4 +343,4 @@ def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     alike = sum(
         sum(a != b for a, b in zip(kind, system.kind, strict=True)) <= 1 for system in systems
     )
-    return f"{len(systems)} systems, {alike or 'none'} of them like this one ({', '.join(kind[1:4])})"
+    return f"{len(systems)} systems, {alike or 'none'} of them like this one: {', '.join(kind[1:4])}"

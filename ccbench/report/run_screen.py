@@ -1,0 +1,210 @@
+"""A run on a screen: the answer first, a table that fits, then findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from ccbench.analysis.findings import MOST_NAMED, run_findings, variant_sentence
+from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
+from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
+from ccbench.cases.axes import AXIS
+from ccbench.cases.measurement import Status
+from ccbench.report.case_table import rate_text, screen_table
+from ccbench.report.exports import TYPE_NAMES, launch_time
+from ccbench.report.page_card import CardRow, card_rows, headline
+from ccbench.report.present import ShownColumn, fitted_lines, table_of, wrapped
+from ccbench.report.wording import (
+    DOUBTFUL,
+    closeness,
+    health_lines,
+    measured_text,
+    points_of,
+)
+from ccbench.results import Point, Run
+from ccbench.results.keys import POINT, grouped
+from ccbench.units import plain, plural
+
+FEW_CASES = 12
+"""So many are shown one by one."""
+
+LONGEST_SENTENCE = 2000
+
+LAYOUTS = ALL, CARD, NCCL_TESTS = ("all", "card", "nccl-tests")
+"""Every case in a row; three sizes of every collective; nccl-tests' columns, for a sweep of one collective."""
+
+
+def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> list[str]:
+    """Lines for a screen of ``width`` columns, the answer first; sentences are folded where ``folds``."""
+
+    def lines_of(texts: Sequence[str]) -> list[str]:
+        # Who greps a file wants a sentence on one line.
+        if not folds:
+            return [plain(text, LONGEST_SENTENCE) for text in texts]
+        return [line for text in texts for line in wrapped(text, width)]
+
+    points = points_of(run)
+    verdicts = speed_verdicts(run)
+    rows = card_rows(points, verdicts)
+    helps = variant_sentence(points, run.manifest.mapping("suite", AXIS["variant"].key))
+    asked = [*health_lines(run), *filter(None, [helps])]
+    judged = (headline(rows, verdicts), expected_from(verdicts))
+    answer = [*asked, *filter(None, judged)] if not asked or verdicts else asked
+    sums = [measured_text(points), *closeness(points)]
+    # Without a verdict it is what was measured.
+    lines = lines_of(answer or [sums.pop(0)])
+    few = len(points) <= FEW_CASES or not rows or machine_verdict(run) is not None
+    if layout == NCCL_TESTS and rows:
+        lines += ["", *_nccl_tests_lines(points, width)]
+    elif layout == ALL or few:
+        lines += ["", screen_table(run, width)]
+    else:
+        lines += ["", *_card_lines(rows, width)]
+        lines += lines_of(
+            [f"three sizes of {plural(len(points), 'case')}; --all shows every case"]
+        )
+    return [*lines, "", *lines_of([*sums, *_finding_texts(run, points)])]
+
+
+def _finding_texts(run: Run, points: Sequence[Point]) -> list[str]:
+    """The first findings with advice; whom health blames stands in the answer."""
+    grave = [
+        finding
+        for finding in run_findings(run, points)
+        if finding.severity != "note" and finding.kind not in BLAMES
+    ]
+    rest = plural(len(grave) - MOST_NAMED, "more finding")
+    texts = [str(finding) for finding in grave[:MOST_NAMED]]
+    return texts + [f"... and {rest}, in the report's page"] * (len(grave) > MOST_NAMED)
+
+
+def _cell(place: int) -> Callable[[CardRow], str]:
+    """Size and figure of one of a row's sizes; of one alone, only the last place has it."""
+
+    def text(row: CardRow) -> str:
+        at = place - 3 + len(row.cells)
+        if at < 0:
+            return ""
+        cell = row.cells[at]
+        return (
+            f"{cell.size} {cell.measured}"
+            if row.largest and row.largest.busbw
+            else cell.measured
+        )
+
+    return text
+
+
+CARD_COLUMNS = (
+    ShownColumn("verdict", right=False, keep=9, tells=True, value="word.value"),
+    ShownColumn("collective", right=False, keep=12, tells=True, value="subject"),
+    ShownColumn("small", keep=10, show=_cell(0)),
+    ShownColumn("middle", keep=8, show=_cell(1)),
+    ShownColumn("large", keep=11, show=_cell(2)),
+    ShownColumn(
+        "at the large size",
+        right=False,
+        keep=5,
+        show=lambda row: row.cells[-1].expected if row.cells else "",
+    ),
+)
+
+
+def _card_lines(rows: Sequence[CardRow], width: int) -> list[str]:
+    return fitted_lines(table_of(CARD_COLUMNS, rows), width)
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One size of a sweep: out of place and in place; None where it was not asked for."""
+
+    out_of_place: Point | None
+    in_place: Point | None
+
+    @property
+    def point(self) -> Point:
+        """Either of them, for what they share."""
+        point = self.out_of_place or self.in_place
+        assert point is not None
+        return point
+
+
+def _placement(field: str, title: str) -> list[ShownColumn]:
+    """Columns of nccl-tests for one placement; the first says which."""
+
+    def figure(text_of: Callable[[Point], str]) -> Callable[[SweepRow], str]:
+        def text(row: SweepRow) -> str:
+            point: Point | None = getattr(row, field)
+            return "" if point is None else text_of(point)
+
+        return text
+
+    def time(point: Point) -> str:
+        if point.median_seconds is None:
+            return point.status.value
+        return DOUBTFUL * (not point.trusted) + launch_time(point.median_seconds)
+
+    def wrong(point: Point) -> str:
+        return "N/A" if point.wrong_elements is None else f"{point.wrong_elements:g}"
+
+    columns = {
+        f"{title} us": (time, 12),
+        "algbw": (lambda point: rate_text(point.algbw), 6),
+        "busbw": (lambda point: rate_text(point.busbw), 11),
+        "#wrong": (wrong, 8),
+    }
+    return [
+        ShownColumn(name, keep=keep, show=figure(text))
+        for name, (text, keep) in columns.items()
+    ]
+
+
+def _predicted(row: SweepRow) -> str:
+    return launch_time(row.point.predicted_seconds) if row.point.predicted_seconds else ""
+
+
+SWEEP_COLUMNS = (
+    ShownColumn("backend", right=False, keep=7, tells=True, value="point.backend"),
+    ShownColumn("algorithm", right=False, keep=9, tells=True, value="point.algorithm"),
+    ShownColumn("setting", right=False, keep=9, tells=True, value="point.setting"),
+    ShownColumn("size B", keep=13, value="point.size_bytes"),
+    ShownColumn("count", keep=4, value="point.count"),
+    ShownColumn(
+        "type",
+        right=False,
+        keep=9,
+        tells=True,
+        show=lambda row: TYPE_NAMES.get(row.point.dtype, row.point.dtype),
+    ),
+    ShownColumn("redop", right=False, keep=9, tells=True, value="point.op"),
+    ShownColumn("root", keep=9, tells=True, value="point.root"),
+    *_placement("out_of_place", "time"),
+    *_placement("in_place", "in place"),
+    ShownColumn("predicted us", keep=9, show=_predicted),
+)
+"""Columns of nccl-tests, and the model's time."""
+
+
+def _nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
+    """The sweep as nccl-tests prints it, by size, with its closing lines."""
+    rows = [
+        SweepRow(
+            *(next((p for p in pair if p.in_place is place), None) for place in (False, True))
+        )
+        for pair in grouped(points, POINT.without("in_place")).values()
+    ]
+    rows.sort(key=lambda row: (row.point.backend, row.point.algorithm, row.point.size_bytes))
+    columns = [
+        column
+        for column in SWEEP_COLUMNS
+        if column.title not in ("backend", "setting") or len({*map(column.text, rows)}) > 1
+        if any(map(column.text, rows))
+    ]
+    rates = [point.busbw or 0.0 for point in points if point.median_seconds]
+    wrong = sum(point.status is Status.WRONG for point in points)
+    return [
+        *fitted_lines(table_of(columns, rows), width),
+        f"Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"Avg bus bandwidth    : {f'{mean(rates):g}' if rates else 'N/A'}",
+    ]

@@ -1,0 +1,124 @@
+"""A run on a screen: the answer first, three sizes a collective, nothing that vanishes unnamed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ccbench.cli.output import wants_colours, with_colours
+from ccbench.report.run_screen import ALL, CARD, LAYOUTS, NCCL_TESTS, run_screen
+from ccbench.results import Run
+from tests.analysis import test_speed_verdict as of_gpus
+
+from . import synthetic
+
+
+class Terminal:
+    """A stream that is a terminal or none."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """Return what it was made as."""
+        return self._is_terminal
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Run:
+    """Two algorithms at nine sizes on processors."""
+    return synthetic.write_run(tmp_path / "run", synthetic.sweep(algorithms=["ring", "tree"], last=24))
+
+
+def test_the_verdict_on_a_gpu_library_is_the_first_line_with_its_expectation(
+    tmp_path: Path,
+) -> None:
+    first, stands_on, *_ = run_screen(
+        of_gpus.write_run(tmp_path / "run", of_gpus.sweep()), 100, folds=False
+    )
+    assert first.startswith("NORMAL: nccl all_reduce, 16 ranks on 2 nodes: ")
+    assert ", expected " in first
+    assert stands_on.startswith("Expected: the range of 80 % of healthy systems")
+
+
+def test_processors_have_no_verdict_and_the_first_line_says_why(measured: Run) -> None:
+    first = run_screen(measured, 100, folds=False)[0]
+    assert first.startswith("CANNOT SAY: ")
+    assert "no times of healthy systems are known for cpu" in first
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_no_line_is_wider_than_the_screen_and_no_word_is_broken(
+    measured: Run, layout: str, width: int
+) -> None:
+    lines = "\n".join(run_screen(measured, width, layout)).splitlines()
+    assert max(map(len, lines)) <= width
+    words = set(" ".join(run_screen(measured, 10_000, layout, folds=False)).split())
+    sentences = " ".join(line for line in lines if line.startswith(("CANNOT", "Median")))
+    assert set(sentences.split()) <= words
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_column_that_has_no_room_is_named_and_none_is_explained(
+    measured: Run, layout: str, width: int
+) -> None:
+    text = "\n".join(run_screen(measured, width, layout))
+    for title in ("of bound", "busbw"):
+        is_shown = re.search(rf"^.*\b{title}\b.*\bsize\b|\bsize\b.*\b{title}\b", text, re.M)
+        explained = f"{title}: the bound's" in text or f"{title} in GB/s" in text
+        assert bool(is_shown) or not explained
+    whole = "\n".join(run_screen(measured, 1000, layout))
+    assert "not shown for want of width" not in whole
+
+
+def test_three_sizes_stand_for_many_cases_and_all_shows_the_rest(measured: Run) -> None:
+    card = run_screen(measured, 200, CARD)
+    assert any("--all shows every case" in line for line in card)
+    every = "\n".join(run_screen(measured, 200, ALL)).splitlines()
+    assert len(every) > len(card)
+    assert sum(" us " in line or " ms " in line for line in every) >= len(measured.points)
+
+
+def test_a_sweep_has_the_columns_and_closing_lines_of_nccl_tests(measured: Run) -> None:
+    lines = run_screen(measured, 200, NCCL_TESTS)
+    (header,) = [line for line in lines if "redop" in line]
+    for title in ("size B", "count", "type", "root", "time us", "algbw", "busbw", "#wrong"):
+        assert title in header
+    assert "predicted us" in header
+    assert "Out of bounds values : 0 OK" in lines
+    assert any(line.startswith("Avg bus bandwidth    : ") for line in lines)
+
+
+def test_words_of_verdicts_are_coloured_and_other_words_are_not() -> None:
+    assert with_colours("NORMAL: nccl") == "\x1b[1;32mNORMAL\x1b[0m: nccl"
+    assert with_colours("SLOW: x\nCANNOT SAY: y").count("\x1b[1;3") == 2
+    for text in ("ABNORMAL: x", "SLOWLY", "the NORMALISED"):
+        assert with_colours(text) == text
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_terminal", "coloured"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_colours_are_for_terminals_and_as_the_variables_say(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    is_terminal: bool,
+    coloured: bool,
+) -> None:
+    for name in ("TERM", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert wants_colours(Terminal(is_terminal)) is coloured  # type: ignore[arg-type]  # no other method is asked

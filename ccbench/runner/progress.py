@@ -22,6 +22,7 @@ from ccbench.stats import rounds_interval
 from ccbench.units import format_rate, format_seconds, format_size, plural
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import TaskID
 
 Clock = Callable[[], float]
@@ -37,6 +38,15 @@ class Left:
 
 PLAN_COUNTS_SECONDS = 1.0
 """The plan weighs as much as this long of measuring."""
+
+
+DRAWN_SECONDS = 0.1
+"""Least time between two drawings on a terminal; one takes some milliseconds."""
+
+RESULT_COLUMNS = ("case", "time", "bus bandwidth", "prediction")
+MOST_RESULTS = 8
+LINES_BESIDE = 4
+"""Results that a terminal shows while others are measured, and lines that it keeps for the rest."""
 
 
 class Forecast:
@@ -197,9 +207,9 @@ def _is_news(measurement: Measurement, reported: set[str]) -> bool:
 
 
 class PlainProgress(Progress):
-    """Lines for a log: a case that went wrong at once, others at most every few seconds.
+    """Lines for a log: one for every case when it is first measured, and at once where one goes wrong.
 
-    interval_seconds: least time between two lines about other cases; the last case always has its line.
+    interval_seconds: least time between two lines about further rounds; the last one always has its line.
     """
 
     def __init__(
@@ -214,6 +224,7 @@ class PlainProgress(Progress):
         self._done = 0
         self._spoke_at = float("-inf")
         self._told: set[str] = set()
+        self._measured: set[str] = set()
 
     def started(self, left: Left) -> None:
         """Say how much there is to do."""
@@ -222,11 +233,13 @@ class PlainProgress(Progress):
     def case_finished(
         self, measurement: Measurement, prediction: Prediction | None, left: Left
     ) -> None:
-        """One line, unless nothing new ended right after the last line."""
+        """One line, unless it is a further round right after the last line."""
         self._done += 1
-        # A log of thousands of lines hides the one that matters.
+        # A log of every round hides the line that matters.
         now = self._clock()
-        dispensable = not _is_news(measurement, self._told) and left.rounds > 0
+        again = measurement.case.case_id in self._measured
+        self._measured.add(measurement.case.case_id)
+        dispensable = not _is_news(measurement, self._told) and left.rounds > 0 and again
         if dispensable and now - self._spoke_at < self._interval_seconds:
             return
         self._spoke_at = now
@@ -243,33 +256,39 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A bar at the bottom of a terminal, with the case that runs, the time left and the last result."""
+    """A table of the last results on a terminal, and a bar below it with the case that runs and the time left.
+
+    Redrawn at most every DRAWN_SECONDS, so that short cases do not wait for it.
+    """
 
     def __init__(self, stream: TextIO | None, width: int | None = None) -> None:
         from rich.console import Console
+        from rich.live import Live
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
         console = Console(
             file=cast(TextIO, TolerantStream(stream)), width=width, highlight=False
         )
-        narrow = console.width < 60
         columns = [
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            *([] if narrow else [BarColumn(bar_width=20)]),
+            *([] if console.width < 60 else [BarColumn(bar_width=20)]),
             TextColumn("left {task.fields[left]}"),
             TextColumn("{task.description}", markup=False),
         ]
         self._console = console
+        self._bar = Bar(*columns, console=console, auto_refresh=False)
+        self._results: dict[str, str] = {}
         # No refresh thread: see the head of this module.
-        self._bar = Bar(
-            *columns,
+        self._live = Live(
             console=console,
             auto_refresh=False,
             transient=True,
             redirect_stdout=False,  # stdout belongs to the result
             redirect_stderr=False,
+            get_renderable=self._drawing,
         )
+        self._drawn_at = float("-inf")
         self._task: TaskID | None = None
         self._done = 0
         self._left = Left(0, 0.0)
@@ -278,9 +297,9 @@ class LiveProgress(Progress):
     def started(self, left: Left) -> None:
         """Draw the empty bar."""
         self._left = left
-        self._bar.start()
         self._task = self._bar.add_task("", total=left.rounds, left=clock_text(left.seconds))
-        self._bar.refresh()
+        self._live.start()
+        self._live.refresh()
 
     def case_started(self, case: Case, number: int) -> None:
         """Show the case beside the bar."""
@@ -289,24 +308,29 @@ class LiveProgress(Progress):
     def case_finished(
         self, measurement: Measurement, prediction: Prediction | None, left: Left
     ) -> None:
-        """Move the bar; a case that went wrong leaves its line above it."""
+        """Move the bar and show the result; a case that went wrong leaves its line above both."""
         self._done, self._left = self._done + 1, left
         result = result_text(measurement, prediction)
         if _is_news(measurement, self._told):
             self.note(f"{measurement.case.label}: {result}")
-        self._move(f"{_short(measurement.case)}: {result}")
+        name = _short(measurement.case)
+        self._results.pop(name, None)
+        self._results[name] = result
+        self._move(name)
 
     def note(self, text: str) -> None:
-        """One line above the bar."""
+        """One line above the table."""
         self._console.print(one_line(text), markup=False, soft_wrap=True)
 
     def finished(self) -> None:
-        """Take the bar away and give the cursor back."""
-        self._bar.stop()
+        """Take table and bar away and give the cursor back."""
+        self._live.stop()
 
     def _move(self, description: str) -> None:
-        if self._task is None:
+        now = time.monotonic()
+        if self._task is None or (now - self._drawn_at < DRAWN_SECONDS and self._left.rounds):
             return
+        self._drawn_at = now
         self._bar.update(
             self._task,
             total=self._done + self._left.rounds,
@@ -314,7 +338,22 @@ class LiveProgress(Progress):
             description=one_line(description),
             left=clock_text(self._left.seconds),
         )
-        self._bar.refresh()
+        self._live.refresh()
+
+    def _drawing(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        for _ in RESULT_COLUMNS:
+            table.add_column(no_wrap=True, overflow="ellipsis")
+        rows = min(MOST_RESULTS, max(0, self._console.height - LINES_BESIDE))
+        for name, result in list(self._results.items())[len(self._results) - rows :]:
+            # Only the first of them has a column where words follow instead of figures.
+            cells = [name, *result.split(", ", len(RESULT_COLUMNS) - 2)]
+            table.add_row(*(Text(one_line(cell)) for cell in cells))
+        return Group(table, self._bar.get_renderable())
 
 
 def progress_for(

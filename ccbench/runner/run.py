@@ -25,7 +25,15 @@ from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
 from ccbench.results import RunFolder, arrow_schema, load_run
-from ccbench.runner.measure import blocks, expected_rounds, judged, merged, rounds_of, turned
+from ccbench.runner.measure import (
+    EXTRA_ROUNDS_FACTOR,
+    blocks,
+    expected_rounds,
+    judged,
+    merged,
+    rounds_of,
+    turned,
+)
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
@@ -53,6 +61,7 @@ from ccbench.runner.starting import (
 from ccbench.runner.workers.team import open_team
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
@@ -229,8 +238,9 @@ class _Run:
             )
         if self._sampling.rounds > 1:
             often = self._sampling.rounds
-            again = "; unclear ones in more" * (self._sampling.target_relative_width < 1)
-            self._progress.note(f"{len(cases)} cases, each in {often} rounds{again}")
+            most = EXTRA_ROUNDS_FACTOR * often
+            more = f" ({most} where unclear)" * (self._sampling.target_relative_width < 1)
+            self._progress.note(f"{plural(len(cases), 'case')} in {often} rounds{more}")
         able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
         starts = starting_seconds(able, self._sampling)
         self._forecast.expect((name, 0, seconds) for name, seconds in starts.items())

@@ -29,7 +29,9 @@ class Terminal:
 @pytest.fixture
 def measured(tmp_path: Path) -> Run:
     """Two algorithms at nine sizes on processors."""
-    return synthetic.write_run(tmp_path / "run", synthetic.sweep(algorithms=["ring", "tree"], last=24))
+    return synthetic.write_run(
+        tmp_path / "run", synthetic.sweep(algorithms=["ring", "tree"], last=24)
+    )
 
 
 def test_the_verdict_on_a_gpu_library_is_the_first_line_with_its_expectation(

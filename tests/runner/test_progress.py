@@ -161,7 +161,7 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
 
 
 @pytest.mark.parametrize("width", [10, 40, 79, 200])
-def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
+def test_a_live_display_has_a_row_for_each_result_and_one_for_the_bar(width: int) -> None:
     stream = Terminal()
     progress = LiveProgress(stream, width=width)
     progress.started(Left(3, 1.0))
@@ -171,7 +171,8 @@ def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
     progress.finished()
     rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).replace("\r", "\n").split("\n")
     assert max(len(row) for row in rows) <= width
-    assert "\x1b[1A" not in drawn  # moving up would mean a second row
+    # It is drawn anew over itself: as often one row up as the last drawing had rows above its last.
+    assert drawn.count("\x1b[1A") <= 3
 
 
 def test_finishing_a_display_that_never_started_is_harmless() -> None:

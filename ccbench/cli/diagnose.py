@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
+from ccbench.cli.output import (
+    as_json,
+    check_writable,
+    print_json,
+    say,
+    screen_width,
+    with_stdin,
+)
 from ccbench.cli.stating import stated_system, states_where_measured
 
 
@@ -55,7 +58,7 @@ def diagnose(
     if output is not None:
         check_writable(output, "-o")
     system = stated_system(**stated)
-    with _files_of(files) as paths:
+    with with_stdin(files) as paths:
         answer = answer_of(read_evidence(paths), system)
         if as_json:
             print_json(diagnosis_document(answer))
@@ -66,15 +69,3 @@ def diagnose(
             write_file(output, diagnosis_page(answer, name).encode())
             say(f"wrote {output}")
     return int(answer.outcome)
-
-
-@contextmanager
-def _files_of(files: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
-    """The files, with stdin kept in one that is called so where ``-`` is among them."""
-    if Path("-") not in files:
-        yield files
-        return
-    with tempfile.TemporaryDirectory(prefix="ccbench-stdin-") as folder:
-        kept = Path(folder) / "stdin"
-        kept.write_bytes(sys.stdin.buffer.read())
-        yield tuple(kept if path == Path("-") else path for path in files)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timezone
+from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.output import as_json, print_json, say
+from ccbench.cli.output import as_json, print_json, say, screen_width, with_stdin
 from ccbench.cli.run import RESULTS
 from ccbench.cli.stating import stated_system, states_where_measured
 from ccbench.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
     from ccbench.results.imported_runs import Imported
 
 PARTIAL_EXIT_CODE = 5
+
+FEW = 5
+"""Verdicts, causes and files that have a line each; more become a table and a sum."""
+
+MOST_NOTES = 12
 
 
 @click.command("import", short_help="Make a run of what another tool printed.")
@@ -29,14 +35,19 @@ PARTIAL_EXIT_CODE = 5
 )
 @states_where_measured
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
+@click.option("--force", is_flag=True, help="Replace an earlier import in -o, of any files.")
 @as_json
 def import_files(
     files: tuple[Path, ...],
     output: Path | None,
+    force: bool,
     as_json: bool,
     **stated: Any,
 ) -> int:
     """Make one run of all FILEs: output of nccl-tests, rccl-tests, OSU, Intel MPI Benchmarks and others.
+
+    FILE may be a folder, a pattern such as 'logs/*.txt', or - for stdin. An import of the same files into
+    the same -o replaces the earlier one.
 
     Traces of a job, and folders of them, as 'ccbench replay' takes them, become one case for each different
     collective, with its times in the job: 'ccbench compare RUN JOB' sets them beside a run.
@@ -48,14 +59,17 @@ def import_files(
     program hung; 5: it crashed, the output is cut off, or something was left out.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
+    from ccbench.report.present import first
+    from ccbench.report.run_screen import verdict_rows
     from ccbench.report.wording import more_findings, speed_lines
     from ccbench.results import default_folder, load_run
-    from ccbench.results.imported_runs import each_once, write_import
+    from ccbench.results.imported_runs import each_once, replacing_import, write_import
     from ccbench.results.systems import Pricer
 
     system, pricer = stated_system(**stated), Pricer()
-    once, again = each_once(files)
-    imported_files, problems = _imported(once, system)
+    with with_stdin(files) as paths:
+        once, again = each_once([member for path in paths for member in _members(path)])
+        imported_files, problems = _imported(once, system)
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
     folder = None
     if any(file.cases for file in imported_files):
@@ -65,7 +79,10 @@ def import_files(
             stem = Path(name).stem
         # The host is not the one that measured. The usual folder is made as it is named.
         kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
-        folder = write_import(kept, imported_files, system, name, pricer)
+        sources = [file.log.source for file in imported_files]
+        with replacing_import(kept, sources, force) as new:
+            write_import(new, imported_files, system, name, pricer)
+        folder = kept
     summaries = [_summary(file) for file in imported_files]
     imported = None if folder is None else load_run(folder, details=False)
     verdicts = (*unmeasured(imported_files), *(speed_verdicts(imported) if imported else ()))
@@ -79,28 +96,22 @@ def import_files(
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
         shown = [verdict.finding for verdict in verdicts if verdict.finding is not None]
         more = more_findings(imported, shown) if imported else []
-        for line in (*speed_lines(verdicts), *shown, *more):
+        judged = (
+            speed_lines(verdicts)
+            if len(verdicts) <= FEW
+            else verdict_rows(verdicts, screen_width())
+        )
+        for line in (*judged, *map(str, shown[:FEW]), *more, *_summary_lines(summaries)):
             click.echo(line)
-        for summary in summaries:
-            words = [
-                summary["tool"],
-                plural(summary["tables"], "table"),
-                plural(summary["rows"], "row"),
-            ]
-            counts = {"flagged": summary["flagged"], **summary["statuses"], "ok": 0}
-            words += [f"{count} {status}" for status, count in counts.items() if count]
-            words += [f"{plural(len(summary['left_out']), 'part')} left out"] * bool(
-                summary["left_out"]
-            )
-            click.echo(f"{summary['file']}: {', '.join(words)}, {summary['outcome']}")
         if folder is not None:
             click.echo(f"wrote {folder}")
     repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in imported_files for note in file.notes)
     reasons = tuple(verdict.reason for verdict in verdicts if verdict.reason)
-    for line in (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out):
-        if not line.endswith(reasons):
-            say(f"note: {line}")
+    lines = (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out)
+    lines = tuple(dict.fromkeys(line for line in lines if not line.endswith(reasons)))
+    for line in first(lines, MOST_NOTES, "and {} more notes, in --json"):
+        say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         if not verdicts:
@@ -109,6 +120,25 @@ def import_files(
         filter(None, (file.exit_code for file in imported_files)),
         default=PARTIAL_EXIT_CODE if problems else 0,
     )
+
+
+def _members(path: Path) -> list[Path]:
+    """Files that an argument stands for: of a folder, of a pattern that the shell left alone, or itself.
+
+    A folder with traces in it stays whole, since ranks of a job are read together.
+    """
+    from ccbench.readers.traces.reading import is_trace
+
+    if path.is_dir():
+        members = [
+            member
+            for member in sorted(path.rglob("*"))
+            if member.is_file() and member.name[0] != "."
+        ]
+        return [path] if not members or any(map(is_trace, members)) else members
+    if has_magic(str(path)) and not path.exists():
+        return sorted(map(Path, glob(str(path), recursive=True))) or [path]
+    return [path]
 
 
 def _imported(
@@ -134,6 +164,29 @@ def _imported(
         except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
             problems.append(" ".join(str(error).split()))
     return (*import_logs(logs, system), *jobs), problems
+
+
+def _summary_lines(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each of a few files, one for all of many."""
+    if len(summaries) > FEW:
+        rows = sum(summary["rows"] for summary in summaries)
+        empty = sum(not summary["rows"] for summary in summaries)
+        rest = f", {plural(empty, 'file')} without rows" * bool(empty)
+        return [f"{len(summaries)} files: {rows} rows{rest}; --json lists each"]
+    lines = []
+    for summary in summaries:
+        words = [
+            summary["tool"],
+            plural(summary["tables"], "table"),
+            plural(summary["rows"], "row"),
+        ]
+        counts = {"flagged": summary["flagged"], **summary["statuses"], "ok": 0}
+        words += [f"{count} {status}" for status, count in counts.items() if count]
+        words += [f"{plural(len(summary['left_out']), 'part')} left out"] * bool(
+            summary["left_out"]
+        )
+        lines.append(f"{summary['file']}: {', '.join(words)}, {summary['outcome']}")
+    return lines
 
 
 def _summary(file: Imported) -> dict[str, Any]:

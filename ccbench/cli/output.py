@@ -281,6 +281,18 @@ def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path
         return tuple(error.files)
 
 
+@contextmanager
+def with_stdin(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
+    """The files, with stdin kept in one that is called so where ``-`` is among them."""
+    if Path("-") not in files:
+        yield tuple(files)
+        return
+    with tempfile.TemporaryDirectory(prefix="ccbench-stdin-") as folder:
+        kept = Path(folder) / "stdin"
+        kept.write_bytes(sys.stdin.buffer.read())
+        yield tuple(kept if path == Path("-") else path for path in files)
+
+
 def file_for(output: Path | None, name: str) -> Path | None:
     """The file that ``-o`` means: itself, or ``name`` in it when it is a folder. Raises UsageError."""
     file = output / name if output is not None and output.is_dir() else output

@@ -182,7 +182,7 @@ def cluster_of(
         rack = f"; {node.name} is {held} GPUs of several hosts: for some of these give --ranks, no --nodes"
         raise MachineError(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
-            f"--network ib-ndr-400x8 ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
+            f"--network {network_example(node)} ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
     taken = first_gpus(with_rates_of_model(node), ranks // nodes)
     if network is None or nodes == 1:
@@ -195,6 +195,24 @@ def cluster_of(
         return Cluster(name, taken, nodes, stated)
     name = f"{name}, {own} of its NICs for {each} of {held} GPUs"
     return Cluster(name, taken, nodes, replace(stated, nics=own), stated)
+
+
+USUAL_NETWORKS = {
+    "dgx-1p": "ib-edr-100x4",
+    "dgx-1v": "ib-edr-100x4",
+    "dgx-2": "ib-edr-100x8",
+    "dgx-a100": "ib-hdr-200x8",
+    "hgx-a100-4": "ib-hdr-200x4",
+    "gh200x4": "slingshot-200x4",
+    "dgx-spark": "roce-200x1",
+    **dict.fromkeys(("mi300x", "mi325x", "mi350x", "mi355x"), "roce-400x8"),
+}
+"""Of the makers' own systems (user guides of the DGX), Alps' nodes (CSCS), and Instinct's reference clusters."""
+
+
+def network_example(node: Topology) -> str:
+    """Network that machines like ``node`` often have, to show how one is written; never assumed."""
+    return USUAL_NETWORKS.get(node.name, f"ib-ndr-400x{min(8, len(node.gpus))}")
 
 
 def first_gpus(node: Topology, count: int) -> Topology:

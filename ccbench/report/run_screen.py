@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
 from ccbench.analysis.findings import MOST_NAMED, run_findings, variant_sentence
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
-from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
+from ccbench.analysis.speed_verdict import (
+    SpeedVerdict,
+    SpeedWord,
+    expected_from,
+    speed_verdicts,
+)
 from ccbench.cases.axes import AXIS
 from ccbench.cases.measurement import Status
 from ccbench.report.case_table import rate_text, screen_table
 from ccbench.report.exports import TYPE_NAMES, launch_time
 from ccbench.report.page_card import CardRow, card_rows, headline
-from ccbench.report.present import ShownColumn, fitted_lines, table_of, wrapped
+from ccbench.report.present import ShownColumn, aligned, fitted_lines, table_of, wrapped
 from ccbench.report.wording import (
     DOUBTFUL,
     closeness,
@@ -208,3 +214,36 @@ def _nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
         f"Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
         f"Avg bus bandwidth    : {f'{mean(rates):g}' if rates else 'N/A'}",
     ]
+
+
+LONGEST_SUBJECT = 64
+
+VERDICT_COLUMNS = (
+    ShownColumn("verdict", right=False, value="word.value"),
+    ShownColumn(
+        "of", right=False, value="subject", form=lambda text: plain(text, LONGEST_SUBJECT)
+    ),
+    ShownColumn(
+        "why",
+        right=False,
+        show=lambda verdict: next(
+            (regime.text for regime in verdict.regimes if regime.word is verdict.word),
+            verdict.reason or verdict.left_out,
+        ),
+    ),
+)
+
+
+def verdict_rows(verdicts: Sequence[SpeedVerdict], width: int) -> list[str]:
+    """Many verdicts as counts, a table, and what they stand on; what cannot be said stands last."""
+    counts = Counter(verdict.word for verdict in verdicts)
+    total = ", ".join(f"{counts[word]} {word.value}" for word in SpeedWord if counts[word])
+    order = [
+        *(word for word in SpeedWord if word is not SpeedWord.CANNOT_SAY),
+        SpeedWord.CANNOT_SAY,
+    ]
+    ranked = sorted(verdicts, key=lambda verdict: order.index(verdict.word))
+    table = table_of(VERDICT_COLUMNS, ranked)
+    # Reasons are sentences: what has no room is in the report.
+    rows = [line if len(line) <= width else f"{line[: width - 1]}…" for line in aligned(table)]
+    return [total, *rows, *filter(None, [expected_from(verdicts)])]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,7 +23,7 @@ from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
 from ccbench.cases.measurement import EXIT_CODES, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.errors import UsageError
+from ccbench.errors import RunFolderError, UsageError
 from ccbench.flags import Flag
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.model.cluster import MOST_OF_A_HOST
@@ -37,7 +39,7 @@ from ccbench.readers.benchmarks.log import (
     with_shared_devices,
     with_whole_sizes,
 )
-from ccbench.results import RunFolder
+from ccbench.results import RunFolder, load_run
 from ccbench.results.schema import Origin, imported_case_id, imported_speed
 from ccbench.results.systems import Pricer, recognised
 from ccbench.units import plural
@@ -470,6 +472,40 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         if repeats[name] > 1:
             names[index] = f"{name} ({repeats[name]})"  # the very same file, given again
     return names
+
+
+@contextmanager
+def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Iterator[Path]:
+    """Give a folder to write an import to, which becomes ``folder`` where nothing failed.
+
+    An import of the same ``sources`` is replaced, with ``force`` one of any. A measured run never is. Raises
+    RunFolderError where something else is there.
+    """
+    used = folder.is_dir() and any(folder.iterdir())
+    if used and not _may_be_replaced(folder, sources, force):
+        raise RunFolderError(
+            f"{folder}: the folder is not empty; give another name with -o, or, where an import is in it, "
+            "--force to replace that"
+        )
+    new = folder.with_name(f".{folder.name}.import-{os.getpid()}")
+    try:
+        yield new
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):
+            folder.rmdir()  # made as it was named, and still empty
+        raise
+
+
+def _may_be_replaced(folder: Path, sources: Sequence[str], force: bool) -> bool:
+    try:
+        imports = load_run(folder, details=False).manifest.mappings("imported")
+    except RunFolderError:
+        return False
+    return bool(imports) and (force or [entry.get("source") for entry in imports] == [*sources])
 
 
 def write_import(

@@ -33,7 +33,7 @@ from ccbench.report.present import (
 )
 from ccbench.report.present import markdown as markdown_text
 from ccbench.results.points import ORDER
-from ccbench.units import format_change, format_seconds, plain
+from ccbench.units import format_change, format_seconds, format_size, plain
 
 MOST_ROWS = 40
 """Points of one verdict that a screen shows; JSON has all."""
@@ -60,9 +60,9 @@ COLUMNS = (
         "point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)
     ),
     ShownColumn("size", keep=9, value="point.size"),
-    ShownColumn("base", value="base_seconds", form=format_seconds),
-    ShownColumn("new", value="new_seconds", form=format_seconds),
-    ShownColumn("time", keep=9, value="change", form=format_change, absent=""),
+    ShownColumn("base", value="base_seconds", form=format_seconds, name="base_seconds"),
+    ShownColumn("new", value="new_seconds", form=format_seconds, name="new_seconds"),
+    ShownColumn("time", keep=9, value="change", form=format_change, absent="", name="change"),
     ShownColumn(
         "interval",
         show=lambda row: (
@@ -72,6 +72,12 @@ COLUMNS = (
         ),
     ),
 )
+
+
+SIZE_COLUMN = ShownColumn("size", value="point.size_bytes", form=format_size, name="size_bytes")
+"""In place of a table's sizes where they are sorted and copied as numbers."""
+
+VERDICT_COLUMN = ShownColumn("verdict", right=False, show=_verdict)
 
 
 def screen(compared: Compared, width: int = 80) -> str:
@@ -177,8 +183,7 @@ def _has_changed(comparison: Comparison) -> bool:
 
 
 def _rows(points: Sequence[Comparison], most: int) -> list[str]:
-    verdict = ShownColumn("verdict", right=False, show=_verdict)
-    table = markdown_table(table_of((*COLUMNS, verdict), points[:most]), LONGEST_CELL)
+    table = markdown_table(table_of((*COLUMNS, VERDICT_COLUMN), points[:most]), LONGEST_CELL)
     more = beyond(points, most)
     return [table, "", *more, *[""] * len(more)]
 

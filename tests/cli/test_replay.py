@@ -90,9 +90,14 @@ def test_ranks_are_priced_on_as_many_machines_as_are_given(
     ccbench: Command, traces: list[str]
 ) -> None:
     network = ("--machine", "dgx-a100", "--network", "ib-ndr-400x8", "--json")
-    cases = [
-        ccbench("replay", *traces, *network, "--nodes", nodes).done.json["cases"][0]
+    documents = [
+        ccbench("replay", *traces, *network, "--nodes", nodes).done.json
         for nodes in ("1", "2", "3")
+    ]
+    cases = [document["cases"][0] for document in documents]
+    assert [document["compared"] for document in documents[:2]] == [
+        "predicted for dgx-a100",
+        "predicted for 2 x dgx-a100",
     ]
     assert cases[0]["predicted_seconds"] < cases[1]["predicted_seconds"]
     assert cases[2]["remarks"] == ["not priced: 4 ranks do not spread evenly over 3 machines"]

@@ -79,7 +79,10 @@ def test_a_card_begins_with_the_gravest_collective_and_its_figure_stands_beside(
         "all_reduce",
         "all_gather",
     }
-    assert "2 x hgx-h100" in part.facts
+    assert "machine 2 x hgx-h100" in part.facts
+    assert part.picture is not None
+    assert part.picture[1].startswith("2 x hgx-h100: 8 GPUs")
+    assert "machine 2 x hgx-h100" in figure.footnote[0]
 
 
 def test_slow_small_messages_are_shown_by_their_times(tmp_path: Path) -> None:

@@ -244,6 +244,14 @@ def _settings(settings: Settings) -> dict[str, Any]:
     }
 
 
+def message_of(point: Comparison) -> str:
+    """``slower: 1 ms -> 2 ms, +100 % [+90 %, +110 %], threshold 0.05``, and what is unusual about it."""
+    _, _, base, new, change, interval = (column.text(point) for column in COLUMNS)
+    parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
+    parts += [f"threshold {point.threshold:.3g}", point.reason]
+    return plain(", ".join(filter(None, parts)), LONGEST_TEXT)
+
+
 def junit(compared: Compared) -> str:
     """JUnit XML, one test case a point: slower and wrong ones fail, those without a verdict are errors.
 
@@ -261,11 +269,8 @@ def junit(compared: Compared) -> str:
             # wide are skipped, and only where the settings let them pass.
             kind = "skipped" if tolerant and point.cause is NoVerdict.TOO_WIDE else "error"
         what = "wrong results" if point.wrong else (point.cause or point.verdict).value
-        name, size, base, new, change, interval = (column.text(point) for column in COLUMNS)
-        parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
-        parts += [f"threshold {point.threshold:.3g}", point.reason]
-        message = plain(", ".join(filter(None, parts)), LONGEST_TEXT)
-        cases.append(JUnitCase(name, size, kind, what, message))
+        name, size, *_ = (column.text(point) for column in COLUMNS)
+        cases.append(JUnitCase(name, size, kind, what, message_of(point)))
     absent = [("any point", "nothing")] * (not compared.points)
     absent += [("files", "unread")] * bool(compared.unread)
     sentence = plain(compared.sentence, LONGEST_TEXT)

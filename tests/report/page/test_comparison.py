@@ -38,7 +38,7 @@ def test_the_verdict_stands_first_and_what_is_slower_before_what_is_faster(
 ) -> None:
     page = comparison_page(compared)
     (first,) = re.findall(r'<p class="headline">([^<]*)</p>', page)
-    assert first == f"{compared.sentence}."
+    assert first == compared.sentence
     assert first.startswith("REGRESSION: 1 faster, 1 slower")
     titles = re.findall(r'<span class="severity">(\w+)</span> ([^<]*)</summary>', page)
     (slower,), (faster,) = compared.of(Verdict.SLOWER), compared.of(Verdict.FASTER)

@@ -298,25 +298,6 @@ def _part(
         address = picture_address(lambda: topology_figure.picture(machine))
         each = " each" * any(point.nodes > 1 for point in points)
         picture = address, f"{plain(machines or machine.name)}: {counted}{each}"
-    # How the run stands to its baseline, and what speaks against the comparison.
-    beside_lines: list[str] = []
-    if baseline is not None:
-        beside_lines = baseline_lines(points, baseline)
-        ratios = [pair.speed_ratio for pair in beside(points, behind)]
-        notes = [
-            line.replace("  note", "Note", 1)
-            for line in beside_lines
-            if line.startswith("  note: ")
-        ]
-        name = plain(baseline.path.name or baseline.path)
-        beside_lines = beside_lines[:1]
-        if ratios:
-            span = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
-            summary = (
-                f"Compared with {name}: this run has {median(ratios):.3g} times its speed{span}, "
-                f"median of {plural(len(ratios), 'comparable point')}."
-            )
-            beside_lines = [summary, *notes]
     differing = () if baseline is None else differences(run.manifest, baseline.manifest)
     return RunPart(
         name=plain(run.path.name),
@@ -334,8 +315,26 @@ def _part(
         picture=picture,
         environment=Table(columns("<fact", "<value"), environment_rows(run.manifest)),
         differences=Table(columns("<fact", "<here", "<there"), differing),
-        beside=tuple(beside_lines),
+        beside=() if baseline is None else _baseline_sentences(points, behind, baseline),
     )
+
+
+def _baseline_sentences(
+    points: Sequence[Point], behind: Sequence[Point], baseline: Run
+) -> tuple[str, ...]:
+    """Say how the run stands to its baseline, and what speaks against the comparison."""
+    lines = baseline_lines(points, baseline)
+    ratios = [pair.speed_ratio for pair in beside(points, behind)]
+    if not ratios:
+        return tuple(lines[:1])
+    notes = [line.replace("  note", "Note", 1) for line in lines if line.startswith("  note: ")]
+    name = plain(baseline.path.name or baseline.path)
+    span = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
+    summary = (
+        f"Compared with {name}: this run has {median(ratios):.3g} times its speed{span}, "
+        f"median of {plural(len(ratios), 'comparable point')}."
+    )
+    return (summary, *notes)
 
 
 def topology_of(manifest: Manifest) -> Topology | None:

@@ -473,3 +473,13 @@ def test_figures_stand_abreast_where_there_is_room(
         "[...document.querySelectorAll('#section-time .figure')].map(one => one.offsetTop)"
     )
     assert tops.count(tops[0]) == abreast
+
+
+def test_the_table_of_cases_fits_a_sheet(browser: Browser, tmp_path: Path) -> None:
+    # A4 across, without its margins, at 96 dots an inch.
+    sheet = round((297 - 2 * 12) / 25.4 * 96)
+    browser.open(write_page(tmp_path, mixed_run(tmp_path / "run")), width=sheet)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    width = browser.value("document.getElementById('table').getBoundingClientRect().width")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert 0 < width <= sheet

@@ -88,10 +88,10 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "md", "junit"]),
+    type=click.Choice(["table", "json", "md", "junit", "html"]),
     default="table",
     show_default=True,
-    help="What is written.",
+    help="What is written; html also where -o ends in .html.",
 )
 @click.option(
     "-o",
@@ -130,11 +130,14 @@ def compare(
         load_thresholds,
     )
     from ccbench.report.comparison_text import document, junit, markdown, screen
+    from ccbench.report.page_comparison import comparison_page
     from ccbench.results import open_run
     from ccbench.results.loading import PREFIX
 
     if output is not None:
         check_writable(output, "-o")
+        if form == "table" and output.suffix.lower() == ".html":
+            form = "html"
     against_model = not self_check and runs[0] == MODEL
     # Nobody measured these here: what healthy systems differ by is no change.
     published = not (axis or self_check) and runs[0].startswith(PREFIX)
@@ -179,7 +182,7 @@ def compare(
             say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
             return NO_VERDICT_EXIT_CODE
         compared = compare_runs(old, new, settings)
-    writers = {"json": document, "md": markdown, "junit": junit}
+    writers = {"json": document, "md": markdown, "junit": junit, "html": comparison_page}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
     _leave(text, output, compared.sentence, compared.unused_rules)
     return compared.exit_code

@@ -85,13 +85,15 @@ def replay(
     folded = _only(fold(trace, settings["ranks"] or 0), settings["only"])
     name = ", ".join(dict.fromkeys(path.name for path in traces[:3]))
     code, compared = 0, ""
+    joined = f"{settings['nodes']} x " if (settings["nodes"] or 1) > 1 else ""
+    place = f"{joined}{settings['machine'] or 'this machine'}"
     alone: dict[Case, Alone] = {}
     if folded.cases and settings["machine"]:
-        alone, compared = _predicted(folded, settings), f"predicted for {settings['machine']}"
+        alone, compared = _predicted(folded, settings), f"predicted for {place}"
     if folded.cases and not plan and settings["backend"]:
         code, measured_by, alone = _measured(folded, name, settings, alone)
         compared = ", ".join(filter(None, (measured_by, compared)))
-    result = taken_apart(trace, folded, alone, compared, settings["machine"] or "this machine")
+    result = taken_apart(trace, folded, alone, compared, place)
     if as_json:
         print_json(replay_document(result))
     else:

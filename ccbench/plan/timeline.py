@@ -4,6 +4,8 @@ step.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,10 +24,18 @@ FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
 )
 
 MOST_LANES = 8
+MOST_INTERVALS = 100_000
 FEWEST_SHOWN, ROUNDS_SHOWN = 16, 8
-"""Micro-batches that a shortened drawing keeps, and those beyond the pipeline's fill and drain."""
+"""Intervals of one drawing; micro-batches that one shortened for it keeps, and those beyond fill and drain."""
 
-MOST_PIECES = 6000
+MOST_OF_A_LANE = 100
+"""Pieces of a stage that can be told apart; of more, those of a phase stand together by kind."""
+
+IN_PHASES = (
+    "Drawn in phases: each stage fills, keeps steady and drains the pipeline; passes alternate within a phase, "
+    "and stand together by kind here"
+)
+
 MOST_BUCKETS = 500
 """Portions of gradients that are drawn; of more, one stands for several."""
 
@@ -43,11 +53,16 @@ class LanePiece:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is."""
+    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is.
+
+    in_phases: passes of a phase stand together. shortened: the axis ends before the step does.
+    """
 
     lanes: tuple[str, ...]
     pieces: tuple[LanePiece, ...]
     left_out: str
+    in_phases: bool = False
+    shortened: bool = False
 
 
 def timeline(step: TrainingStep) -> Timeline:
@@ -57,16 +72,19 @@ def timeline(step: TrainingStep) -> Timeline:
     In a stage's intervals what is waited for (the slowest stage's share) stands behind the computing; really
     the two alternate layer by layer.
     """
-    # Between filling and draining the pipeline its stages do the same again and again.
     count, every = step.pipeline.stages, step.pipeline.micro_batches
-    shortened = min(every, -(-max(FEWEST_SHOWN, count + ROUNDS_SHOWN) // count) * count)
+    shortened = every
+    # Between filling and draining the pipeline its stages do the same again and again.
+    if 2 * count * step.pipeline.chunks * every > MOST_INTERVALS:
+        shortened = min(every, -(-max(FEWEST_SHOWN, count + ROUNDS_SHOWN) // count) * count)
     step = replace(step, pipeline=replace(step.pipeline, micro_batches=shortened))
     intervals = simulate(step.pipeline)
     # The first and the last stage are always shown, and of those between as many as there is room for.
-    room = max(2, min(MOST_LANES, MOST_PIECES // max(1, len(intervals) // count)))
     stages = list(range(count))
-    if count > room:
-        stages = sorted({round(place * (count - 1) / (room - 1)) for place in range(room)})
+    if count > MOST_LANES:
+        stages = sorted(
+            {round(place * (count - 1) / (MOST_LANES - 1)) for place in range(MOST_LANES)}
+        )
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
     pieces: list[LanePiece] = []
     waits = _waiting_shares(step)
@@ -85,6 +103,10 @@ def timeline(step: TrainingStep) -> Timeline:
             if waiting > 0:
                 pieces.append(LanePiece(lane, computed, interval.end_seconds, WAITING))
     pieces += _behind(step, intervals, len(lanes))
+    in_phases = len(intervals) > count * MOST_OF_A_LANE
+    if in_phases:
+        slowest = stage_order(count).index(step.stage)
+        pieces = _by_phase(pieces, [_phases(intervals, stage) for stage in (*stages, slowest)])
     pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
@@ -95,7 +117,39 @@ def timeline(step: TrainingStep) -> Timeline:
         left_out.append(
             f"drawn with {shortened} of {every} micro-batches, for the others do the same again"
         )
-    return Timeline(tuple(lanes), tuple(pieces), "; ".join(left_out))
+    return Timeline(
+        tuple(lanes), tuple(pieces), "; ".join(left_out), in_phases, shortened < every
+    )
+
+
+def _phases(intervals: Sequence[ChunkInterval], stage: int) -> list[float]:
+    """When ``stage`` begins to fill, to keep steady and to drain the pipeline, in seconds."""
+    mine = [interval for interval in intervals if interval.stage == stage]
+    backward = min(interval.begin_seconds for interval in mine if interval.work == BACKWARD)
+    forward = max(interval.end_seconds for interval in mine if interval.work == FORWARD)
+    return sorted((min(interval.begin_seconds for interval in mine), backward, forward))
+
+
+def _by_phase(
+    pieces: Sequence[LanePiece], phases: Sequence[Sequence[float]]
+) -> list[LanePiece]:
+    """Pieces of a lane and a phase that are of one kind as one. phases: begins, of each lane."""
+    sums: dict[tuple[int, int, int], float] = defaultdict(float)
+    for piece in pieces:
+        phase = max(1, bisect_right(phases[piece.lane], piece.begin_seconds)) - 1
+        seconds = piece.end_seconds - piece.begin_seconds
+        sums[piece.lane, phase, KINDS.index(piece.kind)] += seconds
+    together: list[LanePiece] = []
+    free = {
+        (lane, phase): begin
+        for lane, begins in enumerate(phases)
+        for phase, begin in enumerate(begins)
+    }
+    for (lane, phase, kind), seconds in sorted(sums.items()):
+        begin = free[lane, phase]
+        free[lane, phase] = begin + seconds
+        together.append(LanePiece(lane, begin, begin + seconds, KINDS[kind]))
+    return together
 
 
 def _waiting_shares(step: TrainingStep) -> dict[str, float]:

@@ -34,7 +34,7 @@ from ccbench.report.present import (
 )
 from ccbench.report.present import markdown as markdown_text
 from ccbench.results.points import ORDER
-from ccbench.units import format_change, format_seconds, plain
+from ccbench.units import format_change, format_seconds, format_size, plain
 
 MOST_ROWS = 40
 """Points of one verdict that a screen shows; JSON has all."""
@@ -61,9 +61,9 @@ COLUMNS = (
         "point", right=False, tells=True, value=lambda row: plain(row.point.name, LONGEST_TEXT)
     ),
     ShownColumn("size", keep=9, value="point.size"),
-    ShownColumn("base", value="base_seconds", form=format_seconds),
-    ShownColumn("new", value="new_seconds", form=format_seconds),
-    ShownColumn("time", keep=9, value="change", form=format_change, absent=""),
+    ShownColumn("base", value="base_seconds", form=format_seconds, name="base_seconds"),
+    ShownColumn("new", value="new_seconds", form=format_seconds, name="new_seconds"),
+    ShownColumn("time", keep=9, value="change", form=format_change, absent="", name="change"),
     ShownColumn(
         "interval",
         show=lambda row: (
@@ -73,6 +73,12 @@ COLUMNS = (
         ),
     ),
 )
+
+
+SIZE_COLUMN = ShownColumn("size", value="point.size_bytes", form=format_size, name="size_bytes")
+"""In place of a table's sizes where they are sorted and copied as numbers."""
+
+VERDICT_COLUMN = ShownColumn("verdict", right=False, show=_verdict)
 
 
 def screen(compared: Compared, width: int = 80) -> str:
@@ -177,8 +183,7 @@ def _has_changed(comparison: Comparison) -> bool:
 
 
 def _rows(points: Sequence[Comparison], most: int) -> list[str]:
-    verdict = ShownColumn("verdict", right=False, show=_verdict)
-    table = markdown_table(table_of((*COLUMNS, verdict), points[:most]), LONGEST_CELL)
+    table = markdown_table(table_of((*COLUMNS, VERDICT_COLUMN), points[:most]), LONGEST_CELL)
     more = beyond(points, most)
     return [table, "", *more, *[""] * len(more)]
 
@@ -239,6 +244,14 @@ def _settings(settings: Settings) -> dict[str, Any]:
     }
 
 
+def message_of(point: Comparison) -> str:
+    """``slower: 1 ms -> 2 ms, +100 % [+90 %, +110 %], threshold 0.05``, and what is unusual about it."""
+    _, _, base, new, change, interval = (column.text(point) for column in COLUMNS)
+    parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
+    parts += [f"threshold {point.threshold:.3g}", point.reason]
+    return plain(", ".join(filter(None, parts)), LONGEST_TEXT)
+
+
 def junit(compared: Compared) -> str:
     """JUnit XML, one test case a point: slower and wrong ones fail, those without a verdict are errors.
 
@@ -256,11 +269,8 @@ def junit(compared: Compared) -> str:
             # wide are skipped, and only where the settings let them pass.
             kind = "skipped" if tolerant and point.cause is NoVerdict.TOO_WIDE else "error"
         what = "wrong results" if point.wrong else (point.cause or point.verdict).value
-        name, size, base, new, change, interval = (column.text(point) for column in COLUMNS)
-        parts = [f"{point.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
-        parts += [f"threshold {point.threshold:.3g}", point.reason]
-        message = plain(", ".join(filter(None, parts)), LONGEST_TEXT)
-        cases.append(JUnitCase(name, size, kind, what, message))
+        name, size, *_ = (column.text(point) for column in COLUMNS)
+        cases.append(JUnitCase(name, size, kind, what, message_of(point)))
     absent = [("any point", "nothing")] * (not compared.points)
     absent += [("files", "unread")] * bool(compared.unread)
     sentence = plain(compared.sentence, LONGEST_TEXT)

@@ -69,7 +69,8 @@ def title(points: Sequence[Point], what: str) -> str:
     return f"{labelled(points)}{points[0].collective}: {what}"
 
 
-def _subtitle(points: Sequence[Point]) -> str:
+def subtitle(points: Sequence[Point]) -> str:
+    """Ranks, nodes, type of elements, backends and source of a figure's points."""
     first = points[0]
     parts = [plural(first.ranks, "rank")]
     parts += [plural(first.nodes, "node")] if first.nodes > 1 else []
@@ -137,7 +138,7 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         key=f"{topic}-{group_key(points[0])}{key}",
         topic="bandwidth" if bandwidth else "time",
         title=title(points, f"{'bus bandwidth' if bandwidth else 'time'} against size{suffix}"),
-        subtitle=_subtitle(points),
+        subtitle=subtitle(points),
         x=SIZE,
         y=BANDWIDTH if bandwidth else TIME,
         series=tuple(shared_bounds(series)),
@@ -305,7 +306,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
         key=f"algorithms-{group_key(points[0])}",
         topic="algorithms",
         title=title(points, "which is fastest at which size"),
-        subtitle=_subtitle(points),
+        subtitle=subtitle(points),
         x=SIZE,
         y=SLOWDOWN,
         series=tuple(series),

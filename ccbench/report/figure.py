@@ -24,6 +24,7 @@ Topic = Literal[
     "pairs",
     "plan",
     "history",
+    "comparison",
     "nothing",
 ]
 Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]

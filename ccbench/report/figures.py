@@ -39,6 +39,7 @@ from ccbench.report.wording import (
     error_and_bias,
     footnote,
     labelled,
+    machines_of,
     series_names,
 )
 from ccbench.results import Point, Run
@@ -72,7 +73,7 @@ def every_figure(
     every = [point for own in points for point in own]
     maps: list[Figure] = []
     for run, own in zip(runs, points, strict=True):
-        host, machine = run.manifest.host, run.manifest.machine
+        host, machine = run.manifest.host, machines_of(own) or run.manifest.machine
         words = (
             run.path.name * (len(runs) > 1),
             host and f"host {host}",

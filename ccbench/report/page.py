@@ -47,7 +47,14 @@ from ccbench.report.page_card import MOST_ROWS as MOST_CARD_ROWS
 from ccbench.report.page_card import CardRow, card_rows, headline
 from ccbench.report.present import ShownColumn, Table, columns, table_of, values_of
 from ccbench.report.sharing import sharing_table
-from ccbench.report.wording import health_lines, meaning_of, sentences, span, speed_lines
+from ccbench.report.wording import (
+    health_lines,
+    machines_of,
+    meaning_of,
+    sentences,
+    span,
+    speed_lines,
+)
 from ccbench.results import Manifest, Point, Run
 from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.units import format_seconds, percent, plain, plural
@@ -267,6 +274,7 @@ def _part(
     run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None
 ) -> RunPart:
     findings = run_findings(run, points)
+    machines = machines_of(points) or run.manifest.machine
     blamed, *lines = health_lines(run) or [""]
     verdicts = speed_verdicts(run)
     rows = card_rows(points, verdicts)
@@ -275,7 +283,7 @@ def _part(
     facts = (
         plain(run.path.name),
         f"host {run.manifest.host}" * bool(run.manifest.host),
-        f"machine {machines_of(points, run.manifest)}" * bool(run.manifest.machine),
+        f"machine {machines}" * bool(machines),
         when(run.manifest.created_at) * bool(run.manifest.created_at),
         plural(len(points), "case"),
     )
@@ -288,26 +296,8 @@ def _part(
         machine = topology
         counted = f"{plural(len(machine.gpus), 'GPU')}, {plural(len(machine.links), 'link')}"
         address = picture_address(lambda: topology_figure.picture(machine))
-        picture = address, f"{plain(machine.name)}: {counted}"
-    # How the run stands to its baseline, and what speaks against the comparison.
-    beside_lines: list[str] = []
-    if baseline is not None:
-        beside_lines = baseline_lines(points, baseline)
-        ratios = [pair.speed_ratio for pair in beside(points, behind)]
-        notes = [
-            line.replace("  note", "Note", 1)
-            for line in beside_lines
-            if line.startswith("  note: ")
-        ]
-        name = plain(baseline.path.name or baseline.path)
-        beside_lines = beside_lines[:1]
-        if ratios:
-            span = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
-            summary = (
-                f"Compared with {name}: this run has {median(ratios):.3g} times its speed{span}, "
-                f"median of {plural(len(ratios), 'comparable point')}."
-            )
-            beside_lines = [summary, *notes]
+        each = " each" * any(point.nodes > 1 for point in points)
+        picture = address, f"{plain(machines or machine.name)}: {counted}{each}"
     differing = () if baseline is None else differences(run.manifest, baseline.manifest)
     return RunPart(
         name=plain(run.path.name),
@@ -325,15 +315,26 @@ def _part(
         picture=picture,
         environment=Table(columns("<fact", "<value"), environment_rows(run.manifest)),
         differences=Table(columns("<fact", "<here", "<there"), differing),
-        beside=tuple(beside_lines),
+        beside=() if baseline is None else _baseline_sentences(points, behind, baseline),
     )
 
 
-def machines_of(points: Iterable[Point], manifest: Manifest) -> str:
-    """``2 x hgx-h100``, of a run on several nodes; the counts where cases differ in them."""
-    counts = sorted({point.nodes for point in points if point.nodes > 1})
-    words = f"{' and '.join(map(str, counts))} x " * bool(counts)
-    return words + manifest.machine
+def _baseline_sentences(
+    points: Sequence[Point], behind: Sequence[Point], baseline: Run
+) -> tuple[str, ...]:
+    """Say how the run stands to its baseline, and what speaks against the comparison."""
+    lines = baseline_lines(points, baseline)
+    ratios = [pair.speed_ratio for pair in beside(points, behind)]
+    if not ratios:
+        return tuple(lines[:1])
+    notes = [line.replace("  note", "Note", 1) for line in lines if line.startswith("  note: ")]
+    name = plain(baseline.path.name or baseline.path)
+    span = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
+    summary = (
+        f"Compared with {name}: this run has {median(ratios):.3g} times its speed{span}, "
+        f"median of {plural(len(ratios), 'comparable point')}."
+    )
+    return (summary, *notes)
 
 
 def topology_of(manifest: Manifest) -> Topology | None:

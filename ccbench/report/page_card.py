@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from ccbench.cases.axes import DEFAULT, WORK
 from ccbench.model.library.intervals import regime_of
 from ccbench.report.wording import meaning_of
 from ccbench.results import Point
-from ccbench.results.keys import grouped
+from ccbench.results.keys import Key, grouped
 from ccbench.units import plain, plural
 
 MOST_ROWS = 16
@@ -25,35 +26,23 @@ MOST_ROWS = 16
 
 LONGEST_REASON = 300
 
-
-@dataclass(frozen=True)
-class CardCell:
-    """One size of a row: figures with their units. expected: "" where nothing is known."""
-
-    size: str
-    measured: str
-    expected: str
+_WORK = Key(("source", "backend", "collective", "ranks", "nodes"))
 
 
 @dataclass(frozen=True)
 class CardRow:
-    """One collective. largest: its case of the largest size; None where none has a time.
+    """One collective. cells: (size, what was measured, what was expected or "") of up to three sizes.
 
-    in_seconds: the gravest sizes are judged by time, not by bandwidth. reason: of the word, "" where the
-    figures say it.
+    reason: of the word, "" where the figures say it. largest: its case of the largest size, None where none
+    has a time. in_seconds: the gravest sizes are judged by time, not by bandwidth.
     """
 
     subject: str
     word: SpeedWord
-    cells: tuple[CardCell, ...]
+    cells: tuple[tuple[str, str, str], ...]
     reason: str = ""
     largest: Point | None = None
     in_seconds: bool = False
-
-    @property
-    def style(self) -> str:
-        """Class of the word in the style sheet."""
-        return self.word.value.lower().replace(" ", "-")
 
 
 def card_rows(points: Sequence[Point], verdicts: Sequence[SpeedVerdict]) -> tuple[CardRow, ...]:
@@ -72,84 +61,80 @@ def card_rows(points: Sequence[Point], verdicts: Sequence[SpeedVerdict]) -> tupl
     with_source = len({point.source for point in plain_points}) > 1
     groups = grouped(plain_points, lambda point: subject_of(point, with_source=with_source))
     free = {
-        (point.source, point.backend, point.collective, point.ranks, point.nodes)
-        for point in plain_points
-        if point.algorithm == DEFAULT and point.is_timed
+        _WORK(point) for point in plain_points if point.algorithm == DEFAULT and point.is_timed
     }
-    rows = []
-    for subject, members in groups.items():
-        first = members[0]
-        work = (first.source, first.backend, first.collective, first.ranks, first.nodes)
-        if first.algorithm == DEFAULT or work not in free:
-            rows.append(_row(subject, members, verdicts))
+    rows = [
+        _row(subject, members, verdicts)
+        for subject, members in groups.items()
+        if members[0].algorithm == DEFAULT or _WORK(members[0]) not in free
+    ]
     order = list(SpeedWord)
-    rows.sort(key=lambda row: (order.index(row.word), -_size_bytes(row)))
-    return tuple(rows)
-
-
-def _size_bytes(row: CardRow) -> int:
-    return -1 if row.largest is None else row.largest.size_bytes
+    return tuple(
+        sorted(
+            rows,
+            key=lambda row: (
+                order.index(row.word),
+                -(row.largest.size_bytes if row.largest else -1),
+            ),
+        )
+    )
 
 
 def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict]) -> CardRow:
-    timed = grouped([point for point in members if point.is_timed], lambda p: p.size_bytes)
+    timed = grouped(
+        (point for point in members if point.is_timed), lambda point: point.size_bytes
+    )
     # Of several cases of a size the usual buffers, then the fastest.
     shown = [
         min(timed[size], key=lambda point: (bool(point.in_place), point.median_seconds))
         for size in representative_sizes(timed)
     ]
+    reason = "no case has a time"
+    if shown:
+        label = provenance(members)
+        reason = (
+            meaning_of(label)
+            if label
+            else f"no times of healthy systems are known for {members[0].backend}; look at the "
+            "predictions beside"
+        )
     verdict = next(
-        (each for each in verdicts if subject in (each.subject, *each.subjects)), None
+        (each for each in verdicts if subject in (each.subject, *each.subjects)),
+        SpeedVerdict(subject, reason=reason),
     )
-    word = SpeedWord.CANNOT_SAY if verdict is None else verdict.word
+    reasons = (verdict.reason, verdict.left_out, *(each.reason for each in verdict.regimes))
     cells = []
     for point in shown:
-        regime = RegimeVerdict(regime_of(point.size_bytes), word, point, 1.0, 1.0, frozenset())
+        regime = RegimeVerdict(
+            regime_of(point.size_bytes), verdict.word, point, 1.0, 1.0, frozenset()
+        )
         expected = regime.expected
         if point.predicted_seconds and not expected:
             expected = f"predicted {regime.figure(point.predicted_seconds)}"
-        cells.append(CardCell(point.size, regime.figure(point.median_seconds or 0.0), expected))
-    label = provenance(members)
-    if verdict is not None:
-        reasons = (verdict.reason, verdict.left_out, *(each.reason for each in verdict.regimes))
-    elif label:
-        reasons = (meaning_of(label),)
-    elif not shown:
-        reasons = ("no case has a time",)
-    else:
-        reasons = (
-            f"no times of healthy systems are known for {members[0].backend}; look at the predictions beside",
-        )
-    worst = (
-        next((each for each in verdict.regimes if each.word is word), None) if verdict else None
-    )
+        cells.append((point.size, regime.figure(point.median_seconds or 0.0), expected))
     return CardRow(
         plain(subject),
-        word,
+        verdict.word,
         tuple(cells),
         plain("; ".join(dict.fromkeys(filter(None, reasons))), LONGEST_REASON),
         shown[-1] if shown else None,
-        worst is not None and worst.in_seconds,
+        next((each.in_seconds for each in verdict.regimes if each.word is verdict.word), False),
     )
 
 
 def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     """Return the verdict in one sentence; "" where there is nothing to judge."""
-    if not rows:
+    if len(rows) == 1 and len(verdicts) == 1:
+        return verdicts[0].sentence
+    counts = Counter(row.word for row in rows)
+    if not counts:
         return ""
-    word = rows[0].word
-    alike = [row for row in rows if row.word is word]
-    sentences = [each.sentence for each in verdicts if each.regimes]
-    if len(rows) == 1:
-        return next(iter(sentences), f"{word.value}: {rows[0].subject}: {rows[0].reason}")
-    parts = [f"{word.value}: {len(alike)} of {plural(len(rows), 'collective')}"]
+    # The first word is the gravest: rows are in that order.
+    (word, count), *rest = counts.items()
+    alike = {row.reason for row in rows if row.word is word}
+    text = f"{word.value}: {count} of {plural(len(rows), 'collective')}"
     if word not in (SpeedWord.NORMAL, SpeedWord.CANNOT_SAY):
-        parts.append(alike[0].subject + ", ..." * (len(alike) > 1))
-    elif len({row.reason for row in alike}) == 1 and alike[0].reason:
-        parts.append(alike[0].reason)
-    text = ": ".join(parts)
-    for other in SpeedWord:
-        count = sum(row.word is other for row in rows)
-        if count and other is not word:
-            text += f"; {count} {other.value}"
-    return text
+        text += f": {rows[0].subject}{', ...' * (count > 1)}"
+    elif len(alike) == 1:
+        text += "".join(f": {reason}" for reason in alike if reason)
+    return "; ".join((text, *(f"{number} {other.value}" for other, number in rest)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.plan.planner import Planned
 from ccbench.plan.step import TrainingStep
-from ccbench.plan.timeline import KINDS, Timeline, timeline
+from ccbench.plan.timeline import IN_PHASES, KINDS, Timeline, timeline
 from ccbench.report.drawing import (
     BLUE,
     FAINT,
@@ -174,9 +174,10 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     best = best_of(planned)
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
     drawn = timeline(best.step)
-    notes = [
-        "What is waited for inside a pass stands behind its computing; really they alternate by layer"
-    ]
+    # The axis ends where the pieces do.
+    subtitle += " in all, drawn shortened" * drawn.shortened
+    inside = "What is waited for inside a pass stands behind its computing; really they alternate by layer"
+    notes = [IN_PHASES if drawn.in_phases else inside]
     if best.step.strategy.zero_stage >= 2:
         notes.append("Gradients and weights that a pass sends stand at its start")
     notes += [drawn.left_out] * bool(drawn.left_out)

@@ -97,28 +97,7 @@ def _timeline(replay: Replay) -> Chart | None:
     if steps:
         lengths = steps[0][:, 1] - steps[0][:, 0]
         place = int(np.argsort(lengths)[len(lengths) // 2])
-    # (rank, its pieces from the step's begin, cut at the step's borders)
-    lanes: list[tuple[int, list[tuple[float, float, str]]]] = []
-    for rank in ranks:
-        pieces_of_rank = [
-            (float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())
-        ]
-        pieces_of_rank += _sent(replay, rank)
-        own = trace.steps.get(rank)
-        if own is not None and len(own) > place:
-            begin, end = own[place]
-        else:
-            begins, ends, _ = zip(*pieces_of_rank, strict=True)
-            begin, end = min(begins), max(ends)
-        inside = [
-            interval for interval in pieces_of_rank if interval[1] > begin and interval[0] < end
-        ]
-        # Cut at the borders of the step: what hangs over belongs to its neighbours' pictures.
-        cut = [
-            (max(start, begin) - begin, min(until, end) - begin, kind)
-            for start, until, kind in inside[:MOST_PIECES]
-        ]
-        lanes.append((rank, cut))
+    lanes = [(rank, _pieces(replay, rank, place)) for rank in ranks]
     step = "a step" if steps else "what was recorded"
     more = (
         f", the first {len(ranks)} of {len(trace.ranks)} ranks"
@@ -151,6 +130,28 @@ def _timeline(replay: Replay) -> Chart | None:
         tuple(rows),
         ("0", *(format_seconds(whole * place / (TICKS - 1)) for place in range(1, TICKS))),
     )
+
+
+def _pieces(replay: Replay, rank: int, place: int) -> list[tuple[float, float, str]]:
+    """Return (begin, end, kind) of what a rank did in the step at ``place``, from that step's begin on."""
+    pieces = [
+        (float(begin), float(end), COMPUTED)
+        for begin, end in replay.trace.computing.get(rank, ())
+    ]
+    pieces += _sent(replay, rank)
+    own = replay.trace.steps.get(rank)
+    if own is not None and len(own) > place:
+        begin, end = own[place]
+    else:
+        begins, ends, _ = zip(*pieces, strict=True)
+        begin, end = min(begins), max(ends)
+    # Cut at the borders of the step: what hangs over belongs to its neighbours' charts.
+    return [
+        (max(start, begin) - begin, min(until, end) - begin, kind)
+        for start, until, kind in [
+            piece for piece in pieces if piece[1] > begin and piece[0] < end
+        ][:MOST_PIECES]
+    ]
 
 
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:

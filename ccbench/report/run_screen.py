@@ -92,12 +92,8 @@ def _cell(place: int) -> Callable[[CardRow], str]:
         at = place - 3 + len(row.cells)
         if at < 0:
             return ""
-        cell = row.cells[at]
-        return (
-            f"{cell.size} {cell.measured}"
-            if row.largest and row.largest.busbw
-            else cell.measured
-        )
+        size, measured, _ = row.cells[at]
+        return f"{size} {measured}" if row.largest and row.largest.busbw else measured
 
     return text
 
@@ -112,7 +108,7 @@ CARD_COLUMNS = (
         "at the large size",
         right=False,
         keep=5,
-        show=lambda row: row.cells[-1].expected if row.cells else "",
+        show=lambda row: row.cells[-1][2] if row.cells else "",
     ),
 )
 

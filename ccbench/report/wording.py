@@ -226,12 +226,19 @@ def doubts(points: Sequence[Point]) -> list[str]:
     return lines
 
 
+def machines_of(points: Iterable[Point]) -> str:
+    """``2 x hgx-h100``: the machines of ``points``, with how many of each are joined where there are several."""
+    counts = sorted({(point.machine, max(1, point.nodes)) for point in points if point.machine})
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts)
+
+
 def _source(points: Sequence[Point]) -> str:
     """Say where points come from, how often they were measured, and what their interval is worth."""
-    parts = []
-    for word in ("host", "machine"):
-        names = sorted({getattr(point, word) for point in points} - {""})
-        parts += [f"{word} {', '.join(names)}"] if names else []
+    hosts, machines = (
+        ", ".join(sorted({point.host for point in points} - {""})),
+        machines_of(points),
+    )
+    parts = [f"host {hosts}" * bool(hosts), f"machine {machines}" * bool(machines)]
     backends = {(point.backend, point.backend_version) for point in points}
     texts = sorted(
         f"{backend} ({version})" if version else backend for backend, version in backends

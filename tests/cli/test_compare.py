@@ -163,3 +163,15 @@ def test_a_equals_a_of_nothing_tells_no_share(ccbench: Command, tmp_path: Path) 
     result = ccbench("compare", "--aa", str(tmp_path / "empty"))
     assert result.code == 3
     assert "%" not in result.out
+
+
+def test_a_name_that_ends_in_html_makes_the_page(ccbench: Command, tmp_path: Path) -> None:
+    base, new = (
+        str(write(tmp_path / name, seconds))
+        for name, seconds in (("base", [1e-5] * 2), ("new", [3e-5, 1e-5]))
+    )
+    ended = ccbench("compare", base, new, "-o", "page.html")
+    assert ended.code == 1
+    assert ended.out.startswith("REGRESSION")
+    assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
+    assert ccbench("compare", base, new, "--format", "html").out.startswith("<!DOCTYPE html>")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ccbench.report.replay_page import without_folders
 from ccbench.results import load_run
 from tests.cli.conftest import Command
 from tests.readers.traces.jobs import job, kineto_files
@@ -89,9 +90,14 @@ def test_ranks_are_priced_on_as_many_machines_as_are_given(
     ccbench: Command, traces: list[str]
 ) -> None:
     network = ("--machine", "dgx-a100", "--network", "ib-ndr-400x8", "--json")
-    cases = [
-        ccbench("replay", *traces, *network, "--nodes", nodes).done.json["cases"][0]
+    documents = [
+        ccbench("replay", *traces, *network, "--nodes", nodes).done.json
         for nodes in ("1", "2", "3")
+    ]
+    cases = [document["cases"][0] for document in documents]
+    assert [document["compared"] for document in documents[:2]] == [
+        "predicted for dgx-a100",
+        "predicted for 2 x dgx-a100",
     ]
     assert cases[0]["predicted_seconds"] < cases[1]["predicted_seconds"]
     assert cases[2]["remarks"] == ["not priced: 4 ranks do not spread evenly over 3 machines"]
@@ -141,8 +147,53 @@ def test_a_page_has_the_verdict_the_step_and_the_cases(
     assert ccbench("replay", *traces, "-o", "job.html").done
     page = Path("job.html").read_text()
     assert "wait for rank 2" in page
-    assert 'alt="A step over time: each rank by its own clock"' in page
-    assert 'alt="What the costliest cases take: one launch, in the job and alone"' in page
+    for heading in ("A step over time", "What the costliest cases take"):
+        assert f"<h2>{heading}</h2>" in page
+    assert page.count('<span class="name">rank ') == 4
+    # Stretches of the page itself follow its theme and its width, which a picture does not.
+    assert "<img" not in page
+    assert '<path fill="#D55E00" d="M' in page
+
+
+@needs_traces
+def test_findings_of_a_page_say_what_they_are_about_and_name_files_without_folders(
+    ccbench: Command,
+) -> None:
+    files = [path_of(f"chakra/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
+    assert ccbench("replay", *files, "-o", "job.html").done
+    page = Path("job.html").read_text()
+    titles = re.findall(r'<span class="severity">(\w+)</span> ([^<]*)<', page)
+    assert titles[0][1].startswith("gloo_4ranks_rank0.json.gz and 3 more files: operators of")
+    assert (
+        "note",
+        "8 calls not compared: the trace does not say between which ranks",
+    ) in titles
+    assert [severity for severity, _ in titles] == sorted(severity for severity, _ in titles)
+
+
+@needs_traces
+def test_no_transfer_of_a_recorded_job_is_longer_than_its_whole_time(ccbench: Command) -> None:
+    files = [path_of(f"kineto/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
+    cases = ccbench("replay", *files, "--json").done.json["cases"]
+    both = [
+        (case["transfer_seconds"], case["job_seconds"])
+        for case in cases
+        if case["transfer_seconds"] is not None
+    ]
+    assert len(both) == 2
+    assert all(0 < transfer <= whole for transfer, whole in both)
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("/a/b/c.json and 3 more files: unread", "c.json and 3 more files: unread"),
+        ("see ./a/b.json, 3/4 of it", "see ./a/b.json, 3/4 of it"),
+        ("127.2 MB/s at /proc", "127.2 MB/s at /proc"),
+    ],
+)
+def test_a_path_is_shortened_to_its_file_and_nothing_else_is(text: str, short: str) -> None:
+    assert without_folders(text) == short
 
 
 def test_the_page_sorts_and_copies_the_numbers_that_json_has(

@@ -182,7 +182,7 @@
   const layout = (plot, parts) => ({
     paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"),
     font: { color: colour("ink"), size: 12, family: 'system-ui, "DejaVu Sans", sans-serif' },
-    margin: { l: 62, r: 14, t: plot.spans && plot.spans.length ? 44 : plot.note ? 30 : 14, b: 48 },
+    margin: { l: 62, r: 14, t: plot.spans && plot.spans.length ? 60 : plot.note ? 30 : 14, b: 48 },
     showlegend: false, hovermode: "closest", xaxis: axis(plot.x), yaxis: axis(plot.y), ...parts,
     hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("grey"), font: { color: colour("ink") }, align: "left" },
   });

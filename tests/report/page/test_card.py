@@ -66,10 +66,10 @@ def test_a_card_begins_with_the_gravest_collective_and_its_figure_stands_beside(
         "SLOW: 1 of 2 collectives: nccl all_gather, 16 ranks on 2 nodes; 1 NORMAL"
     )
     small, middle, large = part.card[1].cells
-    assert (small.size, middle.size, large.size) == ("8 B", "128 KiB", "4 GiB")
-    assert small.measured.endswith(" us")
-    assert large.measured.endswith(" GB/s")
-    assert all(cell.expected.startswith("expected ") for cell in part.card[1].cells)
+    assert (small[0], middle[0], large[0]) == ("8 B", "128 KiB", "4 GiB")
+    assert small[1].endswith(" us")
+    assert large[1].endswith(" GB/s")
+    assert all(expected.startswith("expected ") for _, _, expected in part.card[1].cells)
     assert content.lead is not None
     name, figure = content.lead
     assert figure.title.startswith("all_gather: bus bandwidth")
@@ -79,7 +79,10 @@ def test_a_card_begins_with_the_gravest_collective_and_its_figure_stands_beside(
         "all_reduce",
         "all_gather",
     }
-    assert "2 x hgx-h100" in part.facts
+    assert "machine 2 x hgx-h100" in part.facts
+    assert part.picture is not None
+    assert part.picture[1].startswith("2 x hgx-h100: 8 GPUs")
+    assert "machine 2 x hgx-h100" in figure.footnote[0]
 
 
 def test_slow_small_messages_are_shown_by_their_times(tmp_path: Path) -> None:
@@ -107,7 +110,7 @@ def test_what_nobody_knows_of_healthy_systems_is_not_called_normal(tmp_path: Pat
     assert part.sentences[0] == (
         "CANNOT SAY: 2 of 2 collectives: no times of healthy systems are known for cpu; look at the predictions beside"
     )
-    assert part.card[0].cells[0].expected.startswith("predicted ")
+    assert part.card[0].cells[0][2].startswith("predicted ")
 
 
 def test_the_default_stands_for_algorithms_that_were_forced_beside_it(tmp_path: Path) -> None:

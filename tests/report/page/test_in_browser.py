@@ -18,6 +18,8 @@ from ccbench.report.case_table import case_page_table
 from ccbench.report.page import page_content, render_page
 from ccbench.report.wording import points_of
 from ccbench.results import Run
+from tests.analysis.test_speed_verdict import sweep as judged_sweep
+from tests.analysis.test_speed_verdict import write_run as judged_run
 from tests.report import synthetic
 from tests.report.page.chromium import Browser
 from tests.report.page.conftest import write_page
@@ -473,3 +475,28 @@ def test_figures_stand_abreast_where_there_is_room(
         "[...document.querySelectorAll('#section-time .figure')].map(one => one.offsetTop)"
     )
     assert tops.count(tops[0]) == abreast
+
+
+def test_the_table_of_cases_fits_a_sheet(browser: Browser, tmp_path: Path) -> None:
+    # A4 across, without its margins, at 96 dots an inch.
+    sheet = round((297 - 2 * 12) / 25.4 * 96)
+    browser.open(write_page(tmp_path, mixed_run(tmp_path / "run")), width=sheet)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    width = browser.value("document.getElementById('table').getBoundingClientRect().width")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert 0 < width <= sheet
+
+
+@pytest.mark.parametrize("width", [400, 1240, 1400])
+def test_a_card_keeps_to_its_place_and_its_words_whole(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    run = judged_run(tmp_path / "run", judged_sweep())
+    browser.open(write_page(tmp_path, run), width=width)
+    inside, own = browser.value(
+        "(() => { const card = document.querySelector('.card');"
+        "return [card.parentElement.querySelector('.figure').getBoundingClientRect().left,"
+        "card.getBoundingClientRect().right]; })()"
+    )
+    assert own <= (width if width < 1200 else inside)
+    assert browser.value("document.documentElement.scrollWidth") <= width

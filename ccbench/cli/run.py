@@ -23,6 +23,7 @@ from ccbench.cli.output import (
     say,
     screen_width,
 )
+from ccbench.cli.schedule import schedule_files_option
 from ccbench.errors import UsageError
 from ccbench.units import plural
 
@@ -84,6 +85,7 @@ def _suites(context: click.Context) -> Iterable[str]:
 @click.option(
     "--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name."
 )
+@schedule_files_option
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
     "--time-limit",
@@ -207,6 +209,7 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
     """After a signal or the time limit: what stopped the run, and the line that goes on with it."""
     from ccbench.cases.measurement import Status
     from ccbench.machine.files import command_shown
+    from ccbench.readers.schedules import schedule_files
 
     if outcome.interrupted:
         why = _stopped_by(outcome.exit_code)
@@ -220,6 +223,8 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
     words = ["ccbench", "run", suite, "--resume", str(outcome.folder)]
     for backend in options.backends:
         words += ["--backend", backend]
+    for file in schedule_files():
+        words += ["--schedule", file.name]
     for name in ("ranks", "processes", "machine", "nodes", "network", "launch", "only"):
         value = getattr(options, name)
         if options.launched_by and name in ("ranks", "launch"):

@@ -26,7 +26,7 @@ from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.variants import planned_variants, versions_of_variants
-from ccbench.schedules import algorithm_row, parse_algorithm
+from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
 from ccbench.units import plural
@@ -49,6 +49,9 @@ OTHER_DEVICES = {
     "/dev/davinci0": ("dev/davinci[0-9]*", "ASCEND_RT_VISIBLE_DEVICES"),
 }
 """By the device that a backend needs: files, one of each device, and the variable that chooses among them."""
+
+MOST_RANKS_PROVEN = 256
+"""Of schedules of the user's files; the proof's memory grows with the cube of the ranks."""
 
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
@@ -162,6 +165,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
         only=options.only,
         nodes=nodes,
+        added=_added_names(),
     )
     away = bool(options.launch or options.launched_by or elsewhere)
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
@@ -285,6 +289,29 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
                 )
     for backend in dict.fromkeys(case.backend for case in cases):
         open_backend(backend).check_variables()
+    _prove_added(cases)
+
+
+def _added_names() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for row in added_algorithms():
+        names[row.collective].append(row.name)
+    return names
+
+
+def _prove_added(cases: Sequence[Case]) -> None:
+    """ScheduleError for a schedule of the user's files that does not do what its collective says."""
+    files = {(row.collective, row.name): row for row in added_algorithms()}
+    for case in cases:
+        # Kernels that interpret schedules name them so.
+        name, _, number = case.algorithm.removeprefix("schedule:").partition(":")
+        row, able = files.get((case.collective, name)), capabilities_of(case.backend)
+        if row is None or not (able.own_schedules or able.own_kernels):
+            continue
+        ranks = case.group_ranks
+        parameter = int(number or row.default_parameter(ranks, case.size_bytes))
+        if ranks <= MOST_RANKS_PROVEN and row.unsupported(ranks, parameter) is None:
+            schedule_for(case.collective, name, ranks, parameter=parameter or None)
 
 
 # -- backends and ranks of this machine -------------------------------------------------------------------

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from ccbench.errors import ScheduleError
+from ccbench.readers.schedules.msccl import read_msccl
+from ccbench.readers.schedules.mscclpp import read_mscclpp
 from ccbench.readers.schedules.program import read_program
 from ccbench.schedules import Algorithm, add_algorithms
 from ccbench.schedules.proof import check_form
@@ -39,7 +41,11 @@ class ScheduleFile:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-READERS: dict[str, Callable[[str, str], list[Algorithm]]] = {".py": read_program}
+READERS: dict[str, Callable[[str, str], list[Algorithm]]] = {
+    ".py": read_program,
+    ".xml": read_msccl,
+    ".json": read_mscclpp,
+}
 """By ending: (name, text) -> rows."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,12 @@ schedule_files_option = click.option(
     metavar="FILE",
     help="Draw it: .svg, .png or .pdf.",
 )
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as an execution plan of MSCCL++: .json.",
+)
 def schedule(
     collective: str | None,
     algorithm: str | None,
@@ -91,6 +98,7 @@ def schedule(
     proven: bool,
     machine: str | None,
     draw: Path | None,
+    export: Path | None,
 ) -> None:
     """Show the schedule of ALGORITHM for COLLECTIVE ('ccbench list algorithms').
 
@@ -102,6 +110,7 @@ def schedule(
     from ccbench.report.schedule_figure import check_drawable, draw_schedule
     from ccbench.schedules import schedule_for
     from ccbench.schedules.describe import describe, proven_text
+    from ccbench.schedules.export import execution_plan
     from ccbench.schedules.proof import prove
 
     collective, algorithm, ranks = _chosen(collective, algorithm, ranks, rows)
@@ -114,6 +123,11 @@ def schedule(
     if draw is not None:
         check_drawable(built, draw)
         check_writable(draw, "--draw")
+    if export is not None:
+        if export.suffix != ".json":
+            raise UsageError(f"--export {export}: plans are JSON; write {export.stem}.json")
+        check_writable(export, "--export")
+        plan = execution_plan(built)
     if rows:
         # What is wrong with a new schedule says more than a description of it.
         prove(built)
@@ -126,6 +140,9 @@ def schedule(
     if draw is not None:
         draw_schedule(built, draw)
         click.echo(f"wrote {draw}")
+    if export is not None:
+        export.write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+        click.echo(f"wrote {export}")
 
 
 def _chosen(

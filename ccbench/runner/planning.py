@@ -165,7 +165,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
         only=options.only,
         nodes=nodes,
-        added=_added_names(),
+        added={(row.collective, row.name) for row in added_algorithms()},
     )
     away = bool(options.launch or options.launched_by or elsewhere)
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
@@ -290,13 +290,6 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
     for backend in dict.fromkeys(case.backend for case in cases):
         open_backend(backend).check_variables()
     _prove_added(cases)
-
-
-def _added_names() -> dict[str, list[str]]:
-    names: dict[str, list[str]] = defaultdict(list)
-    for row in added_algorithms():
-        names[row.collective].append(row.name)
-    return names
 
 
 def _prove_added(cases: Sequence[Case]) -> None:

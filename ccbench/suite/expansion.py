@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -42,7 +42,7 @@ class ExpansionContext:
     algorithms_of: (backend, collective) -> the algorithms that backend offers besides ``default``.
     only: keep the cases whose label contains every one of these words.
     nodes: over how many machines the ranks are spread.
-    added: by collective, schedules of the user's files; they join what sweeps ask for.
+    added: (collective, name) of schedules of the user's files; they join what sweeps ask for.
     """
 
     backends: tuple[str, ...] | None
@@ -52,7 +52,7 @@ class ExpansionContext:
     algorithms_of: Callable[[str, str], tuple[str, ...]]
     only: str | None = None
     nodes: int = 1
-    added: Mapping[str, Collection[str]] = field(default_factory=dict)
+    added: Set[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))],
         )
         # A backend that is not installed here can be planned with its default, and cannot be asked.
-        added = context.added.get(name, ())
+        added = {schedule for of, schedule in context.added if of == name}
         offered = (
             ()
             if sweep.algorithm == ("default",) and not added

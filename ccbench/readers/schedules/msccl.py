@@ -5,20 +5,21 @@ Sources of the format: microsoft/msccl-tools, msccl/language/ir.py; ROCm/rccl, s
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
 from ccbench.errors import MachineError, ScheduleError
-from ccbench.readers.schedules.threadblocks import (
+from ccbench.readers.schedules.plans import (
     COLLECTIVES,
     Chunk,
-    Operation,
-    Place,
-    Plan,
-    schedule_of,
+    PlanOperation,
+    StepPlace,
+    ThreadblockPlan,
 )
+from ccbench.readers.schedules.threadblocks import schedule_of
 from ccbench.readers.xml import Element, parse_xml
-from ccbench.schedules import Algorithm
+from ccbench.schedules import Algorithm, algorithms_of
 from ccbench.units import suggestion
 
 RECEIVES = ("r", "rcs", "rrs", "rrc", "rrcs")
@@ -44,7 +45,7 @@ def read_msccl(name: str, text: str) -> list[Algorithm]:
         raise ScheduleError(
             f"{name}: line {root.line}: {what}, expected a whole <algo>; copy it again"
         )
-    reader = _Reader(name, root)
+    reader = _AlgorithmFile(name, root)
     built = schedule_of(reader.plan())
     return [
         Algorithm(
@@ -57,21 +58,22 @@ def read_msccl(name: str, text: str) -> list[Algorithm]:
     ]
 
 
-def plan_name(name: str) -> str:
-    """Return a plan's name as a suite can write it: small letters, digits and underscores."""
-    spelled = "".join(letter if letter.isalnum() else "_" for letter in name.lower())
-    return f"plan_{spelled}"[:48] if not spelled[:1].isalpha() else spelled[:48]
+def plan_name(name: str, collective: str) -> str:
+    """Return a plan's name as a suite can write it; ``plan_`` goes before digits and names of the table."""
+    spelled = re.sub(r"[^a-z0-9]", "_", name.lower())
+    plain = spelled[:1].isalpha() and spelled not in algorithms_of(collective, added=False)
+    return (spelled if plain else f"plan_{spelled}")[:48]
 
 
 @dataclass
 class _Message:
     """A send or receive that waits for its other end."""
 
-    operation: Operation
+    operation: PlanOperation
     chunks: list[Chunk]
 
 
-class _Reader:
+class _AlgorithmFile:
     """One document. Messages between two GPUs on a channel are received in the order they are sent."""
 
     def __init__(self, name: str, root: Element) -> None:
@@ -80,7 +82,7 @@ class _Reader:
         self._received: dict[tuple[int, int, int], deque[_Message]] = defaultdict(deque)
         self._messages = 0
 
-    def plan(self) -> Plan:
+    def plan(self) -> ThreadblockPlan:
         """Return the plan; ScheduleError for what it lacks."""
         coll, gpus = self.root.attributes.get("coll", ""), self.root.named("gpu")
         if coll not in COLLECTIVES:
@@ -92,10 +94,10 @@ class _Reader:
             )
         gpus = [gpu for _, gpu in sorted(zip(ids, gpus, strict=True), key=lambda pair: pair[0])]
         sizes = [max(self.number(gpu, key) for gpu in gpus) for key in ("i_chunks", "o_chunks")]
-        plan = Plan(
+        plan = ThreadblockPlan(
             self.name,
             COLLECTIVES[coll],
-            plan_name(self.root.attributes.get("name", "")),
+            plan_name(self.root.attributes.get("name", ""), COLLECTIVES[coll]),
             self.root.attributes.get("inplace") == "1",
             sizes[0],
             sizes[1],
@@ -110,8 +112,8 @@ class _Reader:
         self._join(plan)
         return plan
 
-    def _gpu(self, plan: Plan, rank: int, gpu: Element) -> None:
-        blocks: dict[int, list[Operation]] = {}
+    def _gpu(self, plan: ThreadblockPlan, rank: int, gpu: Element) -> None:
+        blocks: dict[int, list[PlanOperation]] = {}
         steps: dict[int, list[Element]] = {}
         for block in gpu.named("tb"):
             number = self.number(block, "id")
@@ -135,12 +137,12 @@ class _Reader:
 
     def _dependency(
         self,
-        plan: Plan,
-        operation: Operation,
-        blocks: dict[int, list[Operation]],
+        plan: ThreadblockPlan,
+        operation: PlanOperation,
+        blocks: dict[int, list[PlanOperation]],
         steps: dict[int, list[Element]],
         key: tuple[int, int],
-    ) -> Operation:
+    ) -> PlanOperation:
         """Return the operation whose end lets ``operation`` go on: the first from ``deps`` on that says so."""
         block, first = key
         if not 0 <= first < len(blocks.get(block, ())):
@@ -157,9 +159,15 @@ class _Reader:
         )
 
     def _operation(
-        self, plan: Plan, rank: int, gpu: Element, block: Element, index: int, step: Element
-    ) -> Operation:
-        place = Place(rank, self.number(block, "id"), index)
+        self,
+        plan: ThreadblockPlan,
+        rank: int,
+        gpu: Element,
+        block: Element,
+        index: int,
+        step: Element,
+    ) -> PlanOperation:
+        place = StepPlace(rank, self.number(block, "id"), index)
         kind = step.attributes.get("type", "")
         if self.number(step, "s") != index:
             raise plan.error(
@@ -167,7 +175,7 @@ class _Reader:
             )
         if kind not in TYPES:
             raise plan.error(place, f"type {kind!r}, expected one of {', '.join(TYPES)}")
-        operation = Operation(place, kind)
+        operation = PlanOperation(place, kind)
         if kind == "nop":
             return operation
         if kind in RECEIVES:
@@ -186,7 +194,7 @@ class _Reader:
         return operation
 
     def _chunks(
-        self, plan: Plan, place: Place, gpu: Element, step: Element, end: str
+        self, plan: ThreadblockPlan, place: StepPlace, gpu: Element, step: Element, end: str
     ) -> list[Chunk]:
         buffer, first = step.attributes.get(f"{end}buf", ""), self.number(step, f"{end}off")
         count = self.number(step, "cnt")
@@ -208,8 +216,8 @@ class _Reader:
 
     def _message(
         self,
-        plan: Plan,
-        operation: Operation,
+        plan: ThreadblockPlan,
+        operation: PlanOperation,
         block: Element,
         step: Element,
         rank: int,
@@ -245,7 +253,7 @@ class _Reader:
         mine[key].append(_Message(operation, chunks))
         return chunks
 
-    def _join(self, plan: Plan) -> None:
+    def _join(self, plan: ThreadblockPlan) -> None:
         for messages, what in (
             (self._sent, "is received by nobody"),
             (self._received, "waits forever: nobody sends it"),

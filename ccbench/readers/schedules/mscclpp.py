@@ -14,14 +14,14 @@ from typing import Any
 
 from ccbench.errors import ScheduleError
 from ccbench.readers.schedules.msccl import plan_name
-from ccbench.readers.schedules.threadblocks import (
+from ccbench.readers.schedules.plans import (
     COLLECTIVES,
     Chunk,
-    Operation,
-    Place,
-    Plan,
-    schedule_of,
+    PlanOperation,
+    StepPlace,
+    ThreadblockPlan,
 )
+from ccbench.readers.schedules.threadblocks import schedule_of
 from ccbench.schedules import Algorithm
 from ccbench.units import suggestion
 
@@ -45,7 +45,7 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
     except (ValueError, RecursionError) as error:
         raise ScheduleError(f"{name}: {error}; expected a plan of MSCCL++ in JSON") from None
     try:
-        built = schedule_of(_Reader(name, document).plan)
+        built = schedule_of(_PlanFile(name, document).plan)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ScheduleError(
@@ -63,7 +63,7 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
     ]
 
 
-class _Reader:
+class _PlanFile:
     """One document. Every channel has one end on each of two GPUs; the n-th wait is for the n-th signal."""
 
     def __init__(self, name: str, document: dict[str, Any]) -> None:
@@ -85,10 +85,10 @@ class _Reader:
             max(int(gpu[key]) for gpu in self.gpus) * self.parts
             for key in ("input_chunks", "output_chunks")
         ]
-        self.plan = Plan(
+        self.plan = ThreadblockPlan(
             name,
             COLLECTIVES[coll],
-            plan_name(str(document["name"])),
+            plan_name(str(document["name"]), COLLECTIVES[coll]),
             bool(document["inplace"]),
             sizes[0],
             sizes[1],
@@ -100,20 +100,20 @@ class _Reader:
             for channel in gpu["channels"]:
                 kind = channel.get("channel_type", channel.get("type"))
                 self.peers[rank, kind] += channel.get("connected_to", [])
-        self.signals: dict[Channel, list[Operation]] = defaultdict(list)
-        self.waits: dict[Channel, list[Operation]] = defaultdict(list)
-        self.barriers: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
+        self.signals: dict[Channel, list[PlanOperation]] = defaultdict(list)
+        self.waits: dict[Channel, list[PlanOperation]] = defaultdict(list)
+        self.barriers: dict[tuple[int, int, int], list[PlanOperation]] = defaultdict(list)
         for rank, gpu in enumerate(self.gpus):
             self._gpu(rank, gpu)
         self._join()
 
     def _gpu(self, rank: int, gpu: dict[str, Any]) -> None:
-        blocks: dict[int, list[list[Operation]]] = {}
+        blocks: dict[int, list[list[PlanOperation]]] = {}
         for block in gpu["threadblocks"]:
             met: dict[int, int] = defaultdict(int)
             steps = blocks[block["id"]] = []
             for index, step in enumerate(block["ops"]):
-                operations = self._operations(Place(rank, block["id"], index), block, step)
+                operations = self._operations(StepPlace(rank, block["id"], index), block, step)
                 steps.append(operations)
                 if step["name"] == "barrier":
                     number = step["barrier_id"]
@@ -126,8 +126,8 @@ class _Reader:
         self.plan.blocks += [list(chain.from_iterable(steps)) for steps in blocks.values()]
 
     def _operations(
-        self, place: Place, block: dict[str, Any], step: dict[str, Any]
-    ) -> list[Operation]:
+        self, place: StepPlace, block: dict[str, Any], step: dict[str, Any]
+    ) -> list[PlanOperation]:
         """Return the operations of a step: several where it copies several."""
         name = step["name"]
         if name not in OPERATIONS:
@@ -136,7 +136,7 @@ class _Reader:
                 f"{name!r} cannot be a step of a schedule (packets, switches, pipelines and semaphores of a "
                 f"device cannot); expected one of {', '.join(OPERATIONS)}",
             )
-        operations = [Operation(place, name)]
+        operations = [PlanOperation(place, name)]
         if name not in NO_DATA:
             ends = [
                 [self._chunks(place, block, step, buffer) for buffer in step[key]]
@@ -149,10 +149,10 @@ class _Reader:
             if name in PAIRED:
                 pairs = zip(*ends, strict=True)
                 operations = [
-                    Operation(place, name, [source], [target]) for source, target in pairs
+                    PlanOperation(place, name, [source], [target]) for source, target in pairs
                 ]
             else:
-                operations = [Operation(place, name, ends[0], ends[1])]
+                operations = [PlanOperation(place, name, ends[0], ends[1])]
         for ways, names in ((self.signals, SIGNALS), (self.waits, WAITS)):
             if name in names:
                 for number in step["channel_ids"]:
@@ -160,7 +160,7 @@ class _Reader:
         return operations
 
     def _channel(
-        self, place: Place, block: dict[str, Any], step: dict[str, Any], number: int
+        self, place: StepPlace, block: dict[str, Any], step: dict[str, Any], number: int
     ) -> Channel:
         kind = step["channel_type"]
         mine = [
@@ -177,7 +177,11 @@ class _Reader:
         return place.gpu, kind, mine[number]
 
     def _chunks(
-        self, place: Place, block: dict[str, Any], step: dict[str, Any], buffer: dict[str, Any]
+        self,
+        place: StepPlace,
+        block: dict[str, Any],
+        step: dict[str, Any],
+        buffer: dict[str, Any],
     ) -> list[Chunk]:
         rank, kind = place.gpu, buffer.get("type")
         if "buffer_id" in buffer:

@@ -203,8 +203,10 @@ def test_a_missing_wait_is_a_race() -> None:
 
 
 def test_names_of_plans_are_names_of_algorithms() -> None:
-    assert [plan_name(name) for name in ("All-Pairs 8", "2step", "")] == [
+    names = ("All-Pairs 8", "ring", "2step", "")
+    assert [plan_name(name, "all_reduce") for name in names] == [
         "all_pairs_8",
+        "plan_ring",
         "plan_2step",
         "plan_",
     ]

@@ -16,6 +16,7 @@ from ccbench.schedules.schedule import Schedule
 from ccbench.units import suggestion
 
 T = TypeVar("T")
+Build = Callable[[int, int], Schedule]
 
 ROW = "Algorithm('all_reduce', 'star', star)"
 
@@ -46,13 +47,11 @@ def read_program(name: str, text: str) -> list[Algorithm]:
                 f"{name}: ALGORITHMS[{place}]: collective {row.collective!r} is not known; "
                 f"{suggestion(str(row.collective), COLLECTIVES)}"
             )
-    return [replace(row, build=_located_build(name, row.build)) for row in rows]
 
+    def within_file(build: Build) -> Build:
+        return lambda ranks, parameter: located(name, lambda: build(ranks, parameter))
 
-def _located_build(
-    name: str, build: Callable[[int, int], Schedule]
-) -> Callable[[int, int], Schedule]:
-    return lambda ranks, parameter: located(name, lambda: build(ranks, parameter))
+    return [replace(row, build=within_file(row.build)) for row in rows]
 
 
 def located(name: str, work: Callable[[], T]) -> T:
@@ -67,11 +66,8 @@ def located(name: str, work: Callable[[], T]) -> T:
         ]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
         where = name if line is None else f"{name}: line {line}"
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
         # A refusal in ccbench's own words says by itself what was expected.
-        what = str(error) if isinstance(error, ScheduleError) else _named(error)
+        if not isinstance(error, ScheduleError):
+            what = f"{type(error).__name__}: {what}; expected a Schedule; correct that line"
         raise ScheduleError(f"{where}: {what}") from None
-
-
-def _named(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {text}; expected a Schedule; correct that line"

@@ -24,7 +24,7 @@ from ccbench.readers.schedules.plans import (
     ThreadblockPlan,
 )
 from ccbench.schedules.proof import WrongSlot, prove
-from ccbench.schedules.schedule import Phase, Schedule, phase
+from ccbench.schedules.schedule import Schedule, phase
 
 
 def schedule_of(plan: ThreadblockPlan) -> Schedule:
@@ -136,22 +136,23 @@ def _stepped(plan: ThreadblockPlan, layout: ChunkLayout, flows: list[Flow]) -> S
     if layout.chunks > 1:
         times, slots = _first_chunks(plan, layout, times)
         pieces //= layout.chunks
+    phases = []
+    for time in sorted(times):
+        source, target, read, written = np.array(times[time], np.int32).T
+        reduces = time % 2 == 1
+        crowded = len({(rank, slot) for _, rank, _, slot in times[time]}) < len(times[time])
+        phases.append(
+            phase(source, target, read, written, reduces=reduces, fan_in=reduces and crowded)
+        )
     return Schedule(
         plan.collective,
         plan.name,
         plan.gpus,
         pieces,
         slots,
-        tuple(_phase(time, times[time]) for time in sorted(times)),
+        tuple(phases),
         root=0 if layout.row.rooted else -1,
     )
-
-
-def _phase(time: float, ends: list[tuple[int, int, int, int]]) -> Phase:
-    source, target, read, written = np.array(ends, np.int32).T
-    reduces = time % 2 == 1
-    crowded = reduces and len({(rank, slot) for _, rank, _, slot in ends}) < len(ends)
-    return phase(source, target, read, written, reduces=reduces, fan_in=crowded)
 
 
 def _first_chunks(

@@ -103,6 +103,7 @@ class _PlanFile:
         self.signals: dict[Channel, list[PlanOperation]] = defaultdict(list)
         self.waits: dict[Channel, list[PlanOperation]] = defaultdict(list)
         self.barriers: dict[tuple[int, int, int], list[PlanOperation]] = defaultdict(list)
+        self.meeting: dict[PlanOperation, int] = {}
         for rank, gpu in enumerate(self.gpus):
             self._gpu(rank, gpu)
         self._join()
@@ -119,6 +120,7 @@ class _PlanFile:
                     number = step["barrier_id"]
                     self.barriers[rank, number, met[number]] += operations
                     met[number] += 1
+                    self.meeting[operations[0]] = step["num_threadblocks"]
         for block in gpu["threadblocks"]:
             for step, operations in zip(block["ops"], blocks[block["id"]], strict=True):
                 for earlier in step.get("deps", ()):
@@ -247,6 +249,12 @@ class _PlanFile:
         }
         for met in self.barriers.values():
             for operation in met:
+                if self.meeting[operation] != len(met):
+                    raise self.plan.error(
+                        operation.place,
+                        f"waits forever: a barrier of {self.meeting[operation]} threadblocks, to which "
+                        f"{len(met)} come",
+                    )
                 operation.after += [
                     previous[other]
                     for other in met

@@ -158,6 +158,36 @@ def test_threadblocks_of_a_group_share_their_chunks() -> None:
     assert (built.pieces, sent_pieces(built).tolist()) == (4, [4, 4])
 
 
+def with_barrier(threadblocks: int) -> dict[str, Any]:
+    """Return a plan whose second threadblock reads scratch that the first one fills."""
+    document = plans.plan([[], []], "allreduce", (1, 1, 1), "i")
+    barrier = {"name": "barrier", "barrier_id": 0, "num_threadblocks": threadblocks}
+    for gpu in document["gpus"]:
+        get = {"name": "get", "src_buff": [plans.remote(0)], "dst_buff": [plans.local("s", 0)]}
+        add = {
+            "name": "re",
+            "src_buff": [plans.local("i", 0), plans.local("s", 0)],
+            "dst_buff": [plans.local("i", 0)],
+        }
+        first = gpu["threadblocks"][0]
+        first["ops"] = [get | {"channel_type": "memory"}, *plans.meeting(), barrier]
+        gpu["threadblocks"].append({"id": 1, "ops": [barrier, add], "channels": []})
+    return document
+
+
+def test_a_barrier_orders_threadblocks() -> None:
+    prove(of_json(with_barrier(2)))
+    with pytest.raises(ScheduleError, match="a barrier of 3 threadblocks, to which 2 come"):
+        of_json(with_barrier(3))
+    without = with_barrier(2)
+    without["gpus"][0]["threadblocks"][1]["ops"][0] = {"name": "nop"}
+    without["gpus"][0]["threadblocks"][0]["ops"].pop()
+    with pytest.raises(
+        ScheduleError, match=r"gpu 0, threadblock 1, step 1: re .*written before|races"
+    ):
+        of_json(without)
+
+
 def changed(step: int, **change: Any) -> dict[str, Any]:
     document = copy.deepcopy(plans.two_shot())
     operations = document["gpus"][1]["threadblocks"][0]["ops"]

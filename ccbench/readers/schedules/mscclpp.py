@@ -49,7 +49,7 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ScheduleError(
-            f"{name}: {what}; expected a plan in the form that mscclpp reads since 0.7, with input_chunks, "
+            f"{name}: {what}; expected a plan in the form that mscclpp reads today, with input_chunks, "
             "threadblocks, channel_ids and remote_buffers; write it anew with its language"
         ) from None
     return [

@@ -253,7 +253,7 @@ class SimulatedTeam:
         if case.algorithm != "default":
             return self._priced(case, case.algorithm)
         choices = []
-        for name in algorithms_of(case.collective):
+        for name in algorithms_of(case.collective, added=False):
             with suppress(ScheduleError):  # not for this number of ranks
                 choices.append(self._priced(case, name))
         if not choices:

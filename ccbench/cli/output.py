@@ -111,7 +111,8 @@ def typed_options(left_out: Container[str]) -> list[str]:
         source = context.get_parameter_source(name)
         if name in left_out or source is not ParameterSource.COMMANDLINE:
             continue
-        value = context.params[name]
+        # A callback that uses the value up leaves what was typed in meta.
+        value = context.meta.get(f"ccbench.{name}", context.params.get(name))
         option = max(parameter.opts, key=len)
         if isinstance(parameter, click.Option) and parameter.is_flag:
             words.append(option)

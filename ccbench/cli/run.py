@@ -28,6 +28,7 @@ from ccbench.cli.output import (
     screen_width,
     typed_options,
 )
+from ccbench.cli.schedule import schedule_files_option
 from ccbench.cli.sweep_options import collective_of, suite_of, sweep_options
 from ccbench.errors import UsageError
 from ccbench.flags import Flag
@@ -116,6 +117,7 @@ def _suites(context: click.Context) -> Iterable[str]:
 @click.option(
     "--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name."
 )
+@schedule_files_option
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
     "--time-limit",

@@ -1,14 +1,19 @@
-"""``ccbench schedule``."""
+"""``ccbench schedule``, and the option of other commands that takes files of algorithms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ccbench.cli.output import check_writable, completing
 from ccbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ccbench.schedules import Algorithm
 
 
 def collectives(context: click.Context) -> Iterable[str]:
@@ -26,41 +31,90 @@ def algorithms(context: click.Context) -> Iterable[str]:
     return dict.fromkeys(row.name for row in ALGORITHMS if chosen in (None, row.collective))
 
 
-@click.command(short_help="Print, prove or draw who sends what to whom.")
-@click.argument("collective", shell_complete=completing(collectives))
-@click.argument("algorithm", shell_complete=completing(algorithms))
-@click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
+def _use(
+    context: click.Context, parameter: click.Parameter, paths: Sequence[Path]
+) -> tuple[Algorithm, ...]:
+    """Make the files' algorithms available until the command ends, and return them."""
+    if not paths:
+        return ()
+    from ccbench.readers.schedules import open_schedule_files, use_schedule_files
+
+    # Commands that follow in the same process start from the table alone.
+    context.call_on_close(lambda: use_schedule_files(()))
+    context.meta[f"ccbench.{parameter.name}"] = paths  # for the line to go on with
+    return use_schedule_files(open_schedule_files(paths))
+
+
+schedule_files_option = click.option(
+    "--schedule",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    callback=_use,
+    expose_value=False,
+    help="Measure FILE's algorithms, too: Python that is run, an MSCCL or MSCCL++ plan; repeatable.",
+)
+
+
+@click.command(short_help="Print, prove, price or draw who sends what to whom.")
+@click.argument("collective", required=False, shell_complete=completing(collectives))
+@click.argument("algorithm", required=False, shell_complete=completing(algorithms))
+@click.option(
+    "--file",
+    "rows",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    callback=_use,
+    help="Take algorithms of FILE: Python that is run, an MSCCL or MSCCL++ plan; repeatable.",
+)
+@click.option(
+    "--ranks", type=click.IntRange(min=1), help="Number of ranks; a plan has its own."
+)
 @click.option(
     "--root", type=click.IntRange(min=0), help="Root rank of a rooted collective; else 0."
 )
 @click.option(
     "--prove", "proven", is_flag=True, help="Prove that it does what the collective says."
 )
+@click.option("--machine", help="Price it there, from 1 KiB to 1 GiB: as 'ccbench predict'.")
 @click.option(
     "--draw",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Draw it: .svg, .png or .pdf.",
 )
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as an execution plan of MSCCL++: .json.",
+)
 def schedule(
-    collective: str,
-    algorithm: str,
-    ranks: int,
+    collective: str | None,
+    algorithm: str | None,
+    rows: tuple[Algorithm, ...],
+    ranks: int | None,
     root: int | None,
     proven: bool,
+    machine: str | None,
     draw: Path | None,
+    export: Path | None,
 ) -> None:
     """Show the schedule of ALGORITHM for COLLECTIVE ('ccbench list algorithms').
 
-    An algorithm may carry its parameter: chain:8, hierarchical:4.
+    An algorithm may carry its parameter: chain:8, hierarchical:4. Of a --file with one algorithm both may be
+    left out; what a file builds is always proven.
     """
     from ccbench.collectives import COLLECTIVES
     from ccbench.collectives import collective as collective_row
     from ccbench.report.schedule_figure import check_drawable, draw_schedule
     from ccbench.schedules import schedule_for
     from ccbench.schedules.describe import describe, proven_text
+    from ccbench.schedules.export import execution_plan
     from ccbench.schedules.proof import prove
 
+    collective, algorithm, ranks = _chosen(collective, algorithm, ranks, rows)
     if root is not None and not collective_row(collective).rooted:
         rooted = ", ".join(name for name, row in COLLECTIVES.items() if row.rooted)
         raise UsageError(
@@ -70,10 +124,64 @@ def schedule(
     if draw is not None:
         check_drawable(built, draw)
         check_writable(draw, "--draw")
+    if export is not None:
+        if export.suffix != ".json":
+            raise UsageError(f"--export {export}: plans are JSON; write {export.stem}.json")
+        check_writable(export, "--export")
+        plan = execution_plan(built)
+    if rows:
+        # What is wrong with a new schedule says more than a description of it.
+        prove(built)
     click.echo(describe(built))
-    if proven:
+    if proven or rows:
         prove(built)
         click.echo(f"proven: {proven_text(built)}")
+    if machine is not None:
+        _print_prices(collective, algorithm, ranks, machine)
     if draw is not None:
         draw_schedule(built, draw)
         click.echo(f"wrote {draw}")
+    if export is not None:
+        export.write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+        click.echo(f"wrote {export}")
+
+
+def _chosen(
+    collective: str | None,
+    algorithm: str | None,
+    ranks: int | None,
+    rows: Sequence[Algorithm],
+) -> tuple[str, str, int]:
+    """Return collective, algorithm and ranks, those of the files' rows where the command leaves them out."""
+    fitting = [row for row in rows if collective in (None, row.collective)]
+    if algorithm is None:
+        if len(fitting) != 1:
+            there = ", ".join(f"{row.collective} {row.name}" for row in fitting or rows)
+            raise UsageError(
+                f"COLLECTIVE ALGORITHM: missing; the files have {there}"
+                if rows
+                else "COLLECTIVE ALGORITHM: missing; write all_reduce ring, or --file FILE"
+            )
+        collective, algorithm = fitting[0].collective, fitting[0].name
+    assert collective is not None, "an argument follows the one before it"
+    own = [row.ranks for row in fitting if row.name == algorithm and row.ranks]
+    if ranks is None and not own:
+        raise UsageError("--ranks: missing; write --ranks 8")
+    return collective, algorithm, ranks or own[0]
+
+
+def _print_prices(collective: str, algorithm: str, ranks: int, machine: str) -> None:
+    """Print what ``ccbench predict`` does of the schedule, on a host or on the links of GPUs."""
+    from ccbench.model.machine import is_machine_file, machine_names
+
+    host = machine in machine_names() or is_machine_file(machine)
+    words = ["--machine", machine, "--collective", collective, "--algorithm", algorithm]
+    words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
+    words += [] if host else ["--model", "schedule"]
+    context = click.get_current_context()
+    group = context.find_root().command
+    assert isinstance(group, click.Group), "ccbench has commands"
+    # By its name, since it takes what it completes names with from here.
+    predict = group.commands["predict"]
+    with predict.make_context("predict", words, parent=context) as inner:
+        predict.invoke(inner)

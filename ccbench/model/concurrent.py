@@ -46,7 +46,7 @@ def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
     Raises ScheduleError where there is none for that number of ranks.
     """
     candidates: list[tuple[float, Schedule]] = []
-    for name in algorithms_of(case.collective):
+    for name in algorithms_of(case.collective, added=False):
         try:
             schedule = schedule_of(case, name)
         except ScheduleError:

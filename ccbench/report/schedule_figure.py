@@ -10,7 +10,7 @@ import numpy as np
 
 from ccbench.errors import UsageError
 from ccbench.report.drawing import BLUE, GREY, INK, VERMILION, check_ending, save_picture
-from ccbench.schedules import ALGORITHMS
+from ccbench.schedules import ALGORITHMS, added_algorithms
 from ccbench.schedules.describe import local_steps, sent_text, slot_range
 from ccbench.schedules.schedule import Schedule, Step
 from ccbench.units import plural
@@ -296,9 +296,9 @@ def _draw_words(figure: Figure, schedule: Schedule, width: float, height: float)
         subtitle += "; labels are slots"
     figure.text(left, 1 - 0.18 / height, title, fontsize=13, weight="bold", color=INK, va="top")
     figure.text(left, 1 - 0.43 / height, subtitle, fontsize=9, color=GREY, va="top")
-    for row in ALGORITHMS:
+    for row in (*ALGORITHMS, *added_algorithms()):
         if (row.collective, row.name) == (schedule.collective, schedule.algorithm):
-            note = f"After {row.source}"
+            note = f"After {row.source or row.file}"
             figure.text(left, 0.12 / height, note, fontsize=7, color=GREY, va="bottom")
     entries: dict[str, Any] = {}
     remote = [phase for phase in schedule.phases if bool(np.any(phase.source != phase.target))]

@@ -31,7 +31,7 @@ from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.variants import planned_variants, versions_of_variants
-from ccbench.schedules import algorithm_row, parse_algorithm
+from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
 from ccbench.units import plural
@@ -54,6 +54,9 @@ OTHER_DEVICES = {
     "/dev/davinci0": ("dev/davinci[0-9]*", "ASCEND_RT_VISIBLE_DEVICES"),
 }
 """By the device that a backend needs: files, one of each device, and the variable that chooses among them."""
+
+MOST_RANKS_PROVEN = 256
+"""Of schedules of the user's files; the proof's memory grows with the cube of the ranks."""
 
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
@@ -139,11 +142,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         parse_network(options.network)  # before anything is recorded under it
     elif nodes > 1:
         unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
-    priced_on = None
-    if options.machine not in (None, DETECT):
-        priced_on = replace(
-            named_context(options.machine, options.network), launched=bool(options.launch)
-        )
+    priced_on = _priced_on(options)
     gpus = priced_on.gpus if priced_on else None
     backends = options.backends or suite.backends
     simulated = all(capabilities_of(name).simulated for name in backends)
@@ -167,6 +166,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
         only=options.only,
         nodes=nodes,
+        added={(row.collective, row.name) for row in added_algorithms()},
     )
     away = bool(options.launch or options.launched_by or elsewhere)
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
@@ -215,6 +215,14 @@ def _named_beside_auto(
         return []
     typed = " ".join(f"--backend {name}" for name in (*automatic, *here))
     return [f"sweeps name {', '.join(here)}, too, which can run here: {typed}"]
+
+
+def _priced_on(options: RunOptions) -> PredictionContext | None:
+    """Return what a machine that is named is priced on."""
+    if options.machine in (None, DETECT):
+        return None
+    named = named_context(options.machine, options.network)
+    return replace(named, launched=bool(options.launch))
 
 
 def as_asked(suite: Suite, options: RunOptions) -> Suite:
@@ -312,6 +320,22 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
                 )
     for backend in dict.fromkeys(case.backend for case in cases):
         open_backend(backend).check_variables()
+    _prove_added(cases)
+
+
+def _prove_added(cases: Sequence[Case]) -> None:
+    """ScheduleError for a schedule of the user's files that does not do what its collective says."""
+    files = {(row.collective, row.name): row for row in added_algorithms()}
+    for case in cases:
+        # Kernels that interpret schedules name them so.
+        name, _, number = case.algorithm.removeprefix("schedule:").partition(":")
+        row, able = files.get((case.collective, name)), capabilities_of(case.backend)
+        if row is None or not (able.own_schedules or able.own_kernels):
+            continue
+        ranks = case.group_ranks
+        parameter = int(number or row.default_parameter(ranks, case.size_bytes))
+        if ranks <= MOST_RANKS_PROVEN and row.unsupported(ranks, parameter) is None:
+            schedule_for(case.collective, name, ranks, parameter=parameter or None)
 
 
 # -- backends and ranks of this machine -------------------------------------------------------------------

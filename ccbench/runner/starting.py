@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, TeamLaunch
@@ -27,6 +28,7 @@ from ccbench.machine.host import address_space_limit, capture, usable_cores
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, machine_from_plain, machine_names
+from ccbench.readers.schedules import schedule_files
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
 from ccbench.runner.progress import Progress
@@ -203,6 +205,9 @@ def run_folder(
             "network": options.network,
         },
     }
+    # A run without any stays comparable with those of before there were such files.
+    if files := schedule_files():
+        manifest["options"]["schedules"] = {Path(file.name).name: file.digest for file in files}
     if options.launched_by:
         manifest["options"]["launched_by"] = options.launched_by
     elif options.launch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,14 +34,19 @@ class Algorithm:
     source: paper or public code that describes it.
     parameter: meaning of the parameter, empty where there is none.
     all_pairs: in one step every rank talks to every other.
+    file: the user's file that it was loaded from, empty for the table's own; its build may refuse any number
+        of ranks with a ScheduleError.
+    ranks: the only number of ranks that there is a schedule for, 0 for any.
     """
 
     collective: str
     name: str
     build: Callable[[int, int], Schedule]
-    source: str
+    source: str = ""
     parameter: str = ""
     all_pairs: bool = False
+    file: str = ""
+    ranks: int = 0
 
     def default_parameter(self, ranks: int, size_bytes: int) -> int:
         """Return the parameter of a case that asks for none, 0 where there is none."""
@@ -55,6 +60,13 @@ class Algorithm:
 
     def unsupported(self, ranks: int, parameter: int) -> str | None:
         """Return the reason why there is no such schedule, or None."""
+        if self.ranks and ranks != self.ranks:
+            return f"{self.file} is for {self.ranks} ranks; take --ranks {self.ranks}"
+        if self.file:
+            try:
+                self.build(ranks, parameter)
+            except ScheduleError as error:
+                return str(error)
         if self.all_pairs and ranks > MOST_RANKS_ALL_PAIRS:
             most = MOST_RANKS_ALL_PAIRS
             return f"all pairs of {ranks} ranks talk in one step, expected {most} ranks at most"
@@ -140,12 +152,42 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 )
 
 _BY_NAME = {(row.collective, row.name): row for row in ALGORITHMS}
+_ADDED: dict[tuple[str, str], Algorithm] = {}
 
 
-def algorithms_of(collective: str) -> tuple[str, ...]:
-    """Return names of the algorithms for ``collective``, in the order of the table; UsageError if unknown."""
+def add_algorithms(rows: Iterable[Algorithm]) -> None:
+    """Make ``rows`` available in this process beside the table, in place of those added before.
+
+    Raises ScheduleError, and changes nothing, where two algorithms of a collective would share a name.
+    """
+    added: dict[tuple[str, str], Algorithm] = {}
+    for row in rows:
+        key = row.collective, row.name
+        if key in _BY_NAME or key in added:
+            owner = "ccbench itself" if key in _BY_NAME else added[key].file
+            raise ScheduleError(
+                f"{row.file}: {row.collective} {row.name} is an algorithm of {owner} already; give it "
+                "another name"
+            )
+        added[key] = row
+    _ADDED.clear()
+    _ADDED.update(added)
+    _made.cache_clear()
+
+
+def added_algorithms() -> tuple[Algorithm, ...]:
+    """Return the rows that ``add_algorithms`` has made available, in their order."""
+    return tuple(_ADDED.values())
+
+
+def algorithms_of(collective: str, added: bool = True) -> tuple[str, ...]:
+    """Return names of the algorithms for ``collective``, in the order of the table; UsageError if unknown.
+
+    added: those of the user's files, too, after the table's.
+    """
     collective_row(collective)
-    return tuple(row.name for row in ALGORITHMS if row.collective == collective)
+    rows = (*ALGORITHMS, *_ADDED.values()) if added else ALGORITHMS
+    return tuple(row.name for row in rows if row.collective == collective)
 
 
 def algorithm_row(collective: str, name: str) -> Algorithm:
@@ -155,7 +197,8 @@ def algorithm_row(collective: str, name: str) -> Algorithm:
         raise UsageError(
             f"algorithm: {name!r} is not known for {collective}; one of {', '.join(names)}"
         )
-    return _BY_NAME[collective, name]
+    key = collective, name
+    return _BY_NAME.get(key) or _ADDED[key]
 
 
 def parse_algorithm(text: str) -> tuple[str, int | None]:
@@ -212,7 +255,7 @@ def _made(
     collective: str, name: str, ranks: int, root: int, parameter: int, prove: bool
 ) -> Schedule:
     if not prove:
-        return relabelled(_BY_NAME[collective, name].build(ranks, parameter), root)
+        return relabelled(algorithm_row(collective, name).build(ranks, parameter), root)
     # The same object as unproven: what is known of a schedule is kept by its identity.
     schedule = _made(collective, name, ranks, root, parameter, False)
     prove_schedule(schedule)

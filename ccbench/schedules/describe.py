@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ccbench.collectives import collective
-from ccbench.schedules import ALGORITHMS
+from ccbench.schedules import ALGORITHMS, added_algorithms
 from ccbench.schedules.proof import Contributions
 from ccbench.schedules.schedule import Phase, Schedule, Step, sent_pieces
 from ccbench.units import plural
@@ -59,11 +59,11 @@ def _header(schedule: Schedule) -> Iterator[str]:
     row, pieces = collective(schedule.collective), schedule.pieces
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
     yield f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}{root}"
-    for algorithm in ALGORITHMS:
+    for algorithm in (*ALGORITHMS, *added_algorithms()):
         if (algorithm.collective, algorithm.name) == (schedule.collective, schedule.algorithm):
             if algorithm.parameter:
                 yield f"parameter: {schedule.parameter} ({algorithm.parameter})"
-            yield f"source: {algorithm.source}"
+            yield f"source: {algorithm.source or algorithm.file}"
     if row.blocked:
         yield f"pieces: {pieces}, one block for each rank"
     elif row.moves_data:

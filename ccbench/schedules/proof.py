@@ -10,6 +10,7 @@ The proof of a schedule: run on contributions, every output slot ends with each 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,14 @@ NOTHING = -1
 """The piece of a slot that nothing was written to."""
 
 MEMORY_LIMIT_BYTES = 1 << 30
+
+
+class WrongSlot(ScheduleError):
+    """A slot that is wrong. step: index of the step that is at fault, the number of steps after the last."""
+
+    def __init__(self, text: str, step: int, rank: int, slot: int) -> None:
+        super().__init__(text)
+        self.step, self.rank, self.slot = step, rank, slot
 
 
 class Contributions:
@@ -145,11 +154,10 @@ class Contributions:
             text = f"holds {held} and is combined with piece {incoming}, expected piece {own}"
         raise self._error(step, rank, at, text)
 
-    def _error(self, step: Step, rank: object, slot: object, fault: str) -> ScheduleError:
+    def _error(self, step: Step, rank: Any, slot: Any, fault: str) -> WrongSlot:
         name = f"{self.schedule.collective} {self.schedule.algorithm}, {plural(self.schedule.ranks, 'rank')}"
-        return ScheduleError(
-            f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {fault}"
-        )
+        text = f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {fault}"
+        return WrongSlot(text, step.index, int(rank), int(slot))
 
 
 def piece_name(piece: int) -> str:
@@ -181,7 +189,9 @@ def prove(schedule: Schedule) -> None:
             counts = state.counts[rank, slot]
             # The piece alone would not do: a slot may hold the right piece of too few ranks, or of strangers.
             if state.piece[rank, slot] != piece or not np.array_equal(counts, expected):
-                raise ScheduleError(_wrong_output(state, rank, slot, expected, piece))
+                text = _wrong_output(state, rank, slot, expected, piece)
+                steps = sum(phase.repeat for phase in schedule.phases)
+                raise WrongSlot(text, steps, rank, slot)
 
 
 def check_form(schedule: Schedule) -> None:

@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -42,6 +42,7 @@ class ExpansionContext:
     algorithms_of: (backend, collective) -> the algorithms that backend offers besides ``default``.
     only: keep the cases whose label contains every one of these words.
     nodes: over how many machines the ranks are spread.
+    added: (collective, name) of schedules of the user's files; they join what sweeps ask for.
     """
 
     backends: tuple[str, ...] | None
@@ -51,6 +52,7 @@ class ExpansionContext:
     algorithms_of: Callable[[str, str], tuple[str, ...]]
     only: str | None = None
     nodes: int = 1
+    added: Set[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -268,10 +270,13 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             has=[(mode, work) for mode in modes.has for work in meanwhile.get(mode, ("",))],
         )
         # A backend that is not installed here can be planned with its default, and cannot be asked.
+        added = {schedule for of, schedule in context.added if of == name}
         offered = (
-            () if sweep.algorithm == ("default",) else context.algorithms_of(backend, name)
+            ()
+            if sweep.algorithm == ("default",) and not added
+            else context.algorithms_of(backend, name)
         )
-        algorithms = _algorithms(sweep, offered, name)
+        algorithms = _algorithms(sweep, offered, name, added)
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
@@ -301,12 +306,16 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             yield _Block(sweep, backend, row, ranks, every)
 
 
-def _algorithms(sweep: Sweep, offered: Sequence[str], collective: str) -> _Values:
+def _algorithms(
+    sweep: Sweep, offered: Sequence[str], collective: str, added: Collection[str]
+) -> _Values:
     bases = {"default", *map(_base, offered)}  # every backend has a default
     everything = {"all": offered or ("default",)}
     requested = [
         algorithm for word in sweep.algorithm for algorithm in everything.get(word, (word,))
     ]
+    # Kernels that interpret schedules offer them behind a colon.
+    requested += [algorithm for algorithm in offered if algorithm.rpartition(":")[2] in added]
     lacks = {
         algorithm: f"{collective} with algorithm {algorithm}" * (_base(algorithm) not in bases)
         for algorithm in requested

@@ -41,6 +41,7 @@ from ccbench.machine.host import (
     usable_cores,
 )
 from ccbench.machine.readings import ClockWatch, flagged, worst_of_hosts
+from ccbench.readers.schedules import use_schedule_files
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import SHARED_MEMORY, FileCleanup
@@ -102,6 +103,8 @@ class Leader:
     ) -> None:
         """group: where ranks are forked; default: the backend's. hub: leads to agents that run already."""
         self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
+        # Ranks that are forked from here have them too.
+        use_schedule_files(request.schedules)
         self._parting_seconds = PARTING_SECONDS
         self._start_seconds = min(START_LIMIT_SECONDS, request.start_seconds)
         if self.launch is None:

@@ -20,6 +20,7 @@ from ccbench.cases.axes import ONE_PROCESS
 from ccbench.cases.measurement import CaseFacts, Conditions, Status
 from ccbench.errors import CcbenchError
 from ccbench.machine.files import Files
+from ccbench.readers.schedules import ScheduleFile
 from ccbench.runner.measure import RankResult
 
 LEADER_VARIABLE = "CCBENCH_LEADER"
@@ -44,6 +45,7 @@ class GroupRequest:
     """A runner's first message to a leader: the ranks to start; launch: None where the leader forks them.
 
     start_seconds: how long launched ranks may take to start, where that is less than usual.
+    schedules: files of the user whose algorithms ranks may run.
     """
 
     backend: str
@@ -51,6 +53,7 @@ class GroupRequest:
     launch: TeamLaunch | None
     processes: str = ONE_PROCESS
     start_seconds: float = math.inf
+    schedules: tuple[ScheduleFile, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ccbench.cases.axes import ONE_PROCESS, Case
 from ccbench.cases.measurement import Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import module_command, single_threaded
+from ccbench.readers.schedules import schedule_files
 from ccbench.runner.workers import launcher
 from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Refusal
 
@@ -117,7 +118,10 @@ class WorkerTeam:
             hub.serve(line)
         try:
             self.pids = self._start(
-                GroupRequest(backend, ranks, launch, processes, start_seconds), limit
+                GroupRequest(
+                    backend, ranks, launch, processes, start_seconds, schedule_files()
+                ),
+                limit,
             )
         except BaseException:  # Ctrl-C too
             self.close()

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from ccbench.analysis.verdicts import Settings
 
 
+def _flags(context: click.Context, parameter: click.Parameter, text: str) -> frozenset[str]:
+    """Flags of a list with commas; a word that no row can have would accept nothing."""
+    accepted = frozenset(word.strip() for word in text.split(",") if word.strip())
+    for word in sorted(accepted - {*Flag}):
+        raise UsageError(
+            f"{parameter.opts[0]}: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}"
+        )
+    return accepted
+
+
 @click.command(short_help="Verdict on two runs, point by point.")
 @click.argument(
     "runs",
@@ -63,7 +73,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--accept-flags",
+    "accepted_flags",
     default="",
+    callback=_flags,
     metavar="LIST",
     help="Flags that do not make a point doubtful: steal,...",
 )
@@ -105,7 +117,7 @@ def compare(
     thresholds: Path | None,
     confidence: float,
     undecided: float,
-    accept_flags: str,
+    accepted_flags: frozenset[str],
     across_machines: bool,
     axis: str | None,
     base: str,
@@ -148,12 +160,6 @@ def compare(
     _refuse_unless(
         0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
     )
-    accepted = frozenset(word.strip() for word in accept_flags.split(",") if word.strip())
-    # A word that no row can have would accept nothing.
-    for word in sorted(accepted - {*Flag}):
-        raise UsageError(
-            f"--accept-flags: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}"
-        )
     settings = Settings(
         thresholds=Thresholds(default)
         if thresholds is None
@@ -161,7 +167,7 @@ def compare(
         confidence=confidence,
         undecided=undecided,
         across_machines=across_machines,
-        accepted_flags=accepted,
+        accepted_flags=accepted_flags,
         by_systems=by_systems and threshold is None and thresholds is None,
     )
     if self_check and not axis:

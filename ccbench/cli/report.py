@@ -26,7 +26,7 @@ from ccbench.cli.run import RESULTS
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ccbench.results import Run
 
@@ -118,28 +118,27 @@ def report(
         lambda: write_report(loaded, output, chosen, baseline=behind)
     )
     if as_json:
-        verdicts = {str(run.path): verdict_lines(run) for run in loaded}
-        pairs = {str(run.path): _beside(run, behind) for run in loaded} if behind else {}
-        speeds = {
-            str(run.path): [each.document for each in speed_verdicts(run)] for run in loaded
+        documents: dict[str, Callable[[Run], object]] = {
+            "verdicts": verdict_lines,
+            "fleet": fleet_document,
+            "speed_verdicts": lambda run: [each.document for each in speed_verdicts(run)],
+            "baseline": lambda run: _beside(run, behind) if behind else None,
+            "points": lambda run: case_documents(run.points),
         }
-        fleets = {str(run.path): fleet for run in loaded if (fleet := fleet_document(run))}
-        print_json(
-            {
-                "files": [str(file) for file in files],
-                "verdicts": verdicts,
-                "fleet": fleets,
-                "speed_verdicts": speeds,
-                "baseline": pairs,
-                "points": {str(run.path): case_documents(run.points) for run in loaded},
+        by_run = {
+            name: {
+                str(run.path): value for run in loaded if (value := document(run)) is not None
             }
-        )
+            for name, document in documents.items()
+        }
+        print_json({"files": [str(file) for file in files], **by_run})
         return code
+    layout = ALL if every else CARD
     for run in loaded:
-        lines = run_screen(run, screen_width(), ALL if every else CARD, folds_sentences())
+        lines = run_screen(run, screen_width(), layout, folds_sentences())
         # Of several runs each says which it is.
-        name = [str(run.path)] * (len(loaded) > 1)
-        click.echo("\n".join((*name, *lines, *_beside(run, behind))))
+        lines[:0] = [str(run.path)] * (len(loaded) > 1)
+        click.echo("\n".join((*lines, *_beside(run, behind))))
     say_files(files)
     return code
 

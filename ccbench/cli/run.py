@@ -61,10 +61,10 @@ NOT_REPEATED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a run is shown, and how. suite: as typed. layout: of LAYOUTS. draw: files of the report, too."""
+    """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too."""
 
     suite: str
-    layout: str
+    every: bool
     draw: bool
     as_json: bool
 
@@ -156,7 +156,6 @@ def run(
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
     from ccbench.machine.host import Terminated
-    from ccbench.report.run_screen import ALL, CARD, NCCL_TESTS
     from ccbench.runner.planning import RunOptions, check_output, plan_suite, suite_on_nodes
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
@@ -206,16 +205,14 @@ def run(
     _say_how_to_go_on(suite, options, outcome)
     code = _exit_code(outcome)
     try:
-        layout = ALL if every else NCCL_TESTS if collective_of(suite) else CARD
-        _print_results(outcome, code, Shown(suite, layout, not no_report, as_json))
+        _print_results(outcome, code, Shown(suite, every, not no_report, as_json))
     except (KeyboardInterrupt, Exception) as error:
         # After a signal nothing that fails here may change the exit code.
         if not outcome.interrupted:
             raise
         if isinstance(error, OSError):
-            drop(
-                sys.stdout
-            )  # most likely it was stdout, and its last flush would fail once more
+            # Most likely it was stdout, and its last flush would fail once more.
+            drop(sys.stdout)
         reason = str(error) or type(error).__name__
         say(
             f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}"
@@ -371,7 +368,7 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     from ccbench.cases.measurement import Status
     from ccbench.report.case_table import case_documents
     from ccbench.report.exports import fleet_document
-    from ccbench.report.run_screen import run_screen
+    from ccbench.report.run_screen import ALL, CARD, NCCL_TESTS, run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report
     from ccbench.results import load_run
@@ -381,7 +378,8 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     # Who reads stdout may go away before the table ends: the files are written all the same.
     try:
         if not shown.as_json:
-            lines = run_screen(measured, screen_width(), shown.layout, folds_sentences())
+            layout = ALL if shown.every else NCCL_TESTS if collective_of(shown.suite) else CARD
+            lines = run_screen(measured, screen_width(), layout, folds_sentences())
             click.echo("\n".join((*lines, *(f"note: {note}" for note in outcome.notes))))
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:

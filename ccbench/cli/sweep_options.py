@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -15,6 +16,7 @@ from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
+    from ccbench.suite.narrowing import Narrowing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -70,23 +72,36 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
 
     settings: of the run; the options of this module are taken out, the ranks of -g and -t put in.
     """
+    from ccbench.cases.axes import AXIS
     from ccbench.suite.model import load_suite
-    from ccbench.suite.narrowing import Narrowing, narrowed, sweep_of
+    from ccbench.suite.narrowing import narrowed, sweep_of
 
     options = {key: settings.pop(key) for key in OPTIONS}
     collective = collective_of(name)
-    if collective:
-        _take_op(settings, options)
-    _take_ranks(settings, options)
-    narrowing = Narrowing(_collectives(options), _sweep_keys(options), _sampling_keys(options))
+    # nccl-tests' -o: the folder of a run has another name than a reduction.
+    if collective and str(settings["output"]) in (*AXIS["op"].values, "mulsum", "all"):
+        options["op"] = (*options["op"], str(settings["output"]))
+        settings["output"] = None
+        # The line to go on with says it as --op.
+        context = click.get_current_context()
+        context.params["op"] = options["op"]
+        context.set_parameter_source("op", ParameterSource.COMMANDLINE)
+    if options["gpus"] or options["threads"]:
+        ranks = (options["gpus"] or 1) * (options["threads"] or 1)
+        if settings["ranks"] not in (None, ranks):
+            raise UsageError(
+                f"-g, -t: {ranks} ranks, and --ranks {settings['ranks']}; leave one of them out"
+            )
+        settings["ranks"] = ranks
+    narrowing = narrowing_of(options)
     suite = (
         sweep_of(collective, narrowing) if collective else narrowed(load_suite(name), narrowing)
     )
     if save is not None:
-        _save(suite, settings, save)
-    notes = ["-c 0: data are checked all the same, outside the timed launches"] * (
-        options["check"] == 0
-    )
+        save_suite(suite, settings, save)
+    notes = []
+    if options["check"] == 0:
+        notes.append("-c 0: data are checked all the same, outside the timed launches")
     if options["warmup"]:
         seconds = suite.sampling_rules.warmup
         notes.append(f"-w {options['warmup']}: warm-up lasts a time here, {seconds:g} s a case")
@@ -105,93 +120,54 @@ def collective_of(name: str) -> str:
     return collective if collective in COLLECTIVES else ""
 
 
-def _take_op(settings: dict[str, Any], options: dict[str, Any]) -> None:
-    """Read ``-o sum`` as nccl-tests does: the folder of a run has another name than a reduction."""
-    from ccbench.cases.axes import AXIS
-
-    if str(settings.get("output")) in (*AXIS["op"].values, "mulsum", "all"):
-        options["op"] = (*options["op"], str(settings["output"]))
-        settings["output"] = None
-        # The line to go on with says it as --op.
-        context = click.get_current_context()
-        context.params["op"] = options["op"]
-        context.set_parameter_source("op", ParameterSource.COMMANDLINE)
-
-
-def _take_ranks(settings: dict[str, Any], options: Mapping[str, Any]) -> None:
-    if not (options["gpus"] or options["threads"]):
-        return
-    ranks = (options["gpus"] or 1) * (options["threads"] or 1)
-    if settings["ranks"] not in (None, ranks):
-        raise UsageError(
-            f"-g, -t: {ranks} ranks, and --ranks {settings['ranks']}; leave one of them out"
-        )
-    settings["ranks"] = ranks
-
-
-def _collectives(options: Mapping[str, Any]) -> tuple[str, ...]:
-    from ccbench.readers.benchmarks.words import collective_name
-
-    return tuple(map(collective_name, options["collectives"]))
-
-
-def _sweep_keys(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of a sweep, as a suite's file has them."""
+def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
+    """Keys of a sweep and of its sampling, as a suite's file has them, of this module's options."""
     from ccbench.cases.axes import REGISTRATIONS
-    from ccbench.readers.benchmarks.words import dtype_name
+    from ccbench.readers.benchmarks.words import collective_name, dtype_name
+    from ccbench.suite.narrowing import Narrowing
 
-    keys: dict[str, Any] = {}
-    ends = [options[end] for end in ("first", "last", "factor", "step")]
-    if any(ends):
-        if options["sizes"]:
+    def words(name: str) -> list[str]:
+        return [word.strip() for text in options[name] for word in text.split(",")]
+
+    first, last, factor, step = (options[end] for end in ("first", "last", "factor", "step"))
+    sizes: Any = [size.strip() for size in (options["sizes"] or "").split(",") if size.strip()]
+    if first or last or factor or step:
+        if sizes:
             raise UsageError("--sizes: -b, -e, -f and -i say the sizes, too; leave one out")
-        keys["size"] = _range(*ends)
-    elif options["sizes"]:
-        keys["size"] = [size.strip() for size in options["sizes"].split(",")]
-    if options["dtype"]:
-        keys["dtype"] = [dtype_name(word) for word in _words(options["dtype"])]
-    if options["op"]:
-        keys["op"] = [{"mulsum": "premulsum"}.get(word, word) for word in _words(options["op"])]
-    if options["algorithm"]:
-        keys["algorithm"] = _words(options["algorithm"])
-    if options["root"] is not None:
-        text = options["root"]
-        # nccl-tests takes -1 for all of them.
-        keys["root"] = "all" if text == "-1" else int(text) if text.isdecimal() else text
-    if options["registered"] is not None:
-        keys["registration"] = REGISTRATIONS[options["registered"]]
-    modes = [("isolated", options["blocking"]), ("graph", options["graph"])]
-    if chosen := [mode for mode, said in modes if said]:
-        keys["mode"] = chosen
-    return keys
+        if factor and step:
+            raise UsageError(
+                "-f, -i: sizes grow by a factor or by a step; leave one of them out"
+            )
+        ends = {"from": first or FIRST_SIZE, "to": last or LAST_SIZE}
+        sizes = {**ends, "step": step} if step else ":".join([*ends.values(), factor or "2"])
+    # nccl-tests takes -1 for every root.
+    root = "all" if options["root"] == "-1" else options["root"]
+    modes = {"isolated": options["blocking"], "graph": options["graph"]}
+    keys = {
+        "size": sizes,
+        "dtype": list(map(dtype_name, words("dtype"))),
+        "op": ["premulsum" if word == "mulsum" else word for word in words("op")],
+        "algorithm": words("algorithm"),
+        "root": int(root) if root and root.isdecimal() else root,
+        "registration": [REGISTRATIONS[options["registered"] or 0]]
+        * (options["registered"] is not None),
+        "mode": [mode for mode, chosen in modes.items() if chosen],
+    }
+    sampling = {
+        "rounds": options["rounds"],
+        "minimum_samples": options["samples"],
+        "maximum_samples": options["samples"],
+        "warmup": "0 s" if options["warmup"] == 0 else None,
+    }
+    return Narrowing(
+        tuple(map(collective_name, options["collectives"])),
+        {key: value for key, value in keys.items() if value not in (None, [])},
+        {key: value for key, value in sampling.items() if value},
+    )
 
 
-def _range(first: str | None, last: str | None, factor: str | None, step: str | None) -> Any:
-    if factor and step:
-        raise UsageError("-f, -i: sizes grow by a factor or by a step; leave one of them out")
-    ends = {"from": first or FIRST_SIZE, "to": last or LAST_SIZE}
-    if step:
-        return {**ends, "step": step}
-    return ":".join([*ends.values(), factor or "2"])
-
-
-def _words(texts: tuple[str, ...]) -> list[str]:
-    return [word.strip() for text in texts for word in text.split(",")]
-
-
-def _sampling_keys(options: Mapping[str, Any]) -> dict[str, Any]:
-    keys: dict[str, Any] = {}
-    if options["rounds"]:
-        keys["rounds"] = options["rounds"]
-    if options["samples"]:
-        keys |= {"minimum_samples": options["samples"], "maximum_samples": options["samples"]}
-    return keys | ({"warmup": "0 s"} if options["warmup"] == 0 else {})
-
-
-def _save(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
-    """Write ``suite`` with the ranks and backends of the command line, a comment above it."""
-    import sys
-
+def save_suite(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
+    """Write ``suite`` with the ranks and backends of the command line, the command in a comment above it."""
     from ccbench.cli.output import check_writable, leave
     from ccbench.documents import yaml_text
     from ccbench.suite.narrowing import as_written
@@ -209,5 +185,4 @@ def _save(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
         }
         for sweep in document["sweep"]
     ]
-    command = shlex.join(["ccbench", *sys.argv[1:]])
-    leave(file, f"# {command}\n{yaml_text(document)}")
+    leave(file, f"# {shlex.join(['ccbench', *sys.argv[1:]])}\n{yaml_text(document)}")

@@ -20,7 +20,7 @@ from ccbench.cases.measurement import Status
 from ccbench.report.case_table import rate_text, screen_table
 from ccbench.report.exports import TYPE_NAMES, launch_time
 from ccbench.report.page_card import CardRow, card_rows, headline
-from ccbench.report.present import ShownColumn, aligned, fitted_lines, table_of, wrapped
+from ccbench.report.present import ShownColumn, aligned, beyond, fitted_lines, table_of, wrapped
 from ccbench.report.wording import (
     DOUBTFUL,
     closeness,
@@ -66,23 +66,19 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     elif layout == ALL or few:
         lines += ["", screen_table(run, width)]
     else:
-        lines += ["", *_card_lines(rows, width)]
+        lines += ["", *fitted_lines(table_of(CARD_COLUMNS, rows), width)]
         lines += lines_of(
             [f"three sizes of {plural(len(points), 'case')}; --all shows every case"]
         )
-    return [*lines, "", *lines_of([*sums, *_finding_texts(run, points)])]
-
-
-def _finding_texts(run: Run, points: Sequence[Point]) -> list[str]:
-    """The first findings with advice; whom health blames stands in the answer."""
+    # Whom health blames stands in the answer.
     grave = [
         finding
         for finding in run_findings(run, points)
         if finding.severity != "note" and finding.kind not in BLAMES
     ]
-    rest = plural(len(grave) - MOST_NAMED, "more finding")
-    texts = [str(finding) for finding in grave[:MOST_NAMED]]
-    return texts + [f"... and {rest}, in the report's page"] * (len(grave) > MOST_NAMED)
+    texts = [*sums, *map(str, grave[:MOST_NAMED])]
+    texts += beyond(grave, MOST_NAMED, "... and {} more findings, in the report's page")
+    return [*lines, "", *lines_of(texts)]
 
 
 def _cell(place: int) -> Callable[[CardRow], str]:
@@ -111,10 +107,6 @@ CARD_COLUMNS = (
         show=lambda row: row.cells[-1][2] if row.cells else "",
     ),
 )
-
-
-def _card_lines(rows: Sequence[CardRow], width: int) -> list[str]:
-    return fitted_lines(table_of(CARD_COLUMNS, rows), width)
 
 
 @dataclass(frozen=True)
@@ -162,10 +154,6 @@ def _placement(field: str, title: str) -> list[ShownColumn]:
     ]
 
 
-def _predicted(row: SweepRow) -> str:
-    return launch_time(row.point.predicted_seconds) if row.point.predicted_seconds else ""
-
-
 SWEEP_COLUMNS = (
     ShownColumn("backend", right=False, keep=7, tells=True, value="point.backend"),
     ShownColumn("algorithm", right=False, keep=9, tells=True, value="point.algorithm"),
@@ -183,7 +171,9 @@ SWEEP_COLUMNS = (
     ShownColumn("root", keep=9, tells=True, value="point.root"),
     *_placement("out_of_place", "time"),
     *_placement("in_place", "in place"),
-    ShownColumn("predicted us", keep=9, show=_predicted),
+    ShownColumn(
+        "predicted us", keep=9, value="point.predicted_seconds", form=launch_time, absent=""
+    ),
 )
 """Columns of nccl-tests, and the model's time."""
 

@@ -31,6 +31,7 @@ from ccbench.analysis.significance import (
     rounds_needed,
     tested,
 )
+from ccbench.analysis.speed_verdict import BROKEN_FROM, speed_verdicts
 from ccbench.analysis.verdicts import (
     MODEL,
     Compared,
@@ -47,6 +48,7 @@ from ccbench.errors import UsageError
 from ccbench.flags import Flag
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
+from ccbench.model.library.intervals import regime_of
 from ccbench.results import Point, Run, open_run
 from ccbench.results.imported_runs import UNKNOWN_COLLECTIVE
 from ccbench.results.keys import POINT, WORK, grouped
@@ -406,6 +408,7 @@ def compare(
         faces, unlike = facing(by_identity(base), by_identity(new)), []
     results, left_out = _verdicts(faces, settings, hardware)
     notes = [*base.problems, *new.problems, *notes_on(base, new)]
+    notes += judged_as_a_whole(new) if settings.by_systems else []
     if unlike:
         least, most = (
             format_size(of(point.size_bytes for point in unlike)) for of in (min, max)
@@ -564,10 +567,15 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
         str(run.path),
         settings,
         tuple(results),
-        tuple(run.problems),
+        (*run.problems, *judged_as_a_whole(run)),
         _left_out(left_out),
         unread=len(run.problems),
     )
+
+
+def judged_as_a_whole(run: Run) -> list[str]:
+    """Return the verdicts on a run's collectives, which are of all sizes of a regime and not of one point."""
+    return [f"of all sizes together, {verdict.sentence}" for verdict in speed_verdicts(run)]
 
 
 def _left_out(count: int) -> tuple[str, ...]:
@@ -582,7 +590,9 @@ def _undecided(
     high, predicted = point.predicted_high_95_seconds, point.predicted_seconds
     if settings.by_systems and high and predicted:
         wider = TWO_SYSTEMS if base is not None else 1.0
-        threshold = (high / predicted) ** wider - 1
+        # No healthy system is as far off as what is called broken, however few are known.
+        most = BROKEN_FROM[regime_of(point.size_bytes)]
+        threshold = min((high / predicted) ** wider, most) - 1
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(
         point,

@@ -1,0 +1,91 @@
+"""One log has one verdict: import, compare against the model and compare against published figures agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Command
+
+LOGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "nccl_logs"
+
+pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="no logs beside the checkout")
+
+CLUSTERS = {
+    "H100": ("hgx-h100", ("nvswitch3",)),
+    "A100-SXM": ("dgx-a100", ("nvswitch2",)),
+    "A100 (DGX": ("dgx-a100", ("nvswitch2",)),
+}
+
+
+def _healthy() -> list[tuple[str, str, int, str]]:
+    """File, machine, nodes and network of logs whose cluster the catalog and the manifest know."""
+    if not LOGS.is_dir():
+        return []
+    entries = yaml.safe_load((LOGS / "manifest.yaml").read_text())
+    logs = []
+    for entry in entries:
+        for gpu, (machine, joined) in CLUSTERS.items():
+            network = str(entry.get("network", "")).split(" ")[0]
+            if (
+                str(entry.get("gpu", "")).startswith(gpu)
+                and entry.get("interconnect") in joined
+                and entry.get("healthy") is True
+                and not str(entry["file"]).startswith(
+                    "awkward"
+                )  # with figures of debug builds and the like
+                and entry.get("forced") == "none known"
+                and re.fullmatch(r"[2-9]|[1-9]\d+", str(entry.get("nodes")))
+                and re.fullmatch(r"(ib-[a-z]+|roce|efa)-\d+x\d+", network)
+            ):
+                logs.append((str(entry["file"]), machine, int(entry["nodes"]), network))
+    return logs
+
+
+HEALTHY = _healthy()
+
+
+def test_there_are_such_logs() -> None:
+    assert len(HEALTHY) >= 6
+
+
+@pytest.mark.parametrize(("file", "machine", "nodes", "network"), HEALTHY)
+def test_a_healthy_log_is_normal_and_no_comparison_calls_it_slower(
+    ccbench: Command, file: str, machine: str, nodes: int, network: str
+) -> None:
+    stated = ("--machine", machine, "--nodes", str(nodes), "--network", network)
+    imported = ccbench("import", str(LOGS / file), *stated, "-o", "run")
+    word = imported.out.partition(":")[0]
+    assert word in ("NORMAL", "FAST", "CANNOT SAY")
+    against_model = ccbench("compare", "model", "run")
+    if word == "NORMAL":
+        assert ", 0 slower, " in against_model.out
+        assert against_model.code in (0, 3)
+    assert re.search(
+        r"threshold [\d.]+ %( to [\d.]+ %)?, by point: what 95 %", against_model.out
+    )
+    # The verdict on the whole stands there, too.
+    assert f"of all sizes together, {word}" in " ".join(against_model.out.split())
+
+
+def test_a_slow_log_is_slower_than_the_model_as_well(ccbench: Command) -> None:
+    file = LOGS / "gh200_8g_2n_all_reduce_alps_bad.txt"
+    imported = ccbench("import", str(file), "--network", "slingshot-200x4", "-o", "run")
+    assert imported.out.startswith("SLOW: ")
+    assert ccbench("compare", "model", "run").code == 1
+
+
+def test_published_figures_of_another_system_are_no_regression(ccbench: Command) -> None:
+    file = LOGS / "h100sxm_16g_2n_all_reduce_ib.txt"
+    stated = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
+    assert ccbench("import", str(file), *stated, "-o", "run").out.startswith("NORMAL: ")
+    compared = ccbench("compare", "published:h100-or-h200-sxm", "run").done
+    assert "no regression" in compared.out
+    assert "of pairs of healthy systems" in " ".join(compared.out.split())
+    # A threshold that somebody names is taken.
+    assert (
+        ccbench("compare", "published:h100-or-h200-sxm", "run", "--threshold", "5%").code == 1
+    )

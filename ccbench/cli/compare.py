@@ -11,6 +11,7 @@ import click
 from ccbench.cases.axes import IDENTITY, Axis
 from ccbench.cli.output import (
     NO_VERDICT_EXIT_CODE,
+    as_json,
     check_writable,
     completing,
     fraction,
@@ -111,6 +112,7 @@ def _flags(context: click.Context, parameter: click.Parameter, text: str) -> fro
     type=click.Path(path_type=Path),
     help="Write there, and only the verdict here.",
 )
+@as_json
 def compare(
     runs: tuple[str, ...],
     threshold: float | None,
@@ -125,6 +127,7 @@ def compare(
     splits: int,
     form: str,
     output: Path | None,
+    as_json: bool,
 ) -> int:
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
@@ -146,6 +149,7 @@ def compare(
     from ccbench.results import open_run
     from ccbench.results.loading import PREFIX
 
+    form = "json" if as_json else form
     if output is not None:
         check_writable(output, "-o")
         if form == "table" and output.suffix.lower() == ".html":

@@ -347,8 +347,8 @@ class _Run:
                     if self._is_late():
                         missing = sum(case.case_id not in self._results for case in cases)
                         self._progress.note(
-                            f"the time limit is spent; {missing} cases were not started, others may lack "
-                            f"rounds (ccbench run ... --resume {self._folder.path} goes on)"
+                            f"the time limit is spent; {plural(missing, 'case')} not started, others may lack "
+                            "rounds"
                         )
                         return False
                     number += 1

@@ -175,3 +175,9 @@ def test_a_name_that_ends_in_html_makes_the_page(ccbench: Command, tmp_path: Pat
     assert ended.out.startswith("REGRESSION")
     assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
     assert ccbench("compare", base, new, "--format", "html").out.startswith("<!DOCTYPE html>")
+
+
+def test_json_is_asked_for_as_elsewhere(ccbench: Command, base: str, slow: str) -> None:
+    asked = ccbench("compare", base, slow, "--json")
+    assert asked.json == ccbench("compare", base, slow, "--format", "json").json
+    assert asked.json["points"]

@@ -20,7 +20,7 @@ from ccbench.results import load_run
 from ccbench.results.imported_runs import import_logs, write_import
 from ccbench.results.systems import Pricer
 from ccbench.topology.diagnosis import diagnose as findings_of_machine
-from ccbench.topology.graph import Topology, TopologyClass
+from ccbench.topology.graph import TopologyClass
 from ccbench.units import plural
 
 
@@ -67,7 +67,16 @@ RULES: tuple[Rule, ...] = (hang_diagnoses, nccl_diagnoses, machine_rules, machin
 def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
     """Return what ``evidence`` shows. system: what the user states of where tables were measured."""
     verdicts, imported = measured(evidence, system)
-    remarks = (*evidence.problems, *_warnings(evidence), *imported)
+    # What readers could not take as it stands.
+    warnings = [
+        f"{name}{f':{warning.line}' if warning.line else ''}: {warning.text}"
+        for name, topology in evidence.machines
+        for warning in topology.warnings
+    ]
+    warnings += [
+        warning.text for warning in (evidence.trace.warnings if evidence.trace else ())
+    ]
+    remarks = (*evidence.problems, *warnings, *imported)
     diagnoses = [
         *(diagnosis for verdict in verdicts for diagnosis in _of_verdict(verdict, evidence)),
         *(diagnosis for rule in RULES for diagnosis in rule(evidence)),
@@ -83,16 +92,6 @@ def answer_of(evidence: Evidence, system: StatedSystem) -> Answer:
         verdicts,
         remarks,
     )
-
-
-def _warnings(evidence: Evidence) -> Iterator[str]:
-    """Warnings of readers about what they could not take as it stands, of machines and of recorded jobs."""
-    for name, topology in evidence.machines:
-        for warning in topology.warnings:
-            line = f":{warning.line}" if warning.line else ""
-            yield f"{name}{line}: {warning.text}"
-    for warning in evidence.trace.warnings if evidence.trace is not None else ():
-        yield warning.text
 
 
 def measured(
@@ -206,7 +205,13 @@ def _sentence(
             return verdict.sentence
     if doubts:
         return f"CANNOT SAY whether this is wrong, for it depends on the machine: {doubts[0]}"
-    machines = "; ".join(_machine(named) for named in evidence.machines if named[1].gpus)
+    unknown = {TopologyClass.UNKNOWN: "joined in a way that it does not tell"}
+    machines = "; ".join(
+        f"{name}: {plural(len(topology.gpus), 'GPU')}, "
+        f"{unknown.get(topology.topology_class, topology.topology_class.value)}"
+        for name, topology in evidence.machines
+        if topology.gpus
+    )
     if outcome is Outcome.NOTHING_WRONG:
         notes = [diagnosis.subject for diagnosis in diagnoses][:1]
         shown = summary or machines
@@ -224,15 +229,3 @@ def _sentence(
         f"CANNOT SAY: the text says too little{f' ({summary})' if summary else ''}: no transport, no graph and "
         "no table; run again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH"
     )
-
-
-def _machine(named: tuple[str, Topology]) -> str:
-    """``topo.txt: 8 GPUs, nvswitch``."""
-    name, topology = named
-    joined = topology.topology_class
-    words = (
-        "joined in a way that it does not tell"
-        if joined is TopologyClass.UNKNOWN
-        else joined.value
-    )
-    return f"{name}: {plural(len(topology.gpus), 'GPU')}, {words}"

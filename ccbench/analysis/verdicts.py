@@ -279,6 +279,12 @@ class Comparison:
     in_pairs: bool = False
 
     @property
+    def words(self) -> str:
+        """The verdict, and its reason where there is one."""
+        verdict = "wrong results" if self.wrong else self.verdict.value
+        return f"{verdict}: {self.reason}" if self.reason else verdict
+
+    @property
     def change(self) -> float | None:
         """The new time over the base's, minus one."""
         return None if self.ratio is None else self.ratio - 1

@@ -10,6 +10,7 @@ import click
 from ccbench.cli.output import (
     as_json,
     check_writable,
+    files_meant,
     print_json,
     say,
     screen_width,
@@ -59,7 +60,7 @@ def diagnose(
         check_writable(output, "-o")
     system = stated_system(**stated)
     with with_stdin(files) as paths:
-        answer = answer_of(read_evidence(paths), system)
+        answer = answer_of(read_evidence(files_meant(paths)), system)
         if as_json:
             print_json(diagnosis_document(answer))
         else:

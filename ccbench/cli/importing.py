@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timezone
-from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.output import as_json, print_json, say, screen_width, with_stdin
+from ccbench.cli.output import (
+    as_json,
+    files_meant,
+    print_json,
+    say,
+    screen_width,
+    with_stdin,
+)
 from ccbench.cli.run import RESULTS
 from ccbench.cli.stating import stated_system, states_where_measured
 from ccbench.units import plural
@@ -68,7 +74,7 @@ def import_files(
 
     system, pricer = stated_system(**stated), Pricer()
     with with_stdin(files) as paths:
-        once, again = each_once([member for path in paths for member in _members(path)])
+        once, again = each_once(files_meant(paths))
         imported_files, problems = _imported(once, system)
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
     folder = None
@@ -120,25 +126,6 @@ def import_files(
         filter(None, (file.exit_code for file in imported_files)),
         default=PARTIAL_EXIT_CODE if problems else 0,
     )
-
-
-def _members(path: Path) -> list[Path]:
-    """Files that an argument stands for: of a folder, of a pattern that the shell left alone, or itself.
-
-    A folder with traces in it stays whole, since ranks of a job are read together.
-    """
-    from ccbench.readers.traces.reading import is_trace
-
-    if path.is_dir():
-        members = [
-            member
-            for member in sorted(path.rglob("*"))
-            if member.is_file() and member.name[0] != "."
-        ]
-        return [path] if not members or any(map(is_trace, members)) else members
-    if has_magic(str(path)) and not path.exists():
-        return sorted(map(Path, glob(str(path), recursive=True))) or [path]
-    return [path]
 
 
 def _imported(

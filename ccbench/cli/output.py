@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -292,6 +293,26 @@ def with_stdin(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
         kept = Path(folder) / "stdin"
         kept.write_bytes(sys.stdin.buffer.read())
         yield tuple(kept if path == Path("-") else path for path in files)
+
+
+def files_meant(paths: Iterable[Path]) -> list[Path]:
+    """Files that arguments stand for: those of folders, of patterns that the shell left alone, or themselves.
+
+    A folder with traces in it stays whole, since ranks of a job are read together.
+    """
+    from ccbench.readers.traces.reading import is_trace
+
+    files: list[Path] = []
+    for path in paths:
+        members = [path]
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if file.name[0] != "."]
+            inside = [file for file in inside if file.is_file()]
+            members = inside if inside and not any(map(is_trace, inside)) else [path]
+        elif has_magic(str(path)) and not path.exists():
+            members = sorted(map(Path, glob(str(path), recursive=True))) or [path]
+        files += members
+    return files
 
 
 def file_for(output: Path | None, name: str) -> Path | None:

@@ -77,7 +77,13 @@ def replay(
     if output and ending not in (".yaml", ".yml", ".html"):
         raise UsageError(f"-o {output}: end it in .yaml for a suite or .html for a page")
     if not plan:
-        _check_used(settings)
+        if settings["launch"] and not settings["backend"]:
+            raise UsageError(
+                f"--launch {settings['launch']}: say with --backend what its ranks measure with"
+            )
+        for name in ("nodes", "network"):
+            if settings[name] and not settings["machine"] and not settings["backend"]:
+                raise UsageError(f"--{name} {settings[name]}: say with --machine what is there")
     # Before hours of measuring, not after them.
     if output:
         check_writable(output, "-o")
@@ -107,17 +113,6 @@ def replay(
         write_file(output, suite_of(result, name, settings["ranks"]).encode())
         say(f"wrote {output}; measure it with: ccbench run {output}")
     return code
-
-
-def _check_used(settings: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that would change nothing, for want of what it belongs to."""
-    if settings["launch"] and not settings["backend"]:
-        raise UsageError(
-            f"--launch {settings['launch']}: say with --backend what its ranks measure with"
-        )
-    for name in ("nodes", "network"):
-        if settings[name] and not settings["machine"] and not settings["backend"]:
-            raise UsageError(f"--{name} {settings[name]}: say with --machine what is there")
 
 
 def _only(folded: Fold, only: str | None) -> Fold:

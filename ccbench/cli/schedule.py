@@ -137,7 +137,19 @@ def schedule(
         prove(built)
         click.echo(f"proven: {proven_text(built)}")
     if machine is not None:
-        _print_prices(collective, algorithm, ranks, machine)
+        from ccbench.model.machine import is_machine_file, machine_names
+
+        host = machine in machine_names() or is_machine_file(machine)
+        words = ["--machine", machine, "--collective", collective, "--algorithm", algorithm]
+        words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
+        words += [] if host else ["--model", "schedule"]
+        context = click.get_current_context()
+        group = context.find_root().command
+        assert isinstance(group, click.Group), "ccbench has commands"
+        # By its name, since it takes what it completes names with from here.
+        predict = group.commands["predict"]
+        with predict.make_context("predict", words, parent=context) as inner:
+            predict.invoke(inner)
     if draw is not None:
         draw_schedule(built, draw)
         click.echo(f"wrote {draw}")
@@ -168,20 +180,3 @@ def _chosen(
     if ranks is None and not own:
         raise UsageError("--ranks: missing; write --ranks 8")
     return collective, algorithm, ranks or own[0]
-
-
-def _print_prices(collective: str, algorithm: str, ranks: int, machine: str) -> None:
-    """Print what ``ccbench predict`` does of the schedule, on a host or on the links of GPUs."""
-    from ccbench.model.machine import is_machine_file, machine_names
-
-    host = machine in machine_names() or is_machine_file(machine)
-    words = ["--machine", machine, "--collective", collective, "--algorithm", algorithm]
-    words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
-    words += [] if host else ["--model", "schedule"]
-    context = click.get_current_context()
-    group = context.find_root().command
-    assert isinstance(group, click.Group), "ccbench has commands"
-    # By its name, since it takes what it completes names with from here.
-    predict = group.commands["predict"]
-    with predict.make_context("predict", words, parent=context) as inner:
-        predict.invoke(inner)

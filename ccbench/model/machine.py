@@ -166,13 +166,6 @@ class SharedMemory:
                 raise MachineError(
                     f"operation_bytes_per_second: {key}: {rate} is not a positive number"
                 )
-        self._check_peak()
-
-    def _check_peak(self) -> None:
-        """No priced rate may exceed the peak, else a price could undercut the bound.
-
-        All curves are piecewise linear in log-log, so looking at every knot is looking everywhere.
-        """
         knots = sorted(
             {
                 point.working_set_bytes

@@ -50,11 +50,6 @@ LONGEST_TEXT = 2000
 _SIGNS = {FINE: "✅", REGRESSION: "❌"}
 
 
-def _verdict(comparison: Comparison) -> str:
-    verdict = "wrong results" if comparison.wrong else comparison.verdict.value
-    return f"{verdict}: {comparison.reason}" if comparison.reason else verdict
-
-
 # A point without its size, or its change, says nothing.
 COLUMNS = (
     ShownColumn(
@@ -78,7 +73,7 @@ COLUMNS = (
 SIZE_COLUMN = ShownColumn("size", value="point.size_bytes", form=format_size, name="size_bytes")
 """In place of a table's sizes where they are sorted and copied as numbers."""
 
-VERDICT_COLUMN = ShownColumn("verdict", right=False, show=_verdict)
+VERDICT_COLUMN = ShownColumn("verdict", right=False, value="words")
 
 
 def screen(compared: Compared, width: int = 80) -> str:

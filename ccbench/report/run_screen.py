@@ -62,7 +62,7 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     lines = lines_of(answer or [sums.pop(0)])
     few = len(points) <= FEW_CASES or not rows or machine_verdict(run) is not None
     if layout == NCCL_TESTS and rows:
-        lines += ["", *_nccl_tests_lines(points, width)]
+        lines += ["", *nccl_tests_lines(points, width)]
     elif layout == ALL or few:
         lines += ["", screen_table(run, width)]
     else:
@@ -178,7 +178,7 @@ SWEEP_COLUMNS = (
 """Columns of nccl-tests, and the model's time."""
 
 
-def _nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
+def nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
     """The sweep as nccl-tests prints it, by size, with its closing lines."""
     rows = [
         SweepRow(

@@ -85,7 +85,25 @@ def write_report(
     Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written, and
     ReportIncomplete, after everything else was written, when a figure could not be drawn.
     """
-    _check(runs, output, formats)
+    if not runs:
+        raise UsageError("report: no run was given; name a run folder")
+    unknown = [one for one in formats if one not in FORMATS]
+    if unknown or not formats:
+        seen = repr(unknown[0]) if unknown else "nothing"
+        raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}")
+    suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
+    if suffix in ("png", "svg"):
+        raise UsageError(
+            f"report: {suffix} makes one file per figure; name a folder instead of {output}"
+        )
+    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
+        asked = ",".join(formats)
+        single = len(formats) == 1 and formats[0] in ONE_FILE
+        cure = f"a file ending in .{formats[0]}" if single else "a folder"
+        raise UsageError(
+            f"report: {output} ends in .{suffix}, but the format asked for is {asked}; name {cure}, or ask "
+            f"for one of {', '.join(ONE_FILE)} alone"
+        )
     named = len(runs) > 1
     own = [points_of(run, name=run.path.name if named else "") for run in runs]
     points = [point for each in own for point in each]
@@ -126,29 +144,6 @@ def write_file(target: Path, content: bytes) -> None:
         raise RunFolderError(
             f"{target}: cannot be written ({error.strerror or error}); name another place with -o"
         ) from error
-
-
-def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> None:
-    """Raise UsageError where the formats are unknown, or where the name of the output is of another one."""
-    if not runs:
-        raise UsageError("report: no run was given; name a run folder")
-    unknown = [one for one in formats if one not in FORMATS]
-    if unknown or not formats:
-        seen = repr(unknown[0]) if unknown else "nothing"
-        raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}")
-    suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
-    if suffix in ("png", "svg"):
-        raise UsageError(
-            f"report: {suffix} makes one file per figure; name a folder instead of {output}"
-        )
-    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
-        asked = ",".join(formats)
-        single = len(formats) == 1 and formats[0] in ONE_FILE
-        cure = f"a file ending in .{formats[0]}" if single else "a folder"
-        raise UsageError(
-            f"report: {output} ends in .{suffix}, but the format asked for is {asked}; name {cure}, or ask "
-            f"for one of {', '.join(ONE_FILE)} alone"
-        )
 
 
 def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> Files:

@@ -481,8 +481,11 @@ def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Itera
     An import of the same ``sources`` is replaced, with ``force`` one of any. A measured run never is. Raises
     RunFolderError where something else is there.
     """
-    used = folder.is_dir() and any(folder.iterdir())
-    if used and not _may_be_replaced(folder, sources, force):
+    used, earlier = folder.is_dir() and any(folder.iterdir()), []
+    with suppress(RunFolderError):
+        imports = load_run(folder, details=False).manifest.mappings("imported")
+        earlier = [entry.get("source") for entry in imports]
+    if used and not (earlier and (force or earlier == [*sources])):
         raise RunFolderError(
             f"{folder}: the folder is not empty; give another name with -o, or, where an import is in it, "
             "--force to replace that"
@@ -498,14 +501,6 @@ def replacing_import(folder: Path, sources: Sequence[str], force: bool) -> Itera
         with suppress(OSError):
             folder.rmdir()  # made as it was named, and still empty
         raise
-
-
-def _may_be_replaced(folder: Path, sources: Sequence[str], force: bool) -> bool:
-    try:
-        imports = load_run(folder, details=False).manifest.mappings("imported")
-    except RunFolderError:
-        return False
-    return bool(imports) and (force or [entry.get("source") for entry in imports] == [*sources])
 
 
 def write_import(

@@ -320,11 +320,6 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
                 )
     for backend in dict.fromkeys(case.backend for case in cases):
         open_backend(backend).check_variables()
-    _prove_added(cases)
-
-
-def _prove_added(cases: Sequence[Case]) -> None:
-    """ScheduleError for a schedule of the user's files that does not do what its collective says."""
     files = {(row.collective, row.name): row for row in added_algorithms()}
     for case in cases:
         # Kernels that interpret schedules name them so.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -341,7 +341,17 @@ class _Run:
                 if self._rounds_of(case) < rounds and self._wants_more(case)
             ]:
                 if self._sampling.fresh_ranks:
-                    self._renew_teams(left)
+                    self._close()
+                    for case in {self._team_key(case): case for case in left}.values():
+                        with suppress(
+                            CannotRun, BackendUnavailable
+                        ):  # who measures the case says why
+                            if not (
+                                self._refusal(case)
+                                or self._given_up(case)
+                                or self._failures[self._team_key(case)]
+                            ):
+                                self._team(case)
                 made = min(map(self._rounds_of, left))
                 for case in turned(left) if made % 2 else left:
                     if self._is_late():
@@ -587,18 +597,6 @@ class _Run:
     def _team_key(self, case: Case) -> TeamKey:
         settings = self._backends[case.backend].environment(case)
         return case.backend, case.ranks, settings, case.processes, case.variant
-
-    def _renew_teams(self, cases: Iterable[Case]) -> None:
-        """Start the ranks of ``cases`` anew, all before any of them: a start between two would part them."""
-        self._close()
-        for case in {self._team_key(case): case for case in cases}.values():
-            with suppress(CannotRun, BackendUnavailable):  # who measures the case says why
-                if not (
-                    self._refusal(case)
-                    or self._given_up(case)
-                    or self._failures[self._team_key(case)]
-                ):
-                    self._team(case)
 
     def _close(self) -> None:
         for team in self._teams.values():

@@ -22,7 +22,7 @@ from enum import IntEnum
 
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules.schedule import Schedule, Step
+from ccbench.schedules.schedule import Schedule
 
 Amounts = tuple[tuple[int, ...], ...]
 """Elements that each source sends to each target, [source][target]."""
@@ -222,7 +222,22 @@ def versions_of(layout: SlotLayout) -> Versions:
             value = versions.add((rank, slot), place.elements, BEFORE_FIRST_STEP, rank)
             value.place = place
     for step in schedule.expanded():
-        _follow(step, layout, versions)
+        phase = step.phase
+        written: dict[Key, tuple[int, list[int]]] = {}
+        flows = (slot.tolist() for slot in layout.schedule.single_slots(step))
+        for source, source_slot, target, target_slot in zip(*flows, strict=True):
+            executor = source if phase.executed_by_source else target
+            operand = versions.chains[(source, source_slot)][-1].number
+            written.setdefault((target, target_slot), (executor, []))[1].append(operand)
+        # Operands are noted once all values of the step are made: they are those of before the step.
+        news: list[tuple[Value, tuple[int, ...]]] = []
+        old = {key: versions.chains[key][-1].number for key in written if phase.reduces}
+        for key, (executor, operands) in written.items():
+            value = versions.add(key, layout.slot_elements(*key), step.index, executor)
+            value.reduces = phase.reduces
+            news.append((value, (old[key], *operands) if phase.reduces else tuple(operands)))
+        for value, numbers in news:
+            versions.read(value, numbers)
         versions.last_step = step.index
     for rank in range(schedule.ranks):
         for slot in layout.places(rank, Space.OUTPUT):
@@ -230,25 +245,6 @@ def versions_of(layout: SlotLayout) -> Versions:
             if (rank, slot) in versions.chains:
                 versions.chains[(rank, slot)][-1].is_output = True
     return versions
-
-
-def _follow(step: Step, layout: SlotLayout, versions: Versions) -> None:
-    phase = step.phase
-    written: dict[Key, tuple[int, list[int]]] = {}
-    flows = (slot.tolist() for slot in layout.schedule.single_slots(step))
-    for source, source_slot, target, target_slot in zip(*flows, strict=True):
-        executor = source if phase.executed_by_source else target
-        operand = versions.chains[(source, source_slot)][-1].number
-        written.setdefault((target, target_slot), (executor, []))[1].append(operand)
-    # Operands are noted once all values of the step are made: they are those of before the step.
-    news: list[tuple[Value, tuple[int, ...]]] = []
-    old = {key: versions.chains[key][-1].number for key in written if phase.reduces}
-    for key, (executor, operands) in written.items():
-        value = versions.add(key, layout.slot_elements(*key), step.index, executor)
-        value.reduces = phase.reduces
-        news.append((value, (old[key], *operands) if phase.reduces else tuple(operands)))
-    for value, numbers in news:
-        versions.read(value, numbers)
 
 
 ALIGNMENT_ELEMENTS = 64

@@ -67,7 +67,24 @@ class Contributions:
             unwritten = "is read, but nothing was written to it; send it there before"
             raise self._error(step, source[empty[0]], source_slot[empty[0]], unwritten)
         # Everything is read before anything is written: flows of a step happen at once.
-        order, first = self._writers(step, target, target_slot)
+        key = target.astype(np.int64) * self.schedule.slots + target_slot
+        # Stable, so that an error names the first writer in the order of the builder's flows.
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+        if len(first) < len(key) and not (step.phase.fan_in and step.phase.reduces):
+            twice = order[np.flatnonzero(key[1:] == key[:-1])[0]]
+            writers = int(
+                np.sum((target == target[twice]) & (target_slot == target_slot[twice]))
+            )
+            raise self._error(
+                step,
+                target[twice],
+                target_slot[twice],
+                f"is written by {writers} flows at once, expected one; only phases that combine with "
+                "fan_in may do that",
+            )
+        order, first = order.astype(np.int32), first.astype(np.int32)
         read = (source[order], source_slot[order])
         pieces, counts = self.piece[read], self.counts[read]
         ranks, slots = target[order], target_slot[order]
@@ -110,25 +127,6 @@ class Contributions:
             else:
                 words += [f"{times}{name}{origin}" for origin in range(first, last + 1)]
         return "+".join(words)
-
-    def _writers(self, step: Step, target: Indices, slot: Indices) -> tuple[Indices, Indices]:
-        """Return an order that brings writers of one slot together, and where each slot's writers begin."""
-        key = target.astype(np.int64) * self.schedule.slots + slot
-        # Stable, so that an error names the first writer in the order of the builder's flows.
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-        if len(first) < len(key) and not (step.phase.fan_in and step.phase.reduces):
-            twice = order[np.flatnonzero(key[1:] == key[:-1])[0]]
-            writers = int(np.sum((target == target[twice]) & (slot == slot[twice])))
-            raise self._error(
-                step,
-                target[twice],
-                slot[twice],
-                f"is written by {writers} flows at once, expected one; only phases that combine with "
-                "fan_in may do that",
-            )
-        return order.astype(np.int32), first.astype(np.int32)
 
     def _check_combinable(
         self, step: Step, pieces: Indices, target: Indices, slot: Indices

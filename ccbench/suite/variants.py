@@ -84,17 +84,6 @@ def _setting(name: str, variable: str, word: Any) -> str:
     return str(word)
 
 
-def _plain(variants: tuple[Variant, ...]) -> dict[str, dict[str, Any]]:
-    return {
-        variant.name: {
-            key: value
-            for key, value in (("library", variant.library), ("env", dict(variant.environment)))
-            if value
-        }
-        for variant in variants
-    }
-
-
 _SETTINGS_SCHEMA = {
     "type": "object",
     "properties": {
@@ -106,5 +95,12 @@ _SETTINGS_SCHEMA = {
 VARIANTS = Reads(
     read_variants,
     {"type": "object", "additionalProperties": _SETTINGS_SCHEMA},
-    write=_plain,
+    write=lambda variants: {
+        variant.name: {
+            key: value
+            for key, value in (("library", variant.library), ("env", dict(variant.environment)))
+            if value
+        }
+        for variant in variants
+    },
 )

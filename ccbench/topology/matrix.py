@@ -138,28 +138,30 @@ class _Paths:
             else:
                 self._linked |= {link.source, link.target}
                 if link.source in self._devices and link.target in self._devices:
-                    self._take(link, joined)
+                    source, target = self._devices[link.source], self._devices[link.target]
+                    if link.kind is LinkKind.NVLINK:
+                        if link.attributes.get("list_cut") is True:
+                            self._cut.add(link.source)
+                        if not is_counted(link):
+                            self._uncounted.add(link.source)
+                        if (
+                            source.kind is DeviceKind.NVSWITCH
+                            and target.kind is DeviceKind.NVSWITCH
+                        ):
+                            joined[link.source].add(link.target)
+                        elif target.kind is DeviceKind.NVSWITCH:
+                            self._to_switches.setdefault(link.source, Counter())[
+                                link.target
+                            ] += link.count
+                        else:
+                            self._nvlinks[(link.source, link.target)] += link.count
+                    elif link.kind in _DIRECT:
+                        self._named[(link.source, link.target)] = _DIRECT[link.kind]
+                    else:
+                        self._edges.setdefault(link.source, []).append(link.target)
         # Switches that are joined among themselves are one plane, as the two boards of a DGX-2 are.
         planes = enumerate(connected_groups(joined))
         self._plane = {switch: number for number, group in planes for switch in group}
-
-    def _take(self, link: Link, joined: Mapping[str, set[str]]) -> None:
-        source, target = self._devices[link.source], self._devices[link.target]
-        if link.kind is LinkKind.NVLINK:
-            if link.attributes.get("list_cut") is True:
-                self._cut.add(link.source)
-            if not is_counted(link):
-                self._uncounted.add(link.source)
-            if source.kind is DeviceKind.NVSWITCH and target.kind is DeviceKind.NVSWITCH:
-                joined[link.source].add(link.target)
-            elif target.kind is DeviceKind.NVSWITCH:
-                self._to_switches.setdefault(link.source, Counter())[link.target] += link.count
-            else:
-                self._nvlinks[(link.source, link.target)] += link.count
-        elif link.kind in _DIRECT:
-            self._named[(link.source, link.target)] = _DIRECT[link.kind]
-        else:
-            self._edges.setdefault(link.source, []).append(link.target)
 
     def direct(self, source: str, target: str) -> str:
         """NV# and the like for two devices that are joined by such links, else nothing."""

@@ -216,7 +216,23 @@ class LogSession:
         elif body.startswith(("comm 0x", "ncclCommInitRank")):
             self._communicator(entry, body)
         elif body.startswith(_SETTINGS):
-            self._setting(entry.host, body)
+            if match := _USING.match(body):
+                names = {int(index): name for index, name in _NET_DEVICE.findall(match[1])}
+                if names:
+                    self.net_devices.setdefault(entry.host, names)
+            elif match := _MASK.match(body) or _AFFINITY.match(body):
+                is_list = "-" in match[2] or match.re is _AFFINITY
+                kind = self.affinities if is_list else self.masks
+                kind.setdefault(entry.host, {}).setdefault(match[1], match[2])
+            elif match := _HEAD.match(body):
+                self.heads.add(int(match[1]))
+            elif match := _CHUNK.match(body):
+                self.chunk_bytes = (
+                    int(match[1]) if self.chunk_bytes is None else self.chunk_bytes
+                )
+            elif match := _MODEL.match(body):
+                self.models.setdefault(match[1].lower(), match[2].strip())
+            self.multicast |= body.startswith("NVLS multicast support is available")
         else:
             if body[:1].isdigit() and self.patterns and entry.speaker == self.pattern_speaker:
                 # A line of the search that the pattern above it heads.
@@ -351,24 +367,6 @@ class LogSession:
                 "orders": [],
             }
         )
-
-    def _setting(self, host: str, body: str) -> None:
-        """Names of network devices, affinities, NVLS, the chunk size, models; of several the first counts."""
-        if match := _USING.match(body):
-            names = {int(index): name for index, name in _NET_DEVICE.findall(match[1])}
-            if names:
-                self.net_devices.setdefault(host, names)
-        elif match := _MASK.match(body) or _AFFINITY.match(body):
-            is_list = "-" in match[2] or match.re is _AFFINITY
-            kind = self.affinities if is_list else self.masks
-            kind.setdefault(host, {}).setdefault(match[1], match[2])
-        elif match := _HEAD.match(body):
-            self.heads.add(int(match[1]))
-        elif match := _CHUNK.match(body):
-            self.chunk_bytes = int(match[1]) if self.chunk_bytes is None else self.chunk_bytes
-        elif match := _MODEL.match(body):
-            self.models.setdefault(match[1].lower(), match[2].strip())
-        self.multicast |= body.startswith("NVLS multicast support is available")
 
 
 def recognises(text: str) -> bool:

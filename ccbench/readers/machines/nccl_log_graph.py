@@ -284,7 +284,30 @@ class MachineGraph:
                     self.aliases.setdefault(node, ("GPU", node[1]))
         self._add_devices(self._ports(nic_names))
         self._add_links()
-        self._add_links_of_paths()
+        linked = {link.source for link in self.links}
+        for node, row in self.dump.rows.items():
+            name = self.names.get(node)
+            if name is None or node[0] != "GPU" or name in linked:
+                continue
+            for peer, path in row.items():
+                target = self.names.get(peer)
+                if target is None or target == name:
+                    continue
+                attributes: dict[str, Any] = {"hops": path.hops}
+                if path.hops == 1 and path.kind in _DIRECT and peer[0] in {"NVS", "GPU"}:
+                    kind = _DIRECT[path.kind]
+                    attributes["count_known"] = False
+                elif peer[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
+                    kind = LinkKind.PCIE
+                else:
+                    continue
+                self._note_direct(path.kind, name, target)
+                origin = f"NCCL log, table of paths: {path.rate} GB/s over {path.hops} hops"
+                link = Link(
+                    name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes
+                )
+                # A GPU at the other end has a row of its own.
+                self.links += [link] if peer[0] == "GPU" else link.both_ways()
         self.matrix = {
             (source, target): path.kind
             for node, row in dump.rows.items()
@@ -421,30 +444,3 @@ class MachineGraph:
     def _note_direct(self, kind: str, left: str, right: str) -> None:
         if kind in _DIRECT and left.startswith("gpu") and right.startswith("gpu"):
             self.direct.add((min(left, right), max(left, right)))
-
-    def _add_links_of_paths(self) -> None:
-        """Without a tree the table tells the links of one hop and the way to the nearest CPU."""
-        linked = {link.source for link in self.links}
-        for node, row in self.dump.rows.items():
-            name = self.names.get(node)
-            if name is None or node[0] != "GPU" or name in linked:
-                continue
-            for peer, path in row.items():
-                target = self.names.get(peer)
-                if target is None or target == name:
-                    continue
-                attributes: dict[str, Any] = {"hops": path.hops}
-                if path.hops == 1 and path.kind in _DIRECT and peer[0] in {"NVS", "GPU"}:
-                    kind = _DIRECT[path.kind]
-                    attributes["count_known"] = False
-                elif peer[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
-                    kind = LinkKind.PCIE
-                else:
-                    continue
-                self._note_direct(path.kind, name, target)
-                origin = f"NCCL log, table of paths: {path.rate} GB/s over {path.hops} hops"
-                link = Link(
-                    name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes
-                )
-                # A GPU at the other end has a row of its own.
-                self.links += [link] if peer[0] == "GPU" else link.both_ways()

@@ -88,24 +88,19 @@ def use_schedule_files(files: Sequence[ScheduleFile]) -> tuple[Algorithm, ...]:
 
     Raises ScheduleError naming file and line for what they get wrong.
     """
-    rows = tuple(row for file in files for row in _rows(file))
+    rows = []
+    for file in files:
+        for row in READERS[Path(file.name).suffix](file.name, file.text):
+            if not NAME.fullmatch(row.name):
+                raise ScheduleError(
+                    f"{file.name}: the name {row.name!r} of an algorithm, expected small letters, digits and "
+                    "_ such as 'star'; rename it"
+                )
+            named = replace(row, file=file.name)
+            rows.append(replace(named, build=_checked(named)))
     add_algorithms(rows)
     _in_use[:] = files
-    return rows
-
-
-def _rows(file: ScheduleFile) -> list[Algorithm]:
-    rows = READERS[Path(file.name).suffix](file.name, file.text)
-    for row in rows:
-        if not NAME.fullmatch(row.name):
-            raise ScheduleError(
-                f"{file.name}: the name {row.name!r} of an algorithm, expected small letters, digits and _ "
-                "such as 'star'; rename it"
-            )
-    return [
-        replace(row, build=_checked(replace(row, file=file.name)), file=file.name)
-        for row in rows
-    ]
+    return tuple(rows)
 
 
 def _checked(row: Algorithm) -> Callable[[int, int], Schedule]:

@@ -108,32 +108,39 @@ class _AlgorithmFile:
                 self.root, "no chunks in any input or output, expected i_chunks or o_chunks"
             )
         for rank, gpu in enumerate(gpus):
-            self._gpu(plan, rank, gpu)
-        self._join(plan)
-        return plan
-
-    def _gpu(self, plan: ThreadblockPlan, rank: int, gpu: Element) -> None:
-        blocks: dict[int, list[PlanOperation]] = {}
-        steps: dict[int, list[Element]] = {}
-        for block in gpu.named("tb"):
-            number = self.number(block, "id")
-            if number in blocks:
-                raise self.error(
-                    block, f"threadblock {number} of gpu {rank} comes twice, expected once"
-                )
-            steps[number] = block.named("step")
-            blocks[number] = [
-                self._operation(plan, rank, gpu, block, index, step)
-                for index, step in enumerate(steps[number])
-            ]
-        for number, operations in blocks.items():
-            for operation, step in zip(operations, steps[number], strict=True):
-                block_id, wanted = self.number(step, "depid"), self.number(step, "deps")
-                if block_id >= 0:
-                    operation.after.append(
-                        self._dependency(plan, operation, blocks, steps, (block_id, wanted))
+            blocks: dict[int, list[PlanOperation]] = {}
+            steps: dict[int, list[Element]] = {}
+            for block in gpu.named("tb"):
+                number = self.number(block, "id")
+                if number in blocks:
+                    raise self.error(
+                        block, f"threadblock {number} of gpu {rank} comes twice, expected once"
                     )
-        plan.blocks += [blocks[number] for number in sorted(blocks) if blocks[number]]
+                steps[number] = block.named("step")
+                blocks[number] = [
+                    self._operation(plan, rank, gpu, block, index, step)
+                    for index, step in enumerate(steps[number])
+                ]
+            for number, operations in blocks.items():
+                for operation, step in zip(operations, steps[number], strict=True):
+                    block_id, wanted = self.number(step, "depid"), self.number(step, "deps")
+                    if block_id >= 0:
+                        operation.after.append(
+                            self._dependency(plan, operation, blocks, steps, (block_id, wanted))
+                        )
+            plan.blocks += [blocks[number] for number in sorted(blocks) if blocks[number]]
+        for messages, what in (
+            (self._sent, "is received by nobody"),
+            (self._received, "waits forever: nobody sends it"),
+        ):
+            for (source, target, channel), left in messages.items():
+                if left:
+                    operation = left[0].operation
+                    raise plan.error(
+                        operation.place,
+                        f"{operation.name} from gpu {source} to gpu {target} on channel {channel} {what}",
+                    )
+        return plan
 
     def _dependency(
         self,
@@ -252,19 +259,6 @@ class _AlgorithmFile:
         chunks = [(key[1], "m", self._messages - number) for number in range(count, 0, -1)]
         mine[key].append(_Message(operation, chunks))
         return chunks
-
-    def _join(self, plan: ThreadblockPlan) -> None:
-        for messages, what in (
-            (self._sent, "is received by nobody"),
-            (self._received, "waits forever: nobody sends it"),
-        ):
-            for (source, target, channel), left in messages.items():
-                if left:
-                    operation = left[0].operation
-                    raise plan.error(
-                        operation.place,
-                        f"{operation.name} from gpu {source} to gpu {target} on channel {channel} {what}",
-                    )
 
     def number(self, element: Element, key: str) -> int:
         """Return an attribute as a whole number; ScheduleError with its line."""

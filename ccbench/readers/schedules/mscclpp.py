@@ -105,27 +105,26 @@ class _PlanFile:
         self.barriers: dict[tuple[int, int, int], list[PlanOperation]] = defaultdict(list)
         self.meeting: dict[PlanOperation, int] = {}
         for rank, gpu in enumerate(self.gpus):
-            self._gpu(rank, gpu)
+            blocks: dict[int, list[list[PlanOperation]]] = {}
+            for block in gpu["threadblocks"]:
+                met: dict[int, int] = defaultdict(int)
+                steps = blocks[block["id"]] = []
+                for index, step in enumerate(block["ops"]):
+                    operations = self._operations(
+                        StepPlace(rank, block["id"], index), block, step
+                    )
+                    steps.append(operations)
+                    if step["name"] == "barrier":
+                        number = step["barrier_id"]
+                        self.barriers[rank, number, met[number]] += operations
+                        met[number] += 1
+                        self.meeting[operations[0]] = step["num_threadblocks"]
+            for block in gpu["threadblocks"]:
+                for step, operations in zip(block["ops"], blocks[block["id"]], strict=True):
+                    for earlier in step.get("deps", ()):
+                        operations[0].after.append(blocks[earlier["tb"]][earlier["step"]][-1])
+            self.plan.blocks += [list(chain.from_iterable(steps)) for steps in blocks.values()]
         self._join()
-
-    def _gpu(self, rank: int, gpu: dict[str, Any]) -> None:
-        blocks: dict[int, list[list[PlanOperation]]] = {}
-        for block in gpu["threadblocks"]:
-            met: dict[int, int] = defaultdict(int)
-            steps = blocks[block["id"]] = []
-            for index, step in enumerate(block["ops"]):
-                operations = self._operations(StepPlace(rank, block["id"], index), block, step)
-                steps.append(operations)
-                if step["name"] == "barrier":
-                    number = step["barrier_id"]
-                    self.barriers[rank, number, met[number]] += operations
-                    met[number] += 1
-                    self.meeting[operations[0]] = step["num_threadblocks"]
-        for block in gpu["threadblocks"]:
-            for step, operations in zip(block["ops"], blocks[block["id"]], strict=True):
-                for earlier in step.get("deps", ()):
-                    operations[0].after.append(blocks[earlier["tb"]][earlier["step"]][-1])
-        self.plan.blocks += [list(chain.from_iterable(steps)) for steps in blocks.values()]
 
     def _operations(
         self, place: StepPlace, block: dict[str, Any], step: dict[str, Any]

@@ -37,7 +37,32 @@ def schedule_of(plan: ThreadblockPlan) -> Schedule:
     order = in_order(plan)
     refuse_races(plan, layout, order)
     flows = layout.with_outputs(_staged(_timed(layout, order)))
-    built = _stepped(plan, layout, flows)
+    times: dict[float, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for flow in flows:
+        if layout.moves(flow):
+            ends = layout.slot(flow.source), layout.slot(flow.target)
+            times[flow.time].append((flow.source[0], flow.target[0], *ends))
+    pieces, slots = layout.pieces, layout.slots
+    if layout.chunks > 1:
+        times, slots = _first_chunks(plan, layout, times)
+        pieces //= layout.chunks
+    phases = []
+    for time in sorted(times):
+        source, target, read, written = np.array(times[time], np.int32).T
+        reduces = time % 2 == 1
+        crowded = len({(rank, slot) for _, rank, _, slot in times[time]}) < len(times[time])
+        phases.append(
+            phase(source, target, read, written, reduces=reduces, fan_in=reduces and crowded)
+        )
+    built = Schedule(
+        plan.collective,
+        plan.name,
+        plan.gpus,
+        pieces,
+        slots,
+        tuple(phases),
+        root=0 if layout.row.rooted else -1,
+    )
     try:
         prove(built)
     except WrongSlot as error:
@@ -123,36 +148,6 @@ def _staged(flows: list[Flow]) -> list[Flow]:
             flow = Flow(flow.time, aside, flow.target, flow.place)
         staged.append(flow)
     return staged
-
-
-def _stepped(plan: ThreadblockPlan, layout: ChunkLayout, flows: list[Flow]) -> Schedule:
-    """Return the schedule with a phase for each time, of the first chunk of a block where blocks have more."""
-    times: dict[float, list[tuple[int, int, int, int]]] = defaultdict(list)
-    for flow in flows:
-        if layout.moves(flow):
-            ends = layout.slot(flow.source), layout.slot(flow.target)
-            times[flow.time].append((flow.source[0], flow.target[0], *ends))
-    pieces, slots = layout.pieces, layout.slots
-    if layout.chunks > 1:
-        times, slots = _first_chunks(plan, layout, times)
-        pieces //= layout.chunks
-    phases = []
-    for time in sorted(times):
-        source, target, read, written = np.array(times[time], np.int32).T
-        reduces = time % 2 == 1
-        crowded = len({(rank, slot) for _, rank, _, slot in times[time]}) < len(times[time])
-        phases.append(
-            phase(source, target, read, written, reduces=reduces, fan_in=reduces and crowded)
-        )
-    return Schedule(
-        plan.collective,
-        plan.name,
-        plan.gpus,
-        pieces,
-        slots,
-        tuple(phases),
-        root=0 if layout.row.rooted else -1,
-    )
 
 
 def _first_chunks(

@@ -92,23 +92,19 @@ class _Table:
         elif match := _LINK.match(line):
             self._stated["link"] = match["link"]
         elif self._column >= 0 and (match := _ROW.match(line)):
-            yield from self._row(match["bytes"], match[2].split())
+            figures = match[2].split()
+            rate = decimal(figures[self._column]) if self._column < len(figures) else None
+            if rate:
+                values = {
+                    name: self._stated.get(name, "")
+                    for name in ("tool", "test", "directions", "link")
+                }
+                values |= {"bytes": match["bytes"], "rate": f"{rate * self._gigabytes:.6g}"}
+                yield self._device, values
         elif _END.match(line):
             self._column = -1
         if match := _DEVICE.search(line):
             self._device = match["device"]
-
-    def _row(self, size: str, figures: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
-        rate = decimal(figures[self._column]) if self._column < len(figures) else None
-        if rate:
-            values = {
-                name: self._stated.get(name, "")
-                for name in ("tool", "test", "directions", "link")
-            }
-            yield (
-                self._device,
-                {**values, "bytes": size, "rate": f"{rate * self._gigabytes:.6g}"},
-            )
 
 
 def _deep_ep(line: str) -> Iterator[tuple[str, dict[str, str]]]:

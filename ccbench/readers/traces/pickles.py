@@ -105,7 +105,24 @@ def values(stream: io.BufferedIOBase) -> Any:
         OverflowError,
     ) as error:
         raise UsageError("a pickle that is damaged or cut off; copy it again") from error
-    _check_extent(result)
+    level, count = [result], 0
+    for _ in range(DEEPEST):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, (list, dict)):
+                count += len(value)
+                if count > MOST_VALUES:
+                    break
+                below += value.values() if isinstance(value, dict) else value
+        if count > MOST_VALUES or not below:
+            break
+        level = below
+    else:
+        count = MOST_VALUES + 1
+    if count > MOST_VALUES:
+        raise UsageError(
+            f"a pickle of more than {MOST_VALUES} values, or of {DEEPEST} inside each other; not opened"
+        )
     return result
 
 
@@ -194,25 +211,3 @@ def _pairs(items: list[Any]) -> dict[str, Any]:
         key if isinstance(key, str) else str(key): value
         for key, value in zip(keys, items[1::2], strict=True)
     }
-
-
-def _check_extent(root: object) -> None:
-    """Raise UsageError where the tree is too large or too deep, as one that holds itself is."""
-    level, count = [root], 0
-    for _ in range(DEEPEST):
-        below: list[object] = []
-        for value in level:
-            if isinstance(value, (list, dict)):
-                count += len(value)
-                if count > MOST_VALUES:
-                    break
-                below += value.values() if isinstance(value, dict) else value
-        if count > MOST_VALUES or not below:
-            break
-        level = below
-    else:
-        count = MOST_VALUES + 1
-    if count > MOST_VALUES:
-        raise UsageError(
-            f"a pickle of more than {MOST_VALUES} values, or of {DEEPEST} inside each other; not opened"
-        )

@@ -261,14 +261,13 @@ class CommandLauncher(Launcher):
                         "write a launcher that exists, with its path where it is not in PATH"
                     ) from None
                 self.processes.append(process)
-        # Only now: who forks must have no threads.
-        threading.Thread(
-            target=self._read, args=(reading,), name="launcher", daemon=True
-        ).start()
 
-    def _read(self, reading: int) -> None:
-        with os.fdopen(reading, errors="replace") as lines:
-            self.lines.extend(line.strip() for line in lines if line.strip())
+        def read() -> None:
+            with os.fdopen(reading, errors="replace") as lines:
+                self.lines.extend(line.strip() for line in lines if line.strip())
+
+        # Only now: who forks must have no threads.
+        threading.Thread(target=read, name="launcher", daemon=True).start()
 
     def exit_codes(self) -> Sequence[int | None]:
         """See Launcher."""

@@ -543,9 +543,9 @@ def plan(
 ) -> None:
     """Price a training step: each communication, and how much of it is exposed.
 
-    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); docs/parallelism.md has its
-    keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large, how
-    often, how long, how much computing hides, which link limits it, and whether that was measured or
+    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); 'ccbench help parallelism' has
+    its keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large,
+    how often, how long, how much computing hides, which link limits it, and whether that was measured or
     predicted.
     """
     from ccbench.plan.document import load_plan

@@ -64,6 +64,7 @@ TOPS = (
     "benchmarks",
     "docs",
     ".ci",
+    "man",
     "constraints",
 )
 PLACES = "".join(
@@ -89,7 +90,7 @@ def test_every_module_and_name_of_ccbench_that_a_page_names_exists(page: Path) -
     for name in re.findall(r"python3? -m ((?:ccbench|tests|benchmarks)[\w.]*)", text):
         assert find_spec(name), name
     for name in re.findall(r"`(ccbench(?:\.\w+)+)[`(]", text):
-        if not name.endswith((".prom", ".xml", ".json")):
+        if not name.endswith((".prom", ".xml", ".json", ".def")):
             assert resolve_name(name), name
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, zip_longest
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
 
 from ccbench.cli import commands
 from ccbench.cli.sweep_options import collective_of
@@ -98,9 +101,38 @@ def own_words(words: Sequence[str]) -> list[str] | None:
     return None
 
 
+def texts_under(keys: Container[str], value: Any) -> Iterator[Any]:
+    """Yield what stands under ``keys`` anywhere in a document."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in keys:
+                yield inner
+            yield from texts_under(keys, inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts_under(keys, inner)
+
+
+def scripts_in(block: Block) -> Iterator[Block]:
+    """Yield the shell scripts in a YAML block: steps of CI systems, commands of containers."""
+    if block.language != "yaml":
+        return
+    document = yaml.safe_load(block.text)
+    steps = texts_under(("run", "script"), document)
+    lines = [line for step in steps for line in ([step] if isinstance(step, str) else step)]
+    (*commands,) = texts_under(("command",), document)
+    (*arguments,) = texts_under(("args",), document)
+    for command, more in zip_longest(commands, arguments, fillvalue=[]):
+        lines.append(shlex.join([*command, *more]))
+    if lines:
+        yield replace(block, language="sh", mark="", lines=tuple(lines))
+
+
+SCRIPTS = [script for block in BLOCKS for script in scripts_in(block)]
+
 CALLS = [
     (block, words)
-    for block in BLOCKS
+    for block in [*BLOCKS, *SCRIPTS]
     for command in commands_in(block)
     if (words := own_words(command)) is not None
 ]
@@ -198,7 +230,9 @@ def test_every_file_of_the_reader_is_still_named() -> None:
         assert files <= words, name
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in SHELL], ids=str)
+@pytest.mark.parametrize(
+    "block", [b for b in [*BLOCKS, *SCRIPTS] if b.language in SHELL], ids=str
+)
 def test_every_block_of_commands_is_shell_and_every_other_says_what_printed_it(
     block: Block,
 ) -> None:
@@ -216,7 +250,7 @@ def test_every_block_of_commands_is_shell_and_every_other_says_what_printed_it(
 
 PROGRAMS_SHOWN = re.compile(
     r"$|#| +#|export |(?:[A-Z_]+=\S+ )*"
-    r"(?:ccbench|python3?|pip|pipx|uv|pytest|make|mpirun|srun|sbatch|torchrun|git|docker|apptainer)\b(?!:)"
+    r"(?:[\w./]+/)?(?:ccbench|python3?(?:\.\d+)?|pip|pipx|uv|pytest|make|mpirun|srun|sbatch|torchrun|git|docker|apptainer|twine|rm|cd)\b(?!:)"
 )
 
 
@@ -315,3 +349,53 @@ def test_a_drifted_sample_a_missing_line_and_prose_are_detected() -> None:
     assert (second.mark, second.language, second.text) == ("sample: x", "text", "1\n")
     with pytest.raises(click.UsageError, match="unexpected extra argument"):
         parsed(commands_in(first)[0][1:])
+
+
+def of_page(name: str, comment: str) -> Any:
+    """The document of the YAML block of a page that begins with a comment."""
+    (block,) = (b for b in BLOCKS if b.page.name == name and b.lines[0] == comment)
+    return yaml.safe_load(block.text)
+
+
+def test_the_workflow_has_the_form_that_github_requires() -> None:
+    """Keys of "Workflow syntax for GitHub Actions" in GitHub's documentation."""
+    workflow = of_page("ci.md", "# .github/workflows/collectives.yml")
+    # YAML 1.1 reads a key called on as true.
+    assert set(workflow) == {"name", True, "concurrency", "jobs"}
+    assert set(workflow[True]) == {"workflow_dispatch", "schedule"}
+    for job in workflow["jobs"].values():
+        assert set(job) <= {"runs-on", "timeout-minutes", "container", "steps"}
+        assert {"runs-on", "steps"} <= set(job)
+        for step in job["steps"]:
+            assert set(step) <= {"name", "if", "run", "uses", "with"}
+            assert ("run" in step) != ("uses" in step)
+            assert "with" not in step or "uses" in step
+
+
+def test_the_pipeline_has_the_form_that_gitlab_requires() -> None:
+    """Keywords of a job in "CI/CD YAML syntax reference" of GitLab's documentation."""
+    jobs = of_page("ci.md", "# .gitlab-ci.yml")
+    keywords = {
+        "image",
+        "tags",
+        "timeout",
+        "resource_group",
+        "script",
+        "allow_failure",
+        "artifacts",
+    }
+    for job in jobs.values():
+        assert {"script"} <= set(job) <= keywords
+        assert set(job["allow_failure"]) == {"exit_codes"}
+        assert set(job["artifacts"]) <= {"when", "paths", "reports"}
+        assert job["artifacts"]["when"] in ("on_success", "on_failure", "always")
+        (report,) = job["artifacts"]["reports"].items()
+        assert report[0] == "junit"
+        assert any(report[1] in line for line in job["script"])
+
+
+def test_scripts_of_yaml_are_read() -> None:
+    text = "```yaml\na:\n  run: ccbench topo\n  command: [ccbench, run]\n  args: [quick]\n```\n"
+    (block,) = blocks_of(CHECKOUT / "README.md", text)
+    (script,) = scripts_in(block)
+    assert commands_in(script) == [["ccbench", "topo"], ["ccbench", "run", "quick"]]

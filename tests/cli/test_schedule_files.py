@@ -60,7 +60,8 @@ def test_schedule_refuses_a_wrong_file_with_what_is_missing(ccbench: Command) ->
     [
         (
             "--ranks 3",
-            "COLLECTIVE ALGORITHM: missing; write all_reduce ring, another of 'ccbench list algorithms', or --file FILE",
+            "COLLECTIVE ALGORITHM: missing; write all_reduce ring, another of 'ccbench list "
+            "algorithms', or --file FILE",
         ),
         ("--file star.py", "--ranks: missing"),
         ("reduce --file star.py --ranks 3", "the files have all_reduce star"),

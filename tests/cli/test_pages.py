@@ -120,9 +120,9 @@ def scripts_in(block: Block) -> Iterator[Block]:
     document = yaml.safe_load(block.text)
     steps = texts_under(("run", "script"), document)
     lines = [line for step in steps for line in ([step] if isinstance(step, str) else step)]
-    (*commands,) = texts_under(("command",), document)
-    (*arguments,) = texts_under(("args",), document)
-    for command, more in zip_longest(commands, arguments, fillvalue=[]):
+    starts: list[list[str]] = list(texts_under(("command",), document))
+    arguments: list[list[str]] = list(texts_under(("args",), document))
+    for command, more in zip_longest(starts, arguments, fillvalue=list[str]()):
         lines.append(shlex.join([*command, *more]))
     if lines:
         yield replace(block, language="sh", mark="", lines=tuple(lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import sys
 from collections.abc import Iterable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ccbench.cli.naming import commands_of
 from ccbench.cli.output import completing, screen_width
 from ccbench.errors import UsageError
 
@@ -22,8 +22,7 @@ def pages() -> dict[str, Path]:
 
 
 def _topics(context: click.Context) -> Iterable[str]:
-    group = context.find_root().command
-    return sorted({*pages(), *(group.commands if isinstance(group, click.Group) else ())})
+    return sorted({*pages(), *commands_of(context)})
 
 
 @click.command("help", short_help="Show a page of the documentation, or list the pages.")
@@ -40,18 +39,15 @@ def show_help(context: click.Context, topic: str | None, no_pager: bool) -> None
         return
     # Messages and pages cite docs/replay.md#jobs-that-hang.
     name = Path(topic.partition("#")[0]).name.removesuffix(".md")
-    page = pages().get(name)
-    if page is not None:
+    if page := pages().get(name):
         _show(page.read_text(encoding="utf-8"), no_pager)
         return
-    group = context.find_root().command
-    command = group.commands.get(name) if isinstance(group, click.Group) else None
-    if command is None:
+    if name not in _topics(context):
         from ccbench.units import suggestion
 
         raise UsageError(f"{topic}: no such page; {suggestion(name, _topics(context))}")
-    with click.Context(command, parent=context.parent, info_name=name) as inner:
-        click.echo(command.get_help(inner))
+    command = commands_of(context)[name]
+    click.echo(command.get_help(click.Context(command, context.parent, name)))
 
 
 def _list_pages() -> None:
@@ -77,7 +73,7 @@ def _show(text: str, no_pager: bool) -> None:
     from rich.markdown import Markdown
 
     # Without styles: stdout lets no escape sequence through, and not every pager shows them.
-    screen = Console(file=io.StringIO(), width=screen_width(), color_system=None)
+    screen = Console(width=screen_width(), color_system=None)
     with screen.capture() as captured:
         screen.print(Markdown(text, hyperlinks=False))
     laid_out = captured.get()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.naming import MACHINE, algorithms, collectives
+from ccbench.cli.naming import MACHINE, algorithms, collectives, commands_of
 from ccbench.cli.output import check_writable, completing
 from ccbench.errors import UsageError
 
@@ -168,9 +168,6 @@ def _print_prices(collective: str, algorithm: str, ranks: int, machine: str) -> 
     words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
     words += [] if host else ["--model", "schedule"]
     context = click.get_current_context()
-    group = context.find_root().command
-    assert isinstance(group, click.Group), "ccbench has commands"
-    # By its name, since it takes what it completes names with from here.
-    predict = group.commands["predict"]
+    predict = commands_of(context)["predict"]
     with predict.make_context("predict", words, parent=context) as inner:
         predict.invoke(inner)

@@ -249,8 +249,8 @@ def test_every_block_of_commands_is_shell_and_every_other_says_what_printed_it(
 
 
 PROGRAMS_SHOWN = re.compile(
-    r"$|#| +#|export |(?:[A-Z_]+=\S+ )*"
-    r"(?:[\w./]+/)?(?:ccbench|python3?(?:\.\d+)?|pip|pipx|uv|pytest|make|mpirun|srun|sbatch|torchrun|git|docker|apptainer|twine|rm|cd)\b(?!:)"
+    r"$|#| +#|export |[A-Z_]+=\S+ +#|(?:[A-Z_]+=\S+ +)*"
+    r"(?:[\w./]+/)?(?:ccbench|python3?(?:\.\d+)?|pip|pipx|uv|pytest|make|mpirun|srun|sbatch|torchrun|git|docker|apptainer|twine|rm|cd|eval)\b(?!:)"
 )
 
 

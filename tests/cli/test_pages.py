@@ -224,6 +224,39 @@ def test_what_a_command_line_names_exists_or_is_made_above_it(page: Path) -> Non
         made |= {word for before, word in pairwise(words) if before in OUTPUTS}
 
 
+TARGETS = re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE)
+EXTRAS = re.findall(
+    r"^([\w-]+) = \[$|^([\w-]+) = \[\"",
+    (CHECKOUT / "pyproject.toml").read_text(),
+    flags=re.MULTILINE,
+)
+
+
+def missing(words: Sequence[str], page: str) -> list[str]:
+    """Files of the checkout, targets of make and extras that a command names and that are not there."""
+    folders = r"(?:tests|benchmarks|constraints|suites|docs|man|kernels|\.ci)/[\w./-]+"
+    files = [
+        word
+        for word in words
+        if re.fullmatch(folders, word)
+        and word not in YOURS.get(page, ())
+        and not (CHECKOUT / word).exists()
+    ]
+    targets = [word for word in words[1:] if words[0] == "make" and word not in TARGETS]
+    named = [extra for word in words for extra in re.findall(r"\.\[([\w-]+)\]", word)]
+    extras = {name for pair in EXTRAS for name in pair}
+    return [*files, *targets, *(extra for extra in named if extra not in extras)]
+
+
+def test_what_other_commands_name_exists() -> None:
+    other = [(block, words) for block in [*BLOCKS, *SCRIPTS] for words in commands_in(block)]
+    assert [(str(b), gone) for b, words in other for gone in missing(words, b.page.name)] == []
+    assert len(other) > len(CALLS)
+    assert missing(["pytest", "tests/test_no.py", "tests/tiers.py"], "") == ["tests/test_no.py"]
+    assert missing(["make", "install", "instal"], "") == ["instal"]
+    assert missing(["pip", "install", ".[cuda13]", ".[cuda1]"], "") == ["cuda1"]
+
+
 def test_every_file_of_the_reader_is_still_named() -> None:
     for name, files in YOURS.items():
         words = {word for block, line in CALLS for word in line if block.page.name == name}

@@ -26,7 +26,7 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(CHECKOUT / name, source / name)
-    for name in ("ccbench", "suites", "kernels", "results"):
+    for name in ("ccbench", "suites", "kernels", "results", "docs"):
         if (CHECKOUT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "20*")
             shutil.copytree(CHECKOUT / name, source / name, ignore=ignored)
@@ -58,6 +58,7 @@ def test_suites_published_results_and_machines_are_in_the_wheel(unpacked_wheel: 
         ("suites/quick.yaml", "_shipped/suites"),
         ("results/published/hgx-h100.parquet", "_shipped/results/published"),
         ("ccbench/topology/catalog/hgx-h100.yaml", "topology/catalog"),
+        ("docs/replay.md", "_shipped/docs"),
     ):
         file = CHECKOUT / one
         found = {
@@ -66,6 +67,17 @@ def test_suites_published_results_and_machines_are_in_the_wheel(unpacked_wheel: 
         }
         assert file.name in found
         assert found == {other.name for other in file.parent.glob(f"*{file.suffix}")}
+
+
+def test_pictures_of_pages_are_not_in_the_wheel(unpacked_wheel: Path) -> None:
+    assert {
+        file.suffix for file in (unpacked_wheel / "ccbench/_shipped/docs").rglob("*.*")
+    } == {".md"}
+
+
+def test_the_man_page_goes_where_man_looks_beside_the_programs(unpacked_wheel: Path) -> None:
+    (page,) = unpacked_wheel.glob("ccbench-*.data/data/share/man/man1/ccbench.1")
+    assert page.read_bytes() == (CHECKOUT / "docs/ccbench.1").read_bytes()
 
 
 def test_reference_results_are_in_the_wheel_and_new_runs_are_not(unpacked_wheel: Path) -> None:
@@ -82,7 +94,7 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
     assert {
         entry.name
         for entry in unpacked_wheel.iterdir()
-        if not entry.name.endswith(".dist-info")
+        if not entry.name.endswith((".dist-info", ".data"))
     } == {"ccbench"}
 
 

@@ -22,6 +22,7 @@ from ccbench.cli.calibrate import calibrate
 from ccbench.cli.compare import compare
 from ccbench.cli.diagnose import diagnose
 from ccbench.cli.doctor import doctor
+from ccbench.cli.helping import show_help
 from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
@@ -50,13 +51,20 @@ NO_ROOM = ("failed to map segment", "can't start new thread", "Cannot allocate m
 COMPLETION_VARIABLE = "_CCBENCH_COMPLETE"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
 @click.version_option(__version__, prog_name="ccbench")
-def commands() -> None:
+@click.pass_context
+def commands(context: click.Context) -> None:
     """Measure this machine's collectives: how fast, is that what it should give, what to run instead.
 
     Start with: ccbench run quick
     """
+    # click's own no_args_is_help is a mistake with exit code 2 since 8.2, and none before.
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for _command in (
@@ -75,6 +83,7 @@ for _command in (
     replay,
     doctor,
     list_names,
+    show_help,
 ):
     commands.add_command(_command)
 

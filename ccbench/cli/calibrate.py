@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cli.naming import MACHINE, NETWORK
 from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
 from ccbench.report.present import Table, aligned, columns
@@ -36,10 +37,13 @@ DEFAULT_TIME = "2s"
 )
 @click.option(
     "--machine",
+    type=MACHINE,
     help="Of RUN: a machine of 'ccbench list machines', a file or a dump; default: as it says.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Of RUN: how many of these machines.")
-@click.option("--network", help="Of RUN: network between them, such as ib-ndr-400x8.")
+@click.option(
+    "--network", type=NETWORK, help="Of RUN: network between them, such as ib-ndr-400x8."
+)
 @click.option(
     "--ranks", type=click.IntRange(min=2), help="Of RUN: which points, where it holds several."
 )

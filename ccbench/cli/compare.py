@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccbench.cases.axes import IDENTITY, Axis
+from ccbench.cli.naming import baselines
 from ccbench.cli.output import (
     NO_VERDICT_EXIT_CODE,
     as_json,
@@ -19,7 +20,6 @@ from ccbench.cli.output import (
     say,
     screen_width,
 )
-from ccbench.cli.report import baselines
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.flags import Flag
 from ccbench.units import shown, suggestion

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, MACHINE, NETWORK, plans
 from ccbench.cli.output import as_json, completing, print_json, say
-from ccbench.cli.schedule import algorithms, collectives
 from ccbench.cli.stating import stated_source, states_the_machine
 from ccbench.errors import UsageError
 
@@ -35,18 +35,19 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 @click.option(
     "--machine",
     required=True,
+    type=MACHINE,
     help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
 )
 @click.option(
     "--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks."
 )
 @click.option(
-    "--network", help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8."
+    "--network",
+    type=NETWORK,
+    help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.",
 )
-@click.option(
-    "--collective", required=True, shell_complete=completing(collectives), help="What to price."
-)
-@click.option("--algorithm", shell_complete=completing(algorithms), help="Only this one.")
+@click.option("--collective", required=True, type=COLLECTIVE, help="What to price.")
+@click.option("--algorithm", type=ALGORITHM, help="Only this one.")
 @click.option(
     "--protocol",
     default="default",
@@ -62,7 +63,7 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     show_default=True,
     help="FROM:TO:FACTOR, or sizes with commas between.",
 )
-@click.option("--dtype", default="float32", show_default=True, help="Element type.")
+@click.option("--dtype", type=DTYPE, default="float32", show_default=True, help="Element type.")
 @click.option(
     "--model",
     type=click.Choice([LIBRARY, OWN]),
@@ -491,14 +492,22 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
-@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
+@click.argument(
+    "plan_file",
+    type=click.Path(path_type=Path),
+    metavar="PLAN.yaml",
+    shell_complete=completing(plans, "file"),
+)
 @click.option(
     "--machine",
+    type=MACHINE,
     help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
 @click.option(
-    "--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8."
+    "--network",
+    type=NETWORK,
+    help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.",
 )
 @click.option(
     "--search", is_flag=True, help="Search all layouts that fit, whatever the plan names."
@@ -543,9 +552,9 @@ def plan(
 ) -> None:
     """Price a training step: each communication, and how much of it is exposed.
 
-    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); docs/parallelism.md has its
-    keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large, how
-    often, how long, how much computing hides, which link limits it, and whether that was measured or
+    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); 'ccbench help parallelism' has
+    its keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large,
+    how often, how long, how much computing hides, which link limits it, and whether that was measured or
     predicted.
     """
     from ccbench.plan.document import load_plan

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccbench.cli.naming import BACKEND, MACHINE, NETWORK
 from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
 from ccbench.cli.run import RESULTS
 from ccbench.errors import UsageError
@@ -38,13 +39,17 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A suite of the cases (.yaml), or a page (.html).",
 )
-@click.option("--backend", help="Measure each case once on this backend.")
+@click.option("--backend", type=BACKEND, help="Measure each case once on this backend.")
 @click.option(
     "--ranks", type=click.IntRange(min=2), help="Ranks to measure or predict on, at most."
 )
-@click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
+@click.option(
+    "--machine", type=MACHINE, help="Machine to predict for: a name, a file, or 'detect'."
+)
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
-@click.option("--network", metavar="NET", help="Network between them, such as ib-ndr-400x8.")
+@click.option(
+    "--network", type=NETWORK, metavar="NET", help="Network between them, such as ib-ndr-400x8."
+)
 @click.option(
     "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."
 )
@@ -57,7 +62,7 @@ def replay(
     """Say where the time of a job's collectives went, from its TRACEs, and what they take alone.
 
     Traces are files or folders of torch.profiler (Kineto), Chakra, Flight Recorder (pickle or JSON), NCCL Inspector or
-    aicb, of one rank or several; docs/replay.md says how to record them. With --backend each case is
+    aicb, of one rank or several; 'ccbench help replay' says how to record them. With --backend each case is
     measured here, with --machine predicted.
     """
     from ccbench.plan.replay import replay as taken_apart

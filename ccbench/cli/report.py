@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cli.naming import baselines
 from ccbench.cli.output import (
     as_json,
     completing,
@@ -26,19 +27,12 @@ from ccbench.cli.run import RESULTS
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ccbench.results import Run
 
 EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccbench.xml"}
 """Formats for other programs, each of one run and on stdout unless -o says where; their files in a folder."""
-
-
-def baselines(context: click.Context) -> Iterable[str]:
-    """Names of published results."""
-    from ccbench.results.loading import PREFIX, published_names
-
-    return (PREFIX + name for name in published_names())
 
 
 @click.command(short_help="Draw plots and tables of runs, or export one for other programs.")

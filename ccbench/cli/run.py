@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cases.axes import PROCESSES
+from ccbench.cli.naming import BACKEND, MACHINE, NETWORK, suites
 from ccbench.cli.output import (
     as_json,
     completing,
@@ -35,7 +36,7 @@ from ccbench.flags import Flag
 from ccbench.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ccbench.cases.axes import Case
     from ccbench.model import Prediction
@@ -84,17 +85,15 @@ READING_MODULES = (
 """Table and page take longest to import these."""
 
 
-def _suites(context: click.Context) -> Iterable[str]:
-    from ccbench.suite.model import shipped_suites
-
-    return shipped_suites()
-
-
 @click.command(short_help="Run a suite, or sweep one collective, and keep what it measured.")
-@click.argument("suite", required=False, shell_complete=completing(_suites, "file"))
+@click.argument("suite", required=False, shell_complete=completing(suites, "file"))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option(
-    "--backend", "backends", multiple=True, help="Only this backend; may be repeated."
+    "--backend",
+    "backends",
+    multiple=True,
+    type=BACKEND,
+    help="Only this backend; may be repeated.",
 )
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
 @click.option(
@@ -102,10 +101,15 @@ def _suites(context: click.Context) -> Iterable[str]:
     type=click.Choice((*PROCESSES, "all")),
     help="Processes that drive GPUs, not the suite's.",
 )
-@click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
+@click.option(
+    "--machine", type=MACHINE, help="Machine to predict for: a name, a file, or 'detect'."
+)
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
 @click.option(
-    "--network", metavar="NET", help="Network between them, such as ib-ndr-400x8 (predictions)."
+    "--network",
+    type=NETWORK,
+    metavar="NET",
+    help="Network between them, such as ib-ndr-400x8 (predictions).",
 )
 @click.option(
     "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."

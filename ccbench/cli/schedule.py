@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cli.naming import MACHINE, algorithms, collectives, commands_of
 from ccbench.cli.output import check_writable, completing
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccbench.schedules import Algorithm
-
-
-def collectives(context: click.Context) -> Iterable[str]:
-    """Names of collectives."""
-    from ccbench.collectives import COLLECTIVES
-
-    return COLLECTIVES
-
-
-def algorithms(context: click.Context) -> Iterable[str]:
-    """Names of the algorithms of the collective before."""
-    from ccbench.schedules import ALGORITHMS
-
-    chosen = context.params.get("collective")
-    return dict.fromkeys(row.name for row in ALGORITHMS if chosen in (None, row.collective))
 
 
 def _use(
@@ -77,7 +63,9 @@ schedule_files_option = click.option(
 @click.option(
     "--prove", "proven", is_flag=True, help="Prove that it does what the collective says."
 )
-@click.option("--machine", help="Price it there, from 1 KiB to 1 GiB: as 'ccbench predict'.")
+@click.option(
+    "--machine", type=MACHINE, help="Price it there, from 1 KiB to 1 GiB: as 'ccbench predict'."
+)
 @click.option(
     "--draw",
     type=click.Path(path_type=Path),
@@ -144,10 +132,7 @@ def schedule(
         words += ["--ranks", str(ranks), "--sizes", "1KiB:1GiB:32"]
         words += [] if host else ["--model", "schedule"]
         context = click.get_current_context()
-        group = context.find_root().command
-        assert isinstance(group, click.Group), "ccbench has commands"
-        # By its name, since it takes what it completes names with from here.
-        predict = group.commands["predict"]
+        predict = commands_of(context)["predict"]
         with predict.make_context("predict", words, parent=context) as inner:
             predict.invoke(inner)
     if draw is not None:
@@ -172,7 +157,8 @@ def _chosen(
             raise UsageError(
                 f"COLLECTIVE ALGORITHM: missing; the files have {there}"
                 if rows
-                else "COLLECTIVE ALGORITHM: missing; write all_reduce ring, or --file FILE"
+                else "COLLECTIVE ALGORITHM: missing; write all_reduce ring, another of "
+                "'ccbench list algorithms', or --file FILE"
             )
         collective, algorithm = fitting[0].collective, fitting[0].name
     assert collective is not None, "an argument follows the one before it"

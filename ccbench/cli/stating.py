@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 
 import click
 
+from ccbench.cli.naming import DTYPE, MACHINE, NETWORK
+
 if TYPE_CHECKING:
     from ccbench.readers.benchmarks.log import StatedSystem
 
@@ -16,6 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option(
         "--machine",
+        type=MACHINE,
         help="Machine they were measured on, for ranks they do not state and for predictions.",
     ),
     click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines."),
@@ -28,9 +31,11 @@ _OPTIONS = (
         "--library", help="Library where the file names none, such as nccl, rccl or mpi."
     ),
     click.option(
-        "--dtype", help="Element type where the file names none, such as float32 or bf16."
+        "--dtype",
+        type=DTYPE,
+        help="Element type where the file names none, such as float32 or bf16.",
     ),
-    click.option("--network", help="Network between them, such as ib-ndr-400x8."),
+    click.option("--network", type=NETWORK, help="Network between them, such as ib-ndr-400x8."),
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _AT_LEAST_0, _AT_LEAST_1 = click.IntRange(min=0), click.IntRange(min=1)
 OPTIONS: Mapping[str, Any] = {
     "collectives": (
         "--collective",
-        {"multiple": True, "help": "Only this one; may be repeated."},
+        {"multiple": True, "type": COLLECTIVE, "help": "Only this one; may be repeated."},
     ),
     "sizes": (
         "--sizes",
@@ -40,10 +41,16 @@ OPTIONS: Mapping[str, Any] = {
     "step": ("-i", {"metavar": "SIZE", "help": "Step between sizes instead of a factor."}),
     "gpus": ("-g", {"type": _AT_LEAST_1, "help": "Ranks of a process, times -t."}),
     "threads": ("-t", {"type": _AT_LEAST_1, "help": "Threads; ranks are -t times -g."}),
-    "dtype": ("-d,--dtype", {"multiple": True, "help": "Element type: float, half, all ..."}),
+    "dtype": (
+        "-d,--dtype",
+        {"multiple": True, "type": DTYPE, "help": "Element type: float, half, all ..."},
+    ),
     "op": ("--op", {"multiple": True, "help": "Reduction; '-o sum' says it, too."}),
     "root": ("-r,--root", {"metavar": "RANK", "help": "Root, or 'all'."}),
-    "algorithm": ("--algorithm", {"multiple": True, "help": "Algorithm; may be repeated."}),
+    "algorithm": (
+        "--algorithm",
+        {"multiple": True, "type": ALGORITHM, "help": "Algorithm; may be repeated."},
+    ),
     "rounds": ("--rounds", {"type": _AT_LEAST_1, "help": "Rounds of every case."}),
     "samples": ("-n", {"type": _AT_LEAST_1, "help": "Samples of every case."}),
     "warmup": ("-w", {"type": _AT_LEAST_0, "help": "0: no warm-up; else it lasts a time."}),

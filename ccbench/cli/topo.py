@@ -7,28 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cli.naming import NETWORK, catalog
 from ccbench.cli.output import as_json, completing, print_json
 from ccbench.cli.stating import stated_source, states_the_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-def _catalog(context: click.Context) -> Iterable[str]:
-    from ccbench.topology.files import catalog_names
-
-    return catalog_names()
+    pass
 
 
 @click.command(
     short_help="Show how GPUs, processors and NICs are connected, and what is wrong."
 )
-@click.argument("source", required=False, shell_complete=completing(_catalog, "file"))
+@click.argument("source", required=False, shell_complete=completing(catalog, "file"))
 @click.option(
     "--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines."
 )
 @click.option(
-    "--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1."
+    "--network",
+    type=NETWORK,
+    help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1.",
 )
 @states_the_machine
 @as_json

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
+from tests.pages import BLOCKS
 from tests.readers.schedules import plans
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
-(PROGRAM,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+(PROGRAM,) = (
+    block.text
+    for block in BLOCKS
+    if (block.page.name, block.language) == ("algorithms.md", "python")
+)
 COMMANDS = re.findall(r"^ccbench (.*)$", PAGE, flags=re.MULTILINE)
 (REFUSAL,) = re.findall(r"^(ccbench: error: .*)$", PAGE, flags=re.MULTILINE)
 

@@ -58,7 +58,11 @@ def test_schedule_refuses_a_wrong_file_with_what_is_missing(ccbench: Command) ->
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--ranks 3", "COLLECTIVE ALGORITHM: missing; write all_reduce ring, or --file FILE"),
+        (
+            "--ranks 3",
+            "COLLECTIVE ALGORITHM: missing; write all_reduce ring, another of 'ccbench list "
+            "algorithms', or --file FILE",
+        ),
         ("--file star.py", "--ranks: missing"),
         ("reduce --file star.py --ranks 3", "the files have all_reduce star"),
     ],

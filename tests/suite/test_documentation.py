@@ -10,6 +10,7 @@ from ccbench.cases.axes import AXES
 from ccbench.suite.expansion import expand
 from ccbench.suite.grouping import GROUP_MODES
 from ccbench.suite.model import SamplingRules, Suite, Sweep, read_suite, shipped_suites
+from tests.pages import blocks_of
 
 from .offers import context
 
@@ -17,8 +18,12 @@ PAGE = "\n".join(
     (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
     for name in ("suites.md", "backends.md", "groups.md", "measuring.md")
 )
-EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+EXAMPLES = [
+    block.text for block in blocks_of(Path("suites.md"), PAGE) if block.language == "yaml"
+]
+PROGRAMS = [
+    block.text for block in blocks_of(Path("suites.md"), PAGE) if block.language == "python"
+]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)

@@ -68,25 +68,7 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
     )  # before there are threads, which inherit it
     own, runners = Pipe()
     agents = _gathered(process, Peer(hello, runners))
-    lines = [
-        agent.hand_over() if isinstance(agent, Session) else str(agent.fileno())
-        for agent in agents
-    ]
-    with signals_let_in():
-        runner = subprocess.Popen(
-            module_command("ccbench.__main__", *arguments),
-            env={
-                **without_launcher(os.environ),
-                AGENTS_VARIABLE: f"{' '.join(lines)}|{process.launcher}",
-            },
-            pass_fds=[agent.fileno() for agent in agents],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    with suppress(
-        AttributeError, OSError
-    ):  # launchers bind the first rank, which the runner is not
-        os.sched_setaffinity(runner.pid, range(os.cpu_count() or 1))
+    runner = _start_runner(process, arguments, agents)
     forward_signals_to(runner)
 
     def see_out() -> None:
@@ -123,6 +105,32 @@ def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
             store.close()
 
 
+def _start_runner(
+    process: LaunchedProcess, arguments: Sequence[str], agents: Sequence[Connection]
+) -> subprocess.Popen[bytes]:
+    """Start the run's own process, which inherits the connections."""
+    lines = [
+        agent.hand_over() if isinstance(agent, Session) else str(agent.fileno())
+        for agent in agents
+    ]
+    with signals_let_in():
+        runner = subprocess.Popen(
+            module_command("ccbench.__main__", *arguments),
+            env={
+                **without_launcher(os.environ),
+                AGENTS_VARIABLE: f"{' '.join(lines)}|{process.launcher}",
+            },
+            pass_fds=[agent.fileno() for agent in agents],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    with suppress(
+        AttributeError, OSError
+    ):  # launchers bind the first rank, which the runner is not
+        os.sched_setaffinity(runner.pid, range(os.cpu_count() or 1))
+    return runner
+
+
 class AgentHub:
     """Connections of the runner to the agents of its run, in rank order. launcher: who started these."""
 
@@ -134,19 +142,18 @@ class AgentHub:
 
     def listen(self) -> None:
         """Begin to listen to the agents; before, whoever asks them questions reads the answers."""
+        threading.Thread(target=self._listen, name="agents", daemon=True).start()
 
-        def tell_leaders() -> None:
-            with suppress(EOFError, OSError):
-                while True:
-                    for agent in wait(self.agents):
-                        assert isinstance(agent, Connection)
-                        ended: Ended = agent.recv()
-                        if leader := self._groups.get(ended.group):
-                            tell_all([leader], ended)
-            # An agent that is gone ends the run: its launcher is about to end all others, too.
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        threading.Thread(target=tell_leaders, name="agents", daemon=True).start()
+    def _listen(self) -> None:
+        """Tell leaders which ranks have ended; an agent that is gone ends the run."""
+        with suppress(EOFError, OSError):
+            while True:
+                for agent in wait(self.agents):
+                    assert isinstance(agent, Connection)
+                    ended: Ended = agent.recv()
+                    if leader := self._groups.get(ended.group):
+                        tell_all([leader], ended)
+        os.kill(os.getpid(), signal.SIGTERM)  # its launcher is about to end all others, too
 
     def serve(self, leader: Connection) -> None:
         """Have agents start ranks as ``leader`` says, and end them once it hangs up; returns at once."""

@@ -127,6 +127,31 @@ def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
     return load_suite(several) if several else suite
 
 
+def refuse_few_nodes(suite: Suite, options: RunOptions, variables: Mapping[str, str]) -> None:
+    """Raise UsageError with the command to type where a fleet check has too few nodes to compare.
+
+    variables: the environment, in which Slurm gives the nodes of the allocation.
+    """
+    nodes = options.nodes or 1
+    # A guide chooses among pairs of nodes.
+    if suite.verdict not in options.guides or nodes >= FEWEST_NODES:
+        return
+    allocated = variables.get("SLURM_JOB_NUM_NODES", "")
+    several = allocated.isdigit() and int(allocated) >= FEWEST_NODES
+    srun = f"srun -N {allocated if several else 64} --ntasks-per-node 1"
+    has = f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}"
+    if options.launched:
+        names = ", ".join(host.name for host in options.launched.facts)
+        raise UsageError(
+            f"{has} ({names}); start ranks on more, such as {srun} ccbench run {suite.name}; "
+            "for fewer nodes: ccbench run health"
+        )
+    raise UsageError(
+        f"{has}; start it with --launch '{srun}', or inside an allocation: {srun} ccbench run "
+        f"{suite.name}; for one node: ccbench run health"
+    )
+
+
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """Expand ``suite`` for this machine; measures nothing and starts nothing.
 

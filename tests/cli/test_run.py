@@ -349,6 +349,25 @@ def test_options_that_cannot_be_are_refused_before_anything_is_asked(
     assert fakes.options is None
 
 
+SRUN = Path(__file__).resolve().parents[1] / "fake_srun"
+
+
+def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    ended = ccbench("run", "fleet").refused
+    assert ended.err.startswith("ccbench: error: fleet needs 4 nodes, this run has 1; start it with")
+    assert not (tmp_path / "results").exists()
+    assert ccbench("run", "fleet", "--plan").done.out
+
+
+@pytest.mark.parametrize("launch", [(), ("--launch", f"{SRUN} -n 2")])
+def test_ranks_on_one_host_are_no_fleet(ccbench: Command, launch: tuple[str, ...]) -> None:
+    ended = ccbench("run", "fleet", "--backend", "cpu", *launch).refused
+    assert "fleet needs 4 nodes, this run has 1" in ended.err
+    assert ("start ranks on more" in ended.err) is bool(launch)
+
+
 QUESTION = "question: How fast?\nbackends: [simulated]\n"
 ROUNDS = "sampling: {rounds: 6, minimum_samples: 6, warmup: 1 ms, minimum_sample: 100 us, budget: 6 ms}\n"
 
@@ -501,7 +520,6 @@ def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:
     assert barrier == "cuda barrier default, 8 ranks: 1 case, 0 B; at most 0 B a rank"
 
 
-SRUN = Path(__file__).resolve().parents[1] / "fake_srun"
 SECRET = "hunter2andmore"
 VARIABLES = ("CUDA_CREDS", "MPICH_PASS", "I_MPI_HYDRA_PW", "NCCL_OF_MY_OWN")
 

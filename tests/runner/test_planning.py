@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.analysis.fleet_rounds import further_cases
 from ccbench.backends import open_backend
 from ccbench.backends.nccl import amd_missing
 from ccbench.backends.prerequisites import driver_missing
@@ -26,6 +27,7 @@ from ccbench.runner.planning import (
     plan_suite,
     rank_bytes,
     refusals,
+    refuse_few_nodes,
     refuse_idle_devices,
     starting_seconds,
 )
@@ -215,6 +217,33 @@ def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lack
     backends, (note,) = automatic_backends(RunOptions(launched=without))
     assert backends == ("cpu",)
     assert "b: no driver" in note
+
+
+GUIDES = {"fleet": further_cases}
+THREE_HOSTS = LaunchedRanks(("a", "b", "c"), (HostFacts("a"), HostFacts("b"), HostFacts("c")))
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "words"),
+    [
+        ({}, {}, "fleet needs 4 nodes, this run has 1; start it with --launch 'srun -N 64 "),
+        ({}, {"SLURM_JOB_NUM_NODES": "16"}, "inside an allocation: srun -N 16 --ntasks-per"),
+        ({}, {"SLURM_JOB_NUM_NODES": "2"}, "for one node: ccbench run health"),
+        ({"nodes": 3}, {}, "this run has 3; start it with --launch"),
+        ({"nodes": 3, "launched": THREE_HOSTS}, {}, "has 3 (a, b, c); start ranks on more"),
+    ],
+)
+def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_type(
+    options: dict[str, Any], variables: dict[str, str], words: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        refuse_few_nodes(load_suite("fleet"), RunOptions(guides=GUIDES, **options), variables)
+    assert words in str(refused.value)
+
+
+def test_four_nodes_are_a_fleet_and_one_node_is_enough_for_other_suites() -> None:
+    refuse_few_nodes(load_suite("fleet"), RunOptions(guides=GUIDES, nodes=4), {})
+    refuse_few_nodes(load_suite("health"), RunOptions(guides=GUIDES), {})
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])

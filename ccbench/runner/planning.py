@@ -77,6 +77,7 @@ class RunOptions:
     once for every rank, '' for none; launch is then the same, and hub leads to the ranks' agents.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     launched: ranks that a launcher starts; None where nobody is launched.
+    racks: a file of the racks, or leaf switches, of the hosts, as ``topology.racks`` reads it.
     reading_modules: what the caller shows results with, to be imported while the first ranks start.
     guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
     allow_libraries: ranks may load and start the files that variants of the suite name.
@@ -98,6 +99,7 @@ class RunOptions:
     nodes: int | None = None
     network: str | None = None
     launched: LaunchedRanks | None = None
+    racks: Path | None = None
     reading_modules: tuple[str, ...] = ()
     guides: Mapping[str, Guide] = field(default_factory=dict)
     allow_libraries: bool = False
@@ -133,8 +135,7 @@ def refuse_few_nodes(suite: Suite, options: RunOptions, variables: Mapping[str, 
     variables: the environment, in which Slurm gives the nodes of the allocation.
     """
     nodes = options.nodes or 1
-    # A guide chooses among pairs of nodes.
-    if suite.verdict not in options.guides or nodes >= FEWEST_NODES:
+    if suite.verdict != "fleet" or nodes >= FEWEST_NODES:
         return
     allocated = variables.get("SLURM_JOB_NUM_NODES", "")
     several = allocated.isdigit() and int(allocated) >= FEWEST_NODES

@@ -356,14 +356,16 @@ def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
     ccbench: Command, tmp_path: Path
 ) -> None:
     ended = ccbench("run", "fleet").refused
-    assert ended.err.startswith("ccbench: error: fleet needs 4 nodes, this run has 1; start it with")
+    assert ended.err.startswith(
+        "ccbench: error: fleet needs 4 nodes, this run has 1; start it with"
+    )
     assert not (tmp_path / "results").exists()
     assert ccbench("run", "fleet", "--plan").done.out
 
 
 @pytest.mark.parametrize("launch", [(), ("--launch", f"{SRUN} -n 2")])
 def test_ranks_on_one_host_are_no_fleet(ccbench: Command, launch: tuple[str, ...]) -> None:
-    ended = ccbench("run", "fleet", "--backend", "cpu", *launch).refused
+    ended = ccbench("run", "fleet", "-q", "--backend", "cpu", *launch).refused
     assert "fleet needs 4 nodes, this run has 1" in ended.err
     assert ("start ranks on more" in ended.err) is bool(launch)
 

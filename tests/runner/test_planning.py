@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ccbench.analysis.fleet_rounds import further_cases
 from ccbench.backends import open_backend
 from ccbench.backends.nccl import amd_missing
 from ccbench.backends.prerequisites import driver_missing
@@ -219,7 +218,6 @@ def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lack
     assert "b: no driver" in note
 
 
-GUIDES = {"fleet": further_cases}
 THREE_HOSTS = LaunchedRanks(("a", "b", "c"), (HostFacts("a"), HostFacts("b"), HostFacts("c")))
 
 
@@ -237,13 +235,13 @@ def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_t
     options: dict[str, Any], variables: dict[str, str], words: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        refuse_few_nodes(load_suite("fleet"), RunOptions(guides=GUIDES, **options), variables)
+        refuse_few_nodes(load_suite("fleet"), RunOptions(**options), variables)
     assert words in str(refused.value)
 
 
 def test_four_nodes_are_a_fleet_and_one_node_is_enough_for_other_suites() -> None:
-    refuse_few_nodes(load_suite("fleet"), RunOptions(guides=GUIDES, nodes=4), {})
-    refuse_few_nodes(load_suite("health"), RunOptions(guides=GUIDES), {})
+    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4), {})
+    refuse_few_nodes(load_suite("health"), RunOptions(), {})
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.output import as_json, completing, print_json, say
+from ccbench.cli.output import PacedLines, as_json, completing, print_json, say
 from ccbench.cli.schedule import algorithms, collectives
 from ccbench.cli.stating import stated_source, states_the_machine
 from ccbench.errors import UsageError
@@ -529,6 +529,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     metavar="DIR",
     help="A folder for figures (SVG, PNG), plan.json and plan.txt.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def plan(
     plan_file: Path,
     machine: str | None,
@@ -540,6 +541,7 @@ def plan(
     measured: tuple[Path, ...],
     as_json: bool,
     output: Path | None,
+    quiet: bool,
 ) -> None:
     """Price a training step: each communication, and how much of it is exposed.
 
@@ -557,8 +559,12 @@ def plan(
         from ccbench.results import load_runs
 
         points = measured_points(load_runs(measured, details=False))
-    options = PlanOptions(machine, nodes, network, search, scale, points, most)
-    planned = plan_out(load_plan(plan_file), options)
+    progress = PacedLines(quiet or as_json)
+    options = PlanOptions(machine, nodes, network, search, scale, points, most, progress.show)
+    try:
+        planned = plan_out(load_plan(plan_file), options)
+    finally:
+        progress.end()
     from ccbench.report.plan_text import plan_document, plan_lines
 
     if as_json:

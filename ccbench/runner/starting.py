@@ -133,7 +133,7 @@ def context_of(
             machine_from_plain(stored, folder.path / "run.json"), gpus, options.network
         )
     progress.note(
-        "measuring this machine's memory and flags for the predictions (about a second)"
+        "measuring memory bandwidth and synchronisation for the predictions (about a second)"
     )
     host = None
     try:

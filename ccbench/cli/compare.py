@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ccbench.analysis.verdicts import Settings
 
 
+FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
+"""Format by the ending of -o, where --format names none."""
+
+
 @click.command(short_help="Verdict on two runs, point by point.")
 @click.argument(
     "runs",
@@ -91,7 +95,7 @@ if TYPE_CHECKING:
     type=click.Choice(["table", "json", "md", "junit", "html"]),
     default="table",
     show_default=True,
-    help="What is written; html also where -o ends in .html.",
+    help="What is written; else as -o ends, in .html, .json, .md or .xml.",
 )
 @click.option(
     "-o",
@@ -136,8 +140,8 @@ def compare(
 
     if output is not None:
         check_writable(output, "-o")
-        if form == "table" and output.suffix.lower() == ".html":
-            form = "html"
+        if form == "table":
+            form = FORMATS.get(output.suffix.lower(), form)
     against_model = not self_check and runs[0] == MODEL
     # Nobody measured these here: what healthy systems differ by is no change.
     published = not (axis or self_check) and runs[0].startswith(PREFIX)

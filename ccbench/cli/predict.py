@@ -463,7 +463,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     bound = ShownColumn(
         "bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds
     )
-    rate = partial(ShownColumn, form=lambda rate: f"{rate:.3f}" if rate > 0 else "-")
+    rate = partial(ShownColumn, form=_rate_text)
     shown = (
         word("algorithm", value="algorithm"),
         *[word("protocol", value="protocol")] * protocols,
@@ -488,6 +488,15 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         click.echo(
             f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
         )
+
+
+def _rate_text(rate: float) -> str:
+    """Return GB/s with three decimals; ``-`` where there is no rate."""
+    from ccbench.report.case_table import LEAST_RATE
+
+    if 0 < rate < LEAST_RATE:
+        return f"<{LEAST_RATE:g}"
+    return f"{rate:.3f}" if rate > 0 else "-"
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")

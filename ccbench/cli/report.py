@@ -103,6 +103,12 @@ def report(
         form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
+    if output == Path("-"):
+        if export is None:
+            raise UsageError(
+                "-o -: stdout takes --format json, prometheus or junit; name a folder or a file"
+            )
+        output = None
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     code = exit_code_of(loaded)
     if export is not None:

@@ -207,7 +207,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     unsupported = Counter(
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
     )
-    remarks += [f"{count} cases {why}" for why, count in unsupported.items()]
+    remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
     remarks += (*versions_of_variants(able), *unread)
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     if by_auto and not options.backends:

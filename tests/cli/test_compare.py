@@ -175,3 +175,19 @@ def test_a_name_that_ends_in_html_makes_the_page(ccbench: Command, tmp_path: Pat
     assert ended.out.startswith("REGRESSION")
     assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
     assert ccbench("compare", base, new, "--format", "html").out.startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("x.json", "{"), ("x.md", "**"), ("x.XML", "<?xml"), ("x.txt", "/")]
+)
+def test_the_ending_of_the_file_names_the_format(
+    ccbench: Command, tmp_path: Path, name: str, begin: str
+) -> None:
+    base, new = (
+        str(write(tmp_path / word, seconds))
+        for word, seconds in (("base", [1e-5] * 2), ("new", [3e-5, 1e-5]))
+    )
+    assert ccbench("compare", base, new, "-o", name).code == 1
+    assert Path(name).read_text().lstrip().startswith(begin)
+    assert ccbench("compare", base, new, "--format", "json", "-o", name).code == 1
+    assert Path(name).read_text().startswith("{")

@@ -337,7 +337,8 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(
     [
         (("-o", "here", "--resume", "there"), "--output and --resume"),
         (("--time-limit", "10"), "--time-limit"),
-        (("--time-limit", "10"), "500 ms"),
+        (("--time-limit", "10"), "--time-limit: 10 has no unit; write '10 s' or '10 ms'"),
+        (("--time-limit", "10x"), "500 ms"),
         (("--launch", ""), "--launch: is empty; write a command"),
         (("--launch", " "), "--launch: is empty; write a command"),
     ],

@@ -443,7 +443,7 @@ def test_memory_of_devices_is_refused_by_the_plan_where_there_is_no_gpu(
     (case,) = (mpi_case for mpi_case in plan.cases if mpi_case.backend == "mpi")
     reason = "memory: device needs a GPU: no driver; write memory: default"
     assert refusals([case], devices_missing(RunOptions())) == {case: reason}
-    assert f"1 cases unsupported by mpi: {reason}" in plan.notes
+    assert f"1 case unsupported by mpi: {reason}" in plan.notes
     monkeypatch.setattr("ccbench.runner.planning.driver_missing", lambda *root: None)
     monkeypatch.setattr("ccbench.runner.planning.cupy_missing", lambda: "no CuPy; install it")
     assert "no CuPy: install it; write memory: default" in devices_missing(RunOptions())

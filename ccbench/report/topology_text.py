@@ -90,7 +90,7 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
 def _class_of(topology: Topology) -> str:
     """Return the shape in which the GPUs are joined, or what is not known of it."""
     if topology.topology_class is not TopologyClass.UNKNOWN:
-        return topology.topology_class.value
+        return str(topology.topology_class.value)
     return "how the GPUs are joined is unknown" if topology.gpus else "no GPU is visible"
 
 

@@ -178,6 +178,8 @@ def parse_duration(text: str) -> float:
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         raise ValueError(f"{shown(text)} has no unit; write '{text} s' or '{text} ms'")
     stripped = _text(text, "a duration", "'500 ms'")
+    if re.fullmatch(_NUMBER, stripped):
+        raise ValueError(f"{stripped} has no unit; write '{stripped} s' or '{stripped} ms'")
     total, position, smallest = Fraction(0), 0, Fraction(10**9)
     while position < len(stripped):
         match = _DURATION_PART.match(stripped, position)
@@ -208,13 +210,18 @@ def parse_fraction(text: str | float) -> float:
 
 
 def format_size(size_bytes: int) -> str:
-    """Exact text in the largest binary unit that needs at most two decimals; parse_size reads it back.
+    """Exact text in the largest unit that needs at most two decimals; parse_size reads it back.
 
-    >>> format_size(1536), format_size(1000), format_size(2**20)
-    ('1.5 KiB', '1000 B', '1 MiB')
+    Decimal units serve where a binary one has more than four digits.
+
+    >>> format_size(1536), format_size(1000), format_size(2**20), format_size(10**9)
+    ('1.5 KiB', '1000 B', '1 MiB', '1 GB')
     """
     for power in range(len(_PREFIXES), 0, -1):
         value = Fraction(size_bytes, 1024**power)
+        decimal = Fraction(size_bytes, 1000**power)
+        if abs(decimal) >= 1 and decimal.denominator == 1 and size_bytes % 2**20 and power > 1:
+            return f"{decimal} {_PREFIXES[power - 1]}B"
         if abs(value) >= 1 and (value * 100).denominator == 1:
             return f"{float(value):.2f}".rstrip("0").rstrip(".") + f" {_PREFIXES[power - 1]}iB"
     return f"{size_bytes} B"
@@ -249,6 +256,8 @@ def percent(fraction: float) -> str:
     if fraction > MANIFOLD:
         return format_ratio(fraction)
     value = 100 * fraction
+    if 0 < value < 0.05:
+        return "< 0.1 %"
     return f"{value:.0f} %" if abs(value) >= 9.95 else f"{value:.1f} %"
 
 
@@ -261,13 +270,15 @@ def plural(count: int, noun: str) -> str:
 def format_seconds(seconds: float) -> str:
     """Four significant digits in us, ms or s: ``'12.34 us'``; of ten minutes and more three: ``'10.1 h'``.
 
-    Below a nanosecond, digits are lost.
+    Times below a nanosecond, such as bounds of a few bytes, are in ns.
     """
     if not math.isfinite(seconds):
         return f"{seconds} s"
     if abs(seconds) >= SECONDS_UP_TO:
         hours = abs(seconds) >= HOURS_FROM
         return f"{_digits(seconds / (3600 if hours else 60), 3)} {'h' if hours else 'min'}"
+    if 0 < abs(seconds) < 1e-9:
+        return f"{_digits(seconds * 1e9, 2)} ns"
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         # 999.95 and more would round up to 1000 of the smaller unit.
         if abs(seconds) * factor < 999.95:

@@ -296,3 +296,20 @@ def test_a_case_comes_back_from_its_row() -> None:
         case_of({"suite": "s", **{axis.name: getattr(CASE, axis.name) for axis in AXES}})
         == CASE
     )
+
+
+@pytest.mark.parametrize(
+    ("groups", "shown"),
+    [
+        ("tp of tp2-cp1-ep1-dp4-pp1", "groups tp of tp2-dp4"),
+        ("dp of tp1-cp1-ep1-dp4-pp1", "groups dp of dp4"),
+        ("pp of tp16-cp1-ep1-dp10-pp12", "groups pp of tp16-dp10-pp12"),
+        ("[[0, 1], [2, 3]]", "groups [[0, 1], [2, 3]]"),
+    ],
+)
+def test_a_layout_is_shown_without_its_axes_of_one_rank_and_the_case_stays(
+    groups: str, shown: str
+) -> None:
+    case = replace(CASE, groups=groups)
+    assert shown in case.label.split(", ", 3)[3]
+    assert case.groups == groups

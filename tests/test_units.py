@@ -85,6 +85,10 @@ def test_a_formatted_size_reads_back_exactly(size_bytes: int) -> None:
         (1024, "1 KiB"),
         (1536, "1.5 KiB"),
         (2**20 + 1, "1048577 B"),
+        (10**9, "1 GB"),
+        (25 * 10**6, "25 MB"),
+        (1_024_000, "1000 KiB"),
+        (2**30 + 2**28, "1.25 GiB"),
     ],
 )
 def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text: str) -> None:
@@ -121,7 +125,6 @@ def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
             [
                 "",
                 "s",
-                "5",
                 "5 x",
                 "1s 2h",
                 "1s1s",
@@ -132,7 +135,7 @@ def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
                 None,
             ],
         ),
-        (parse_duration, "^5 has no unit; write '5 s' or '5 ms'$", [5]),
+        (parse_duration, "^5 has no unit; write '5 s' or '5 ms'$", [5, "5", " 5 "]),
         (parse_fraction, "write '5%'", ["5", "101%", -0.1, 2, math.nan, "x%", True, None, "%"]),
     ],
 )
@@ -156,6 +159,7 @@ def test_formatted_seconds_keep_four_digits_and_long_ones_three(seconds: float) 
     ("seconds", "text"),
     [
         (0.0, "0 us"),
+        (1.8e-11, "0.018 ns"),
         (8.5e-7, "0.85 us"),
         (1.23456e-5, "12.35 us"),
         (9.9996e-4, "1 ms"),
@@ -257,9 +261,11 @@ def test_names_of_other_libraries_are_understood(word: str, meant: str) -> None:
 
 
 def test_shares_are_percentages_until_the_ratio_reads_more_easily() -> None:
-    assert [percent(one) for one in (0.123, 0.004, 8.5, 260.08)] == [
+    assert [percent(one) for one in (0.123, 0.004, 0.0001, 0.0, 8.5, 260.08)] == [
         "12 %",
         "0.4 %",
+        "< 0.1 %",
+        "0.0 %",
         "850 %",
         "260x",
     ]

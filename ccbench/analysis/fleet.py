@@ -77,6 +77,9 @@ ADVICE = {
     "slow_inside": "drain the node (--exclude) and run its maker's diagnosis; the network hides it",
     "slow_network": "drain the node (--exclude) and look at its adapters: cable, port counters, PCIe width",
     "slow_rail": "look at this adapter of the node, its cable and its port on the switch",
+    "slow_rack": "look at what its nodes share: power, cooling, an image, their leaf switch",
+    "slow_leaf": "look at the leaf switch of the rack, its ports and its settings",
+    "slow_uplinks": "look at the uplinks of the rack's leaf switch: links down, cables, routing",
     "slow_link": "look at what the path of the two alone has: a spine port, routing (ECMP), a cable",
     "unknown": "measure again with other partners; the pairs so far do not tell these apart",
     "lost": "drain the node (--exclude); look at its processes, its adapters and its kernel log",
@@ -93,7 +96,7 @@ class FleetVerdict(HealthVerdict):
     causes: the one smallest set. unknown: possible causes of which nobody can tell which it is, by what they
     would explain. once: causes of what was measured once, slow, which may be chance. lost: nodes whose groups
     hung, failed or gave wrong data. cleared: nodes of a fast pair, or fast alone where there are no pairs.
-    names: of nodes.
+    names, racks: of nodes, '' where a rack is not known. judged: times of groups beside the usual ones.
     """
 
     causes: tuple[FleetCause, ...] = ()
@@ -102,12 +105,27 @@ class FleetVerdict(HealthVerdict):
     lost: tuple[int, ...] = ()
     cleared: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
+    racks: tuple[str, ...] = ()
+    judged: tuple[JudgedGroup, ...] = ()
 
     @property
     def excluded(self) -> tuple[int, ...]:
         """Nodes that jobs should not get: bad ones, lost ones, and those with a bad network or rail."""
-        bad = [cause.nodes[0] for cause in self.causes if len(cause.nodes) == 1]
+        bad = [
+            node
+            for cause in self.causes
+            if cause.rack or len(cause.nodes) == 1
+            for node in cause.nodes
+        ]
         return tuple(sorted({*bad, *self.lost}))
+
+    @property
+    def racks_of_excluded(self) -> dict[str, list[str]]:
+        """Names of the nodes that jobs should not get, by rack; empty where no rack is known."""
+        nodes: dict[str, list[str]] = defaultdict(list)
+        for node in self.excluded if any(self.racks) else ():
+            nodes[self.racks[node]].append(self.names[node])
+        return dict(nodes)
 
     @property
     def exclude(self) -> str:
@@ -135,6 +153,7 @@ class FleetVerdict(HealthVerdict):
             "links": [[self.names[node] for node in link] for link in self.links],
             "suspects": [self.names[node] for node in self.suspects],
             "exclude": self.exclude.partition("=")[2],
+            "racks": self.racks_of_excluded,
             "causes": [
                 {"kind": cause.kind, "name": cause.named(self.names)} for cause in self.causes
             ],
@@ -145,9 +164,18 @@ class FleetVerdict(HealthVerdict):
         }
 
     def lines(self) -> list[str]:
-        """The verdict, the nodes to leave out, what each is blamed for, and the evidence."""
+        """The verdict, the nodes to leave out, by rack, what each is blamed for, and the evidence."""
         first, *rest = super().lines()
-        return [first, *filter(None, [self.exclude]), *rest]
+        counts = [
+            f"{len(nodes)} of {plural(self.racks.count(rack), 'node')} {f'of rack {rack}' if rack else 'without'}"
+            for rack, nodes in self.racks_of_excluded.items()
+        ]
+        return [
+            first,
+            *filter(None, [self.exclude]),
+            *([f"  by rack: {', '.join(counts)}"] if counts else []),
+            *rest,
+        ]
 
     @property
     def possible(self) -> tuple[FleetCause, ...]:
@@ -155,8 +183,12 @@ class FleetVerdict(HealthVerdict):
         return (*self.causes, *self.once, *sum(self.unknown, ()))
 
     def of_node(self, node: int) -> list[Finding]:
-        """Return what was found about ``node`` and no other."""
-        named = {cause.named(self.names) for cause in self.possible if cause.nodes == (node,)}
+        """Return what was found about ``node`` or its rack, and no other."""
+        named = {
+            cause.named(self.names)
+            for cause in self.possible
+            if cause.nodes == (node,) or (cause.rack and node in cause.nodes)
+        }
         named |= {self.names[node]} if node in self.lost else set()
         return [finding for finding in self.findings if named & {*finding.devices}]
 
@@ -172,12 +204,18 @@ class FleetVerdict(HealthVerdict):
 def verdict_of(run: Run) -> FleetVerdict:
     """The verdict on the nodes of ``run``, by their host names where it has them."""
     observations = observations_of(run)
-    hosts = [str(host.get("name")) for host in run.manifest.mappings("hosts")]
+    rows = run.manifest.mappings("hosts")
+    hosts = [str(host.get("name")) for host in rows]
     nodes = (
         max((node for observation in observations for node in observation.nodes), default=-1)
         + 1
     )
-    verdict = fleet_of(observations, hosts or [f"node {number}" for number in range(nodes)])
+    verdict = fleet_of(
+        observations,
+        hosts or [f"node {number}" for number in range(nodes)],
+        [str(host.get("rack") or "") for host in rows],
+        "" if run.manifest.at("options", "network") else " (of pairs that needs --network)",
+    )
     blank = [point for point in run.points if not point.is_timed and not lost_groups(point)]
     unsaid = [point for point in blank if point.status in (*LOST, Status.OUT_OF_MEMORY)]
     if unsaid and not verdict.doubt:
@@ -268,8 +306,16 @@ def _kinds(observations: Sequence[GroupTime]) -> list[_Kind]:
     return judged_kinds
 
 
-def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVerdict:
-    """The verdict on the nodes ``names``."""
+def fleet_of(
+    observations: Sequence[GroupTime],
+    names: Sequence[str],
+    racks: Sequence[str] = (),
+    unpriced: str = "",
+) -> FleetVerdict:
+    """The verdict on the nodes ``names``.
+
+    racks: of each node, '' where that is not known. unpriced: what the model lacks for an interval of pairs.
+    """
     kinds = _kinds(observations)
     judged = [
         group for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for group in kind.judged
@@ -285,7 +331,7 @@ def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVe
     }
     lost, lost_links, either = _lost(observations)
     causes, unknown = _causes(
-        [group for group in judged if not set(group.seen.nodes) & set(lost)]
+        [group for group in judged if not set(group.seen.nodes) & set(lost)], racks
     )
     slow = [group for group in judged if group.slow]
     once = tuple(
@@ -313,7 +359,7 @@ def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVe
     ]
     if kinds and not any(observation.limit_seconds for observation in observations):
         evidence.append(
-            "no interval of the model (of pairs that needs --network): all may be slow alike"
+            f"the model gives no interval of these times{unpriced}: all may be slow alike"
         )
     doubt = (
         next((kind.doubt for kind in kinds if kind.doubt), "")
@@ -330,6 +376,8 @@ def fleet_of(observations: Sequence[GroupTime], names: Sequence[str]) -> FleetVe
         lost,
         frozenset(cleared - set(lost)),
         tuple(names),
+        tuple(racks),
+        tuple(judged),
     )
 
 
@@ -423,7 +471,7 @@ def _beyond_the_model(observations: Sequence[GroupTime]) -> Iterator[Finding]:
 
 
 def _causes(
-    judged: Sequence[JudgedGroup],
+    judged: Sequence[JudgedGroup], racks: Sequence[str]
 ) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
     """Return causes and alternatives of all works, rails and whole nodes apart."""
     rows: dict[tuple[str, bool], list[JudgedGroup]] = defaultdict(list)
@@ -434,7 +482,7 @@ def _causes(
             rails += [
                 group for group in rows.get((work, False), ()) if len(group.seen.nodes) == 1
             ]
-    covers = [smallest_causes(some) for some in rows.values()]
+    covers = [smallest_causes(some, racks) for some in rows.values()]
     certain = {cause for causes, _ in covers for cause in causes}
     # What is slow in one work as a whole need not be named for its parts in others, nor a whole for one rail.
     alone = {group.seen.nodes for group in judged if group.slow}

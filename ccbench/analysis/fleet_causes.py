@@ -18,14 +18,22 @@ from ccbench.analysis.fleet_times import GroupTime
 
 @dataclass(frozen=True, order=True)
 class FleetCause:
-    """Something that may be slow. nodes: whose. number: of the rail, -1 for all of them."""
+    """Something that may be slow.
+
+    nodes: whose. number: of the rail, -1 for all of them. rack: that all of its ``nodes`` share, '' of a node.
+    """
 
     kind: str
     nodes: tuple[int, ...]
     number: int = -1
+    rack: str = ""
 
     def touches(self, group: GroupTime) -> bool:
         """Return whether a fault here slows ``group`` down."""
+        if self.rack:
+            inside = len({*group.nodes} & {*self.nodes})
+            most = len(group.nodes) - (self.kind == "slow_uplinks")
+            return 0 < inside <= most and (self.kind == "slow_rack" or len(group.nodes) > 1)
         if self.kind in ("slow_link", "lost_link"):
             return group.nodes == self.nodes and self.number in (-1, group.rail)
         if self.nodes[0] not in group.nodes:
@@ -44,6 +52,12 @@ class FleetCause:
         ends = " and ".join(names[node] for node in self.nodes)
         rail = f"rail {self.number} of " if self.number >= 0 else ""
         match self.kind:
+            case "slow_rack":
+                return f"rack {self.rack}"
+            case "slow_leaf":
+                return f"network of rack {self.rack}"
+            case "slow_uplinks":
+                return f"uplinks of rack {self.rack}"
             case "slow_network":
                 return f"network of {ends}"
             case "slow_inside":
@@ -64,14 +78,17 @@ class JudgedGroup:
 
 
 def smallest_causes(
-    judged: Sequence[JudgedGroup],
+    judged: Sequence[JudgedGroup], racks: Sequence[str] = ()
 ) -> tuple[tuple[FleetCause, ...], tuple[tuple[FleetCause, ...], ...]]:
-    """Return (causes that every smallest set has, alternatives where smallest sets differ)."""
+    """Return (causes that every smallest set has, alternatives where smallest sets differ).
+
+    racks: of each node, '' where that is not known.
+    """
     slow = [group.seen for group in judged if group.slow]
     touched: dict[FleetCause, frozenset[int]] = {}
-    for cause in _possible(judged):
+    for cause in _possible(judged, racks):
         rows = frozenset(place for place, group in enumerate(slow) if cause.touches(group))
-        # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
+        # Two causes of one node or rack that touch the same are told apart by nothing: the wider one stands for both.
         if rows and (rows, cause.nodes) not in {
             (covered, possible.nodes) for possible, covered in touched.items()
         }:
@@ -147,8 +164,20 @@ def _cover(
     return [cause for cause, taken in zip(causes, solved.x, strict=True) if taken > 0.5]
 
 
-def _possible(judged: Sequence[JudgedGroup]) -> Iterator[FleetCause]:
-    """Yield every cause that touches something slow and nothing fast, the widest of a node first.
+def _of_racks(slow: Sequence[GroupTime], racks: Sequence[str]) -> Iterator[FleetCause]:
+    """Yield the causes of racks of which two nodes and more are slow: one alone explains itself."""
+    affected = {node for group in slow for node in group.nodes}
+    members: dict[str, list[int]] = defaultdict(list)
+    for node, rack in enumerate(racks):
+        members[rack].append(node)
+    for rack, nodes in members.items():
+        if rack and len(affected & {*nodes}) > 1:
+            for kind in ("slow_rack", "slow_leaf", "slow_uplinks"):
+                yield FleetCause(kind, tuple(nodes), rack=rack)
+
+
+def _possible(judged: Sequence[JudgedGroup], racks: Sequence[str]) -> Iterator[FleetCause]:
+    """Yield every cause that touches something slow and nothing fast, the widest of a node or rack first.
 
     A group's own nodes and rail are among them, so nothing slow is left without a cause.
     """
@@ -160,6 +189,7 @@ def _possible(judged: Sequence[JudgedGroup]) -> Iterator[FleetCause]:
     nodes = sorted({node for times in slow for node in times.nodes})
     kinds = ("slow_node", "slow_network", "slow_inside")
     candidates = [FleetCause(kind, (node,)) for node in nodes for kind in kinds]
+    candidates += _of_racks(slow, racks)
     rails = [times for times in slow if times.rail >= 0]
     candidates += [
         FleetCause("slow_rail", (node,), rail.rail) for rail in rails for node in rail.nodes

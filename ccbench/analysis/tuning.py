@@ -405,6 +405,10 @@ def _gain(faster: _Speed, slower: _Speed) -> Gain:
     return Gain(central, low, slower.interval.high / faster.interval.low - 1)
 
 
+KEPT = "no other is"
+"""Beginning of the reason for which a default is kept."""
+
+
 def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize:
     order = sorted(
         speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice)
@@ -415,13 +419,16 @@ def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize
     defaults = [choice for choice in order if choice.is_default]
     rival = defaults[0] if defaults and defaults[0] != best else order[1]
     gain = _gain(speeds[best], speeds[rival])
+    kept = f"{KEPT} {rules.minimum_gain:.0%} faster"
     if best.is_default:
-        return AtSize(size, best, rival, gain, None, "the default is the fastest")
+        return AtSize(size, best, rival, gain, None, kept)
     # Without an interval nobody can tell noise from a gain: only a large one is told.
     why = ""
     if gain.low is None and gain.median < rules.minimum_printed_gain:
         why = f"no intervals, and less than {rules.minimum_printed_gain:.0%}"
     elif gain.low is not None and gain.median < rules.minimum_gain:
+        if rival.is_default:
+            return AtSize(size, best, rival, gain, None, kept)
         why = f"less than {rules.minimum_gain:.0%}"
     elif gain.low is not None and not gain.certain:
         why = "not told apart from noise"

@@ -38,7 +38,7 @@ AMD_GPU = Requirement("AMD GPU", cure="a machine with an AMD GPU and ROCm", devi
 CUPY_ROCM = Requirement("CuPy for ROCm", "cupy", ("cupy-rocm-7-0", "cupy-rocm-5-0"), "rocm7")
 RCCL = Requirement("RCCL", cure="ROCm brings it")
 ASCEND = Requirement(
-    "Ascend device", cure="a machine with one, and CANN", device="/dev/davinci0"
+    "Ascend device", cure="install CANN, on a machine with one", device="/dev/davinci0"
 )
 ONECCL = Requirement("oneCCL", distributions=("oneccl",), extra="oneccl", library="libccl")
 TORCH = Requirement("torch", "torch", ("torch",), "gloo")

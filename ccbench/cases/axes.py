@@ -8,6 +8,7 @@ all_to_all_v asks for amounts).
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from typing import Any
@@ -17,6 +18,11 @@ from ccbench.collectives import COLLECTIVES, collective, sent_elements
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_concurrent, parse_groups, parse_pair
 from ccbench.units import plural
+
+AXES_OF_ONE = re.compile(
+    r"(?<= of )(?:(?:tp|cp|ep|dp|pp)1-)+(?=[a-z])|-(?:tp|cp|ep|dp|pp)1(?!\d)"
+)
+"""Axes of a layout with one rank, which labels leave out: ``tp of tp2-cp1-ep1-dp4-pp1`` is ``tp of tp2-dp4``."""
 
 LONGEST_LABEL = 60
 """Characters of a value in a label."""
@@ -61,7 +67,7 @@ class Axis:
         """Return the label of ``value``; empty where labels leave it out."""
         if value == self.default or value in self.unlabelled:
             return ""
-        text = self.label.format(value)
+        text = AXES_OF_ONE.sub("", self.label.format(value))
         # Lists of hundreds of groups fill screens; the digits tell one from another.
         digits = hashlib.sha256(text.encode()).hexdigest()[:4]
         return text if len(text) <= LONGEST_LABEL else f"{text[:LONGEST_LABEL]}... ({digits})"

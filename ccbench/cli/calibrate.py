@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccbench.cli.naming import MACHINE, NETWORK
-from ccbench.cli.output import check_writable, duration, say
+from ccbench.cli.output import as_json, check_writable, duration, print_json, say
 from ccbench.errors import UsageError
 from ccbench.report.present import Table, aligned, columns
 from ccbench.units import format_size, plural
@@ -55,6 +55,7 @@ DEFAULT_TIME = "2s"
     help=f"Without RUN: how long to measure.  [default: {DEFAULT_TIME}]",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@as_json
 def calibrate(
     run: Path | None,
     output: Path,
@@ -64,6 +65,7 @@ def calibrate(
     ranks: int | None,
     seconds: float | None,
     force: bool,
+    as_json: bool,
 ) -> None:
     """Measure what predictions are made of (rates, latencies) and write it as a machine file.
 
@@ -90,7 +92,15 @@ def calibrate(
         )
     check_writable(output, "--output")
     if run is not None:
-        _fit(run, output, machine, nodes, network, ranks)
+        calibrated = _fit(run, output, machine, nodes, network, ranks)
+        if as_json:
+            print_json({"file": str(output), **asdict(calibrated)})
+            return
+        click.echo(summary(calibrated))
+        click.echo(
+            f"wrote {output}; ccbench predict --machine {output} --collective "
+            f"{calibrated.measured[0].collective}"
+        )
         return
     from ccbench.model.calibration import measure_machine
     from ccbench.model.machine import save_machine
@@ -103,7 +113,12 @@ def calibrate(
     calibration = measure_machine(seconds)
     measured = replace(calibration.machine, name=name)
     save_machine(measured, output)
-    click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
+    if as_json:
+        print_json(
+            {"file": str(output), "disturbed": calibration.disturbed, **asdict(measured)}
+        )
+    else:
+        click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
     if calibration.disturbed:
         say(
             f"warning: {calibration.disturbed}; its rates may be too low: calibrate again when it is quiet"
@@ -117,7 +132,7 @@ def _fit(
     nodes: int | None,
     network: str | None,
     ranks: int | None,
-) -> None:
+) -> CalibratedCluster:
     from ccbench.model.calibrated import Provenance, calibrate_cluster, save_calibrated
     from ccbench.results import load_run
     from ccbench.results.observed import run_points
@@ -140,10 +155,7 @@ def _fit(
     provenance = Provenance(name, run_name, points.library, at, driver_version)
     calibrated = calibrate_cluster(base, measured, provenance)
     save_calibrated(calibrated, output)
-    click.echo(summary(calibrated))
-    click.echo(
-        f"wrote {output}; ccbench predict --machine {output} --collective {calibrated.measured[0].collective}"
-    )
+    return calibrated
 
 
 def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
@@ -205,11 +217,11 @@ def summary(machine: CalibratedCluster) -> str:
 
     rows = []
     for level in machine.scales:
-        text = plural(level.points, "point") + ", which other scales explain as well" * (
+        text = plural(level.points, "point") + " (not separable from other factors)" * (
             level.apart < APART
         )
-        rows.append((level.term, f"{level.scale:.3f}", text if level.points else "nothing"))
-    scales = Table(columns("<scale of", "factor", "<told by"), rows)
+        rows.append((level.term, f"{level.scale:.3f}", text if level.points else "no data"))
+    scales = Table(columns("<scale of", "factor", "<from"), rows)
     lines = [
         f"{machine.name}: {machine.points} points of {machine.ranks} ranks",
         "",

@@ -38,6 +38,10 @@ def _flags(context: click.Context, parameter: click.Parameter, text: str) -> fro
     return accepted
 
 
+FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
+"""Format by the ending of -o, where --format names none."""
+
+
 @click.command(short_help="Verdict on two runs, point by point.")
 @click.argument(
     "runs",
@@ -104,7 +108,7 @@ def _flags(context: click.Context, parameter: click.Parameter, text: str) -> fro
     type=click.Choice(["table", "json", "md", "junit", "html"]),
     default="table",
     show_default=True,
-    help="What is written; html also where -o ends in .html.",
+    help="What is written; else as -o ends, in .html, .json, .md or .xml.",
 )
 @click.option(
     "-o",
@@ -152,8 +156,8 @@ def compare(
     form = "json" if as_json else form
     if output is not None:
         check_writable(output, "-o")
-        if form == "table" and output.suffix.lower() == ".html":
-            form = "html"
+        if form == "table":
+            form = FORMATS.get(output.suffix.lower(), form)
     against_model = not self_check and runs[0] == MODEL
     # Nobody measured these here: what healthy systems differ by is no change.
     published = not (axis or self_check) and runs[0].startswith(PREFIX)

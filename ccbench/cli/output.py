@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
@@ -36,6 +37,38 @@ def say(text: str) -> None:
         click.echo(harmless(text), err=True)
     except (OSError, ValueError):
         return
+
+
+class PacedLines:
+    """Progress on stderr, a line every ``SECONDS`` at most; on a terminal the newest one replaces the last."""
+
+    SECONDS = 3.0
+    TERMINAL_SECONDS = 0.2
+
+    def __init__(self, quiet: bool) -> None:
+        """quiet: nothing is shown."""
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
+        self._shown_at = time.monotonic()
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Show ``text`` where its time has come."""
+        now = time.monotonic()
+        pause = self.TERMINAL_SECONDS if self._live else self.SECONDS
+        if self._quiet or now - self._shown_at < pause:
+            return
+        self._shown_at = now
+        if self._live:
+            click.echo(f"\r{text.ljust(self._width)}", err=True, nl=False)
+            self._width = len(text)
+        else:
+            say(text)
+
+    def end(self) -> None:
+        """Take the line off a terminal."""
+        if self._width:
+            click.echo(f"\r{' ' * self._width}\r", err=True, nl=False)
 
 
 NO_VERDICT_EXIT_CODE = 3

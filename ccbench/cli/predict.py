@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, MACHINE, NETWORK, plans
-from ccbench.cli.output import as_json, completing, print_json, say
+from ccbench.cli.output import PacedLines, as_json, completing, print_json, say
 from ccbench.cli.stating import stated_source, states_the_machine
 from ccbench.errors import UsageError
 
@@ -464,7 +464,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     bound = ShownColumn(
         "bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds
     )
-    rate = partial(ShownColumn, form=lambda rate: f"{rate:.3f}" if rate > 0 else "-")
+    rate = partial(ShownColumn, form=_rate_text)
     shown = (
         word("algorithm", value="algorithm"),
         *[word("protocol", value="protocol")] * protocols,
@@ -489,6 +489,15 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         click.echo(
             f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
         )
+
+
+def _rate_text(rate: float) -> str:
+    """Return GB/s with three decimals; ``-`` where there is no rate."""
+    from ccbench.report.case_table import LEAST_RATE
+
+    if 0 < rate < LEAST_RATE:
+        return f"<{LEAST_RATE:g}"
+    return f"{rate:.3f}" if rate > 0 else "-"
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
@@ -538,6 +547,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     metavar="DIR",
     help="A folder for figures (SVG, PNG), plan.json and plan.txt.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def plan(
     plan_file: Path,
     machine: str | None,
@@ -549,6 +559,7 @@ def plan(
     measured: tuple[Path, ...],
     as_json: bool,
     output: Path | None,
+    quiet: bool,
 ) -> None:
     """Price a training step: each communication, and how much of it is exposed.
 
@@ -566,8 +577,12 @@ def plan(
         from ccbench.results import load_runs
 
         points = measured_points(load_runs(measured, details=False))
-    options = PlanOptions(machine, nodes, network, search, scale, points, most)
-    planned = plan_out(load_plan(plan_file), options)
+    progress = PacedLines(quiet or as_json)
+    options = PlanOptions(machine, nodes, network, search, scale, points, most, progress.show)
+    try:
+        planned = plan_out(load_plan(plan_file), options)
+    finally:
+        progress.end()
     from ccbench.report.plan_text import plan_document, plan_lines
 
     if as_json:

@@ -97,6 +97,7 @@ def report(
         form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
+    output = _unless_stdout(output, export)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     code = exit_code_of(loaded)
     if export is not None:
@@ -135,6 +136,17 @@ def report(
         click.echo("\n".join((*lines, *_beside(run, behind))))
     say_files(files)
     return code
+
+
+def _unless_stdout(output: Path | None, export: str | None) -> Path | None:
+    """Return ``output``, None of ``-``. UsageError where that would be a folder of files."""
+    if output != Path("-"):
+        return output
+    if export is None:
+        raise UsageError(
+            "-o -: stdout takes --format json, prometheus or junit; name a folder or a file"
+        )
+    return None
 
 
 def _leave_export(form: str, run: Run, output: Path | None) -> None:

@@ -114,6 +114,12 @@ READING_MODULES = (
 @click.option(
     "--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'."
 )
+@click.option(
+    "--racks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Racks of hosts: 'node[01-16] r12' a row, or Slurm's topology.conf.",
+)
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue this run folder."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -192,6 +192,17 @@ def planner_of(
     )
 
 
+Report = Callable[[str], None]
+
+
+def _ignored(text: str) -> None:
+    """Nobody reads it."""
+
+
+def _of_scale(report: Report, ranks: int) -> Report:
+    return lambda text: report(f"{ranks:,} devices: {text}")
+
+
 @dataclass(frozen=True)
 class Searched:
     """The findings of a search, the fastest first.
@@ -212,15 +223,18 @@ def search(
     values: SearchValues,
     ranks: int,
     most: int = BEST,
+    report: Report = _ignored,
 ) -> Searched:
     """The ``most`` fastest ways to train on ``ranks`` devices. UsageError where none fits.
 
-    settings: of a Strategy, what is not searched. wanted: what to keep to; see ``strategies``.
+    settings: of a Strategy, what is not searched. values: what to keep to; see ``strategies``. report: see
+    PlanOptions.
     """
     candidates = fitting = 0
     waiting: list[tuple[float, int, Strategy]] = []
     for strategy in strategies(planner, settings, values, ranks):
         candidates += 1
+        report(f"{candidates:,} combinations, {fitting:,} fit into memory")
         if planner.fits(largest_memory(planner.shape, strategy)):
             fitting += 1
             waiting.append(
@@ -234,6 +248,7 @@ def search(
         if len(kept) == most and least >= kept[-1][0]:
             break
         priced += 1
+        report(f"{priced:,} of {fitting:,} layouts priced")
         try:
             outcome = planner.outcome(name_of(strategy), strategy)
         except (UsageError, MachineError):
@@ -410,7 +425,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Options of the command line beside a plan. most: layouts of a search to tell."""
+    """Options of the command line beside a plan.
+
+    most: layouts of a search to list. report: is called with what is being priced, some thousand times.
+    """
 
     machine: str | None = None
     nodes: int | None = None
@@ -419,6 +437,7 @@ class PlanOptions:
     scale: bool = False
     measured: MeasuredPoints | None = None
     most: int = BEST
+    report: Report = _ignored
 
 
 def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
@@ -455,7 +474,7 @@ def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
                 values.setdefault(name, (plan.settings[setting],))
     planned = Planned(plan, cluster, planner.device, with_measured=options.measured is not None)
     if options.search or not plan.choices:
-        searched = _searched(plan, planner, values, options.most)
+        searched = _searched(plan, planner, values, options)
         planned = replace(planned, outcomes=searched.best, searched=searched)
     else:
         outcomes, refused = _named(plan, planner)
@@ -464,13 +483,16 @@ def plan_out(plan: TrainingPlan, options: PlanOptions) -> Planned:
         scaled: list[Scaled] = []
         for ranks in SCALES:
             nodes = -(-ranks // len(planner.cluster.node.gpus))
+            report = _of_scale(options.report, ranks)
             try:
                 if nodes > 1 and network is None:
                     raise UsageError(
                         f"{ranks} devices are several {machine}, which no network joins; give --network"
                     )
                 cluster = open_cluster(machine, nodes, network if nodes > 1 else None, ranks)
-                outcome = _resized(planned, replace(planner, cluster=cluster), values, ranks)
+                outcome = _resized(
+                    planned, replace(planner, cluster=cluster), values, ranks, report
+                )
             except (UsageError, MachineError) as problem:  # one size may fail, the rest go on
                 scaled.append(Scaled(ranks, None, _plain(problem)))
             else:
@@ -490,7 +512,7 @@ def _plain(problem: Exception) -> str:
 
 
 def _searched(
-    plan: TrainingPlan, planner: Planner, values: SearchValues, most: int
+    plan: TrainingPlan, planner: Planner, values: SearchValues, options: PlanOptions
 ) -> Searched:
     # A search needs for all layouts what a plan may say for each of several.
     for key in ("global_batch", "sequence"):
@@ -500,7 +522,8 @@ def _searched(
                 f"stands in single layouts only; a search needs one: write '{key}:' above the layouts",
             )
     try:
-        return search(planner, plan.settings, values, planner.cluster.ranks, most)
+        ranks = planner.cluster.ranks
+        return search(planner, plan.settings, values, ranks, options.most, options.report)
     except UsageError as problem:
         # Where nothing is found, it is told with the line that asks for it.
         asks = [key for key in ("search", "layout", "layouts") if (key,) in plan.origin.lines]
@@ -528,7 +551,7 @@ def _named(
 
 
 def _resized(
-    planned: Planned, planner: Planner, values: SearchValues, ranks: int
+    planned: Planned, planner: Planner, values: SearchValues, ranks: int, report: Report
 ) -> StrategyOutcome:
     plan, base = planned.plan, planned.outcomes[0]
     chosen = next((choice for choice in plan.choices if choice.name == base.name), None)
@@ -551,10 +574,11 @@ def _resized(
         batch = wanted_batch
     settings = {**settings, "global_batch": batch}
     if planned.searched is not None or chosen is None:
-        return search(planner, settings, values, ranks, 1).best[0]
+        return search(planner, settings, values, ranks, 1, report).best[0]
     # Only data parallel ranks become more or fewer.
     axes = {name: size for name, size in chosen.axes.items() if name != "dp"}
     resized = PlanChoice(chosen.name, axes, settings, chosen.spot)
+    report(f"layout {chosen.name}")
     outcome = planner.outcome(chosen.name, resized.strategy(ranks), chosen.hide_pipeline)
     if not outcome.fits:
         raise UsageError(f"{outcome.memory.total_bytes / 1e9:.0f} GB a device are needed")

@@ -124,10 +124,10 @@ class StepTime:
         )
         if seconds > MOSTLY * waiting:
             part = "" if seconds > ALL_BUT * waiting else f", {format_seconds(seconds)} of it"
-            return f"wait{part} for rank {rank}"
+            return f"waiting{part} for rank {rank}"
         # Of most waiting nobody may be known to have come last; of the rest one rank can still have most.
         mostly = f", mostly for rank {rank}" if seconds > MOSTLY * total else ""
-        return f"wait for each other{mostly}"
+        return f"waiting for late ranks{mostly}"
 
 
 @dataclass(frozen=True)
@@ -166,23 +166,23 @@ class Replay:
             return f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
         step = self.step
         whole = format_seconds(step.communication_seconds)
-        begin = f"of {whole} of communication {'a step' if step.steps > 1 else 'in all'}"
+        begin = f"{whole} of communication{' a step' * (step.steps > 1)}"
         exposed = step.exposed_seconds
         hidden = ""
         if exposed is not None and step.computing_seconds:
-            hidden = f"; {format_seconds(exposed)} of it no computing hides"
+            hidden = f". {format_seconds(exposed)} not overlapped with computing"
         if step.no_case_seconds > UNTOLD_SHARE * step.communication_seconds:
-            hidden += f"; {format_seconds(step.no_case_seconds)} more are of calls that are not listed here"
+            hidden += f". {format_seconds(step.no_case_seconds)} more of calls that are not listed here"
         if step.waiting_seconds is None:
             why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
             why += " was recorded"
-            return f"{begin}, waiting is unknown: {why}{hidden}"
+            return f"{begin}; waiting unknown: {why}{hidden}"
         parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (
             round(step.waiting_seconds, 9) > 0
         )
         if step.competing_seconds:
             parts.append(
-                f"{format_seconds(step.competing_seconds)} compete with computing or each other"
+                f"{format_seconds(step.competing_seconds)} competing with computing or each other"
             )
         if step.slower_seconds:
             than = (
@@ -191,25 +191,27 @@ class Replay:
                 else "predicted"
             )
             parts.append(
-                f"{format_seconds(step.slower_seconds)} take longer than {than} for no visible reason"
+                f"{format_seconds(step.slower_seconds)} longer than {than} for no visible reason"
             )
         compared = [
             case.alone.seconds is not None for case in self.cases if case.seconds is not None
         ]
-        name = "is transfer (nothing to compare with: is it the wire?)"
+        name = "transfer"
         if any(compared):
             name = (
-                "are the wire"
+                "on the wire"
                 if all(compared)
-                else "are the wire, or transfer with nothing to compare with"
+                else "on the wire, or transfer with nothing to compare with"
             )
+        else:
+            hidden += ". To judge the transfer add --backend or --machine"
         parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {name}")
         if step.untold_seconds:
             untold = format_seconds(step.untold_seconds)
             parts.append(
-                f"{untold} are of collectives that one rank alone recorded, with its waiting"
+                f"{untold} of collectives that one rank alone recorded, with its waiting"
             )
-        return f"{begin} {', '.join(parts)}{hidden}"
+        return f"{begin}: {', '.join(parts)}{hidden}"
 
 
 def replay(
@@ -247,7 +249,7 @@ def replay(
         ("every collective takes what it takes alone", "measured_seconds"),
         ("every collective takes its bound", "bound_seconds"),
         (f"on {machine}, by the model", "predicted_seconds"),
-        ("likewise, with the algorithms that are fastest there", "best_seconds"),
+        ("with the fastest algorithms there", "best_seconds"),
     ):
         seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
         # A sum that lacks a case would promise too much.

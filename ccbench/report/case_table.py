@@ -61,14 +61,20 @@ def _time(point: Point) -> str:
     if point.low_seconds is None or point.high_seconds is None:
         return text
     # In the median's unit, so that the three can be compared at a glance.
-    factor = {"us": 1e6, "ms": 1e3}.get(text.split(" ")[1], 1.0)
+    factor = {"ns": 1e9, "us": 1e6, "ms": 1e3}.get(text.split(" ")[1], 1.0)
     return f"{text} [{point.low_seconds * factor:.4g}, {point.high_seconds * factor:.4g}]"
 
 
+LEAST_RATE = 0.001
+"""Least rate in GB/s that is shown in digits."""
+
+
 def rate_text(rate: float | None) -> str:
-    """``84.12``, two digits of what is small; '' of none."""
+    """``84.12``, two digits of what is small, ``<0.001``; '' of none."""
     if rate is None:
         return ""
+    if 0 < rate < LEAST_RATE:
+        return f"<{LEAST_RATE:g}"
     return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
 
 

@@ -477,8 +477,11 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     axes.grid(visible=False)
     for axis, cells in ((axes.yaxis, len(values)), (axes.xaxis, values.shape[1])):
         places = list(range(0, cells, -(-cells // MAP_TICKS)))
-        axis.set_ticks(places, [str(place) for place in places], fontsize=8.5)
+        labels = [grid.names[place] if grid.names else str(place) for place in places]
+        axis.set_ticks(places, labels, fontsize=8.5)
         axis.set_tick_params(length=0)
+    if grid.names:
+        axes.xaxis.set_tick_params(rotation=90)
     axes.set_xlabel(figure.x.label, labelpad=6)
     axes.set_ylabel(figure.y.label, labelpad=6)
     for row, texts in enumerate(grid.texts):

@@ -126,7 +126,7 @@ class Grid:
     values: what the colour shows. texts: what stands in a cell, lines apart by a line feed; empty where cells
     are too small for any. marked: (row, column) of cells with a frame: findings.
     large_is_good: whether large values are; bad cells are dark either way.
-    legend: lines beside the map.
+    legend: lines beside the map. names: of rows and columns alike; empty where these are numbers.
     """
 
     values: tuple[tuple[float | None, ...], ...]
@@ -135,6 +135,7 @@ class Grid:
     unit: str
     large_is_good: bool
     legend: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def limits(self) -> tuple[float, float]:

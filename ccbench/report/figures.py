@@ -8,6 +8,8 @@ from functools import partial
 from statistics import median
 
 from ccbench.analysis.findings import CLEAR_RANK, provenance, slowest_rank, teams_of
+from ccbench.analysis.fleet import FleetVerdict
+from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases.measurement import Status
 from ccbench.report.curves import (
@@ -32,6 +34,7 @@ from ccbench.report.figure import (
     SeriesKind,
     measured_series,
 )
+from ccbench.report.fleet_maps import fleet_figures
 from ccbench.report.maps import pair_figures, sample_figures
 from ccbench.report.wording import (
     SERIES,
@@ -82,8 +85,16 @@ def every_figure(
         where = " · ".join(word for word in words if word)
         maps += _made("samples of ranks", partial(sample_figures, own), problems)
         maps += _made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
+        maps += _made("pairs of nodes", partial(_of_fleet, run, where), problems)
     figures = figures_of([*every, *behind], problems)
     return [figure for figure in figures if figure.topic != "nothing" or not maps] + maps
+
+
+def _of_fleet(run: Run, where: str) -> list[Figure]:
+    verdict = machine_verdict(run)
+    if not isinstance(verdict, FleetVerdict):
+        return []
+    return fleet_figures(verdict, where, provenance(run.points))
 
 
 def figures_of(

@@ -86,8 +86,8 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "pairs",
-        "Every pair of ranks",
-        "Rates or latencies of all pairs; frames mark those below their class.",
+        "Every pair of ranks or nodes",
+        "Rates or latencies of all pairs, or times of pairs of nodes over the usual one; frames mark the slow.",
     ),
 )
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
@@ -510,7 +510,7 @@ def plot(figure: Figure) -> dict[str, Any]:
         grid = figure.grid
         cells = {
             "values": [_shorts(row) for row in grid.values],
-            **values_of(grid, "texts", "marked", "unit", "legend"),
+            **values_of(grid, "texts", "marked", "unit", "legend", "names"),
             "good": grid.large_is_good,
             "range": _shorts(grid.limits),
         }

@@ -66,7 +66,8 @@ def history_page(history: History, title: str = "History") -> str:
         name="",
         facts=f"{plural(history.runs, 'run')}, {len(history.series)} series",
         sentences=(
-            history.too_short or (overview if history.changes else "No step was found."),
+            history.too_short
+            or (overview if history.changes else "No lasting change was found."),
         ),
         findings=tuple(findings),
     )

@@ -27,7 +27,9 @@ NOT_MODELLED = (
     "jitter, stragglers, stalls of the host, data loading, checkpoints",
     "congestion of the network beyond the NICs: switches are taken not to block",
 )
-"""Said with every plan; docs/parallelism.md has the same in full."""
+"""Of every plan's JSON."""
+
+NOT_MODELLED_PAGE = "docs/parallelism.md#what-is-not-modelled"
 
 _SECONDS_OF = {"step": "seconds"} | {
     name: f"{name}_seconds" for name in ("computing", "bubble", "exposed", "hidden")
@@ -75,6 +77,11 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     shape, cluster, device = planned.where
     plan, searched = planned.plan, planned.searched
     billions = shape.parameters / 1e9
+    best = best_of(planned)
+    if not best.fits:
+        needed, there = best.memory.total_bytes / 1e9, device.memory_bytes / 1e9
+        every = ", in every layout" * (len(planned.outcomes) > 1)
+        yield f"does NOT fit: needs {needed:.4g} GB of {there:.4g} GB a device{every}"
     yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
     share = plan.efficiency.matrix * device.achieved
     yield (
@@ -91,7 +98,6 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         yield from aligned(table_of(LAYOUTS, planned.outcomes))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
-    best = best_of(planned)
     # Those that show most first.
     most = sorted(
         best.step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds)
@@ -247,7 +253,7 @@ def _remarks(planned: Planned) -> Iterator[str]:
     for remark in dict.fromkeys(line.price.extrapolated for line in lines):
         if remark:
             yield f"extrapolated: {remark}"
-    yield "not modelled: " + "; ".join(NOT_MODELLED)
+    yield f"not modelled: {NOT_MODELLED_PAGE}"
 
 
 def textbook_lines(planned: Planned) -> Iterator[str]:

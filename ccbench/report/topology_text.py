@@ -9,7 +9,7 @@ from typing import Any
 
 from ccbench.findings import Finding
 from ccbench.report.present import Table, aligned, beyond, columns
-from ccbench.topology.graph import DeviceKind, Topology
+from ccbench.topology.graph import DeviceKind, Topology, TopologyClass
 from ccbench.topology.matrix import (
     BY_A_PEER,
     DOWN,
@@ -87,13 +87,20 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
     return "\n\n".join("\n".join(part) for part in (list(lines) for lines in parts) if part)
 
 
+def _class_of(topology: Topology) -> str:
+    """Return the shape in which the GPUs are joined, or what is not known of it."""
+    if topology.topology_class is not TopologyClass.UNKNOWN:
+        return str(topology.topology_class.value)
+    return "how the GPUs are joined is unknown" if topology.gpus else "no GPU is visible"
+
+
 def _head(topology: Topology) -> Iterator[str]:
     origin = (
         f" ({plain(topology.source)})"
         if topology.source and topology.source != topology.name
         else ""
     )
-    yield f"{plain(topology.name)}{origin}: {topology.topology_class.value}"
+    yield f"{plain(topology.name)}{origin}: {_class_of(topology)}"
     counted = []
     for kind, word in _WORDS.items():
         count = device_count(topology, kind)

@@ -27,6 +27,7 @@ from typing import Any
 
 from ccbench.analysis.tuning import (
     DEFAULT,
+    KEPT,
     SETTINGS_OF_LIBRARIES,
     SIZE_NOT_STATED,
     Advice,
@@ -282,7 +283,13 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
                 for size in (band.low_bytes, band.high_bytes)
             )
             if band.choice is None:
-                rows.append((" - ".join(ends), "as it is", plain(band.why, 400)))
+                rows.append(
+                    (
+                        " - ".join(ends),
+                        "keep the default" if KEPT in band.why else "as it is",
+                        plain(band.why, 400),
+                    )
+                )
                 continue
             instead = (
                 f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"

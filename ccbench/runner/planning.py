@@ -77,6 +77,7 @@ class RunOptions:
     once for every rank, '' for none; launch is then the same, and hub leads to the ranks' agents.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     launched: ranks that a launcher starts; None where nobody is launched.
+    racks: a file of the racks, or leaf switches, of the hosts, as ``topology.racks`` reads it.
     reading_modules: what the caller shows results with, to be imported while the first ranks start.
     guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
     allow_libraries: ranks may load and start the files that variants of the suite name.
@@ -98,6 +99,7 @@ class RunOptions:
     nodes: int | None = None
     network: str | None = None
     launched: LaunchedRanks | None = None
+    racks: Path | None = None
     reading_modules: tuple[str, ...] = ()
     guides: Mapping[str, Guide] = field(default_factory=dict)
     allow_libraries: bool = False
@@ -125,6 +127,30 @@ def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
 
     several = suite.several_nodes if (options.nodes or 1) >= FEWEST_NODES else ""
     return load_suite(several) if several else suite
+
+
+def refuse_few_nodes(suite: Suite, options: RunOptions, variables: Mapping[str, str]) -> None:
+    """Raise UsageError with the command to type where a fleet check has too few nodes to compare.
+
+    variables: the environment, in which Slurm gives the nodes of the allocation.
+    """
+    nodes = options.nodes or 1
+    if suite.verdict != "fleet" or nodes >= FEWEST_NODES:
+        return
+    allocated = variables.get("SLURM_JOB_NUM_NODES", "")
+    several = allocated.isdigit() and int(allocated) >= FEWEST_NODES
+    srun = f"srun -N {allocated if several else 64} --ntasks-per-node 1"
+    has = f"{suite.name} needs {FEWEST_NODES} nodes, this run has {nodes}"
+    if options.launched:
+        names = ", ".join(host.name for host in options.launched.facts)
+        raise UsageError(
+            f"{has} ({names}); start ranks on more, such as {srun} ccbench run {suite.name}; "
+            "for fewer nodes: ccbench run health"
+        )
+    raise UsageError(
+        f"{has}; start it with --launch '{srun}', or inside an allocation: {srun} ccbench run "
+        f"{suite.name}; for one node: ccbench run health"
+    )
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
@@ -181,7 +207,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     unsupported = Counter(
         f"unsupported by {case.backend}: {reason}" for case, reason in refused.items()
     )
-    remarks += [f"{count} cases {why}" for why, count in unsupported.items()]
+    remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
     remarks += (*versions_of_variants(able), *unread)
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     if by_auto and not options.backends:

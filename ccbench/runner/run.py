@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -42,6 +43,7 @@ from ccbench.runner.planning import (
     devices_missing,
     opening_seconds,
     plan_suite,
+    refuse_few_nodes,
     round_seconds,
     starting_seconds,
     suite_on_nodes,
@@ -111,6 +113,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     deadline = None if limit is None else time.monotonic() + limit
     options = with_launched_ranks(options, progress)
     suite = suite_on_nodes(suite, options)
+    refuse_few_nodes(suite, options, os.environ)
     plan = plan_suite(suite, options)
     backends = {
         name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)

@@ -32,9 +32,10 @@ from ccbench.readers.schedules import schedule_files
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
 from ccbench.runner.progress import Progress
-from ccbench.runner.workers.discovery import discover_ranks
+from ccbench.runner.workers.discovery import LaunchedRanks, discover_ranks
 from ccbench.runner.workers.launcher import users_launch
 from ccbench.topology.graph import Topology
+from ccbench.topology.racks import racks_of
 from ccbench.units import plural, shown
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     """Ask the launcher, where there is one, whom it starts, and return the options with the answer."""
     launch = launch_of(options)
     if launch is None:
+        if options.racks:
+            raise UsageError(
+                "--racks: racks are of hosts that a launcher starts ranks on; leave it out"
+            )
         return options
     progress.note("asking the launcher whom it starts, and where")
     launched = discover_ranks(
@@ -83,7 +88,20 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
         )
     hosts = ", ".join(f"{host.ranks} on {host.name}" for host in launched.facts)
     progress.note(f"{plural(launched.ranks, 'rank')}: {hosts}")
+    if options.racks:
+        launched = _in_racks(launched, options.racks, progress)
     return replace(options, ranks=launched.ranks, nodes=launched.nodes, launched=launched)
+
+
+def _in_racks(launched: LaunchedRanks, file: Path, progress: Progress) -> LaunchedRanks:
+    """Return ``launched`` with the rack of each host in ``file``."""
+    text = file.read_text(errors="replace")
+    racks = racks_of([host.name for host in launched.facts], text, str(file))
+    facts = zip(launched.facts, racks, strict=True)
+    named = tuple(replace(host, rack=rack) for host, rack in facts)
+    if without := [host.name for host in named if not host.rack]:
+        progress.note(f"{file}: has no rack of {', '.join(without)}")
+    return replace(launched, facts=named)
 
 
 def context_of(
@@ -115,7 +133,7 @@ def context_of(
             machine_from_plain(stored, folder.path / "run.json"), gpus, options.network
         )
     progress.note(
-        "measuring this machine's memory and flags for the predictions (about a second)"
+        "measuring memory bandwidth and synchronisation for the predictions (about a second)"
     )
     host = None
     try:

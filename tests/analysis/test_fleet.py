@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -273,3 +275,84 @@ def test_judging_is_repeatable() -> None:
 
     planted = Planted({3: 2.0}, {(4, 5): 2.0})
     assert judge(64, planted, random.Random(1)) == judge(64, planted, random.Random(1))
+
+
+def racked(nodes: int, size: int, bad: int, kind: str, factor: float) -> FleetVerdict:
+    """The verdict on nodes in racks of ``size``, of which rack ``bad`` has a fault of ``kind``."""
+    members = set(range(bad * size, (bad + 1) * size))
+    draw = random.Random(f"{nodes} {size} {bad} {kind} {factor}")
+
+    def seen(work: str, group: tuple[int, ...]) -> GroupTime:
+        inside = len({*group} & members)
+        whole = kind == "slow_rack" or len(group) == 2
+        slow = inside and whole and not (kind == "slow_uplinks" and inside == 2)
+        return GroupTime(
+            work, group, (factor if slow else 1.0) * draw.lognormvariate(0.0, 0.01)
+        )
+
+    times = [seen("alone", (node,)) for node in range(nodes)]
+    for number in range(3):
+        times += [
+            seen("pairs", pair) for pair in PairingRound("matching", number, 7).pairs(nodes)
+        ]
+    names = [f"n{node}" for node in range(nodes)]
+    racks = [f"r{node // size}" for node in range(nodes)]
+    first = fleet_of(times, names, racks)
+    times += [seen("pairs", pair) for pairs in second_look(first, 3) for pair in pairs]
+    # A round inside the rack tells its leaf from the uplinks of that.
+    times += [seen("pairs", pair) for pair in itertools.pairwise(sorted(members))]
+    return fleet_of(times, names, racks)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(4, 8),
+    st.integers(2, 8),
+    st.sampled_from(["slow_rack", "slow_leaf", "slow_uplinks"]),
+    st.floats(1.2, 3.0),
+    st.data(),
+)
+def test_a_planted_bad_rack_is_named_as_one_cause_and_its_nodes_are_left_out(
+    racks: int, size: int, kind: str, factor: float, data: st.DataObject
+) -> None:
+    bad = data.draw(st.integers(0, racks - 1))
+    fleet = racked(racks * size, size, bad, kind, factor)
+    nodes = tuple(range(bad * size, (bad + 1) * size))
+    assert fleet.causes == (FleetCause(kind, nodes, rack=f"r{bad}"),)
+    assert (fleet.word, fleet.unknown, fleet.excluded) == ("NOT HEALTHY", (), nodes)
+    assert fleet.racks_of_excluded == {f"r{bad}": [f"n{node}" for node in nodes]}
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 15), st.booleans())
+def test_one_bad_node_of_a_rack_is_the_node_and_not_its_rack(node: int, inside: bool) -> None:
+    names = [f"n{number}" for number in range(16)]
+    observed = [
+        GroupTime("alone", (number,), 1.5 if inside and number == node else 1.0)
+        for number in range(16)
+    ]
+    for number in range(3):
+        observed += [
+            GroupTime("pairs", pair, 1.5 if node in pair else 1.0)
+            for pair in PairingRound("matching", number, 7).pairs(16)
+        ]
+    fleet = fleet_of(observed, names, [f"r{number // 4}" for number in range(16)])
+    assert [(cause.nodes, cause.rack) for cause in fleet.causes] == [((node,), "")]
+    assert fleet.lines()[2] == f"  by rack: 1 of 4 nodes of rack r{node // 4}"
+
+
+def test_the_verdict_says_what_a_rack_shares() -> None:
+    fleet = racked(32, 8, 2, "slow_uplinks", 1.5)
+    assert fleet.lines()[0] == "NOT HEALTHY: slow uplinks: uplinks of rack r2"
+    assert fleet.lines()[2] == "  by rack: 8 of 8 nodes of rack r2"
+    assert "look at the uplinks of the rack's leaf switch" in fleet.lines()[3]
+    assert fleet.document["causes"] == [{"kind": "slow_uplinks", "name": "uplinks of rack r2"}]
+    assert fleet.of_node(16) == fleet.of_node(23) == list(fleet.findings)
+    assert fleet.of_node(15) == []
+
+
+def test_what_is_missing_for_a_predicted_interval_is_named_only_where_it_is() -> None:
+    reason = " (of pairs that needs --network)"
+    for unpriced in (reason, ""):
+        fleet = fleet_of(pairs(), NAMES, unpriced=unpriced)
+        assert f"no interval of these times{unpriced}: all may be slow" in fleet.evidence[-1]

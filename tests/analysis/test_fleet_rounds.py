@@ -40,6 +40,7 @@ class Fleet:
     dead: bool = False
     factor: float = 1.6
     measured: int = 0
+    racks: tuple[str, ...] = ()
 
     def measure(self, round_case: Case) -> Measurement:
         self.measured += 1
@@ -91,7 +92,11 @@ class Fleet:
         """The run, as ``runner.run`` makes it of the guide's answers."""
         results: dict[str, Measurement] = {}
         cases, further = list(planned), list[Case]()
-        hosts = [{"name": name, "ranks": 1} for name in self.names]
+        racks = self.racks or ("",) * self.nodes
+        hosts = [
+            {"name": name, "ranks": 1, "rack": rack}
+            for name, rack in zip(self.names, racks, strict=True)
+        ]
         while True:
             document = {
                 "suite": {"verdict": "fleet", "seed": 1},
@@ -287,3 +292,13 @@ def test_a_run_is_judged_as_its_suite_asks() -> None:
     assert isinstance(machine_verdict(run), FleetVerdict)
     assert not isinstance(machine_verdict(run_of([])), FleetVerdict)
     assert machine_verdict(run_of([], {"suite": {"verdict": "speed"}})) is None
+
+
+def test_racks_of_the_run_name_the_leaf_whose_uplinks_are_slow() -> None:
+    across = frozenset((node, other) for node in range(4) for other in range(4, 16))
+    racks = tuple(f"r{node // 4}" for node in range(16))
+    with_racks = verdict(Fleet(16, slow_links=across, racks=racks))
+    assert {cause.rack for cause in with_racks.causes} == {"r0"}
+    assert with_racks.excluded == (0, 1, 2, 3)
+    without = verdict(Fleet(16, slow_links=across))
+    assert {cause.rack for cause in without.causes} == {""}

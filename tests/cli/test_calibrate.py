@@ -38,13 +38,21 @@ def mine(ccbench: Command, run: Path) -> tuple[str, ...]:
     return ("predict", "--machine", "mine.yaml", "--collective", "all_reduce")
 
 
+def test_json_has_the_scales_and_the_file(ccbench: Command, run: Path) -> None:
+    typed = ("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml", "--json")
+    document = ccbench(*typed).json
+    assert (document["file"], document["points"]) == ("mine.yaml", len(SIZES))
+    assert {"term", "scale", "points", "apart"} == {*document["scales"][0]}
+    assert document["held_out"]["points"] > 0
+
+
 def test_a_run_becomes_a_machine_file_and_a_summary(
     ccbench: Command, run: Path, tmp_path: Path
 ) -> None:
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").done
     for words in (
         "latency of Simple",
-        "points, which other scales explain as well",
+        "points (not separable from other factors)",
         "held-out error",
         "measured: all_reduce",
         "extrapolated:",

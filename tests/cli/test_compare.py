@@ -181,3 +181,19 @@ def test_json_is_asked_for_as_elsewhere(ccbench: Command, base: str, slow: str) 
     asked = ccbench("compare", base, slow, "--json")
     assert asked.json == ccbench("compare", base, slow, "--format", "json").json
     assert asked.json["points"]
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("x.json", "{"), ("x.md", "**"), ("x.XML", "<?xml"), ("x.txt", "/")]
+)
+def test_the_ending_of_the_file_names_the_format(
+    ccbench: Command, tmp_path: Path, name: str, begin: str
+) -> None:
+    base, new = (
+        str(write(tmp_path / word, seconds))
+        for word, seconds in (("base", [1e-5] * 2), ("new", [3e-5, 1e-5]))
+    )
+    assert ccbench("compare", base, new, "-o", name).code == 1
+    assert Path(name).read_text().lstrip().startswith(begin)
+    assert ccbench("compare", base, new, "--format", "json", "-o", name).code == 1
+    assert Path(name).read_text().startswith("{")

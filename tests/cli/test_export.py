@@ -50,6 +50,15 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(
     assert (folder / "ccbench.prom").read_text().startswith("# HELP")
 
 
+def test_a_dash_is_stdout_for_one_file_and_refused_for_a_folder(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    ended = ccbench("report", "run", "--format", "json", "-o", "-")
+    assert ended.json == ccbench("report", "run", "--format", "json").json
+    assert "-o -: stdout takes --format json" in ccbench("report", "run", "-o", "-").refused.err
+    assert not (tmp_path / "-").exists()
+
+
 def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command) -> None:
     assert ccbench("report", "run", "-o", "summary.json").code == 0
     assert Path("summary.json").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.cases.measurement import Measurement
+from ccbench.cli.output import PacedLines
 from ccbench.documents import shipped_folder
 from ccbench.results import RunFolder
 from tests.cli.conftest import Command
@@ -67,7 +69,58 @@ def test_the_table_says_what_is_not_modelled(ccbench: Command, plan: str) -> Non
     out = ccbench("plan", plan).out
     assert "16 devices: 2 x hgx-h100 on ib-ndr-400x8" in out
     assert "gradients" in out
-    assert "not modelled: " in out
+    assert out.endswith("\nnot modelled: docs/parallelism.md#what-is-not-modelled\n")
+    assert "does NOT fit" not in out
+
+
+def test_a_layout_that_no_device_can_hold_says_so_first(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text(PLAN.replace("layers: 8, hidden: 2048", "layers: 96, hidden: 8192"))
+    first = ccbench("plan", str(path)).done.out.splitlines()[0]
+    found = re.fullmatch(r"does NOT fit: needs ([\d.]+) GB of 80 GB a device", first)
+    assert found, first
+    assert float(found[1]) > 80
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--search",), (" combinations, ", " layouts priced")),
+        (("--scale",), ("1,024 devices: layout ",)),
+    ],
+)
+def test_a_long_search_says_on_stderr_how_far_it_is(
+    ccbench: Command,
+    plan: str,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    words: tuple[str, ...],
+) -> None:
+    typed = ("plan", plan, *options)
+    monkeypatch.setattr(PacedLines, "SECONDS", 0.0)
+    ended = ccbench(*typed).done
+    assert all(word in ended.err for word in words)
+    assert "layouts priced" not in ended.out
+    assert ccbench(*typed, "-q").done.err == ccbench(*typed, "--json").done.err == ""
+
+
+def test_on_a_terminal_progress_takes_one_line_and_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(PacedLines, "TERMINAL_SECONDS", 0.0)
+    lines = PacedLines(quiet=False)
+    lines.show("99 layouts")
+    lines.show("1 layout")
+    lines.end()
+    assert terminal.getvalue() == "\r99 layouts\r1 layout  \r        \r"
 
 
 def test_options_go_before_what_the_plan_says(ccbench: Command, plan: str) -> None:

@@ -28,7 +28,7 @@ def traces(tmp_path: Path) -> list[str]:
 def test_a_late_rank_is_named_and_its_part_told(ccbench: Command, traces: list[str]) -> None:
     ended = ccbench("replay", *traces).done
     assert "job: kineto 4 ranks recorded of 4 nccl" in ended.out
-    assert "22.5 ms wait for rank 2" in " ".join(ended.out.split())
+    assert "22.5 ms waiting for rank 2" in " ".join(ended.out.split())
     assert "rank 2 (5 of 5)" in ended.out
 
 
@@ -78,7 +78,7 @@ def test_another_machine_is_priced_with_what_if_lines(
     assert [line["what"] for line in document["what_if"]] == [
         "every collective takes its bound",
         "on hgx-h100, by the model",
-        "likewise, with the algorithms that are fastest there",
+        "with the fastest algorithms there",
     ]
     few = ccbench(
         "replay", *traces, "--machine", "dgx-a100", "--nodes", "1", "--ranks", "2", "--json"
@@ -146,7 +146,7 @@ def test_a_page_has_the_verdict_the_step_and_the_cases(
 ) -> None:
     assert ccbench("replay", *traces, "-o", "job.html").done
     page = Path("job.html").read_text()
-    assert "wait for rank 2" in page
+    assert "waiting for rank 2" in page
     for heading in ("A step over time", "What the costliest cases take"):
         assert f"<h2>{heading}</h2>" in page
     assert page.count('<span class="name">rank ') == 4

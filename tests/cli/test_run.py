@@ -337,7 +337,8 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(
     [
         (("-o", "here", "--resume", "there"), "--output and --resume"),
         (("--time-limit", "10"), "--time-limit"),
-        (("--time-limit", "10"), "500 ms"),
+        (("--time-limit", "10"), "--time-limit: 10 has no unit; write '10 s' or '10 ms'"),
+        (("--time-limit", "10x"), "500 ms"),
         (("--launch", ""), "--launch: is empty; write a command"),
         (("--launch", " "), "--launch: is empty; write a command"),
     ],
@@ -347,6 +348,27 @@ def test_options_that_cannot_be_are_refused_before_anything_is_asked(
 ) -> None:
     assert sentence in ccbench("run", "quick", *options).refused.err
     assert fakes.options is None
+
+
+SRUN = Path(__file__).resolve().parents[1] / "fake_srun"
+
+
+def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    ended = ccbench("run", "fleet").refused
+    assert ended.err.startswith(
+        "ccbench: error: fleet needs 4 nodes, this run has 1; start it with"
+    )
+    assert not (tmp_path / "results").exists()
+    assert ccbench("run", "fleet", "--plan").done.out
+
+
+@pytest.mark.parametrize("launch", [(), ("--launch", f"{SRUN} -n 2")])
+def test_ranks_on_one_host_are_no_fleet(ccbench: Command, launch: tuple[str, ...]) -> None:
+    ended = ccbench("run", "fleet", "-q", "--backend", "cpu", *launch).refused
+    assert "fleet needs 4 nodes, this run has 1" in ended.err
+    assert ("start ranks on more" in ended.err) is bool(launch)
 
 
 QUESTION = "question: How fast?\nbackends: [simulated]\n"
@@ -501,7 +523,6 @@ def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:
     assert barrier == "cuda barrier default, 8 ranks: 1 case, 0 B; at most 0 B a rank"
 
 
-SRUN = Path(__file__).resolve().parents[1] / "fake_srun"
 SECRET = "hunter2andmore"
 VARIABLES = ("CUDA_CREDS", "MPICH_PASS", "I_MPI_HYDRA_PW", "NCCL_OF_MY_OWN")
 

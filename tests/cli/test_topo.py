@@ -356,3 +356,17 @@ def test_a_log_without_a_machine_says_how_many_ranks_and_devices_it_names() -> N
     facts = {"nranks": 16, "nnodes": 2, "net_devices": ["mlx5_0", "mlx5_1"]}
     assert network_line(facts) == "16 ranks, 2 machines, 2 network devices (mlx5_0 mlx5_1)"
     assert network_line({"nranks": None}) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "words"),
+    [
+        (DeviceKind.NIC, 1, "no GPU is visible"),
+        (DeviceKind.GPU, 2, "how the GPUs are joined is unknown"),
+    ],
+)
+def test_the_first_line_says_what_of_a_machine_is_unknown(
+    kind: DeviceKind, count: int, words: str
+) -> None:
+    devices = tuple(Device(f"d{number}", kind) for number in range(count))
+    assert as_text(Topology("vm", devices), ()).splitlines()[0] == f"vm: {words}"

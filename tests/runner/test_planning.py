@@ -26,6 +26,7 @@ from ccbench.runner.planning import (
     plan_suite,
     rank_bytes,
     refusals,
+    refuse_few_nodes,
     refuse_idle_devices,
     starting_seconds,
 )
@@ -215,6 +216,32 @@ def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lack
     backends, (note,) = automatic_backends(RunOptions(launched=without))
     assert backends == ("cpu",)
     assert "b: no driver" in note
+
+
+THREE_HOSTS = LaunchedRanks(("a", "b", "c"), (HostFacts("a"), HostFacts("b"), HostFacts("c")))
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "words"),
+    [
+        ({}, {}, "fleet needs 4 nodes, this run has 1; start it with --launch 'srun -N 64 "),
+        ({}, {"SLURM_JOB_NUM_NODES": "16"}, "inside an allocation: srun -N 16 --ntasks-per"),
+        ({}, {"SLURM_JOB_NUM_NODES": "2"}, "for one node: ccbench run health"),
+        ({"nodes": 3}, {}, "this run has 3; start it with --launch"),
+        ({"nodes": 3, "launched": THREE_HOSTS}, {}, "has 3 (a, b, c); start ranks on more"),
+    ],
+)
+def test_a_fleet_check_of_fewer_than_four_nodes_is_refused_with_the_command_to_type(
+    options: dict[str, Any], variables: dict[str, str], words: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        refuse_few_nodes(load_suite("fleet"), RunOptions(**options), variables)
+    assert words in str(refused.value)
+
+
+def test_four_nodes_are_a_fleet_and_one_node_is_enough_for_other_suites() -> None:
+    refuse_few_nodes(load_suite("fleet"), RunOptions(nodes=4), {})
+    refuse_few_nodes(load_suite("health"), RunOptions(), {})
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])
@@ -416,7 +443,7 @@ def test_memory_of_devices_is_refused_by_the_plan_where_there_is_no_gpu(
     (case,) = (mpi_case for mpi_case in plan.cases if mpi_case.backend == "mpi")
     reason = "memory: device needs a GPU: no driver; write memory: default"
     assert refusals([case], devices_missing(RunOptions())) == {case: reason}
-    assert f"1 cases unsupported by mpi: {reason}" in plan.notes
+    assert f"1 case unsupported by mpi: {reason}" in plan.notes
     monkeypatch.setattr("ccbench.runner.planning.driver_missing", lambda *root: None)
     monkeypatch.setattr("ccbench.runner.planning.cupy_missing", lambda: "no CuPy; install it")
     assert "no CuPy: install it; write memory: default" in devices_missing(RunOptions())

@@ -498,6 +498,39 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
         run(teams, ["all_reduce"], **chosen)
 
 
+HOSTS = tuple(HostFacts(name, ranks=1) for name in ("a", "b", "c"))
+
+
+def test_a_file_of_racks_gives_hosts_theirs_which_the_run_keeps(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    racks = tmp_path / "topology.conf"
+    racks.write_text("SwitchName=leaf1 Nodes=a\nSwitchName=leaf2 Nodes=b\n")
+    monkeypatch.setattr(
+        "ccbench.runner.starting.discover_ranks",
+        lambda *_: LaunchedRanks(("a", "b", "c"), HOSTS),
+    )
+    monkeypatch.setattr(Teams, "unavailable", lambda self, elsewhere=False: None)
+    teams.name = "nccl"
+    notes: list[str] = []
+    progress = Progress()
+    monkeypatch.setattr(progress, "note", notes.append)
+    chosen: dict[str, Any] = {"launch": "mpirun -n 3", "backends": ("nccl",), "racks": racks}
+    outcome = run(teams, ["all_reduce"], progress=progress, **chosen)
+    hosts = load_run(outcome.folder).manifest.mappings("hosts")
+    assert [host["rack"] for host in hosts] == ["leaf1", "leaf2", ""]
+    assert f"{racks}: has no rack of c" in notes
+
+
+def test_racks_of_ranks_that_no_launcher_starts_are_refused(
+    teams: Teams, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UsageError, match=r"--racks: .* a launcher starts ranks on; leave it out"
+    ):
+        run(teams, racks=tmp_path / "racks")
+
+
 def test_a_machine_that_is_not_known_leaves_no_folder(teams: Teams) -> None:
     with pytest.raises(MachineError, match="nosuch"):
         run(teams, machine="nosuch")

@@ -70,7 +70,9 @@ class MpiBackend(Backend):
         """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
         installation = _installed_with(self.variant_settings(case.started_with))
         wrong = (
-            f"variant {case.variant}: {installation}" if isinstance(installation, str) else None
+            f"{f'variant {case.variant}: ' * bool(case.variant)}{installation}"
+            if isinstance(installation, str)
+            else None
         )
         return wrong or super().variant_refused(case)
 

@@ -183,11 +183,8 @@ def reasons(
             texts.append("the generation of the GPUs is not known")
         elif most is None:
             inside = " within one node" if kind == "collective inside" else ""
-            texts.append(
-                f"no {word}{inside} was learned on"
-                if together
-                else f"no {kind} {word} was learned on"
-            )
+            what = f"{word}{inside}" if together else f"{kind} {word}"
+            texts.append(f"no published {what} among the data")
         # Of networks alone the number of nodes that was seen matters.
         elif kind == "network" and system.nodes > most:
             texts.append(f"{system.nodes} nodes on {word}; learned on up to {most}")
@@ -201,7 +198,7 @@ def reasons(
     elif system.ranks_per_node > most_inside:
         texts.append(f"{system.ranks_per_node} GPUs a node; learned on up to {most_inside}")
     always, largest = "; ".join(texts), domain.largest_bytes
-    far = f"no size above {format_size(largest)} was learned on" if largest else ""
+    far = f"no published size above {format_size(largest)} among the data" if largest else ""
     limit = largest * FAR_IN_SIZE
     return tuple(
         "; ".join(filter(None, (always, far if size > limit else "")))

@@ -205,6 +205,7 @@
       found.text = grid.texts.map((row) => row.map((text) => escaped(text).replace(/\n/g, "<br>")));
       found.texttemplate = "%{text}";
     }
+    if (grid.names.length) { found.x = found.y = grid.names.map(escaped); }
     const shapes = grid.marked.map(([row, column]) => ({
       type: "rect", x0: column - 0.46, x1: column + 0.46, y0: row - 0.46, y1: row + 0.46,
       line: { color: "#D55E00", width: 2.5 },
@@ -212,6 +213,7 @@
     const made = layout(plot, { shapes, annotations: [] });
     made.yaxis.autorange = "reversed";
     made.xaxis.showgrid = made.yaxis.showgrid = false;
+    if (grid.names.length) { made.xaxis.type = made.yaxis.type = "category"; }
     // Cells have whole numbers: without a step the axis would count half ones.
     made.yaxis.dtick = Math.ceil(grid.values.length / 16);
     made.xaxis.dtick = Math.ceil(grid.values[0].length / 16);

@@ -19,7 +19,7 @@ class HostFacts:
     """Description of one host.
 
     gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
-    interfaces: those that are up, as ``machine.network`` names them.
+    interfaces: those that are up, as ``machine.network`` names them. rack: '' where nobody named it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class HostFacts:
     interfaces: tuple[str, ...] = ()
     python: str = ""
     ccbench: str = ""
+    rack: str = ""
 
 
 def facts_of_this_host() -> HostFacts:

@@ -70,6 +70,8 @@ POLL_SECONDS = 0.02
 END_POLL_SECONDS = 0.002
 KEPT_LINES = 400
 LONGEST_OUTPUT = 300
+WRAPPED_FROM = 60
+"""Characters from which on a launcher's line may be the part of a sentence that fits into one."""
 
 _SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
 """Words of Open MPI's mpirun, MPICH's hydra and Intel's for the signal that ended a rank."""
@@ -150,7 +152,14 @@ class Launcher(ABC):
         own = [line for line in lines if line.startswith("ccbench")]
         telling = own[-1:] or [line for line in lines if _TELLING.search(line)]
         # What goes wrong is said first, and then what could be done.
-        return (telling[0] if telling else lines[-1])[:LONGEST_OUTPUT]
+        text, *further = lines[lines.index(telling[0]) if telling else -1 :]
+        last = text
+        for line in further:
+            # Launchers wrap sentences: a long line without an end goes on in the next one.
+            if len(last) < WRAPPED_FROM or last[-1] in ".:!;" or not line[:1].islower():
+                break
+            text, last = f"{text} {line}", line
+        return text[:LONGEST_OUTPUT]
 
     def why_so_few(self, arrived: Sequence[Peer], expected: int) -> str:
         """Say how it ended, or how long it was waited for, before all ranks had come, and what it said.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.mpi import library
+from ccbench.backends.mpi import BACKEND, library
 from ccbench.backends.mpi.library import (
     MpiLibrary,
     find_launcher,
@@ -25,6 +25,7 @@ from ccbench.backends.mpi.library import (
     settings,
     vendor,
 )
+from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.machine.mpi import INTEL_MPI, MPICH, OPEN_MPI, as_root, launcher_vendor
 from ccbench.runner.workers.launcher import users_launch
@@ -263,3 +264,16 @@ def test_a_library_that_mpi4py_does_not_load_is_refused_with_the_cure(
         "install mpi4py 4.1 or newer as a wheel"
     )
     library.installed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("variant", "begin"), [("", "mpi4py is"), ("tuned", "variant tuned: ")]
+)
+def test_what_mpi_lacks_is_named_after_a_variant_only_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, variant: str, begin: str
+) -> None:
+    monkeypatch.setattr(
+        "ccbench.backends.mpi._installed_with", lambda environment: "mpi4py is not installed"
+    )
+    case = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 8, 2, 2, variant=variant)
+    assert (BACKEND.variant_refused(case) or "").startswith(begin)

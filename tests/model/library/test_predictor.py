@@ -359,7 +359,7 @@ SEEN_ON_TWO = constants_of(
 ON_TCP = clustered(A100, 2, NetworkPorts("tcp", 3e9, 1))
 ON_TCPXO = clustered(H100, 3, NetworkPorts("tcpxo", 25e9, 8))
 ON_ROCE = clustered(MI300X, 2, NetworkPorts("roce", 50e9, 8))
-XGMI = "no all_reduce on xgmi-mesh within one node was learned on"
+XGMI = "no published all_reduce on xgmi-mesh within one node among the data"
 
 
 @pytest.mark.parametrize(
@@ -376,8 +376,13 @@ XGMI = "no all_reduce on xgmi-mesh within one node was learned on"
             LEARNED,
             "the generation of the GPUs is not known",
         ),
-        (A100, REQUEST, LEARNED, "no generation ampere was learned on"),
-        (H100, LibraryRequest("gather", (8,)), LEARNED, "no collective gather was learned on"),
+        (A100, REQUEST, LEARNED, "no published generation ampere among the data"),
+        (
+            H100,
+            LibraryRequest("gather", (8,)),
+            LEARNED,
+            "no published collective gather among the data",
+        ),
         (clustered(H100, 17), REQUEST, LEARNED, "17 nodes on ib; learned on up to 16"),
         (
             replace(H100, ranks_per_node=72),
@@ -389,11 +394,16 @@ XGMI = "no all_reduce on xgmi-mesh within one node was learned on"
             H100,
             LibraryRequest("all_reduce", (1 << 37,)),
             LEARNED,
-            "no size above 16 GiB was learned on",
+            "no published size above 16 GiB among the data",
         ),
         # Seen apart, not together; on several nodes only; on fewer nodes.
-        (clustered(H100, 2), ALL_TO_ALL, LEARNED, "no all_to_all on ib was learned on"),
-        (ON_TCP, ALL_TO_ALL, shipped(), "no all_to_all on tcp was learned on"),
+        (
+            clustered(H100, 2),
+            ALL_TO_ALL,
+            LEARNED,
+            "no published all_to_all on ib among the data",
+        ),
+        (ON_TCP, ALL_TO_ALL, shipped(), "no published all_to_all on tcp among the data"),
         (MI300X, REQUEST, shipped(), XGMI),
         (
             ON_TCPXO,
@@ -419,8 +429,8 @@ def test_several_reasons_are_all_given_and_where_nothing_was_learned_everything_
     None
 ):
     found = reasons(MI300X, REQUEST, LEARNED)[0]
-    assert "no generation cdna3" in found
-    assert "no intra xgmi-mesh" in found
+    assert "no published generation cdna3" in found
+    assert "no published intra xgmi-mesh" in found
     assert "nothing was learned" in reasons(H100, REQUEST, STARTS)[0]
 
 

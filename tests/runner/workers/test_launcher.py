@@ -141,6 +141,27 @@ def printed_line(made: CommandLauncher, pattern: str) -> str:
     return made.output(pattern)
 
 
+OPEN_MPI_REFUSES = """There are not enough slots available in the system to satisfy the 4
+slots that were requested by the application:
+
+  python
+
+Either request fewer slots for your application, or make more slots
+available for use.
+"""
+
+
+def test_a_sentence_that_a_launcher_wraps_is_kept_whole() -> None:
+    made = launcher(f"print({OPEN_MPI_REFUSES!r})")
+    made.wait(10)
+    printed_line(made, "available for use")
+    assert made.output() == (
+        "There are not enough slots available in the system to satisfy the 4 slots that were requested by "
+        "the application:"
+    )
+    made.kill()
+
+
 def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
     made = launcher(
         "import sys; print('banner'); print('Error: not enough slots'); print('bye'); sys.exit(3)"

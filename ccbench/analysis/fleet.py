@@ -341,15 +341,14 @@ def fleet_of(
     )
     causes = tuple(cause for cause in causes if cause not in once) + lost_links
     findings = list(_blaming(lost, causes, slow, observations, names))
-    for some in unknown:
-        what = " or ".join(cause.named(names) for cause in some)
-        findings.append(_finding("unknown", what, "each of them explains what was slow"))
     reasons = _reasons(observations)
-    for some in either:
-        what = " or ".join(names[cause.nodes[0]] for cause in some)
-        findings.append(
-            _finding("unknown", what, f"their group was lost: {reasons[some[0].nodes[0]]}")
-        )
+    either_of = [(some, "each of them explains what was slow") for some in unknown]
+    either_of += [
+        (some, f"their group was lost: {reasons[some[0].nodes[0]]}") for some in either
+    ]
+    for some, why in either_of:
+        what = " or ".join(cause.named(names) for cause in some)
+        findings.append(_finding("unknown", what, why))
     chance = "slow in the one round that measured it"
     findings += [_finding("unstable", cause.named(names), chance) for cause in once]
     findings += _beyond_the_model(observations)
@@ -361,11 +360,8 @@ def fleet_of(
         evidence.append(
             f"the model gives no interval of these times{unpriced}: all may be slow alike"
         )
-    doubt = (
-        next((kind.doubt for kind in kinds if kind.doubt), "")
-        if kinds
-        else "no group was timed"
-    )
+    doubts = (kind.doubt for kind in kinds if kind.doubt)
+    doubt = next(doubts, "") if kinds else "no group was timed"
     return FleetVerdict(
         tuple(findings),
         tuple(evidence),

@@ -35,12 +35,36 @@ def show_help(context: click.Context, topic: str | None, no_pager: bool) -> None
     Works without a network. A page is laid out on a terminal, and is Markdown, as it was written, in a pipe.
     """
     if topic is None:
-        _list_pages()
+        headings = {
+            name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            for name, path in pages().items()
+        }
+        width = max(map(len, headings))
+        for name, heading in headings.items():
+            click.echo(f"{name:{width}}  {heading}")
+        click.echo(
+            "\nccbench help TOPIC shows one; of a command, ccbench COMMAND --help its options."
+        )
         return
     # Messages and pages cite docs/replay.md#jobs-that-hang.
     name = Path(topic.partition("#")[0]).name.removesuffix(".md")
     if page := pages().get(name):
-        _show(page.read_text(encoding="utf-8"), no_pager)
+        text = page.read_text(encoding="utf-8")
+        if not sys.stdout.isatty():
+            click.echo(text, nl=False)
+            return
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        # Without styles: stdout lets no escape sequence through, and not every pager shows them.
+        screen = Console(width=screen_width(), color_system=None)
+        with screen.capture() as captured:
+            screen.print(Markdown(text, hyperlinks=False))
+        laid_out = captured.get()
+        if no_pager or laid_out.count("\n") < shutil.get_terminal_size().lines:
+            click.echo(laid_out, nl=False)
+        else:
+            click.echo_via_pager(laid_out)
         return
     if name not in _topics(context):
         from ccbench.units import suggestion
@@ -48,36 +72,3 @@ def show_help(context: click.Context, topic: str | None, no_pager: bool) -> None
         raise UsageError(f"{topic}: no such page; {suggestion(name, _topics(context))}")
     command = commands_of(context)[name]
     click.echo(command.get_help(click.Context(command, context.parent, name)))
-
-
-def _list_pages() -> None:
-    """Print the name and the heading of each page."""
-    headings = {
-        name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        for name, path in pages().items()
-    }
-    width = max(map(len, headings))
-    for name, heading in headings.items():
-        click.echo(f"{name:{width}}  {heading}")
-    click.echo(
-        "\nccbench help TOPIC shows one; of a command, ccbench COMMAND --help its options."
-    )
-
-
-def _show(text: str, no_pager: bool) -> None:
-    """Print Markdown: laid out on a terminal, through a pager where it is longer than that, else as it is."""
-    if not sys.stdout.isatty():
-        click.echo(text, nl=False)
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    # Without styles: stdout lets no escape sequence through, and not every pager shows them.
-    screen = Console(width=screen_width(), color_system=None)
-    with screen.capture() as captured:
-        screen.print(Markdown(text, hyperlinks=False))
-    laid_out = captured.get()
-    if no_pager or laid_out.count("\n") < shutil.get_terminal_size().lines:
-        click.echo(laid_out, nl=False)
-    else:
-        click.echo_via_pager(laid_out)

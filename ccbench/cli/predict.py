@@ -442,6 +442,7 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
 
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:
+    from ccbench.report.case_table import rate_text
     from ccbench.report.present import ShownColumn, aligned, filled, table_of
     from ccbench.units import format_seconds, format_size, plural
 
@@ -464,7 +465,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     bound = ShownColumn(
         "bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds
     )
-    rate = partial(ShownColumn, form=_rate_text)
+    rate = partial(ShownColumn, form=lambda rate: rate_text(rate, 3) if rate > 0 else "-")
     shown = (
         word("algorithm", value="algorithm"),
         *[word("protocol", value="protocol")] * protocols,
@@ -489,15 +490,6 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         click.echo(
             f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
         )
-
-
-def _rate_text(rate: float) -> str:
-    """Return GB/s with three decimals; ``-`` where there is no rate."""
-    from ccbench.report.case_table import LEAST_RATE
-
-    if 0 < rate < LEAST_RATE:
-        return f"<{LEAST_RATE:g}"
-    return f"{rate:.3f}" if rate > 0 else "-"
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")

@@ -97,7 +97,6 @@ def report(
         form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
-    output = _unless_stdout(output, export)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     code = exit_code_of(loaded)
     if export is not None:
@@ -138,23 +137,12 @@ def report(
     return code
 
 
-def _unless_stdout(output: Path | None, export: str | None) -> Path | None:
-    """Return ``output``, None of ``-``. UsageError where that would be a folder of files."""
-    if output != Path("-"):
-        return output
-    if export is None:
-        raise UsageError(
-            "-o -: stdout takes --format json, prometheus or junit; name a folder or a file"
-        )
-    return None
-
-
 def _leave_export(form: str, run: Run, output: Path | None) -> None:
     from ccbench.report.exports import json_summary, prometheus_text
     from ccbench.report.junit import verdict_junit
 
-    # The file is replaced as a whole, so that nobody reads half of it.
-    file = file_for(output, EXPORTS[form])
+    # The file is replaced as a whole, so that nobody reads half of it; - is stdout.
+    file = None if output == Path("-") else file_for(output, EXPORTS[form])
     say_problems(run.problems)
     if form == "prometheus" and file is not None and file.suffix != ".prom":
         say(f"note: -o {file}: the textfile collector reads names that end in .prom only")

@@ -69,13 +69,13 @@ LEAST_RATE = 0.001
 """Least rate in GB/s that is shown in digits."""
 
 
-def rate_text(rate: float | None) -> str:
+def rate_text(rate: float | None, decimals: int = 2) -> str:
     """``84.12``, two digits of what is small, ``<0.001``; '' of none."""
     if rate is None:
         return ""
     if 0 < rate < LEAST_RATE:
         return f"<{LEAST_RATE:g}"
-    return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
+    return f"{rate:.{decimals}f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
 def _telling(title: str, value: str | Callable[[Point], str]) -> ShownColumn:

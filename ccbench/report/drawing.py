@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -501,17 +502,9 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
                     fontsize=9.5 if len(grid.values) <= 8 else 6.5,
                     color="white" if is_dark else INK,
                 )
+    frame = partial(Rectangle, width=0.92, height=0.92, fill=False, edgecolor=VERMILION)
     for row, column in grid.marked:
-        axes.add_patch(
-            Rectangle(
-                (column - 0.46, row - 0.46),
-                0.92,
-                0.92,
-                fill=False,
-                edgecolor=VERMILION,
-                linewidth=2.4,
-            )
-        )
+        axes.add_patch(frame((column - 0.46, row - 0.46), linewidth=2.4))
     # Right of the map a bar of colours, and the lines of the legend below it.
     beside = axes.inset_axes((1.04, 0.56, 0.035, 0.44))
     bar = axes.figure.colorbar(image, cax=beside)

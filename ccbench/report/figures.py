@@ -85,16 +85,13 @@ def every_figure(
         where = " · ".join(word for word in words if word)
         maps += _made("samples of ranks", partial(sample_figures, own), problems)
         maps += _made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
-        maps += _made("pairs of nodes", partial(_of_fleet, run, where), problems)
+        verdict = machine_verdict(run)
+        if isinstance(verdict, FleetVerdict):
+            label = provenance(run.points)
+            fleet = partial(fleet_figures, verdict, where, label)
+            maps += _made("pairs of nodes", fleet, problems)
     figures = figures_of([*every, *behind], problems)
     return [figure for figure in figures if figure.topic != "nothing" or not maps] + maps
-
-
-def _of_fleet(run: Run, where: str) -> list[Figure]:
-    verdict = machine_verdict(run)
-    if not isinstance(verdict, FleetVerdict):
-        return []
-    return fleet_figures(verdict, where, provenance(run.points))
 
 
 def figures_of(

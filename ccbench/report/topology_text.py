@@ -87,20 +87,16 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
     return "\n\n".join("\n".join(part) for part in (list(lines) for lines in parts) if part)
 
 
-def _class_of(topology: Topology) -> str:
-    """Return the shape in which the GPUs are joined, or what is not known of it."""
-    if topology.topology_class is not TopologyClass.UNKNOWN:
-        return str(topology.topology_class.value)
-    return "how the GPUs are joined is unknown" if topology.gpus else "no GPU is visible"
-
-
 def _head(topology: Topology) -> Iterator[str]:
     origin = (
         f" ({plain(topology.source)})"
         if topology.source and topology.source != topology.name
         else ""
     )
-    yield f"{plain(topology.name)}{origin}: {_class_of(topology)}"
+    shape = str(topology.topology_class.value)
+    if topology.topology_class is TopologyClass.UNKNOWN:
+        shape = "how the GPUs are joined is unknown" if topology.gpus else "no GPU is visible"
+    yield f"{plain(topology.name)}{origin}: {shape}"
     counted = []
     for kind, word in _WORDS.items():
         count = device_count(topology, kind)

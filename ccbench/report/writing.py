@@ -87,6 +87,10 @@ def write_report(
     """
     if not runs:
         raise UsageError("report: no run was given; name a run folder")
+    if output == Path("-"):
+        raise UsageError(
+            "-o -: stdout takes --format json, prometheus or junit; name a folder or a file"
+        )
     unknown = [one for one in formats if one not in FORMATS]
     if unknown or not formats:
         seen = repr(unknown[0]) if unknown else "nothing"

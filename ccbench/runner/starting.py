@@ -32,7 +32,7 @@ from ccbench.readers.schedules import schedule_files
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
 from ccbench.runner.progress import Progress
-from ccbench.runner.workers.discovery import LaunchedRanks, discover_ranks
+from ccbench.runner.workers.discovery import discover_ranks
 from ccbench.runner.workers.launcher import users_launch
 from ccbench.topology.graph import Topology
 from ccbench.topology.racks import racks_of
@@ -89,19 +89,14 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     hosts = ", ".join(f"{host.ranks} on {host.name}" for host in launched.facts)
     progress.note(f"{plural(launched.ranks, 'rank')}: {hosts}")
     if options.racks:
-        launched = _in_racks(launched, options.racks, progress)
+        text = options.racks.read_text(errors="replace")
+        racks = racks_of([host.name for host in launched.facts], text, str(options.racks))
+        facts = zip(launched.facts, racks, strict=True)
+        named = tuple(replace(host, rack=rack) for host, rack in facts)
+        if without := [host.name for host in named if not host.rack]:
+            progress.note(f"{options.racks}: has no rack of {', '.join(without)}")
+        launched = replace(launched, facts=named)
     return replace(options, ranks=launched.ranks, nodes=launched.nodes, launched=launched)
-
-
-def _in_racks(launched: LaunchedRanks, file: Path, progress: Progress) -> LaunchedRanks:
-    """Return ``launched`` with the rack of each host in ``file``."""
-    text = file.read_text(errors="replace")
-    racks = racks_of([host.name for host in launched.facts], text, str(file))
-    facts = zip(launched.facts, racks, strict=True)
-    named = tuple(replace(host, rack=rack) for host, rack in facts)
-    if without := [host.name for host in named if not host.rack]:
-        progress.note(f"{file}: has no rack of {', '.join(without)}")
-    return replace(launched, facts=named)
 
 
 def context_of(

@@ -90,9 +90,13 @@ def _gpu(schedule: Schedule, rank: int, moves: list[Moves], slots: int) -> dict[
     peers = sorted({b for a, b in ends if a == rank} | {a for a, b in ends if b == rank})
     peers = [peer for peer in peers if peer != rank]
     buffers = [(peer, kind) for peer in peers for kind in "ios"]
+    shared = row.slots(schedule.ranks, pieces)
+    input_kind = "o" if schedule.collective == "all_gather" else "i"
 
     def place(owner: int, slot: int) -> dict[str, Any]:
-        kind, index = _buffer(schedule, slot)
+        kind, index = input_kind, slot
+        if slot >= pieces:
+            kind, index = ("s", slot - shared) if slot >= shared else ("o", slot - pieces)
         if owner == rank:
             return {"type": kind, "index": index, "size": 1}
         return {"buffer_id": buffers.index((owner, kind)), "index": index, "size": 1}
@@ -141,16 +145,6 @@ def _gpu(schedule: Schedule, rank: int, moves: list[Moves], slots: int) -> dict[
         ],
         "semaphores": [],
     }
-
-
-def _buffer(schedule: Schedule, slot: int) -> tuple[str, int]:
-    """Return buffer and chunk of a slot."""
-    shared = collective(schedule.collective).slots(schedule.ranks, schedule.pieces)
-    if slot >= shared:
-        return "s", slot - shared
-    if slot >= schedule.pieces:
-        return "o", slot - schedule.pieces
-    return "o" if schedule.collective == "all_gather" else "i", slot
 
 
 def _operations(

@@ -209,7 +209,16 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
     if not cases:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
     if suite.order == "interleaved":
-        cases = _interleaved(cases, suite.seed)
+        chance = random.Random(suite.seed)
+        points: dict[Case, list[Case]] = {}
+        for case in cases:
+            points.setdefault(case.point, []).append(case)
+        groups = list(points.values())
+        chance.shuffle(groups)
+        for group in groups:
+            if len(group) > 1:
+                chance.shuffle(group)
+        cases = tuple(case for group in groups for case in group)
     return selected(cases, context.only)
 
 
@@ -419,26 +428,6 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
         f"{nothing}: take algorithms, dtypes, roots, placements, modes, groups and traffic that exist there "
         "and go together (nothing is concurrent with a group alone, a pair or a computation)"
     )
-
-
-def _interleaved(cases: tuple[Case, ...], seed: int) -> tuple[Case, ...]:
-    """Shuffled by points, the backends of one point together, in an order that changes from point to point.
-
-    Drift of the machine then falls on all cases alike instead of on the last ones, and backends meet the
-    same conditions. Points of different teams mix: teams stay open and idle ones block, so changing costs
-    nothing (S. Hunold and A. Carpen-Amarie, "Reproducible MPI Benchmarking Is Still Not as Easy as You
-    Think", IEEE TPDS 27 (2016), on randomising the order of experiments).
-    """
-    chance = random.Random(seed)
-    points: dict[Case, list[Case]] = {}
-    for case in cases:
-        points.setdefault(case.point, []).append(case)
-    groups = list(points.values())
-    chance.shuffle(groups)
-    for group in groups:
-        if len(group) > 1:
-            chance.shuffle(group)
-    return tuple(case for group in groups for case in group)
 
 
 _SIZE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s*(?:[KMGT]i?)?B\b")

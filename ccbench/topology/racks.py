@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ccbench.errors import UsageError
 from ccbench.units import shown
@@ -25,7 +25,21 @@ def racks_of(hosts: Sequence[str], text: str, place: str) -> tuple[str, ...]:
     are names with or without their domain, Slurm's ``node[01-16]``, or patterns with ``*`` and ``?``; the
     first row that fits counts. place: the file, for UsageError.
     """
-    rows = list(_rows(text, place))
+    rows: list[tuple[str, str]] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        row = line.partition("#")[0].strip()
+        if not row or ABOVE.fullmatch(row):
+            continue
+        if leaf := LEAF.fullmatch(row):
+            rack, names = leaf.groups()
+        elif "=" not in row and (table := TABLE_ROW.fullmatch(row)):
+            names, rack = table.groups()
+        else:
+            raise UsageError(
+                f"{place}: {shown(row)} has no host and rack; write 'node[01-16] r12' or "
+                "'SwitchName=r12 Nodes=node[01-16]'"
+            )
+        rows += ((name, rack) for name in BESIDE_BRACKETS.split(names))
     racks = tuple(
         next((rack for name, rack in rows if _fits(name, host)), "") for host in hosts
     )
@@ -37,31 +51,23 @@ def racks_of(hosts: Sequence[str], text: str, place: str) -> tuple[str, ...]:
     return racks
 
 
-def _rows(text: str, place: str) -> Iterator[tuple[str, str]]:
-    """Yield each name or pattern of hosts with its rack."""
-    for line in text.replace("\\\n", " ").splitlines():
-        row = line.partition("#")[0].strip()
-        if not row or ABOVE.fullmatch(row):
-            continue
-        if leaf := LEAF.fullmatch(row):
-            rack, hosts = leaf.groups()
-        elif "=" not in row and (table := TABLE_ROW.fullmatch(row)):
-            hosts, rack = table.groups()
-        else:
-            raise UsageError(
-                f"{place}: {shown(row)} has no host and rack; write 'node[01-16] r12' or "
-                "'SwitchName=r12 Nodes=node[01-16]'"
-            )
-        yield from ((name, rack) for name in BESIDE_BRACKETS.split(hosts))
-
-
 def _fits(pattern: str, host: str) -> bool:
     """Return whether ``pattern`` stands for ``host``, or for its name without the domain."""
     parts = NUMBERS.split(pattern)
     words = [re.escape(part).replace(r"\*", ".*").replace(r"\?", ".") for part in parts]
     expression = r"(\d+)".join(words[::2])
+
+    def counts(ranges: str, number: str) -> bool:
+        # ``01-16,20`` has numbers written with as many digits.
+        ends = [part.partition("-") for part in ranges.split(",")]
+        return any(
+            int(first) <= int(number) <= int(last or first)
+            and number == f"{int(number):0{len(first)}}"
+            for first, _, last in ends
+        )
+
     return any(
-        all(map(_counts, parts[1::2], found.groups()))
+        all(map(counts, parts[1::2], found.groups()))
         for name in (host, host.partition(".")[0])
         if (found := re.fullmatch(expression, name))
     )

@@ -298,7 +298,8 @@ def _stopped_by(exit_code: int) -> str:
 def _print_plan(plan: Plan, as_json: bool) -> None:
     from ccbench.backends import open_backend
     from ccbench.runner.planning import rank_bytes
-    from ccbench.units import format_seconds, format_size
+    from ccbench.runner.progress import clock_text
+    from ccbench.units import format_size
 
     # For every planned backend that cannot work here a sentence that says what is missing.
     *fewer, most = sorted({case.ranks for case in plan.cases}) or [0]
@@ -328,7 +329,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
         click.echo(line)
     click.echo(
         f"{plural(len(plan.cases), 'case')}, at most {format_size(plan.rank_bytes)} on one rank and "
-        f"{format_size(plan.total_bytes)} on all at once, about {format_seconds(plan.expected_seconds)}"
+        f"{format_size(plan.total_bytes)} on all at once, about {clock_text(max(1.0, plan.expected_seconds))}"
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from ccbench.machine.files import Files
@@ -301,6 +302,10 @@ def field_number(value: Any) -> int | float | None:
     return number
 
 
+DEVICES = Path("/dev")
+"""Folder of the driver's device files."""
+
+
 def opened(library: Any = None) -> Nvml:
     """Return the driver, ready to be asked; DriverAbsent says what is missing.
 
@@ -310,8 +315,12 @@ def opened(library: Any = None) -> Nvml:
         try:
             import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional, untyped
         except ImportError:
+            # Without the driver's devices the module would help nobody.
+            devices = any(DEVICES.glob("nvidia[0-9]*"))
             raise DriverAbsent(
                 "the Python module pynvml is missing (pip install nvidia-ml-py)"
+                if devices
+                else "this machine has no NVIDIA driver"
             ) from None
         library = pynvml
     try:

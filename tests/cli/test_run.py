@@ -270,7 +270,7 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
     assert ended.out.splitlines() == [
         f"{CASE.case_id}  {CASE.label}  8 KiB a rank",
         "note: one note",
-        "1 case, at most 2 KiB on one rank and 8 KiB on all at once, about 500 ms",
+        "1 case, at most 2 KiB on one rank and 8 KiB on all at once, about 0:01",
     ]
     assert fakes.reported == []
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,9 +149,13 @@ def test_peer_access_is_asked_with_plain_numbers_because_pynvmls_constant_is_a_t
 
 
 def test_without_the_python_module_a_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr("ccbench.machine.accelerators.DEVICES", tmp_path)
+    # Where there is no driver, the module would help nobody.
+    assert "no NVIDIA driver" in read_driver().warnings[0].text
+    (tmp_path / "nvidia0").touch()
     found = read_driver()
     assert not found.devices
     assert "pip install nvidia-ml-py" in found.warnings[0].text

@@ -302,7 +302,7 @@ def field_number(value: Any) -> int | float | None:
     return number
 
 
-DEVICES = Path("/dev")
+DEVICE_FILES = Path("/dev")
 """Folder of the driver's device files."""
 
 
@@ -316,7 +316,7 @@ def opened(library: Any = None) -> Nvml:
             import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional, untyped
         except ImportError:
             # Without the driver's devices the module would help nobody.
-            devices = any(DEVICES.glob("nvidia[0-9]*"))
+            devices = any(DEVICE_FILES.glob("nvidia[0-9]*"))
             raise DriverAbsent(
                 "the Python module pynvml is missing (pip install nvidia-ml-py)"
                 if devices

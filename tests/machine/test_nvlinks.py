@@ -152,7 +152,7 @@ def test_without_the_python_module_a_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr("ccbench.machine.accelerators.DEVICES", tmp_path)
+    monkeypatch.setattr("ccbench.machine.accelerators.DEVICE_FILES", tmp_path)
     # Where there is no driver, the module would help nobody.
     assert "no NVIDIA driver" in read_driver().warnings[0].text
     (tmp_path / "nvidia0").touch()

@@ -187,7 +187,7 @@ def test_without_a_driver_a_watch_does_nothing() -> None:
 
 def test_without_pynvml_a_watch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(DriverAbsent, match="pip install nvidia-ml-py|no NVIDIA driver"):
+    with pytest.raises(DriverAbsent, match=r"pip install nvidia-ml-py|no NVIDIA driver"):
         opened()
     watching = DeviceWatch([ADDRESS])
     watching.before()

@@ -95,8 +95,8 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         reason = (
             meaning_of(label)
             if label
-            else f"no times of healthy systems are known for {members[0].backend}; look at the "
-            "predictions beside"
+            else f"no times of healthy systems are known for {members[0].backend}; predictions stand "
+            "beside"
         )
     verdict = next(
         (each for each in verdicts if subject in (each.subject, *each.subjects)),
@@ -135,6 +135,8 @@ def headline(rows: Sequence[CardRow], verdicts: Sequence[SpeedVerdict]) -> str:
     text = f"{word.value}: {count} of {plural(len(rows), 'collective')}"
     if word not in (SpeedWord.NORMAL, SpeedWord.CANNOT_SAY):
         text += f": {rows[0].subject}{', ...' * (count > 1)}"
+    elif word is SpeedWord.CANNOT_SAY and len(alike) == 1 and not rest:
+        return f"{word.value} whether this is normal: {rows[0].reason}"
     elif len(alike) == 1:
         text += "".join(f": {reason}" for reason in alike if reason)
     return "; ".join((text, *(f"{number} {other.value}" for other, number in rest)))

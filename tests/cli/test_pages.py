@@ -36,7 +36,7 @@ from tests.pages import BLOCKS, CHECKOUT, Block, blocks_of
 SHELL = ("", "sh")
 
 YOURS = {
-    "README.md": {"all_reduce.log", "trace.json.gz", "nccl.log"},
+    "README.md": {"all_reduce.log", "logs", "trace.json.gz", "nccl.log"},
     "algorithms.md": {"star.py", "allreduce.xml"},
     "clusters.md": {"two-hosts"},
     "fleet.md": {"/data/fleet"},
@@ -287,7 +287,7 @@ def test_every_block_of_commands_is_shell_and_every_other_says_what_printed_it(
 
 
 PROGRAMS_SHOWN = re.compile(
-    r"$|#| +#|export |[A-Z_]+=\S+ +#|(?:[A-Z_]+=\S+ +)*"
+    r"$|#| +#|\. \S+ +#|export |[A-Z_]+=\S+ +#|(?:[A-Z_]+=\S+ +)*"
     r"(?:[\w./]+/)?(?:ccbench|python3?(?:\.\d+)?|pip|pipx|uv|pytest|make|mpirun|srun|sbatch|torchrun|git|docker|apptainer|twine|rm|cd|eval)\b(?!:)"
 )
 

@@ -108,7 +108,7 @@ def test_what_nobody_knows_of_healthy_systems_is_not_called_normal(tmp_path: Pat
     assert {row.word for row in part.card} == {SpeedWord.CANNOT_SAY}
     assert len(part.card) == 2
     assert part.sentences[0] == (
-        "CANNOT SAY: 2 of 2 collectives: no times of healthy systems are known for cpu; look at the predictions beside"
+        "CANNOT SAY whether this is normal: no times of healthy systems are known for cpu; predictions stand beside"
     )
     assert part.card[0].cells[0][2].startswith("predicted ")
 

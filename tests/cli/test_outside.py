@@ -49,6 +49,7 @@ ANSWERS = (
         "^CANNOT SAY: .*flagged cpu_time",
         "NORMAL",
     ),
+    ("import", "logs/21_mi300x*.txt", "", 0, "^NORMAL: .*middle sizes", "FAST"),
     ("import", "logs/17_csv*.txt", "--ranks 8", 0, "1 table, 2 rows", ""),
     (
         "import",

@@ -181,5 +181,5 @@ class LibraryPoint:
     extrapolated: str = ""
 
 
-ALGORITHMS = ("ring", "tree", "nvls", "nvlstree", "collnet", "pat", "pairwise")
+ALGORITHMS = ("ring", "tree", "nvls", "nvlstree", "collnet", "pat", "pairwise", "allpairs")
 PROTOCOLS = ("ll", "ll128", "simple")

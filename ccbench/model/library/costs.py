@@ -183,6 +183,8 @@ def cost(
     cut = 2.0 * table["fill"] * np.sqrt(latency * seconds_per_byte * growing)
     total = uncut + cut
     fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
+    if shape.algorithm == "allpairs":
+        fill = np.zeros_like(total)  # no message waits for another of its phase
     return Cost(
         shape, protocol, inside, network, hop, network_hop, base + latency, fill, transfer, base
     )
@@ -271,7 +273,7 @@ def _rates(
     inside = system.intra_bytes_per_second * links_share(shape, system) * efficiency * payload
     if shape.algorithm == "tree":
         inside *= table["tree_rate"]
-    if protocol == "ll" and not shape.peers:
+    if protocol == "ll" and not shape.peers and shape.algorithm != "allpairs":
         # LL spins on flags within 8 bytes: NCCL caps it by generation, whatever the links could carry.
         most = LL_MOST_GBYTES[table_row(system.generation)][min(2, system.nodes - 1)]
         inside = min(inside, most * table["ll_most"] * GIGA)

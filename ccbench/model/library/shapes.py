@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ccbench.collectives import shares
 from ccbench.errors import MachineError
-from ccbench.model.library import Intra, LibrarySystem
+from ccbench.model.library import Generation, Intra, LibrarySystem
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ MOST_NVLSTREE_NICS = 8
 
 SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat": (2, 23)}
 """First version of NCCL that has an algorithm (its release notes)."""
+
+ALL_PAIRS_RANKS = 8
+"""GPUs of a node for which RCCL ships all-pairs algorithms (ROCm/rccl, tools/msccl-algorithms/allreduce-allpairs-8n-*)."""
 
 FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 
@@ -142,6 +145,9 @@ def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     if _has_nvls(system):
         name = "nvls" if nodes == 1 else "nvlstree"
         built.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
+    if nodes == 1 and system.generation is Generation.CDNA3 and inside == ALL_PAIRS_RANKS:
+        # Every GPU sends every other its block, sums what it got, and sends the sum to every other.
+        built.append(Shape("allpairs", 2, 0, 2 * (ranks - 1) / ranks, 0.0))
     if nodes > 1 and system.network is not None and system.network.in_network_reduction:
         # The node's sum goes up through its NICs once, the total comes down once; one stay in the network.
         if collnet_is_direct(system):

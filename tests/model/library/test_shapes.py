@@ -207,7 +207,16 @@ def test_nvls_is_nvidias_alone() -> None:
         shape.algorithm
         for shape in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))
     }
-    assert names == {"ring", "tree"}
+    assert names == {"ring", "tree", "allpairs"}
+
+
+def test_all_pairs_moves_what_two_shots_move_and_is_rccls_on_eight_gpus_alone() -> None:
+    schedule = schedule_for("all_reduce", "two_shot", 8)
+    traffic = shape("all_reduce", "allpairs", MI300X)
+    assert traffic.port_bytes == pytest.approx(sent_pieces(schedule).max() / schedule.pieces)
+    assert traffic.inside_hops == schedule.steps == 2
+    for system in (replace(MI300X, ranks_per_node=4), clustered(MI300X, 2), H100):
+        assert "allpairs" not in {each.algorithm for each in shapes("all_reduce", system)}
 
 
 def test_a_collective_that_is_not_modelled_is_refused_with_the_list() -> None:

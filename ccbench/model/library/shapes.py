@@ -63,7 +63,7 @@ SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat"
 """First version of NCCL that has an algorithm (its release notes)."""
 
 ALL_PAIRS_RANKS = 8
-"""GPUs of a node for which RCCL ships all-pairs algorithms: ROCm/rccl, tools/msccl-algorithms/allreduce-allpairs-8n-*."""
+"""GPUs of a node for which RCCL has all pairs (ROCm/rccl, tools/msccl-algorithms/allreduce-allpairs-8n-*)."""
 
 FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccbench.cli.gating import gates
 from ccbench.cli.output import (
     as_json,
     files_meant,
@@ -24,6 +25,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ccbench.analysis.gate import Gate
     from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
     from ccbench.results.imported_runs import Imported
 
@@ -42,11 +44,13 @@ MOST_NOTES = 12
 @states_where_measured
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option("--force", is_flag=True, help="Replace an earlier import in -o, of any files.")
+@gates
 @as_json
 def import_files(
     files: tuple[Path, ...],
     output: Path | None,
     force: bool,
+    gate: Gate | None,
     as_json: bool,
     **stated: Any,
 ) -> int:
@@ -62,8 +66,10 @@ def import_files(
     --dtype state what it does not; a library or type other than the file's is an error. Tables that still
     lack their ranks are left out and listed. Without --machine, predictions are of the catalog's machine if
     the file's devices determine it, and a note says so. Exit code 1: a case gave wrong results; 4: the
-    program hung; 5: it crashed, the output is cut off, or something was left out.
+    program hung; 5: it crashed, the output is cut off, or something was left out. With
+    --gate, 1 also: SLOW; 3: CANNOT SAY.
     """
+    from ccbench.analysis.gate import gate_outcome
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.present import first
     from ccbench.report.run_screen import verdict_rows
@@ -91,12 +97,24 @@ def import_files(
         folder = kept
     summaries = [_summary(file) for file in imported_files]
     imported = None if folder is None else load_run(folder, details=False)
-    verdicts = (*unmeasured(imported_files), *(speed_verdicts(imported) if imported else ()))
+    untimed = unmeasured(imported_files)
+    verdicts = (*untimed, *(speed_verdicts(imported) if imported else ()))
+    outcome = (
+        gate_outcome(gate, (imported,) if imported else (), untimed)
+        if gate is not None and (imported or untimed)
+        else None
+    )
     if as_json:
         run = None if folder is None else str(folder)
         speeds = [verdict.document for verdict in verdicts]
         print_json(
-            {"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds}
+            {
+                "run": run,
+                "files": summaries,
+                "left_out": left_out,
+                "speed_verdicts": speeds,
+                **({"gate": outcome.document} if outcome else {}),
+            }
         )
     else:
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
@@ -111,6 +129,8 @@ def import_files(
             click.echo(line)
         if folder is not None:
             click.echo(f"wrote {folder}")
+        if outcome is not None:
+            click.echo(outcome.sentence)
     repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in imported_files for note in file.notes)
     reasons = tuple(verdict.reason for verdict in verdicts if verdict.reason)
@@ -122,10 +142,11 @@ def import_files(
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         if not verdicts:
             return 2
-    return min(
+    code = min(
         filter(None, (file.exit_code for file in imported_files)),
         default=PARTIAL_EXIT_CODE if problems else 0,
     )
+    return code if outcome is None else outcome.beside(code)
 
 
 def _imported(

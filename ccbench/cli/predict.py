@@ -76,6 +76,12 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     metavar="SIZE=TIME|SIZE=RATE|RUN",
     help="A measured size, 1KiB=23us or 256MiB=340GB/s (bus bandwidth), or a run of the library; repeatable.",
 )
+@click.option(
+    "--gate-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the intervals as YAML for --gate; more collectives of the same machine join them.",
+)
 @states_the_machine
 @as_json
 def predict(
@@ -90,6 +96,7 @@ def predict(
     dtype: str,
     model: str | None,
     anchors: tuple[str, ...],
+    gate_file: Path | None,
     gpu: str | None,
     pcie: str | None,
     as_json: bool,
@@ -129,8 +136,15 @@ def predict(
         raise UsageError(
             f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}"
         )
+    judges = model != OWN and host is None and {algorithm, protocol} == {None, "default"}
+    if gate_file is not None and not judges:
+        raise UsageError(
+            "--gate-file: holds intervals of what a library on GPUs chooses by itself; leave --algorithm, "
+            "--protocol and --model out, and name the GPUs' own machine, such as hgx-h100"
+        )
     if own is not None:
-        where, by = own.cluster.name, "the calibrated library"
+        cluster = own.cluster
+        where, by = cluster.name, "the calibrated library"
         points = _calibrated_points(own, query)
     elif host is not None:
         where, by = host.name, "ccbench's own schedules"
@@ -155,10 +169,41 @@ def predict(
             by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
             points = _calibrated_points(_anchored(base, query, anchors), query)
             points = [point | {"anchored_by": list(anchors)} for point in points]
+    if gate_file is not None:
+        _write_gates(gate_file, cluster, own.network if own else network, dtype, points)
     if as_json:
         print_json(points)
     else:
         _print_table(points, f"{collective} {dtype} on {where}", by)
+
+
+def _write_gates(
+    path: Path, cluster: Cluster, network: str | None, dtype: str, points: Sequence[Point]
+) -> None:
+    """Write the intervals of ``points``, calibrated where the machine is; UsageError where that fails."""
+    from ccbench.analysis.gate_file import EDGES, FORM, gate_point, write_gates
+
+    gates = []
+    for point in points:
+        of = "calibrated" if "calibrated_seconds" in point else "predicted"
+        times = {f"{edge}_seconds": point[f"{of}_{edge}_seconds"] for edge in EDGES}
+        times = {"predicted_seconds": point[f"{of}_seconds"], **times}
+        gates.append(
+            gate_point(point["collective"], point["size_bytes"], point["ranks"], times)
+        )
+        origin = point[f"{of}_origin"]
+    header = {
+        "format": FORM,
+        "machine": cluster.node.name,
+        "nodes": cluster.nodes,
+        "ranks": cluster.ranks,
+        "network": network or None,
+        "library": "RCCL" if cluster.system.is_amd else "NCCL",
+        "dtype": dtype,
+        "origin": origin,
+    }
+    write_gates(path, {**header, "gates": gates})
+    say(f"wrote {path}")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cli.gating import gates
 from ccbench.cli.naming import baselines
 from ccbench.cli.output import (
     as_json,
@@ -29,6 +30,7 @@ from ccbench.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ccbench.analysis.gate import Gate
     from ccbench.results import Run
 
 EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccbench.xml"}
@@ -56,6 +58,7 @@ EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccben
     help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus, json or junit alone, on stdout "
     "without -o.  [default: html,png,md,csv, or as -o ends]",
 )
+@gates
 @every_case
 @as_json
 def report(
@@ -63,15 +66,18 @@ def report(
     baseline: str | None,
     output: Path | None,
     formats: str | None,
+    gate: Gate | None,
     every: bool,
     as_json: bool,
 ) -> int:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
-    prometheus is for node_exporter's textfile collector, json a summary of the run, junit the verdict of a
-    health or fleet check. Exit code 1: a case gave wrong results; 3: no run has a case that can be read.
+    prometheus is for node_exporter's textfile collector, json a summary of the run, junit its
+    verdicts. Exit code 1: a case gave wrong results; 3: no run has a case that can be read. With --gate,
+    1 also: SLOW; 3: CANNOT SAY.
     """
+    from ccbench.analysis.gate import gate_outcome
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.case_table import case_documents
     from ccbench.report.exports import fleet_document
@@ -99,6 +105,9 @@ def report(
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     code = exit_code_of(loaded)
+    outcome = None if gate is None else gate_outcome(gate, loaded)
+    if outcome is not None:
+        code = outcome.beside(code)
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
             raise UsageError(
@@ -107,6 +116,9 @@ def report(
         if behind is not None:
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
         _leave_export(export, loaded[0], output)
+        if outcome is not None:
+            # Programs read the export from stdout.
+            (say if output is None else click.echo)(outcome.sentence)
         return code
     files = drawn_as_far_as_possible(
         lambda: write_report(loaded, output, chosen, baseline=behind)
@@ -125,7 +137,8 @@ def report(
             }
             for name, document in documents.items()
         }
-        print_json({"files": [str(file) for file in files], **by_run})
+        gated = {} if outcome is None else {"gate": outcome.document}
+        print_json({"files": [str(file) for file in files], **by_run, **gated})
         return code
     layout = ALL if every else CARD
     for run in loaded:
@@ -134,6 +147,8 @@ def report(
         lines[:0] = [str(run.path)] * (len(loaded) > 1)
         click.echo("\n".join((*lines, *_beside(run, behind))))
     say_files(files)
+    if outcome is not None:
+        click.echo(outcome.sentence)
     return code
 
 

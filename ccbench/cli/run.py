@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cases.axes import PROCESSES
+from ccbench.cli.gating import gates
 from ccbench.cli.naming import BACKEND, MACHINE, NETWORK, suites
 from ccbench.cli.output import (
     as_json,
@@ -38,6 +39,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ccbench.analysis.gate import Gate, GateOutcome
     from ccbench.cases.axes import Case
     from ccbench.model import Prediction
     from ccbench.results import Run
@@ -62,12 +64,16 @@ NOT_REPEATED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too."""
+    """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too.
+
+    outcome: of a gate, None without.
+    """
 
     suite: str
     every: bool
     draw: bool
     as_json: bool
+    outcome: GateOutcome | None
 
 
 Priced = tuple["Case", "Prediction | None"]
@@ -139,6 +145,7 @@ READING_MODULES = (
     metavar="FILE",
     help="Write the suite that the options stand for, as YAML.",
 )
+@gates
 @every_case
 @as_json
 def run(
@@ -147,6 +154,7 @@ def run(
     no_report: bool,
     quiet: bool,
     save: Path | None,
+    gate: Gate | None,
     every: bool,
     as_json: bool,
     **settings: Any,
@@ -159,7 +167,9 @@ def run(
     """
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
+    from ccbench.analysis.gate import gate_outcome
     from ccbench.machine.host import Terminated
+    from ccbench.results import load_run
     from ccbench.runner.planning import RunOptions, check_output, plan_suite, suite_on_nodes
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
@@ -207,9 +217,12 @@ def run(
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    code = _exit_code(outcome)
+    code, gated = _exit_code(outcome), None
+    if gate is not None and not outcome.interrupted:
+        gated = gate_outcome(gate, (load_run(outcome.folder),))
+        code = gated.beside(code)
     try:
-        _print_results(outcome, code, Shown(suite, every, not no_report, as_json))
+        _print_results(outcome, code, Shown(suite, every, not no_report, as_json, gated))
     except (KeyboardInterrupt, Exception) as error:
         # After a signal nothing that fails here may change the exit code.
         if not outcome.interrupted:
@@ -412,6 +425,7 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
                 "verdicts": verdict_lines(measured),
                 "notes": outcome.notes,
                 **({"fleet": fleet} if fleet else {}),
+                **({"gate": shown.outcome.document} if shown.outcome else {}),
                 "speed_verdicts": [verdict.document for verdict in speed_verdicts(measured)],
                 "points": case_documents(measured.points),
                 "files": [str(file) for file in files],
@@ -421,6 +435,8 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     say_files(files)
     if not outcome.interrupted:
         click.echo(f"next: {_next_step(shown.suite, measured)}")
+    if shown.outcome is not None:
+        click.echo(shown.outcome.sentence)
 
 
 def _next_step(suite: str, run: Run) -> str:

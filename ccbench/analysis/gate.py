@@ -113,6 +113,8 @@ def verdict_parts(verdicts: Sequence[SpeedVerdict]) -> Iterator[VerdictPart]:
         for subject in verdict.subjects or (verdict.subject,):
             for regime in verdict.regimes:
                 yield VerdictPart(subject, WORDS[regime.regime], regime.word, regime.text)
+            for dip in verdict.dips:
+                yield VerdictPart(subject, "own other sizes", SpeedWord.SLOW, dip.text)
             if verdict.unfinished or not verdict.regimes:
                 word = SpeedWord.WRONG if verdict.wrong else SpeedWord.CANNOT_SAY
                 yield VerdictPart(subject, "", word, verdict.reason or verdict.left_out)

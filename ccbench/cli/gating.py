@@ -13,16 +13,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _open(context: click.Context, parameter: click.Parameter, name: str | None) -> Gate | None:
-    """Read the file now: a mistake in it shows before hours are measured."""
-    if name is None:
-        return None
-    from ccbench.analysis.gate import open_gate
-
-    context.meta[f"ccbench.{parameter.name}"] = name
-    return open_gate(name)
-
-
 def gates(command: Command) -> Command:
     """Give ``command`` the option ``--gate``."""
     return click.option(
@@ -30,7 +20,15 @@ def gates(command: Command) -> Command:
         is_flag=False,
         flag_value="not-slow",
         metavar="[normal|not-slow|FILE]",
-        callback=_open,
         help="Exit code 1 for SLOW and WRONG, 3 for CANNOT SAY; normal: 3 for FAST too; FILE: by "
         "'ccbench predict --gate-file'.",
     )(command)
+
+
+def opened(name: str | None) -> Gate | None:
+    """Gate of what was typed; called first, so that a mistake in a file shows before hours are measured."""
+    if name is None:
+        return None
+    from ccbench.analysis.gate import open_gate
+
+    return open_gate(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.gating import gates
+from ccbench.cli.gating import gates, opened
 from ccbench.cli.output import (
     as_json,
     files_meant,
@@ -25,7 +25,6 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccbench.analysis.gate import Gate
     from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
     from ccbench.results.imported_runs import Imported
 
@@ -50,7 +49,7 @@ def import_files(
     files: tuple[Path, ...],
     output: Path | None,
     force: bool,
-    gate: Gate | None,
+    gate: str | None,
     as_json: bool,
     **stated: Any,
 ) -> int:
@@ -78,6 +77,7 @@ def import_files(
     from ccbench.results.imported_runs import each_once, replacing_import, write_import
     from ccbench.results.systems import Pricer
 
+    threshold = opened(gate)
     system, pricer = stated_system(**stated), Pricer()
     with with_stdin(files) as paths:
         once, again = each_once(files_meant(paths))
@@ -100,8 +100,8 @@ def import_files(
     untimed = unmeasured(imported_files)
     verdicts = (*untimed, *(speed_verdicts(imported) if imported else ()))
     outcome = (
-        gate_outcome(gate, (imported,) if imported else (), untimed)
-        if gate is not None and (imported or untimed)
+        gate_outcome(threshold, (imported,) if imported else (), untimed)
+        if threshold is not None and (imported or untimed)
         else None
     )
     if as_json:

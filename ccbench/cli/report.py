@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.gating import gates
+from ccbench.cli.gating import gates, opened
 from ccbench.cli.naming import baselines
 from ccbench.cli.output import (
     as_json,
@@ -30,7 +30,6 @@ from ccbench.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ccbench.analysis.gate import Gate
     from ccbench.results import Run
 
 EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccbench.xml"}
@@ -66,7 +65,7 @@ def report(
     baseline: str | None,
     output: Path | None,
     formats: str | None,
-    gate: Gate | None,
+    gate: str | None,
     every: bool,
     as_json: bool,
 ) -> int:
@@ -90,6 +89,7 @@ def report(
     if baseline == PREFIX:
         _list_published(as_json)
         return 0
+    threshold = opened(gate)
     behind = None if baseline is None else open_run(baseline)
     if formats is not None:
         chosen = tuple(formats.split(","))
@@ -105,7 +105,7 @@ def report(
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     code = exit_code_of(loaded)
-    outcome = None if gate is None else gate_outcome(gate, loaded)
+    outcome = None if threshold is None else gate_outcome(threshold, loaded)
     if outcome is not None:
         code = outcome.beside(code)
     if export is not None:

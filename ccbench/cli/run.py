@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cases.axes import PROCESSES
-from ccbench.cli.gating import gates
+from ccbench.cli.gating import gates, opened
 from ccbench.cli.naming import BACKEND, MACHINE, NETWORK, suites
 from ccbench.cli.output import (
     as_json,
@@ -39,7 +39,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ccbench.analysis.gate import Gate, GateOutcome
+    from ccbench.analysis.gate import GateOutcome
     from ccbench.cases.axes import Case
     from ccbench.model import Prediction
     from ccbench.results import Run
@@ -154,7 +154,7 @@ def run(
     no_report: bool,
     quiet: bool,
     save: Path | None,
-    gate: Gate | None,
+    gate: str | None,
     every: bool,
     as_json: bool,
     **settings: Any,
@@ -181,6 +181,7 @@ def run(
             "name what to measure: 'ccbench run quick', 'ccbench run all_reduce -b 8 -e 128M', "
             "a file of yours, or one of 'ccbench list suites'"
         )
+    threshold = opened(gate)
     process = None if plan else launched_process(os.environ)
     if process is not None:
         # This process's part of a run that a launcher has started once for every rank.
@@ -218,8 +219,8 @@ def run(
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
     code, gated = _exit_code(outcome), None
-    if gate is not None and not outcome.interrupted:
-        gated = gate_outcome(gate, (load_run(outcome.folder),))
+    if threshold is not None and not outcome.interrupted:
+        gated = gate_outcome(threshold, (load_run(outcome.folder),))
         code = gated.beside(code)
     try:
         _print_results(outcome, code, Shown(suite, every, not no_report, as_json, gated))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,20 +83,14 @@ class GatePoint(StrictModel):
     def contradiction(self, ranks: int) -> tuple[str, str] | None:
         """Key and message of the first value that does not go with the others; None where all do."""
         order = ("low_95", "low_80", "high_80", "high_95")
-        times = [getattr(self, f"{edge}_seconds") for edge in order]
-        for place, edge in enumerate(order[1:], 1):
-            if times[place] < times[place - 1]:
-                return (
-                    f"{edge}_seconds",
-                    f"{times[place]} is below {order[place - 1]}_seconds, {times[place - 1]}",
-                )
-        for edge, rate in _rates(self.collective, self.size_bytes, ranks, vars(self)).items():
-            value = getattr(self, edge.removesuffix("_GB_s"))
-            if value is not None and (
-                rate is None or not math.isclose(value, rate, rel_tol=AGREES)
-            ):
-                expected = f"expected {rate:.6g}" if rate else "no bus is used, expected null"
-                return edge, f"{value} does not follow from the times; {expected}"
+        for before, edge in pairwise(f"{edge}_seconds" for edge in order):
+            least, value = getattr(self, before), getattr(self, edge)
+            if value < least:
+                return edge, f"{value} is below {before}, {least}"
+        for key, rate in _rates(self.collective, self.size_bytes, ranks, vars(self)).items():
+            value = getattr(self, key.removesuffix("_GB_s"))
+            if not math.isclose(value or 0.0, rate or 0.0, rel_tol=AGREES):
+                return key, f"{value} does not follow from the times; expected {rate}"
         return None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from ccbench.analysis.gate import Gate
+    from ccbench.analysis.gate import Gate, GateOutcome
+    from ccbench.analysis.speed_verdict import SpeedVerdict
+    from ccbench.results import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,3 +35,35 @@ def opened(name: str | None) -> Gate | None:
     from ccbench.analysis.gate import open_gate
 
     return open_gate(name)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What a command adds for its gate: nothing without one."""
+
+    outcome: GateOutcome | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The last line of a command's text."""
+        return [self.outcome.sentence] if self.outcome else []
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Keys of a command's JSON."""
+        return {"gate": self.outcome.document} if self.outcome else {}
+
+    def code(self, code: int) -> int:
+        """Exit code of a command that else ends with ``code``."""
+        return self.outcome.beside(code) if self.outcome else code
+
+
+def gated(
+    gate: Gate | None, runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()
+) -> Gated:
+    """Hold ``runs`` and ``further`` verdicts against ``gate``; nothing where there is neither."""
+    if gate is None or not (runs or further):
+        return Gated()
+    from ccbench.analysis.gate import gate_outcome
+
+    return Gated(gate_outcome(gate, runs, further))

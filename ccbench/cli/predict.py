@@ -136,15 +136,9 @@ def predict(
         raise UsageError(
             f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}"
         )
-    judges = model != OWN and host is None and {algorithm, protocol} == {None, "default"}
-    if gate_file is not None and not judges:
-        raise UsageError(
-            "--gate-file: holds intervals of what a library on GPUs chooses by itself; leave --algorithm, "
-            "--protocol and --model out, and name the GPUs' own machine, such as hgx-h100"
-        )
+    cluster = own.cluster if own is not None else None
     if own is not None:
-        cluster = own.cluster
-        where, by = cluster.name, "the calibrated library"
+        where, by = own.cluster.name, "the calibrated library"
         points = _calibrated_points(own, query)
     elif host is not None:
         where, by = host.name, "ccbench's own schedules"
@@ -170,7 +164,7 @@ def predict(
             points = _calibrated_points(_anchored(base, query, anchors), query)
             points = [point | {"anchored_by": list(anchors)} for point in points]
     if gate_file is not None:
-        _write_gates(gate_file, cluster, own.network if own else network, dtype, points)
+        _write_gates(gate_file, query, points, cluster)
     if as_json:
         print_json(points)
     else:
@@ -178,11 +172,17 @@ def predict(
 
 
 def _write_gates(
-    path: Path, cluster: Cluster, network: str | None, dtype: str, points: Sequence[Point]
+    path: Path, query: Query, points: Sequence[Point], cluster: Cluster | None
 ) -> None:
-    """Write the intervals of ``points``, calibrated where the machine is; UsageError where that fails."""
+    """Write the intervals of ``points``, calibrated where the machine is. Raises UsageError without them."""
     from ccbench.analysis.gate_file import EDGES, FORM, gate_point, write_gates
 
+    forced = query.algorithm is not None or query.protocol != "default"
+    if cluster is None or forced or "predicted_origin" not in points[0]:
+        raise UsageError(
+            "--gate-file: holds intervals of what a library on GPUs chooses by itself; leave --algorithm, "
+            "--protocol and --model out, and name the GPUs' own machine, such as hgx-h100"
+        )
     gates = []
     for point in points:
         of = "calibrated" if "calibrated_seconds" in point else "predicted"
@@ -197,9 +197,9 @@ def _write_gates(
         "machine": cluster.node.name,
         "nodes": cluster.nodes,
         "ranks": cluster.ranks,
-        "network": network or None,
+        "network": str(cluster.stated or cluster.network) if cluster.network else None,
         "library": "RCCL" if cluster.system.is_amd else "NCCL",
-        "dtype": dtype,
+        "dtype": query.dtype,
         "origin": origin,
     }
     write_gates(path, {**header, "gates": gates})

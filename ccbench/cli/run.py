@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cases.axes import PROCESSES
-from ccbench.cli.gating import gates, opened
+from ccbench.cli.gating import Gated, gated, gates, opened
 from ccbench.cli.naming import BACKEND, MACHINE, NETWORK, suites
 from ccbench.cli.output import (
     as_json,
@@ -39,7 +39,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ccbench.analysis.gate import GateOutcome
+    from ccbench.analysis.gate import Gate
     from ccbench.cases.axes import Case
     from ccbench.model import Prediction
     from ccbench.results import Run
@@ -66,14 +66,14 @@ NOT_REPEATED = {
 class Shown:
     """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too.
 
-    outcome: of a gate, None without.
+    outcome: of a gate.
     """
 
     suite: str
     every: bool
     draw: bool
     as_json: bool
-    outcome: GateOutcome | None
+    outcome: Gated
 
 
 Priced = tuple["Case", "Prediction | None"]
@@ -167,9 +167,7 @@ def run(
     """
     from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.fleet_rounds import further_cases
-    from ccbench.analysis.gate import gate_outcome
     from ccbench.machine.host import Terminated
-    from ccbench.results import load_run
     from ccbench.runner.planning import RunOptions, check_output, plan_suite, suite_on_nodes
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
@@ -195,10 +193,9 @@ def run(
             "them out"
         )
     loaded, notes = suite_of(suite, settings, save)
-    launched = _launched(settings.pop("launch"), settings.pop("ranks"))
     options = RunOptions(
+        **_launched(settings.pop("launch"), settings.pop("ranks")),
         **settings,
-        **launched,
         results_root=RESULTS,
         only_plan=plan,
         reading_modules=READING_MODULES,
@@ -218,12 +215,9 @@ def run(
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    code, gated = _exit_code(outcome), None
-    if threshold is not None and not outcome.interrupted:
-        gated = gate_outcome(threshold, (load_run(outcome.folder),))
-        code = gated.beside(code)
+    code, judged = _ended(outcome, threshold)
     try:
-        _print_results(outcome, code, Shown(suite, every, not no_report, as_json, gated))
+        _print_results(outcome, code, Shown(suite, every, not no_report, as_json, judged))
     except (KeyboardInterrupt, Exception) as error:
         # After a signal nothing that fails here may change the exit code.
         if not outcome.interrupted:
@@ -236,6 +230,16 @@ def run(
             f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}"
         )
     return code
+
+
+def _ended(outcome: RunOutcome, gate: Gate | None) -> tuple[int, Gated]:
+    """Exit code of the run and what its gate says, which decides nothing about an interrupted one."""
+    from ccbench.results import load_run
+
+    if gate is None or outcome.interrupted:
+        return _exit_code(outcome), Gated()
+    judged = gated(gate, (load_run(outcome.folder),))
+    return judged.code(_exit_code(outcome)), judged
 
 
 def _exit_code(outcome: RunOutcome) -> int:
@@ -426,7 +430,7 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
                 "verdicts": verdict_lines(measured),
                 "notes": outcome.notes,
                 **({"fleet": fleet} if fleet else {}),
-                **({"gate": shown.outcome.document} if shown.outcome else {}),
+                **shown.outcome.keys,
                 "speed_verdicts": [verdict.document for verdict in speed_verdicts(measured)],
                 "points": case_documents(measured.points),
                 "files": [str(file) for file in files],
@@ -436,8 +440,8 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     say_files(files)
     if not outcome.interrupted:
         click.echo(f"next: {_next_step(shown.suite, measured)}")
-    if shown.outcome is not None:
-        click.echo(shown.outcome.sentence)
+    for line in shown.outcome.lines:
+        click.echo(line)
 
 
 def _next_step(suite: str, run: Run) -> str:

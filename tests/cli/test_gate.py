@@ -74,6 +74,32 @@ def test_a_fast_run_passes_unless_the_gate_is_normal(ccbench: Command) -> None:
     assert gated(ccbench, ALL_RIGHT, "--gate", "normal")[0] == 0
 
 
+def test_a_log_that_is_slow_only_for_its_own_other_sizes_fails(ccbench: Command) -> None:
+    machine = ("--machine", "hgx-h100", "--nodes", "2", *STATED)
+    sweep = ccbench("predict", *machine, "--collective", "all_reduce", "--json").json
+    for factor, code in ((1.0, 0), (2.6, 1)):
+        rows = [
+            row(
+                point["size_bytes"],
+                1.875,
+                1e6
+                * point["predicted_seconds"]
+                * (factor if 16 * MIB <= point["size_bytes"] <= 128 * MIB else 1.0),
+            )
+            for point in sweep
+        ]
+        ended, line = gated(ccbench, output(rows, range(16)), *STATED, "--gate")
+        dip = "2.6x slower from 16 MiB to 128 MiB than its own other sizes imply" in line
+        assert (ended, dip) == (code, bool(code))
+    (first, *_) = ccbench("import", "log.txt", *STATED, "-o", "again").out.splitlines()
+    assert first.startswith(
+        "SLOW: nccl all_reduce, 16 ranks on 2 nodes: 2.6x slower from 16 MiB"
+    )
+    suite = ElementTree.fromstring(ccbench("report", "again", "--format", "junit").out)
+    failed = [case.attrib["name"] for case in suite.iter("testcase") if len(case)]
+    assert failed == ["own other sizes"]
+
+
 def test_the_gravest_of_several_logs_decides(ccbench: Command) -> None:
     for name, text in (("a", ALL_RIGHT), ("b", UNKNOWN), ("c", ONE_WRONG)):
         Path(f"{name}.txt").write_text(text)
@@ -129,13 +155,13 @@ def test_a_gate_file_has_the_predicted_intervals_and_bandwidths_that_follow(
             rate = point["size_bytes"] / seconds / 1e9 * 1.75
             assert point[f"{other}_busbw_GB_s"] == pytest.approx(rate, rel=1e-4)
     # Other collectives join those that are there, and the same one is replaced.
-    again = ("all_gather" if word == "all_reduce" else word for word in PREDICT)
+    again = tuple("all_gather" if word == "all_reduce" else word for word in PREDICT)
     for words in (again, PREDICT):
         assert ccbench(*words, "--gate-file", str(gates)).code == 0
     names = Counter(point["collective"] for point in yaml.safe_load(gates.read_text())["gates"])
     assert names == {"all_gather": 2, "all_reduce": 2}
-    other = ("hgx-h200" if word == "hgx-h100" else word for word in PREDICT)
-    mistake = ccbench(*other, "--gate-file", str(gates)).refused.err
+    elsewhere = ("hgx-h200" if word == "hgx-h100" else word for word in PREDICT)
+    mistake = ccbench(*elsewhere, "--gate-file", str(gates)).refused.err
     assert "holds machine hgx-h100, and this is hgx-h200" in mistake
 
 

@@ -218,7 +218,9 @@ class SpeedVerdict:
     def finding(self) -> Finding | None:
         """Causes of times that are slow or fast, and what to do; None where they are neither."""
         if self.dips and all(regime.word is not SpeedWord.SLOW for regime in self.regimes):
-            return self._dip_finding
+            evidence = "; ".join((*(dip.text for dip in self.dips), SWITCHED, LOST_PACKETS))
+            cure = f"compare forced algorithms and protocols there; {COUNTERS}"
+            return Finding("doubt", "slow", (), evidence, cure, f"{self.subject}: slow sizes")
         worst = next((regime for regime in self.regimes if regime.word is self.word), None)
         if worst is None or self.word not in (SpeedWord.SLOW, SpeedWord.FAST):
             return None
@@ -254,13 +256,6 @@ class SpeedVerdict:
         return Finding(
             "problem" if self.broken else "doubt", "slow", (), evidence, cure, subject
         )
-
-    @property
-    def _dip_finding(self) -> Finding:
-        """Of sizes that are slow while nothing else is."""
-        evidence = "; ".join((*(dip.text for dip in self.dips), SWITCHED, LOST_PACKETS))
-        cure = f"compare forced algorithms and protocols there; {COUNTERS}"
-        return Finding("doubt", "slow", (), evidence, cure, f"{self.subject}: slow sizes")
 
     @property
     def document(self) -> dict[str, Any]:

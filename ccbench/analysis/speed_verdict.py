@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
+from ccbench.analysis.dips import Dip, dips_of
 from ccbench.cases.axes import DEFAULT, WORK
 from ccbench.cases.capabilities import Device, PricedBy, capabilities_of
 from ccbench.cases.measurement import FAILURES, Status
@@ -52,6 +53,8 @@ UNJUDGED_FLAGS = frozenset(flag.value for flag in Flag if flag.about is About.FI
 """Flags of cases whose figures are no times between devices, or contradict each other."""
 
 LOST_PACKETS = "a network that drops or reorders packets at some sizes does that (congestion, several paths)"
+
+SWITCHED = "a change of algorithm or protocol in the wrong place does that"
 
 COUNTERS = (
     "look at PFC, ECN and out-of-order counters of NICs and switches, at adaptive routing (on both or on neither), "
@@ -154,7 +157,8 @@ class SpeedVerdict:
     """The verdict on one collective of one library, of the largest sizes first.
 
     subject: what it is on. reason: of having none at all, in which case there are no regimes.
-    causes: of being slow, the likeliest first. collapse: sizes between much faster ones.
+    causes: of being slow, the likeliest first. collapse: sizes between much faster ones. dips: sizes that are
+    slow for the run's own other sizes.
     wrong: cases gave wrong elements; reason says how many, where.
     left_out: cases that are not judged and why, and how the output ended; "" where all are judged.
     unfinished: so much is left out, or failed, that the rest speaks for no run. subjects: each, where one
@@ -166,6 +170,7 @@ class SpeedVerdict:
     reason: str = ""
     causes: tuple[Cause, ...] = ()
     collapse: str = ""
+    dips: tuple[Dip, ...] = ()
     wrong: bool = False
     left_out: str = ""
     unfinished: bool = False
@@ -173,9 +178,11 @@ class SpeedVerdict:
 
     @cached_property
     def word(self) -> SpeedWord:
-        """The gravest of the regimes'; not NORMAL where the run is unfinished."""
+        """The gravest of the regimes'; SLOW with a dip; not NORMAL where the run is unfinished."""
         if self.wrong:
             return SpeedWord.WRONG
+        if self.dips:
+            return SpeedWord.SLOW
         order = list(SpeedWord)
         word = min(
             (regime.word for regime in self.regimes),
@@ -196,7 +203,11 @@ class SpeedVerdict:
             return f"{self.word.value}: {self.subject}: {self.reason}"
         parts = []
         for word in SpeedWord:
-            texts = "; ".join(regime.text for regime in self.regimes if regime.word is word)
+            slow = self.dips if word is SpeedWord.SLOW else ()
+            texts = "; ".join(
+                [regime.text for regime in self.regimes if regime.word is word]
+                + [dip.text for dip in slow]
+            )
             # The line begins with the gravest word, so only the others are said where they begin.
             prefix = f"{word.value.lower()}: " if word is not self.word else ""
             parts += [prefix + texts] * bool(texts)
@@ -206,6 +217,10 @@ class SpeedVerdict:
     @property
     def finding(self) -> Finding | None:
         """Causes of times that are slow or fast, and what to do; None where they are neither."""
+        if self.dips and all(regime.word is not SpeedWord.SLOW for regime in self.regimes):
+            evidence = "; ".join((*(dip.text for dip in self.dips), SWITCHED, LOST_PACKETS))
+            cure = f"compare forced algorithms and protocols there; {COUNTERS}"
+            return Finding("doubt", "slow", (), evidence, cure, f"{self.subject}: slow sizes")
         worst = next((regime for regime in self.regimes if regime.word is self.word), None)
         if worst is None or self.word not in (SpeedWord.SLOW, SpeedWord.FAST):
             return None
@@ -267,6 +282,7 @@ class SpeedVerdict:
                 }
                 for regime in self.regimes
             ],
+            "dips": [vars(dip) for dip in self.dips],
             "causes": [
                 {
                     "cause": cause.rule.name,
@@ -499,7 +515,11 @@ def _verdict(
             regimes.append(regime_verdict(regime, members, typical.get(regime)))
     causes = _causes(run, system, request, judged, regimes)
     return "", SpeedVerdict(
-        subject, tuple(regimes), causes=causes, collapse=collapse_text(judged)
+        subject,
+        tuple(regimes),
+        causes=causes,
+        collapse=collapse_text(judged),
+        dips=dips_of(system, request, judged),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccbench.cli.gating import gated, gates, opened
 from ccbench.cli.output import (
     as_json,
     files_meant,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ccbench.readers.benchmarks.log import ImportedLog, StatedSystem
     from ccbench.results.imported_runs import Imported
+    from ccbench.results.systems import Pricer
 
 PARTIAL_EXIT_CODE = 5
 
@@ -42,11 +44,13 @@ MOST_NOTES = 12
 @states_where_measured
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option("--force", is_flag=True, help="Replace an earlier import in -o, of any files.")
+@gates
 @as_json
 def import_files(
     files: tuple[Path, ...],
     output: Path | None,
     force: bool,
+    gate: str | None,
     as_json: bool,
     **stated: Any,
 ) -> int:
@@ -62,16 +66,18 @@ def import_files(
     --dtype state what it does not; a library or type other than the file's is an error. Tables that still
     lack their ranks are left out and listed. Without --machine, predictions are of the catalog's machine if
     the file's devices determine it, and a note says so. Exit code 1: a case gave wrong results; 4: the
-    program hung; 5: it crashed, the output is cut off, or something was left out.
+    program hung; 5: it crashed, the output is cut off, or something was left out. With
+    --gate, 1 also: SLOW; 3: CANNOT SAY.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.present import first
     from ccbench.report.run_screen import verdict_rows
     from ccbench.report.wording import more_findings, speed_lines
-    from ccbench.results import default_folder, load_run
-    from ccbench.results.imported_runs import each_once, replacing_import, write_import
+    from ccbench.results import load_run
+    from ccbench.results.imported_runs import each_once
     from ccbench.results.systems import Pricer
 
+    threshold = opened(gate)
     system, pricer = stated_system(**stated), Pricer()
     with with_stdin(files) as paths:
         once, again = each_once(files_meant(paths))
@@ -79,25 +85,17 @@ def import_files(
     left_out = [*problems, *(line for file in imported_files for line in file.refused)]
     folder = None
     if any(file.cases for file in imported_files):
-        name, stem = f"{len(imported_files)} files", f"{len(imported_files)}-files"
-        if len(imported_files) == 1:
-            name = imported_files[0].log.source
-            stem = Path(name).stem
-        # The host is not the one that measured. The usual folder is made as it is named.
-        kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
-        sources = [file.log.source for file in imported_files]
-        with replacing_import(kept, sources, force) as new:
-            write_import(new, imported_files, system, name, pricer)
-        folder = kept
+        folder = _written(imported_files, system, pricer, output, force)
     summaries = [_summary(file) for file in imported_files]
     imported = None if folder is None else load_run(folder, details=False)
-    verdicts = (*unmeasured(imported_files), *(speed_verdicts(imported) if imported else ()))
+    untimed = unmeasured(imported_files)
+    verdicts = (*untimed, *(speed_verdicts(imported) if imported else ()))
+    outcome = gated(threshold, (imported,) if imported else (), untimed)
     if as_json:
         run = None if folder is None else str(folder)
         speeds = [verdict.document for verdict in verdicts]
-        print_json(
-            {"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds}
-        )
+        document = {"run": run, "files": summaries, "left_out": left_out}
+        print_json({**document, "speed_verdicts": speeds, **outcome.keys})
     else:
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
         shown = [verdict.finding for verdict in verdicts if verdict.finding is not None]
@@ -111,6 +109,8 @@ def import_files(
             click.echo(line)
         if folder is not None:
             click.echo(f"wrote {folder}")
+        for line in outcome.lines:
+            click.echo(line)
     repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in imported_files for note in file.notes)
     reasons = tuple(verdict.reason for verdict in verdicts if verdict.reason)
@@ -122,10 +122,31 @@ def import_files(
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         if not verdicts:
             return 2
-    return min(
-        filter(None, (file.exit_code for file in imported_files)),
-        default=PARTIAL_EXIT_CODE if problems else 0,
-    )
+    ends = filter(None, (file.exit_code for file in imported_files))
+    return outcome.code(min(ends, default=PARTIAL_EXIT_CODE if problems else 0))
+
+
+def _written(
+    files: Sequence[Imported],
+    system: StatedSystem,
+    pricer: Pricer,
+    output: Path | None,
+    force: bool,
+) -> Path:
+    """Write the run of ``files``; returns its folder, ``output`` or the usual one."""
+    from ccbench.results import default_folder
+    from ccbench.results.imported_runs import replacing_import, write_import
+
+    name, stem = f"{len(files)} files", f"{len(files)}-files"
+    if len(files) == 1:
+        name = files[0].log.source
+        stem = Path(name).stem
+    # The host is not the one that measured. The usual folder is made as it is named.
+    folder = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
+    sources = [file.log.source for file in files]
+    with replacing_import(folder, sources, force) as new:
+        write_import(new, files, system, name, pricer)
+    return folder
 
 
 def _imported(

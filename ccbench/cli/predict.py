@@ -76,6 +76,12 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
     metavar="SIZE=TIME|SIZE=RATE|RUN",
     help="A measured size, 1KiB=23us or 256MiB=340GB/s (bus bandwidth), or a run of the library; repeatable.",
 )
+@click.option(
+    "--gate-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the intervals as YAML for --gate; more collectives of the same machine join them.",
+)
 @states_the_machine
 @as_json
 def predict(
@@ -90,6 +96,7 @@ def predict(
     dtype: str,
     model: str | None,
     anchors: tuple[str, ...],
+    gate_file: Path | None,
     gpu: str | None,
     pcie: str | None,
     as_json: bool,
@@ -129,6 +136,7 @@ def predict(
         raise UsageError(
             f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}"
         )
+    cluster = own.cluster if own is not None else None
     if own is not None:
         where, by = own.cluster.name, "the calibrated library"
         points = _calibrated_points(own, query)
@@ -155,10 +163,47 @@ def predict(
             by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
             points = _calibrated_points(_anchored(base, query, anchors), query)
             points = [point | {"anchored_by": list(anchors)} for point in points]
+    if gate_file is not None:
+        _write_gates(gate_file, query, points, cluster)
     if as_json:
         print_json(points)
     else:
         _print_table(points, f"{collective} {dtype} on {where}", by)
+
+
+def _write_gates(
+    path: Path, query: Query, points: Sequence[Point], cluster: Cluster | None
+) -> None:
+    """Write the intervals of ``points``, calibrated where the machine is. Raises UsageError without them."""
+    from ccbench.analysis.gate_file import EDGES, FORM, gate_point, write_gates
+
+    forced = query.algorithm is not None or query.protocol != "default"
+    if cluster is None or forced or "predicted_origin" not in points[0]:
+        raise UsageError(
+            "--gate-file: holds intervals of what a library on GPUs chooses by itself; leave --algorithm, "
+            "--protocol and --model out, and name the GPUs' own machine, such as hgx-h100"
+        )
+    gates = []
+    for point in points:
+        of = "calibrated" if "calibrated_seconds" in point else "predicted"
+        times = {f"{edge}_seconds": point[f"{of}_{edge}_seconds"] for edge in EDGES}
+        times = {"predicted_seconds": point[f"{of}_seconds"], **times}
+        gates.append(
+            gate_point(point["collective"], point["size_bytes"], point["ranks"], times)
+        )
+        origin = point[f"{of}_origin"]
+    header = {
+        "format": FORM,
+        "machine": cluster.node.name,
+        "nodes": cluster.nodes,
+        "ranks": cluster.ranks,
+        "network": str(cluster.stated or cluster.network) if cluster.network else None,
+        "library": "RCCL" if cluster.system.is_amd else "NCCL",
+        "dtype": query.dtype,
+        "origin": origin,
+    }
+    write_gates(path, {**header, "gates": gates})
+    say(f"wrote {path}")
 
 
 @dataclass(frozen=True)

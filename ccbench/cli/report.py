@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cli.gating import Gated, gated, gates, opened
 from ccbench.cli.naming import baselines
 from ccbench.cli.output import (
     as_json,
@@ -56,6 +57,7 @@ EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccben
     help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus, json or junit alone, on stdout "
     "without -o.  [default: html,png,md,csv, or as -o ends]",
 )
+@gates
 @every_case
 @as_json
 def report(
@@ -63,42 +65,36 @@ def report(
     baseline: str | None,
     output: Path | None,
     formats: str | None,
+    gate: str | None,
     every: bool,
     as_json: bool,
 ) -> int:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
-    prometheus is for node_exporter's textfile collector, json a summary of the run, junit the verdict of a
-    health or fleet check. Exit code 1: a case gave wrong results; 3: no run has a case that can be read.
+    prometheus is for node_exporter's textfile collector, json a summary of the run, junit its
+    verdicts. Exit code 1: a case gave wrong results; 3: no run has a case that can be read. With --gate,
+    1 also: SLOW; 3: CANNOT SAY.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.case_table import case_documents
     from ccbench.report.exports import fleet_document
     from ccbench.report.run_screen import ALL, CARD, run_screen
     from ccbench.report.wording import verdict_lines
-    from ccbench.report.writing import DEFAULT_FORMATS, ONE_FILE, write_report
+    from ccbench.report.writing import write_report
     from ccbench.results import load_runs, newest_run, open_run
     from ccbench.results.loading import PREFIX
 
     if baseline == PREFIX:
         _list_published(as_json)
         return 0
+    threshold = opened(gate)
     behind = None if baseline is None else open_run(baseline)
-    if formats is not None:
-        chosen = tuple(formats.split(","))
-    else:
-        # The format that the file's name says, else the usual ones.
-        ending = (
-            output.suffix.lstrip(".").lower()
-            if output is not None and not output.is_dir()
-            else ""
-        )
-        form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
-        chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
+    chosen = tuple(formats.split(",")) if formats is not None else _formats_of(output)
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
-    code = exit_code_of(loaded)
+    outcome = gated(threshold, loaded)
+    code = outcome.code(exit_code_of(loaded))
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
             raise UsageError(
@@ -106,7 +102,7 @@ def report(
             )
         if behind is not None:
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
-        _leave_export(export, loaded[0], output)
+        _leave_export(export, loaded[0], output, outcome)
         return code
     files = drawn_as_far_as_possible(
         lambda: write_report(loaded, output, chosen, baseline=behind)
@@ -125,7 +121,7 @@ def report(
             }
             for name, document in documents.items()
         }
-        print_json({"files": [str(file) for file in files], **by_run})
+        print_json({"files": [str(file) for file in files], **by_run, **outcome.keys})
         return code
     layout = ALL if every else CARD
     for run in loaded:
@@ -134,10 +130,23 @@ def report(
         lines[:0] = [str(run.path)] * (len(loaded) > 1)
         click.echo("\n".join((*lines, *_beside(run, behind))))
     say_files(files)
+    for line in outcome.lines:
+        click.echo(line)
     return code
 
 
-def _leave_export(form: str, run: Run, output: Path | None) -> None:
+def _formats_of(output: Path | None) -> tuple[str, ...]:
+    """The format that the file's name says, else the usual ones."""
+    from ccbench.report.writing import DEFAULT_FORMATS, ONE_FILE
+
+    ending = (
+        output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
+    )
+    form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
+    return (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
+
+
+def _leave_export(form: str, run: Run, output: Path | None, outcome: Gated) -> None:
     from ccbench.report.exports import json_summary, prometheus_text
     from ccbench.report.junit import verdict_junit
 
@@ -148,6 +157,9 @@ def _leave_export(form: str, run: Run, output: Path | None) -> None:
         say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
     texts = {"json": json_summary, "prometheus": prometheus_text, "junit": verdict_junit}
     leave(file, texts[form](run))
+    for line in outcome.lines:
+        # Programs read the export from stdout.
+        (say if file is None else click.echo)(line)
 
 
 def _beside(run: Run, baseline: Run | None) -> list[str]:

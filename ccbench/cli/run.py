@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cases.axes import PROCESSES
+from ccbench.cli.gating import Gated, gated, gates, opened
 from ccbench.cli.naming import BACKEND, MACHINE, NETWORK, suites
 from ccbench.cli.output import (
     as_json,
@@ -38,6 +39,7 @@ from ccbench.units import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ccbench.analysis.gate import Gate
     from ccbench.cases.axes import Case
     from ccbench.model import Prediction
     from ccbench.results import Run
@@ -62,12 +64,16 @@ NOT_REPEATED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too."""
+    """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too.
+
+    outcome: of a gate.
+    """
 
     suite: str
     every: bool
     draw: bool
     as_json: bool
+    outcome: Gated
 
 
 Priced = tuple["Case", "Prediction | None"]
@@ -145,6 +151,7 @@ READING_MODULES = (
     metavar="FILE",
     help="Write the suite that the options stand for, as YAML.",
 )
+@gates
 @every_case
 @as_json
 def run(
@@ -153,6 +160,7 @@ def run(
     no_report: bool,
     quiet: bool,
     save: Path | None,
+    gate: str | None,
     every: bool,
     as_json: bool,
     **settings: Any,
@@ -177,6 +185,7 @@ def run(
             "name what to measure: 'ccbench run quick', 'ccbench run all_reduce -b 8 -e 128M', "
             "a file of yours, or one of 'ccbench list suites'"
         )
+    threshold = opened(gate)
     process = None if plan else launched_process(os.environ)
     if process is not None:
         # This process's part of a run that a launcher has started once for every rank.
@@ -190,10 +199,9 @@ def run(
             "them out"
         )
     loaded, notes = suite_of(suite, settings, save)
-    launched = _launched(settings.pop("launch"), settings.pop("ranks"))
     options = RunOptions(
+        **_launched(settings.pop("launch"), settings.pop("ranks")),
         **settings,
-        **launched,
         results_root=RESULTS,
         only_plan=plan,
         reading_modules=READING_MODULES,
@@ -213,9 +221,9 @@ def run(
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    code = _exit_code(outcome)
+    code, judged = _ended(outcome, threshold)
     try:
-        _print_results(outcome, code, Shown(suite, every, not no_report, as_json))
+        _print_results(outcome, code, Shown(suite, every, not no_report, as_json, judged))
     except (KeyboardInterrupt, Exception) as error:
         # After a signal nothing that fails here may change the exit code.
         if not outcome.interrupted:
@@ -228,6 +236,16 @@ def run(
             f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}"
         )
     return code
+
+
+def _ended(outcome: RunOutcome, gate: Gate | None) -> tuple[int, Gated]:
+    """Exit code of the run and what its gate says, which decides nothing about an interrupted one."""
+    from ccbench.results import load_run
+
+    if gate is None or outcome.interrupted:
+        return _exit_code(outcome), Gated()
+    judged = gated(gate, (load_run(outcome.folder),))
+    return judged.code(_exit_code(outcome)), judged
 
 
 def _exit_code(outcome: RunOutcome) -> int:
@@ -419,6 +437,7 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
                 "verdicts": verdict_lines(measured),
                 "notes": outcome.notes,
                 **({"fleet": fleet} if fleet else {}),
+                **shown.outcome.keys,
                 "speed_verdicts": [verdict.document for verdict in speed_verdicts(measured)],
                 "points": case_documents(measured.points),
                 "files": [str(file) for file in files],
@@ -428,6 +447,8 @@ def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     say_files(files)
     if not outcome.interrupted:
         click.echo(f"next: {_next_step(shown.suite, measured)}")
+    for line in shown.outcome.lines:
+        click.echo(line)
 
 
 def _next_step(suite: str, run: Run) -> str:

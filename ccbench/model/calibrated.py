@@ -554,18 +554,31 @@ def from_other_sizes(observation: Observation) -> Mapping[int, Prediction]:
         places = [
             place for place, size in enumerate(observation.request.size_bytes) if size in inner
         ]
-        request = observation.taking(places).request
-        seconds = calibrate([observation.taking(fitted_places)]).seconds(request).tolist()
-        made = []
-        pairs = zip(predict_library(observation.system, request), seconds, strict=True)
-        for usual, taken in pairs:
-            transfer = taken * usual.bandwidth_seconds / usual.seconds
-            made.append(Prediction(0.0, taken, taken - transfer, transfer, usual.bottleneck))
-        octaves = octaves_from(fitted_sizes, request.size_bytes)
-        likely = intervals(observation.system, made, octaves=octaves, between=True)
-        for place, prediction, interval in zip(places, made, likely, strict=True):
-            predictions[place] = replace(prediction, interval=interval)
+        predictions.update(implied_by(observation, fitted_places, places))
     return predictions
+
+
+def implied_by(
+    observation: Observation, fitted_places: Sequence[int], places: Sequence[int]
+) -> Mapping[int, Prediction]:
+    """Place -> that size of ``observation`` by levels fitted to ``fitted_places``, with its interval.
+
+    places: of sizes between those. Raises MachineError for what the model does not know.
+    """
+    fitted = observation.taking(fitted_places)
+    request = observation.taking(places).request
+    made = []
+    usual_points = predict_library(observation.system, request)
+    seconds = calibrate([fitted]).seconds(request).tolist()
+    for usual, taken in zip(usual_points, seconds, strict=True):
+        transfer = taken * usual.bandwidth_seconds / usual.seconds
+        made.append(Prediction(0.0, taken, taken - transfer, transfer, usual.bottleneck))
+    octaves = octaves_from(fitted.request.size_bytes, request.size_bytes)
+    likely = intervals(observation.system, made, octaves=octaves, between=True)
+    return {
+        place: replace(prediction, interval=interval)
+        for place, prediction, interval in zip(places, made, likely, strict=True)
+    }
 
 
 def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> HeldOutError | None:

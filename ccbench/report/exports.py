@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.analysis.findings import provenance
 from ccbench.analysis.fleet import FleetVerdict
+from ccbench.analysis.gate import CODES, verdict_parts
 from ccbench.analysis.machine_verdict import machine_verdict
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases.axes import AXES, OVERLAP, SETTINGS
@@ -290,6 +291,13 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
     if verdict is not None:
         about = "Verdict of a health or fleet check: 0 healthy, 1 not healthy, 3 no verdict."
         yield "verdict", about, [(common, verdict.exit_code)]
+    parts = [
+        ({**common, "subject": part.subject, "regime": part.regime}, CODES[part.word])
+        for part in verdict_parts(speed_verdicts(run))
+    ]
+    if parts:
+        about = "Verdict on speed: 0 NORMAL or FAST, 1 SLOW or WRONG, 3 CANNOT SAY."
+        yield "collective_verdict", about, parts
     if isinstance(verdict, FleetVerdict):
         nodes = enumerate(verdict.names)
         bad = [({**common, "node": name}, node in verdict.excluded) for node, name in nodes]

@@ -7,17 +7,30 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ccbench.analysis.fleet import FleetVerdict
+from ccbench.analysis.gate import judged_verdicts, verdict_parts
 from ccbench.analysis.machine_verdict import machine_verdict
-from ccbench.errors import UsageError
+from ccbench.analysis.speed_verdict import SpeedWord
 from ccbench.findings import Finding
 from ccbench.results import Run
 from ccbench.units import plain
 
 LONGEST_TEXT = 200
 
+NOTE = "system-out"
+"""Kind of a case that passed and has something to say."""
+
+KINDS = {
+    SpeedWord.WRONG: "failure",
+    SpeedWord.SLOW: "failure",
+    SpeedWord.FAST: NOTE,
+    SpeedWord.CANNOT_SAY: "error",
+    SpeedWord.NORMAL: "",
+}
+"""Of verdicts on speed."""
+
 
 class JUnitCase(NamedTuple):
-    """One test case. kind: ``failure``, ``error`` (of a type, ``what``), ``skipped``, '' where it passed."""
+    """One test case. kind: ``failure``, ``error`` (of a type, ``what``), ``skipped``, NOTE or '' where it passed."""
 
     class_name: str
     name: str
@@ -36,7 +49,9 @@ def junit_text(name: str, cases: Iterable[JUnitCase], said: str) -> str:
             suite, "testcase", classname=one.class_name, name=one.name
         )
         counts[one.kind] += 1
-        if one.kind:
+        if one.kind == NOTE:
+            ElementTree.SubElement(case, NOTE).text = one.message
+        elif one.kind:
             attributes = {"type": one.what} if one.kind != "skipped" else {}
             ElementTree.SubElement(case, one.kind, {**attributes, "message": one.message})
     suite.set("tests", str(counts.total()))
@@ -56,17 +71,25 @@ def junit_text(name: str, cases: Iterable[JUnitCase], said: str) -> str:
 
 
 def verdict_junit(run: Run) -> str:
-    """The verdict of a health or fleet check: findings fail, nodes without one pass, doubt is an error.
+    """The verdicts on ``run``: of a health or fleet check, else of each collective and regime.
 
-    UsageError where the run's suite asks for no verdict.
+    Findings fail, nodes without one pass, doubt is an error. SLOW and WRONG fail, CANNOT SAY is an error.
     """
     verdict = machine_verdict(run)
-    if verdict is None:
-        raise UsageError(
-            f"report: junit is of health and fleet checks, and suite {run.suite!r} asks for neither; "
-            "'ccbench compare BASE NEW --format junit' judges other runs"
-        )
     suite = f"ccbench {run.suite}"
+    if verdict is None:
+        speed = judged_verdicts(run)
+        parts = (
+            JUnitCase(
+                part.subject,
+                part.regime or "verdict",
+                KINDS[part.word],
+                part.word.value,
+                plain(part, 2 * LONGEST_TEXT),
+            )
+            for part in verdict_parts(speed)
+        )
+        return junit_text(suite, parts, "; ".join(each.sentence for each in speed))
     cases, told = list[JUnitCase](), list[Finding]()
     if isinstance(verdict, FleetVerdict):
         for node, name in enumerate(verdict.names):

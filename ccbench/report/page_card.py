@@ -102,7 +102,12 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         (each for each in verdicts if subject in (each.subject, *each.subjects)),
         SpeedVerdict(subject, reason=reason),
     )
-    reasons = (verdict.reason, verdict.left_out, *(each.reason for each in verdict.regimes))
+    reasons = (
+        *(dip.text for dip in verdict.dips),
+        verdict.reason,
+        verdict.left_out,
+        *(each.reason for each in verdict.regimes),
+    )
     cells = []
     for point in shown:
         regime = RegimeVerdict(

@@ -214,7 +214,7 @@ VERDICT_COLUMNS = (
         right=False,
         show=lambda verdict: next(
             (regime.text for regime in verdict.regimes if regime.word is verdict.word),
-            verdict.reason or verdict.left_out,
+            "; ".join(dip.text for dip in verdict.dips) or verdict.reason or verdict.left_out,
         ),
     ),
 )

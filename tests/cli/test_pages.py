@@ -38,6 +38,7 @@ SHELL = ("", "sh")
 YOURS = {
     "README.md": {"all_reduce.log", "logs", "trace.json.gz", "nccl.log"},
     "algorithms.md": {"star.py", "allreduce.xml"},
+    "ci.md": {"nccl-tests.log"},
     "clusters.md": {"two-hosts"},
     "fleet.md": {"/data/fleet"},
     "replay.md": {"kineto-*.json", "flight_recorder-*.json"},

@@ -3,10 +3,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ccbench.errors import UsageError
 from ccbench.report.exports import fleet_document, json_summary, prometheus_text
 from ccbench.report.junit import verdict_junit
 from ccbench.results import Run
@@ -53,9 +51,10 @@ def test_a_health_check_of_one_machine_has_its_findings() -> None:
     assert ends(run_of(collectives(np.random.default_rng(1), late=2)))["rank 2"] == "failure"
 
 
-def test_a_run_that_is_not_judged_has_no_verdict_to_give() -> None:
-    with pytest.raises(UsageError, match="compare BASE NEW --format junit"):
-        verdict_junit(run_of([], {"suite": {"verdict": "speed"}}))
+def test_a_run_without_a_collective_that_can_be_judged_is_an_error_with_the_cure() -> None:
+    run = run_of([], {"suite": {"verdict": "speed"}})
+    assert ends(run) == {"verdict": "error"}
+    assert "ccbench compare BASELINE RUN" in verdict_junit(run)
 
 
 def test_the_other_exports_say_the_same() -> None:

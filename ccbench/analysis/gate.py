@@ -1,0 +1,186 @@
+"""Gates: exit codes of verdicts, by words or by the intervals of a file.
+
+FAILS is what must not go on, UNDECIDED what nobody can decide from these figures; the gravest of all parts
+counts. Of words the threshold is the verdict's own, of a file the 95 % that it holds of each point.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccbench.analysis.machine_verdict import machine_verdict
+from ccbench.analysis.speed_verdict import (
+    WORDS,
+    SpeedVerdict,
+    SpeedWord,
+    expected_from,
+    is_measurement,
+    speed_verdicts,
+)
+from ccbench.cases.axes import DEFAULT
+from ccbench.results import Run
+from ccbench.results.keys import grouped
+from ccbench.units import format_seconds, format_size, plain, plural
+
+if TYPE_CHECKING:
+    from ccbench.analysis.gate_file import GateFile
+
+PASSES, FAILS, UNDECIDED = 0, 1, 3
+"""Exit codes, as ``ccbench compare`` has them."""
+
+GRAVEST = (FAILS, UNDECIDED, PASSES)
+OUTCOMES = {PASSES: "PASS", FAILS: "FAIL", UNDECIDED: "CANNOT SAY"}
+
+CODES = {
+    SpeedWord.WRONG: FAILS,
+    SpeedWord.SLOW: FAILS,
+    SpeedWord.FAST: PASSES,
+    SpeedWord.CANNOT_SAY: UNDECIDED,
+    SpeedWord.NORMAL: PASSES,
+}
+
+NOT_SLOW, NORMAL = "not-slow", "normal"
+LEVELS = {
+    NOT_SLOW: (CODES, "SLOW and WRONG fail, CANNOT SAY is undecided"),
+    NORMAL: (
+        {**CODES, SpeedWord.FAST: UNDECIDED},
+        "SLOW and WRONG fail, CANNOT SAY and FAST are undecided (is the clock right?)",
+    ),
+}
+"""Exit code of every word, and a sentence on them, by the name of the gate."""
+
+LONGEST_REASON = 600
+
+UNJUDGED = (
+    "no collective of a GPU library (NCCL, RCCL) was measured, and times of healthy systems are known of nothing "
+    "else; keep a good run and compare with it: ccbench compare BASELINE RUN"
+)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A threshold by its name, of LEVELS or of a file. limits: of the file."""
+
+    name: str
+    limits: GateFile | None = None
+
+
+@dataclass(frozen=True)
+class VerdictPart:
+    """The verdict on one regime of one collective; regime "": on all of it."""
+
+    subject: str
+    regime: str
+    word: SpeedWord
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.word.value}: {self.subject}: {self.text}"
+
+
+@dataclass(frozen=True)
+class GateOutcome:
+    """What a gate decides: an exit code, and the sentence with reason and threshold."""
+
+    gate: str
+    exit_code: int
+    reason: str
+    threshold: str
+
+    @property
+    def sentence(self) -> str:
+        """``gate: FAIL (exit code 1): SLOW: nccl all_reduce, ...; threshold not-slow: ...``."""
+        outcome = f"{OUTCOMES[self.exit_code]} (exit code {self.exit_code})"
+        return f"gate: {outcome}: {self.reason}; threshold {self.gate}: {self.threshold}"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The outcome for programs."""
+        return {"outcome": OUTCOMES[self.exit_code], **vars(self), "sentence": self.sentence}
+
+    def beside(self, code: int) -> int:
+        """Exit code of a command that else ends with ``code``: a failure first, then the command's own."""
+        return FAILS if self.exit_code == FAILS else code or self.exit_code
+
+
+def verdict_parts(verdicts: Sequence[SpeedVerdict]) -> Iterator[VerdictPart]:
+    """Yield each regime of ``verdicts``, and each collective that has none or ended before its end."""
+    for verdict in verdicts:
+        for subject in verdict.subjects or (verdict.subject,):
+            for regime in verdict.regimes:
+                yield VerdictPart(subject, WORDS[regime.regime], regime.word, regime.text)
+            for dip in verdict.dips:
+                yield VerdictPart(subject, "own other sizes", SpeedWord.SLOW, dip.text)
+            if verdict.unfinished or not verdict.regimes:
+                word = SpeedWord.WRONG if verdict.wrong else SpeedWord.CANNOT_SAY
+                yield VerdictPart(subject, "", word, verdict.reason or verdict.left_out)
+
+
+def judged_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
+    """Verdicts on ``run``; of one without a collective that could be judged the reason and the cure."""
+    return speed_verdicts(run) or (SpeedVerdict(run.suite or run.path.name, reason=UNJUDGED),)
+
+
+def gate_outcome(
+    gate: Gate, runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()
+) -> GateOutcome:
+    """Outcome of ``gate`` on all ``runs`` together, and on ``further`` verdicts, of files that gave no run."""
+    verdicts, checks = [*further], list[tuple[int, str]]()
+    for run in runs:
+        machine = machine_verdict(run)
+        if machine is not None:
+            checks.append((machine.exit_code, "; ".join(machine.lines()[:1])))
+        verdicts += judged_verdicts(run) if machine is None else speed_verdicts(run)
+    parts = verdict_parts(verdicts)
+    if gate.limits is None:
+        codes, threshold = LEVELS[gate.name]
+        checks += [(codes[part.word], str(part)) for part in parts]
+        threshold = " ".join(filter(None, (f"{threshold}.", expected_from(verdicts))))
+    else:
+        threshold = gate.limits.threshold
+        checks += [(FAILS, str(part)) for part in parts if part.word is SpeedWord.WRONG]
+        checks += within(gate.limits, runs)
+    code, reason = min(checks, key=lambda check: GRAVEST.index(check[0]))
+    alike = Counter(code for code, _ in checks)[code]
+    more = f"; and {alike - 1} more of {plural(len(checks), 'part')}" * (alike > 1)
+    return GateOutcome(gate.name, code, plain(reason, LONGEST_REASON) + more, threshold)
+
+
+def within(limits: GateFile, runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
+    """Yield exit code and reason of every point of ``limits``: slower fails, faster and missing are undecided."""
+    own = [
+        point
+        for run in runs
+        for point in run.points
+        if is_measurement(point)
+        and (point.algorithm, point.protocol, point.channels) == (DEFAULT, DEFAULT, 0)
+        and (point.ranks, point.dtype) == (limits.ranks, limits.dtype)
+        and point.nodes in (0, limits.nodes)
+    ]
+    measured = grouped(own, lambda point: (point.collective, point.size_bytes))
+    for limit in limits.gates:
+        name = f"{limit.collective}, {plural(limits.ranks, 'rank')}, {format_size(limit.size_bytes)}"
+        members = measured.get((limit.collective, limit.size_bytes), ())
+        low, high = limit.low_95_seconds, limit.high_95_seconds
+        span = f"{format_seconds(low)} to {format_seconds(high)}"
+        for point in members:
+            seconds = point.median_seconds or 0.0
+            code = FAILS if seconds > high else UNDECIDED if seconds < low else PASSES
+            text = {FAILS: "slower than", UNDECIDED: "faster than", PASSES: "within"}[code]
+            yield code, f"{name}: {format_seconds(seconds)} is {text} {span}"
+        if not members:
+            yield (
+                UNDECIDED,
+                f"{name}, {limits.dtype}: has no time that can be judged; measure that size",
+            )
+
+
+def open_gate(name: str) -> Gate:
+    """Gate of a name of LEVELS, else of a file. Raises UsageError."""
+    from ccbench.analysis.gate_file import read_gates
+
+    return Gate(name) if name in LEVELS else Gate(name, read_gates(Path(name)))

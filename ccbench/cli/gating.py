@@ -1,0 +1,69 @@
+"""``--gate``: a verdict as exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ccbench.analysis.gate import Gate, GateOutcome
+    from ccbench.analysis.speed_verdict import SpeedVerdict
+    from ccbench.results import Run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def gates(command: Command) -> Command:
+    """Give ``command`` the option ``--gate``."""
+    return click.option(
+        "--gate",
+        is_flag=False,
+        flag_value="not-slow",
+        metavar="[normal|not-slow|FILE]",
+        help="Exit code 1 for SLOW and WRONG, 3 for CANNOT SAY; normal: 3 for FAST too; FILE: by "
+        "'ccbench predict --gate-file'.",
+    )(command)
+
+
+def opened(name: str | None) -> Gate | None:
+    """Gate of what was typed; called first, so that a mistake in a file shows before hours are measured."""
+    if name is None:
+        return None
+    from ccbench.analysis.gate import open_gate
+
+    return open_gate(name)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What a command adds for its gate: nothing without one."""
+
+    outcome: GateOutcome | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The last line of a command's text."""
+        return [self.outcome.sentence] if self.outcome else []
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Keys of a command's JSON."""
+        return {"gate": self.outcome.document} if self.outcome else {}
+
+    def code(self, code: int) -> int:
+        """Exit code of a command that else ends with ``code``."""
+        return self.outcome.beside(code) if self.outcome else code
+
+
+def gated(
+    gate: Gate | None, runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()
+) -> Gated:
+    """Hold ``runs`` and ``further`` verdicts against ``gate``; nothing where there is neither."""
+    if gate is None or not (runs or further):
+        return Gated()
+    from ccbench.analysis.gate import gate_outcome
+
+    return Gated(gate_outcome(gate, runs, further))

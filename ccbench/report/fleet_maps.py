@@ -21,16 +21,8 @@ def fleet_figures(verdict: FleetVerdict, where: str = "", label: str = "") -> li
     works: dict[str, list[JudgedGroup]] = defaultdict(list)
     for group in verdict.judged:
         works[group.seen.work].append(group)
-    bands = _bands(verdict.names, verdict.racks or ("",) * len(verdict.names))
-    return [
-        _map(f"{label} {work}".strip(), groups, bands, where)
-        for work, groups in works.items()
-        if any(len(group.seen.nodes) > 1 for group in groups)
-    ]
-
-
-def _bands(names: Sequence[str], racks: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Return name and nodes of each row: a node, or where they are too many a rack, or neighbours."""
+    # A row is a node, or where they are too many a rack, or neighbours.
+    names, racks = verdict.names, verdict.racks or ("",) * len(verdict.names)
     first = {rack: node for node, rack in reversed([*enumerate(racks)])}
     order = sorted(range(len(names)), key=lambda node: (first[racks[node]], node))
     bands = [(names[node], [node]) for node in order]
@@ -39,12 +31,17 @@ def _bands(names: Sequence[str], racks: Sequence[str]) -> list[tuple[str, list[i
         bands = [(rack or "no rack", [*nodes]) for rack, nodes in by_rack]
     step = -(-len(bands) // MOST_ROWS)
     joined = [bands[place : place + step] for place in range(0, len(bands), step)]
-    return [
+    rows = [
         (
             " - ".join(dict.fromkeys((some[0][0], some[-1][0]))),
             [node for _, own in some for node in own],
         )
         for some in joined
+    ]
+    return [
+        _map(f"{label} {work}".strip(), groups, rows, where)
+        for work, groups in works.items()
+        if any(len(group.seen.nodes) > 1 for group in groups)
     ]
 
 

@@ -187,7 +187,7 @@ def test_points_beyond_a_files_intervals_fail_and_missing_ones_are_undecided(
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("nodes: 1", "nodes: one", ":3: nodes: 'one' is not a number above 0"),
+        ("nodes: 1", "nodes: one", ":3: nodes: 'one' is not a whole number"),
         ("dtype: float32", "dtype: float31", ":7: dtype: 'float31' is none of "),
         ("low_80_seconds:", "lowest_80_seconds:", "unknown key; "),
         (

@@ -237,6 +237,13 @@ def hardware_difference(base: Run, new: Run) -> str:
         left, right = (run.manifest.at("environment", *path) for run in (base, new))
         if left is not None and right is not None and left != right:
             return f"{words}: {_short(left)} in base, {_short(right)} in new"
+    priced = [
+        {point.machine for point in run.points if point.simulated and point.machine}
+        for run in (base, new)
+    ]
+    if all(priced) and not priced[0] & priced[1]:
+        names = [", ".join(sorted(machines)) for machines in priced]
+        return f"simulated machine: {names[0]} in base, {names[1]} in new"
     models = [sorted(run.devices) for run in (base, new)]
     if all(models):
         if all(is_other_model(a, b) for a in models[0] for b in models[1]):

@@ -12,6 +12,7 @@ import click
 from ccbench.cli.gating import gated, gates, opened
 from ccbench.cli.output import (
     as_json,
+    echo_folded,
     files_meant,
     print_json,
     say,
@@ -100,23 +101,19 @@ def import_files(
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
         shown = [verdict.finding for verdict in verdicts if verdict.finding is not None]
         more = more_findings(imported, shown) if imported else []
-        judged = (
-            speed_lines(verdicts)
-            if len(verdicts) <= FEW
-            else verdict_rows(verdicts, screen_width())
-        )
-        for line in (*judged, *map(str, shown[:FEW]), *more, *_summary_lines(summaries)):
-            click.echo(line)
-        if folder is not None:
-            click.echo(f"wrote {folder}")
-        for line in outcome.lines:
-            click.echo(line)
+        lines = [*map(str, shown[:FEW]), *more, *_summary_lines(summaries)]
+        if len(verdicts) > FEW:
+            click.echo("\n".join(verdict_rows(verdicts, screen_width())))
+        else:
+            lines[:0] = speed_lines(verdicts)
+        echo_folded(lines)
+        echo_folded([*[f"wrote {folder}"] * (folder is not None), *outcome.lines])
     repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in imported_files for note in file.notes)
     reasons = tuple(verdict.reason for verdict in verdicts if verdict.reason)
-    lines = (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out)
-    lines = tuple(dict.fromkeys(line for line in lines if not line.endswith(reasons)))
-    for line in first(lines, MOST_NOTES, "and {} more notes, in --json"):
+    remarks = (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out)
+    remarks = tuple(dict.fromkeys(line for line in remarks if not line.endswith(reasons)))
+    for line in first(remarks, MOST_NOTES, "and {} more notes, in --json"):
         say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")

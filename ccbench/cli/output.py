@@ -167,6 +167,15 @@ def folds_sentences() -> bool:
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
+def echo_folded(lines: Iterable[str]) -> None:
+    """Print lines on stdout, folded where ``folds_sentences``."""
+    from ccbench.report.present import hanging
+
+    for line in lines:
+        for part in hanging(line, screen_width()) if folds_sentences() else (line,):
+            click.echo(part)
+
+
 def open_closed_streams() -> None:
     """Join standard streams that were closed (``>&-``) before ccbench started to nothing."""
     # Else the next file that is opened would get the number 1 or 2, and a library's message would land in it.

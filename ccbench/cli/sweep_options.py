@@ -52,6 +52,10 @@ OPTIONS: Mapping[str, Any] = {
         {"multiple": True, "type": ALGORITHM, "help": "Algorithm; may be repeated."},
     ),
     "rounds": ("--rounds", {"type": _AT_LEAST_1, "help": "Rounds of every case."}),
+    "aggregated": ("-m", {"type": _AT_LEAST_1, "help": "Collectives in one group call."}),
+    "averaged": ("-a", {"type": _AT_LEAST_0, "help": "Accepted; ranks are never averaged."}),
+    "parallel": ("-p", {"type": _AT_LEAST_0, "help": "Accepted; ranks start side by side."}),
+    "cpu_time": ("-C", {"type": _AT_LEAST_0, "help": "Accepted; launch to end is timed."}),
     "samples": ("-n", {"type": _AT_LEAST_1, "help": "Samples of every case."}),
     "warmup": ("-w", {"type": _AT_LEAST_0, "help": "0: no warm-up; else it lasts a time."}),
     "check": ("-c", {"type": _AT_LEAST_0, "help": "Accepted; data are always checked."}),
@@ -109,6 +113,8 @@ def suite_of(name: str, settings: dict[str, Any], save: Path | None) -> tuple[Su
     notes = []
     if options["check"] == 0:
         notes.append("-c 0: data are checked all the same, outside the timed launches")
+    if options["cpu_time"]:
+        notes.append("-C: times are from launch to end, as without it")
     if options["warmup"]:
         seconds = suite.sampling_rules.warmup
         notes.append(f"-w {options['warmup']}: warm-up lasts a time here, {seconds:g} s a case")
@@ -159,6 +165,7 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
         "registration": [REGISTRATIONS[options["registered"] or 0]]
         * (options["registered"] is not None),
         "mode": [mode for mode, chosen in modes.items() if chosen],
+        "aggregation": options["aggregated"],
     }
     sampling = {
         "rounds": options["rounds"],
@@ -175,7 +182,7 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
 
 def save_suite(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
     """Write ``suite`` with the ranks and backends of the command line, the command in a comment above it."""
-    from ccbench.cli.output import check_writable, leave
+    from ccbench.cli.output import check_writable, leave, say
     from ccbench.documents import yaml_text
     from ccbench.suite.narrowing import as_written
 
@@ -192,4 +199,12 @@ def save_suite(suite: Suite, settings: Mapping[str, Any], file: Path) -> None:
         }
         for sweep in document["sweep"]
     ]
+    # A suite has no machine: who runs it on another's model says so again.
+    stated = [
+        f"--{name} {settings[name]}"
+        for name in ("machine", "nodes", "network")
+        if settings[name]
+    ]
+    if stated:
+        say(f"note: {file} holds no machine; run it with {' '.join(stated)}")
     leave(file, f"# {shlex.join(['ccbench', *sys.argv[1:]])}\n{yaml_text(document)}")

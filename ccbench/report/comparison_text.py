@@ -73,6 +73,10 @@ COLUMNS = (
 SIZE_COLUMN = ShownColumn("size", value="point.size_bytes", form=format_size, name="size_bytes")
 """In place of a table's sizes where they are sorted and copied as numbers."""
 
+SOURCE_COLUMN = ShownColumn("source", right=False, tells=True, value="point.source")
+ALLOWED_COLUMN = ShownColumn("allowed", keep=8, value="threshold", form=format_change)
+"""Of comparisons whose threshold is another at each point."""
+
 VERDICT_COLUMN = ShownColumn("verdict", right=False, value="words")
 
 
@@ -81,17 +85,22 @@ def screen(compared: Compared, width: int = 80) -> str:
     undecided = [point for point in compared.of(Verdict.NONE) if not point.wrong]
     blocks = {"Wrong results": [point for point in compared.points if point.wrong]}
     for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
-        blocks[verdict.value.capitalize()] = list(compared.of(verdict))
+        title = verdict.value.capitalize()
+        if verdict is Verdict.SAME and compared.settings.by_systems:
+            title = "Within what healthy systems differ by"
+        blocks[title] = list(compared.of(verdict))
     by_cause: dict[NoVerdict | None, list[Comparison]] = {NoVerdict.TOO_WIDE: []}
     for point in undecided:
         by_cause.setdefault(point.cause, []).append(point)
     blocks["No verdict, interval too wide"] = by_cause.pop(NoVerdict.TOO_WIDE)
+    shown = [SOURCE_COLUMN] * (len({point.point.source for point in compared.points}) > 1)
+    shown += [*COLUMNS, *[ALLOWED_COLUMN] * compared.settings.by_systems]
     lines = _wrapped(
         f"{compared.base} -> {compared.new} (change of time; {compared.threshold_text})", width
     )
     for title, points in blocks.items():
         if points:
-            rows = fitted_lines(filled(table_of(COLUMNS, points[:MOST_ROWS])), width)
+            rows = fitted_lines(filled(table_of(shown, points[:MOST_ROWS])), width)
             lines += [f"{title}: {len(points)}", *rows, *beyond(points, MOST_ROWS)]
     # Points without a verdict by cause, with the first reason of each.
     notes = [

@@ -45,11 +45,13 @@ class CardRow:
     in_seconds: bool = False
 
 
-def card_rows(points: Sequence[Point], verdicts: Sequence[SpeedVerdict]) -> tuple[CardRow, ...]:
+def card_rows(
+    points: Sequence[Point], verdicts: Sequence[SpeedVerdict], forced: bool = False
+) -> tuple[CardRow, ...]:
     """Return a row for each plain collective among ``points``, the gravest first, then the largest sizes.
 
-    Forced algorithms have rows only where the library's own choice was not run. Pairs of ranks, computing
-    beside a collective and the like have figures of their own.
+    Forced algorithms have rows only where the library's own choice was not run; with ``forced`` all have.
+    Pairs of ranks, computing beside a collective and the like have figures of their own.
     """
     plain_points = [
         point
@@ -66,7 +68,7 @@ def card_rows(points: Sequence[Point], verdicts: Sequence[SpeedVerdict]) -> tupl
     rows = [
         _row(subject, members, verdicts)
         for subject, members in groups.items()
-        if members[0].algorithm == DEFAULT or _WORK(members[0]) not in free
+        if forced or members[0].algorithm == DEFAULT or _WORK(members[0]) not in free
     ]
     order = list(SpeedWord)
     return tuple(

@@ -245,6 +245,11 @@ def wrapped(text: object, width: int) -> list[str]:
     return textwrap.wrap(plain(text, 2000), width)
 
 
+def hanging(text: object, width: int) -> list[str]:
+    """``wrapped`` text, all lines but the first indented."""
+    return textwrap.wrap(plain(text, 2000), width, subsequent_indent="  ")
+
+
 def folded(line: str, width: int) -> list[str]:
     """``line`` as it stands where it fits, else folded with its indentation."""
     if len(line) <= width:

@@ -20,7 +20,16 @@ from ccbench.cases.measurement import Status
 from ccbench.report.case_table import rate_text, screen_table
 from ccbench.report.exports import TYPE_NAMES, launch_time
 from ccbench.report.page_card import CardRow, card_rows, headline
-from ccbench.report.present import ShownColumn, aligned, beyond, fitted_lines, table_of, wrapped
+from ccbench.report.present import (
+    ShownColumn,
+    aligned,
+    beyond,
+    first,
+    fitted_lines,
+    hanging,
+    table_of,
+    wrapped,
+)
 from ccbench.report.wording import (
     DOUBTFUL,
     closeness,
@@ -31,6 +40,8 @@ from ccbench.report.wording import (
 from ccbench.results import Point, Run
 from ccbench.results.keys import POINT, grouped
 from ccbench.units import plain, plural
+
+MOST_ROWS = 40
 
 FEW_CASES = 12
 """So many are shown one by one."""
@@ -61,12 +72,12 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     # Without a verdict it is what was measured.
     lines = lines_of(answer or [sums.pop(0)])
     few = len(points) <= FEW_CASES or not rows or machine_verdict(run) is not None
-    if layout == NCCL_TESTS and rows:
+    if layout == NCCL_TESTS and points:
         lines += ["", *nccl_tests_lines(points, width)]
     elif layout == ALL or few:
         lines += ["", screen_table(run, width)]
     else:
-        lines += ["", *fitted_lines(table_of(CARD_COLUMNS, rows), width)]
+        lines += ["", *card_lines(rows, card_rows(points, verdicts, forced=True), width)]
         lines += lines_of(
             [f"three sizes of {plural(len(points), 'case')}; --all shows every case"]
         )
@@ -79,6 +90,21 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     texts = [*sums, *map(str, grave[:MOST_NAMED])]
     texts += beyond(grave, MOST_NAMED, "... and {} more findings, in the report's page")
     return [*lines, "", *lines_of(texts)]
+
+
+def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) -> list[str]:
+    """The card as a table; forced algorithms, which no verdict is on, stand beside the library's choice."""
+    subjects = [row.subject for row in judged]
+    rows = sorted(every, key=lambda row: (row.subject not in subjects, row.subject))
+    word = ShownColumn(
+        "verdict",
+        right=False,
+        keep=9,
+        tells=True,
+        show=lambda row: row.word.value if row.subject in subjects else "",
+    )
+    lines = fitted_lines(table_of((word, *CARD_COLUMNS), rows[:MOST_ROWS]), width)
+    return [*lines, *beyond(rows, MOST_ROWS)]
 
 
 def _cell(place: int) -> Callable[[CardRow], str]:
@@ -95,7 +121,6 @@ def _cell(place: int) -> Callable[[CardRow], str]:
 
 
 CARD_COLUMNS = (
-    ShownColumn("verdict", right=False, keep=9, tells=True, value="word.value"),
     ShownColumn("collective", right=False, keep=12, tells=True, value="subject"),
     ShownColumn("small", keep=10, show=_cell(0)),
     ShownColumn("middle", keep=8, show=_cell(1)),
@@ -202,34 +227,35 @@ def nccl_tests_lines(points: Sequence[Point], width: int) -> list[str]:
     ]
 
 
-LONGEST_SUBJECT = 64
-
 VERDICT_COLUMNS = (
     ShownColumn("verdict", right=False, value="word.value"),
-    ShownColumn(
-        "of", right=False, value="subject", form=lambda text: plain(text, LONGEST_SUBJECT)
-    ),
+    ShownColumn("of", right=False, value="subject"),
     ShownColumn(
         "why",
         right=False,
         show=lambda verdict: next(
             (regime.text for regime in verdict.regimes if regime.word is verdict.word),
-            "; ".join(dip.text for dip in verdict.dips) or verdict.reason or verdict.left_out,
+            verdict.reason or verdict.left_out,
         ),
     ),
 )
 
 
 def verdict_rows(verdicts: Sequence[SpeedVerdict], width: int) -> list[str]:
-    """Many verdicts as counts, a table, and what they stand on; what cannot be said stands last."""
+    """Many verdicts as counts and a table, then what cannot be said by its reason; folded, never cut."""
     counts = Counter(verdict.word for verdict in verdicts)
     total = ", ".join(f"{counts[word]} {word.value}" for word in SpeedWord if counts[word])
-    order = [
-        *(word for word in SpeedWord if word is not SpeedWord.CANNOT_SAY),
-        SpeedWord.CANNOT_SAY,
-    ]
-    ranked = sorted(verdicts, key=lambda verdict: order.index(verdict.word))
-    table = table_of(VERDICT_COLUMNS, ranked)
-    # Reasons are sentences: what has no room is in the report.
-    rows = [line if len(line) <= width else f"{line[: width - 1]}…" for line in aligned(table)]
-    return [total, *rows, *filter(None, [expected_from(verdicts)])]
+    judged = [verdict for verdict in verdicts if verdict.word is not SpeedWord.CANNOT_SAY]
+    lines = aligned(table_of(VERDICT_COLUMNS, judged)) if judged else []
+    if any(len(line) > width for line in lines):
+        lines = [line for verdict in judged for line in hanging(verdict.sentence, width)]
+    for verdict in verdicts:
+        if verdict.word is SpeedWord.CANNOT_SAY:
+            names = first(verdict.subjects or (verdict.subject,), MOST_SUBJECTS, "{} more")
+            why = verdict.reason or verdict.left_out
+            lines += hanging(f"CANNOT SAY: {why}: {', '.join(names)}", width)
+    return [total, *lines, *wrapped(expected_from(verdicts), width)]
+
+
+MOST_SUBJECTS = 6
+"""Tables that one reason names."""

@@ -401,7 +401,8 @@ def measured_text(points: Sequence[Point]) -> str:
     fastest = max(rated, key=lambda one: one.busbw or 0.0, default=None)
     if fastest is not None:
         text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."
-    return f"{label}: {text}" if label else text
+    where = f" for {machines_of(points)}" if label == SIMULATED and points[0].machine else ""
+    return f"{label}{where}: {text}" if label else text
 
 
 def closeness(points: Sequence[Point]) -> list[str]:

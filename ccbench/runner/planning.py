@@ -26,6 +26,7 @@ from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
+from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
@@ -197,7 +198,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     away = bool(options.launch or options.launched_by or elsewhere)
     suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
     cases = as_launched(expand(suite, context), options)
-    _refuse_impossible(cases)
+    _refuse_impossible(cases, gpus if simulated else None, options)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
     able = [case for case in cases if case not in refused]
     notes = notes if by_auto or elsewhere else ()
@@ -331,11 +332,17 @@ def refusals(cases: Sequence[Case], no_devices: str = "") -> dict[Case, str]:
     return reasons
 
 
-def _refuse_impossible(cases: Sequence[Case]) -> None:
+def _refuse_impossible(
+    cases: Sequence[Case], simulated: Topology | None, options: RunOptions
+) -> None:
     """Refuse what is the suite's mistake, or the environment's, in one sentence instead of in every case.
 
     What only these ranks cannot run is left to the run, which records it as unsupported.
     """
+    if simulated is not None:
+        for ranks in sorted({case.ranks for case in cases}):
+            # MachineError where they do not spread over the machine that is simulated.
+            cluster_of(simulated, options.nodes, options.network, ranks)
     requested = dict.fromkeys((case.backend, case.collective, case.algorithm) for case in cases)
     for backend, collective_name, algorithm in requested:
         if capabilities_of(backend).own_schedules and algorithm != "default":

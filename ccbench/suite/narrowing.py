@@ -43,6 +43,10 @@ class _CommandLine(FileOrigin):
         return UsageError(f"{option}: {message}")
 
 
+QUICK = {"rounds": 4, "budget": "200 ms", "max_ci_width": "100%"}
+"""Sampling of a sweep: as quickly over as nccl-tests, in the least rounds that comparisons can use."""
+
+
 def sweep_of(collective: str, narrowing: Narrowing) -> Suite:
     """Suite of one collective, in both placements where it has two, as nccl-tests measures it."""
     placements = ["out_of_place", *["in_place"] * (collective in IN_PLACE_COLLECTIVES)]
@@ -52,7 +56,7 @@ def sweep_of(collective: str, narrowing: Narrowing) -> Suite:
             "suite": collective,
             "question": f"How fast is {collective} here, by size?",
             "sweep": [sweep],
-            "sampling": dict(narrowing.sampling),
+            "sampling": QUICK | dict(narrowing.sampling),
         }
     )
 

@@ -107,3 +107,31 @@ def test_backends_that_auto_leaves_out_are_named_with_the_option(
     )
     ended = ccbench("run", "two.yaml", "--plan", "--ranks", "2").done
     assert "sweeps name mpi, too, which can run here: --backend cpu --backend mpi" in ended.out
+
+
+def test_a_saved_suite_says_which_machine_it_does_not_hold(ccbench: Command) -> None:
+    ended = ccbench("run", "all_reduce", "--plan", "--save", "mine.yaml", *ON_THE_MODEL)
+    assert "mine.yaml holds no machine; run it with --machine hgx-h100" in ended.done.err
+
+
+def test_ranks_that_do_not_spread_over_the_simulated_machine_are_refused_at_once(
+    ccbench: Command,
+) -> None:
+    ended = ccbench("run", "all_reduce", "-g", "8", "-t", "2", *ON_THE_MODEL)
+    assert "16 ranks are 2 nodes and need a network" in ended.refused.err
+
+
+def test_simulated_runs_of_two_machines_have_no_verdict(ccbench: Command) -> None:
+    sizes = ("-b", "8", "-e", "64", "-g", "8", "-q", "--no-report", "--backend", "simulated")
+    for machine in ("hgx-h100", "dgx-a100"):
+        ccbench("run", "all_reduce", *sizes, "--machine", machine, "-o", machine)
+    ended = ccbench("compare", "hgx-h100", "dgx-a100")
+    assert ended.code == 3
+    assert "simulated machine: hgx-h100 in base, dgx-a100 in new" in " ".join(ended.out.split())
+
+
+def test_every_mode_has_the_columns_of_nccl_tests(ccbench: Command) -> None:
+    sizes = ("-b", "8", "-e", "64", "-g", "8", "-z", "1", "-q", "--no-report", *ON_THE_MODEL)
+    ended = ccbench("run", "all_reduce", *sizes).done
+    assert "Avg bus bandwidth" in ended.out
+    assert "SIMULATED for hgx-h100" in ended.out

@@ -177,7 +177,7 @@ def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> 
     assert any("Loopback" in line for line in verdict_lines(run))
     simulated = write_run(tmp_path / "simulated", cases, simulated=True)
     assert len(of_topic(simulated, "algorithms")) == 1
-    assert verdict_lines(simulated)[0].startswith("SIMULATED: ")
+    assert verdict_lines(simulated)[0].startswith("SIMULATED for ")
 
 
 def simulated(measurement: Measurement) -> Measurement:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.analysis.speed_verdict import SpeedVerdict
 from ccbench.cli.output import wants_colours, with_colours
-from ccbench.report.run_screen import ALL, CARD, LAYOUTS, NCCL_TESTS, run_screen
+from ccbench.report.run_screen import ALL, CARD, LAYOUTS, NCCL_TESTS, run_screen, verdict_rows
 from ccbench.results import Run
 from tests.analysis import test_speed_verdict as of_gpus
 
@@ -124,3 +125,30 @@ def test_colours_are_for_terminals_and_as_the_variables_say(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert wants_colours(Terminal(is_terminal)) is coloured  # type: ignore[arg-type]  # no other method is asked
+
+
+def test_forced_algorithms_stand_beside_the_default_without_a_verdict(tmp_path: Path) -> None:
+    run = synthetic.write_run(
+        tmp_path / "run", synthetic.sweep(algorithms=["default", "ring", "tree"], last=18)
+    )
+    rows = [line for line in run_screen(run, 200, CARD) if " all_reduce" in line][:3]
+    words = [row.partition("cpu all_reduce")[0].strip() for row in rows]
+    assert words == ["CANNOT SAY", "", ""]
+    assert "ring" in rows[1]
+    assert "tree" in rows[2]
+
+
+@pytest.mark.parametrize("width", [60, 100, 300])
+def test_many_verdicts_are_folded_and_never_cut(width: int) -> None:
+    reason = "the output does not say which GPUs were measured; give --machine"
+    names = tuple(f"nccl all_reduce, 16 ranks ({place}.log)" for place in range(9))
+    verdicts = [SpeedVerdict(name, reason="2 of 4 cases", wrong=True) for name in names[:2]]
+    verdicts.append(SpeedVerdict(f"{names[0]} and 8 more", reason=reason, subjects=names))
+    lines = verdict_rows(verdicts, width)
+    assert lines[0] == "2 WRONG, 1 CANNOT SAY"
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    assert "…" not in text
+    assert all(name in text for name in names[:2])
+    assert f"CANNOT SAY: {reason}: {names[0]}" in text
+    assert "3 more" in text

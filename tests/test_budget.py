@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 653_989
+WHOLE = 654_047
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -38,7 +38,7 @@ CEILINGS = {
     "model": 61_931,
     "readers": 132_172,
     "plan": 30_435,
-    "report": 71_626,
+    "report": 71_684,
     "results": 23_504,
     "runner": 42_205,
     "schedules": 15_705,

@@ -15,6 +15,7 @@ from ccbench.analysis.speed_verdict import (
     subject_of,
 )
 from ccbench.cases.axes import DEFAULT, WORK
+from ccbench.flags import Flag
 from ccbench.model.library.intervals import regime_of
 from ccbench.report.wording import meaning_of
 from ccbench.results import Point
@@ -91,15 +92,14 @@ def _row(subject: str, members: Sequence[Point], verdicts: Sequence[SpeedVerdict
         min(timed[size], key=lambda point: (bool(point.in_place), point.median_seconds))
         for size in representative_sizes(timed)
     ]
-    reason = "no case has a time"
-    if shown:
-        label = provenance(members)
-        reason = (
-            meaning_of(label)
-            if label
-            else f"no times of healthy systems are known for {members[0].backend}; predictions stand "
-            "beside"
-        )
+    reason, label = "no case has a time", provenance(members)
+    if shown and label:
+        reason = meaning_of(label)
+    elif shown and all(Flag.CPU_CONTENTION in point.flags for point in shown):
+        reason = "other programs took the processors while it was measured"
+    elif shown:
+        reason = f"no times of healthy systems are known for {members[0].backend}"
+        reason += "; predictions stand beside" * bool(shown[-1].predicted_seconds)
     verdict = next(
         (each for each in verdicts if subject in (each.subject, *each.subjects)),
         SpeedVerdict(subject, reason=reason),

@@ -13,6 +13,7 @@ from ccbench.analysis.representative import representative_sizes
 from ccbench.analysis.speed_verdict import SpeedWord, speed_verdicts
 from ccbench.cases.measurement import Status
 from ccbench.report.page import RunPart, page_content, render_page
+from ccbench.report.page_card import card_rows
 from ccbench.report.wording import points_of
 from ccbench.results import Run
 from tests.analysis.test_speed_verdict import sweep, write_run
@@ -131,3 +132,15 @@ def test_wrong_results_are_the_first_word_of_the_page(tmp_path: Path) -> None:
     assert part.sentences[0].startswith("WRONG: ")
     page = render_page(page_content([run], [points_of(run)]))
     assert page.index('class="word wrong"') < page.index('class="word cannot-say"')
+
+
+def test_a_collective_that_others_disturbed_says_so_and_points_to_no_prediction(
+    tmp_path: Path,
+) -> None:
+    disturbed = dict.fromkeys(
+        range(9),
+        lambda measurement: synthetic.flagged(measurement, "other_load", "cpu_contention"),
+    )
+    run = synthetic.write_run(tmp_path / "run", synthetic.sweep(), disturbed, priced=False)
+    (row,) = card_rows(points_of(run), speed_verdicts(run))
+    assert row.reason == "other programs took the processors while it was measured"

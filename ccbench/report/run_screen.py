@@ -101,7 +101,7 @@ def card_lines(judged: Sequence[CardRow], every: Sequence[CardRow], width: int) 
         right=False,
         keep=9,
         tells=True,
-        show=lambda row: row.word.value if row.subject in subjects else "",
+        show=lambda row: row.word.value if row.subject in subjects else "forced",
     )
     lines = fitted_lines(table_of((word, *CARD_COLUMNS), rows[:MOST_ROWS]), width)
     return [*lines, *beyond(rows, MOST_ROWS)]

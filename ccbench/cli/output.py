@@ -22,7 +22,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ccbench.errors import UsageError
-from ccbench.units import harmless, parse_duration, parse_fraction
+from ccbench.units import harmless, parse_duration, parse_fraction, plural
 
 if TYPE_CHECKING:
     from ccbench.results import Run
@@ -316,36 +316,77 @@ def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path
         return tuple(error.files)
 
 
+_STDIN_FOLDER = "ccbench-stdin-"
+
+
 @contextmanager
 def with_stdin(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
     """The files, with stdin kept in one that is called so where ``-`` is among them."""
     if Path("-") not in files:
         yield tuple(files)
         return
-    with tempfile.TemporaryDirectory(prefix="ccbench-stdin-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_STDIN_FOLDER) as folder:
         kept = Path(folder) / "stdin"
         kept.write_bytes(sys.stdin.buffer.read())
         yield tuple(kept if path == Path("-") else path for path in files)
 
 
+def place_of(path: Path) -> str:
+    """Name of a file in sentences: ``stdin`` for what ``with_stdin`` kept."""
+    return path.name if path.parent.name.startswith(_STDIN_FOLDER) else str(path)
+
+
 def files_meant(paths: Iterable[Path]) -> list[Path]:
     """Files that arguments stand for: those of folders, of patterns that the shell left alone, or themselves.
 
-    A folder with traces in it stays whole, since ranks of a job are read together.
+    A folder with traces in it stays whole, since ranks of a job are read together. In other folders run
+    folders are passed over with a note, and files that are no tool's output without one.
     """
     from ccbench.readers.traces.reading import is_trace
+    from ccbench.results.files import CASES_NAME, MANIFEST_NAME
 
     files: list[Path] = []
+    runs: set[Path] = set()
     for path in paths:
         members = [path]
         if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if file.name[0] != "."]
-            inside = [file for file in inside if file.is_file()]
-            members = inside if inside and not any(map(is_trace, inside)) else [path]
+            within = {
+                file.parent
+                for file in path.rglob(MANIFEST_NAME)
+                if (file.parent / CASES_NAME).is_dir()
+            }
+            inside = [
+                file
+                for file in sorted(path.rglob("*"))
+                if file.name[0] != "." and file.is_file() and not within & {*file.parents}
+            ]
+            runs |= within
+            if not any(map(is_trace, inside)) and (inside or within):
+                members = [file for file in inside if _may_be_output(file)]
         elif has_magic(str(path)) and not path.exists():
             members = sorted(map(Path, glob(str(path), recursive=True))) or [path]
         files += members
+    if runs:
+        use = "use 'ccbench report' or 'ccbench compare'"
+        say(f"note: {plural(len(runs), 'run folder')} passed over: {use}")
     return files
+
+
+_JUDGED_BYTES = 2**16
+
+
+def _may_be_output(file: Path) -> bool:
+    """False for binary files and for descriptions of others; true where it cannot be read, which is told later."""
+    from ccbench.readers.lines import UTF_16, is_description
+
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(_JUDGED_BYTES)
+    except OSError:
+        return True
+    if b"\0" in head and head[:2] not in UTF_16:
+        return False
+    return not is_description(head.decode("utf-8", "replace"))
 
 
 def file_for(output: Path | None, name: str) -> Path | None:

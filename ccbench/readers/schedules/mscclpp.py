@@ -47,10 +47,9 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
     try:
         built = schedule_of(_PlanFile(name, document).plan)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
         raise ScheduleError(
-            f"{name}: {what}; expected a plan in the form that mscclpp reads today, with input_chunks, "
-            "threadblocks, channel_ids and remote_buffers; write it anew with its language"
+            f"{name}: {_fault(document, error)}; expected a plan in the form that mscclpp reads today, "
+            "with input_chunks, threadblocks, channel_ids and remote_buffers; write it anew with its language"
         ) from None
     return [
         Algorithm(
@@ -61,6 +60,17 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
             ranks=built.ranks,
         )
     ]
+
+
+def _fault(document: Any, error: Exception) -> str:
+    """Return what an error in reading ``document`` says of it: a missing key and its place, or another form."""
+    if not isinstance(document, dict):
+        return "the top is no object"
+    if not isinstance(error, KeyError):
+        return f"an entry has another form ({error})"
+    (key,) = error.args
+    at_top = key in ("gpus", "collective", "name", "inplace")
+    return f"{key} is missing {'at the top' if at_top else 'in an entry of gpus'}"
 
 
 class _PlanFile:

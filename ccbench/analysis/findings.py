@@ -97,9 +97,9 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     of_cases = findings_of(points, named)
     beaten = any(finding.kind == "beats_bound" for finding in of_cases)
     own = f"--resume {shlex.quote(str(run.path))}"
-    of_cases = [
+    of_cases = tuple(
         replace(finding, advice=finding.advice.replace(_RESUME, own)) for finding in of_cases
-    ]
+    )
     of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
     spoken = (
         verdict.finding

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from ccbench.errors import UsageError
 from ccbench.units import harmless, parse_duration, parse_fraction, plural
 
 if TYPE_CHECKING:
+    from ccbench.report.present import Table
     from ccbench.results import Run
 
 every_case = click.option("--all", "every", is_flag=True, help="Show every case in a row.")
@@ -165,6 +167,32 @@ def screen_width() -> int:
 def folds_sentences() -> bool:
     """True for a terminal, or where COLUMNS asks for a width."""
     return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
+def show_lines(lines: Iterable[str], hang: int = 2) -> None:
+    """Print ``lines``; where sentences fold, long ones to the screen, ``hang`` columns behind their indentation."""
+    width = screen_width()
+    folds = folds_sentences()
+    for line in lines:
+        parts = [line]
+        if folds and len(line) > width:
+            indent = min(len(line) - len(line.lstrip()) + hang, width // 2)
+            # Commands, paths and addresses stay whole, to be copied.
+            parts = textwrap.wrap(
+                line,
+                width,
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        click.echo("\n".join(parts))
+
+
+def table_lines(table: Table) -> list[str]:
+    """Lines of a table; where sentences fold, without the columns for which the screen has no room, named below."""
+    from ccbench.report.present import aligned, fitted_lines
+
+    return fitted_lines(table, screen_width()) if folds_sentences() else aligned(table)
 
 
 def open_closed_streams() -> None:

@@ -13,8 +13,10 @@ Träff, W. D. Gropp and R. Thakur, "Self-Consistent MPI Performance Guidelines",
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
@@ -94,6 +96,10 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     named = frozenset(case_id for regime in judged for case_id in regime.case_ids)
     of_cases = findings_of(points, named)
     beaten = any(finding.kind == "beats_bound" for finding in of_cases)
+    own = f"--resume {shlex.quote(str(run.path))}"
+    of_cases = tuple(
+        replace(finding, advice=finding.advice.replace(_RESUME, own)) for finding in of_cases
+    )
     of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
     spoken = (
         verdict.finding
@@ -478,6 +484,10 @@ def stragglers(points: Points) -> Iterator[Finding]:
             )
 
 
+_RESUME = "--resume RUN"
+"""Of a run that is not known; rules see points alone."""
+
+
 def incomplete(points: Points) -> Iterator[Finding]:
     """Cases of a run that ended early."""
     begun = [point for point in points if point.status == Status.OK and not point.complete]
@@ -487,7 +497,7 @@ def incomplete(points: Points) -> Iterator[Finding]:
             "incomplete",
             f"{plural(len(begun), 'case')} not measured in as many rounds as planned",
             "the run ended early; drift over the run cannot be told apart from speed",
-            "go on with 'ccbench run SUITE --resume DIR'",
+            f"go on with 'ccbench run SUITE {_RESUME}'",
             len(begun),
         )
 

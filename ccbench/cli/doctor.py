@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ccbench.cli.output import as_json, print_json
+from ccbench.cli.output import as_json, print_json, show_lines
 
 MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
@@ -36,6 +36,6 @@ def doctor(as_json: bool) -> int:
         print_json([asdict(check) for check in checks])
     else:
         for check in checks:
-            advice = f"\n{'':9}-> {check.advice}" if check.advice else ""
-            click.echo(f"{MARKS[check.status]}  {check.name}: {check.seen}{advice}")
+            show_lines([f"{MARKS[check.status]}  {check.name}: {check.seen}"], hang=9)
+            show_lines([f"{'':9}-> {check.advice}"] if check.advice else [], hang=3)
     return 2 if any(check.status == "problem" for check in checks) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,6 +43,9 @@ def show_help(context: click.Context, topic: str | None, no_pager: bool) -> None
         width = max(map(len, headings))
         for name, heading in headings.items():
             click.echo(f"{name:{width}}  {heading}")
+        others = sorted(commands_of(context).keys() - headings)
+        listed = textwrap.fill(", ".join(others), screen_width())
+        click.echo(f"\nCommands, whose options are shown:\n{listed}")
         click.echo(
             "\nccbench help TOPIC shows one; of a command, ccbench COMMAND --help its options."
         )

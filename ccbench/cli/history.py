@@ -14,6 +14,7 @@ from ccbench.cli.output import (
     leave,
     print_json,
     say_problems,
+    show_lines,
 )
 
 
@@ -70,7 +71,7 @@ def history(
     if as_json:
         print_json(history_document(runs_history))
     else:
-        click.echo("\n".join(history_lines(runs_history)))
+        show_lines(history_lines(runs_history))
     if file is not None:
         from ccbench.report.page_history import history_page
 

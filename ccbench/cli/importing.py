@@ -11,12 +11,14 @@ import click
 
 from ccbench.cli.gating import gated, gates, opened
 from ccbench.cli.output import (
+    PacedLines,
     as_json,
-    echo_folded,
     files_meant,
+    place_of,
     print_json,
     say,
     screen_width,
+    show_lines,
     with_stdin,
 )
 from ccbench.cli.run import RESULTS
@@ -36,6 +38,9 @@ FEW = 5
 """Verdicts, causes and files that have a line each; more become a table and a sum."""
 
 MOST_NOTES = 12
+
+LONG_BYTES = 8 << 20
+"""A larger log takes seconds to be read (a table's row some 0.1 ms), which is said before."""
 
 
 @click.command("import", short_help="Make a run of what another tool printed.")
@@ -106,8 +111,8 @@ def import_files(
             click.echo("\n".join(verdict_rows(verdicts, screen_width())))
         else:
             lines[:0] = speed_lines(verdicts)
-        echo_folded(lines)
-        echo_folded([*[f"wrote {folder}"] * (folder is not None), *outcome.lines])
+        show_lines(lines)
+        show_lines([*[f"wrote {folder}"] * (folder is not None), *outcome.lines])
     repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in imported_files for note in file.notes)
     reasons = tuple(verdict.reason for verdict in verdicts if verdict.reason)
@@ -142,7 +147,10 @@ def _written(
     folder = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
     sources = [file.log.source for file in files]
     with replacing_import(folder, sources, force) as new:
-        write_import(new, files, system, name, pricer)
+        # A case takes some ms, most of them for its file: a table of 200,000 rows takes half an hour.
+        progress = PacedLines(quiet=False)
+        write_import(new, files, system, name, pricer, progress.show)
+        progress.end()
     return folder
 
 
@@ -163,7 +171,9 @@ def _imported(
     for path in paths:
         try:
             if path not in traces:
-                logs.append((path, read_log(path)))
+                if path.is_file() and path.stat().st_size > LONG_BYTES:
+                    say(f"import: reading {place_of(path)}")
+                logs.append((path, read_log(path, place_of(path))))
             elif path == traces[0]:
                 jobs.append(import_job(traces, system))
         except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself

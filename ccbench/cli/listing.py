@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from ccbench.cli.output import as_json, print_json
+from ccbench.cli.output import as_json, print_json, show_lines
 from ccbench.units import plural
 
 SCHEMA = "suite-schema"
@@ -167,4 +167,5 @@ def list_names(kind: str | None, as_json: bool) -> None:
         width = max(map(len, names), default=0)
         for name, entry in names.items():
             text = entry if isinstance(entry, str) else ", ".join(entry)
-            click.echo(f"{'' if kind else '  '}{name:{width}}  {text}".rstrip())
+            line = f"{'' if kind else '  '}{name:{width}}  {text}".rstrip()
+            show_lines([line], hang=width + 2)

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ccbench.errors import UsageError
-from ccbench.units import harmless, parse_duration, parse_fraction
+from ccbench.units import harmless, parse_duration, parse_fraction, plural
 
 if TYPE_CHECKING:
+    from ccbench.report.present import Table
     from ccbench.results import Run
 
 every_case = click.option("--all", "every", is_flag=True, help="Show every case in a row.")
@@ -167,13 +169,30 @@ def folds_sentences() -> bool:
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
-def echo_folded(lines: Iterable[str]) -> None:
-    """Print lines on stdout, folded where ``folds_sentences``."""
-    from ccbench.report.present import hanging
-
+def show_lines(lines: Iterable[str], hang: int = 2) -> None:
+    """Print ``lines``; where sentences fold, long ones to the screen, ``hang`` columns behind their indentation."""
+    width = screen_width()
+    folds = folds_sentences()
     for line in lines:
-        for part in hanging(line, screen_width()) if folds_sentences() else (line,):
-            click.echo(part)
+        parts = [line]
+        if folds and len(line) > width:
+            indent = min(len(line) - len(line.lstrip()) + hang, width // 2)
+            # Commands, paths and addresses stay whole, to be copied.
+            parts = textwrap.wrap(
+                line,
+                width,
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        click.echo("\n".join(parts))
+
+
+def table_lines(table: Table) -> list[str]:
+    """Lines of a table; where sentences fold, without the columns for which the screen has no room, named below."""
+    from ccbench.report.present import aligned, fitted_lines
+
+    return fitted_lines(table, screen_width()) if folds_sentences() else aligned(table)
 
 
 def open_closed_streams() -> None:
@@ -325,35 +344,60 @@ def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path
         return tuple(error.files)
 
 
+_STDIN_FOLDER = "ccbench-stdin-"
+
+
 @contextmanager
 def with_stdin(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
     """The files, with stdin kept in one that is called so where ``-`` is among them."""
     if Path("-") not in files:
         yield tuple(files)
         return
-    with tempfile.TemporaryDirectory(prefix="ccbench-stdin-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_STDIN_FOLDER) as folder:
         kept = Path(folder) / "stdin"
         kept.write_bytes(sys.stdin.buffer.read())
         yield tuple(kept if path == Path("-") else path for path in files)
 
 
+def place_of(path: Path) -> str:
+    """Name of a file in sentences: ``stdin`` for what ``with_stdin`` kept."""
+    return path.name if path.parent.name.startswith(_STDIN_FOLDER) else str(path)
+
+
 def files_meant(paths: Iterable[Path]) -> list[Path]:
     """Files that arguments stand for: those of folders, of patterns that the shell left alone, or themselves.
 
-    A folder with traces in it stays whole, since ranks of a job are read together.
+    A folder with traces in it stays whole, since ranks of a job are read together. In other folders run
+    folders are passed over with a note, and files that are no tool's output without one.
     """
+    from ccbench.readers.lines import may_be_output
     from ccbench.readers.traces.reading import is_trace
+    from ccbench.results.files import CASES_NAME, MANIFEST_NAME
 
     files: list[Path] = []
+    runs: set[Path] = set()
     for path in paths:
         members = [path]
         if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if file.name[0] != "."]
-            inside = [file for file in inside if file.is_file()]
-            members = inside if inside and not any(map(is_trace, inside)) else [path]
+            within = {
+                file.parent
+                for file in path.rglob(MANIFEST_NAME)
+                if (file.parent / CASES_NAME).is_dir()
+            }
+            inside = [
+                file
+                for file in sorted(path.rglob("*"))
+                if file.name[0] != "." and file.is_file() and not within & {*file.parents}
+            ]
+            runs |= within
+            if not any(map(is_trace, inside)) and (inside or within):
+                members = [file for file in inside if may_be_output(file)]
         elif has_magic(str(path)) and not path.exists():
             members = sorted(map(Path, glob(str(path), recursive=True))) or [path]
         files += members
+    if runs:
+        use = "use 'ccbench report' or 'ccbench compare'"
+        say(f"note: {plural(len(runs), 'run folder')} passed over: {use}")
     return files
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, MACHINE, NETWORK, plans
-from ccbench.cli.output import PacedLines, as_json, completing, print_json, say
+from ccbench.cli.output import (
+    PacedLines,
+    as_json,
+    completing,
+    print_json,
+    say,
+    show_lines,
+    table_lines,
+)
 from ccbench.cli.stating import stated_source, states_the_machine
 from ccbench.errors import UsageError
 
@@ -488,11 +496,13 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     from ccbench.report.case_table import rate_text
-    from ccbench.report.present import ShownColumn, aligned, filled, table_of
+    from ccbench.report.present import ShownColumn, filled, table_of
     from ccbench.units import format_seconds, format_size, plural
 
     ranks = "".join(f", {plural(point['ranks'], 'rank')}" for point in points[:1])
-    click.echo(f"{what}{ranks}, as {by} would run it (times of one launch; 1 GB/s is 1e9 B/s)")
+    show_lines(
+        [f"{what}{ranks}, as {by} would run it (times of one launch; 1 GB/s is 1e9 B/s)"]
+    )
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("label" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
@@ -508,33 +518,39 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     seconds = partial(ShownColumn, form=format_seconds, absent="")
     # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
     bound = ShownColumn(
-        "bound", value=lambda point: point["bound_seconds"] or None, form=format_seconds
+        "bound",
+        keep=5,
+        value=lambda point: point["bound_seconds"] or None,
+        form=format_seconds,
     )
     rate = partial(ShownColumn, form=lambda rate: rate_text(rate, 3) if rate > 0 else "-")
     shown = (
-        word("algorithm", value="algorithm"),
-        *[word("protocol", value="protocol")] * protocols,
-        ShownColumn("size", value="size_bytes", form=format_size),
+        word("algorithm", keep=9, value="algorithm"),
+        *[word("protocol", keep=8, value="protocol")] * protocols,
+        ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         bound,
-        seconds("predicted", value="predicted_seconds"),
-        *[ShownColumn(fitted, show=marked)] * calibrated,
-        seconds("80 % from", value=f"{of}_low_80_seconds"),
-        seconds("to", value=f"{of}_high_80_seconds"),
-        rate("algbw GB/s", value=f"{best}algbw_GB_s"),
-        rate("busbw GB/s", value=f"{best}busbw_GB_s"),
-        word("bottleneck", value="bottleneck"),
+        seconds("predicted", keep=9, value="predicted_seconds"),
+        *[ShownColumn(fitted, keep=9, show=marked)] * calibrated,
+        seconds("80 % from", keep=6, value=f"{of}_low_80_seconds"),
+        seconds("to", keep=4, value=f"{of}_high_80_seconds"),
+        rate("algbw GB/s", keep=2, value=f"{best}algbw_GB_s"),
+        rate("busbw GB/s", keep=8, value=f"{best}busbw_GB_s"),
+        word("bottleneck", keep=3, value="bottleneck"),
     )
-    click.echo("\n".join(aligned(filled(table_of(shown, points)))))
+    lines = table_lines(filled(table_of(shown, points)))
     for origin in dict.fromkeys(point.get(f"{of}_origin", "") for point in points):
         if origin:
-            click.echo(f"80 % of measured times lie between: errors of predictions on {origin}")
+            lines.append(
+                f"80 % of measured times lie between: errors of predictions on {origin}"
+            )
     for remark in dict.fromkeys(point.get("extrapolated", "") for point in points):
         if remark:
-            click.echo(f"extrapolated: {remark}")
+            lines.append(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
-        click.echo(
+        lines.append(
             f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
         )
+    show_lines(lines)
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
@@ -625,8 +641,7 @@ def plan(
     if as_json:
         print_json(plan_document(planned))
     else:
-        for line in plan_lines(planned):
-            click.echo(line)
+        show_lines(plan_lines(planned, table_lines))
     if output is not None:
         from ccbench.report.plan_figures import write_plan
 

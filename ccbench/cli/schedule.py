@@ -12,6 +12,7 @@ import click
 from ccbench.cli.naming import MACHINE, algorithms, collectives, commands_of
 from ccbench.cli.output import check_writable, completing
 from ccbench.errors import UsageError
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.schedules import Algorithm
@@ -120,8 +121,10 @@ def schedule(
     if rows:
         # What is wrong with a new schedule says more than a description of it.
         prove(built)
-    click.echo(describe(built))
-    if proven or rows:
+    shown = proven or draw is not None or machine is not None or export is None
+    if shown:
+        click.echo(describe(built))
+    if shown and (proven or rows):
         prove(built)
         click.echo(f"proven: {proven_text(built)}")
     if machine is not None:
@@ -140,7 +143,7 @@ def schedule(
         click.echo(f"wrote {draw}")
     if export is not None:
         export.write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
-        click.echo(f"wrote {export}")
+        click.echo(f"wrote {export}: {collective} {algorithm}, {plural(ranks, 'rank')}")
 
 
 def _chosen(

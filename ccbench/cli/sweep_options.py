@@ -59,8 +59,8 @@ OPTIONS: Mapping[str, Any] = {
     "samples": ("-n", {"type": _AT_LEAST_1, "help": "Samples of every case."}),
     "warmup": ("-w", {"type": _AT_LEAST_0, "help": "0: no warm-up; else it lasts a time."}),
     "check": ("-c", {"type": _AT_LEAST_0, "help": "Accepted; data are always checked."}),
-    "blocking": ("-z", {"type": _AT_LEAST_0, "help": "1: wait after every launch."}),
-    "graph": ("-G", {"type": _AT_LEAST_0, "help": "1: launch CUDA graphs."}),
+    "blocking": ("-z", {"type": click.IntRange(0, 1), "help": "1: wait after every launch."}),
+    "graph": ("-G", {"type": click.IntRange(0, 1), "help": "1: launch CUDA graphs."}),
     "registered": (
         "-R",
         {"type": click.IntRange(0, 2), "help": "1: register buffers, 2: symmetric."},

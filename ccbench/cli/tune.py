@@ -13,6 +13,7 @@ from ccbench.cli.output import (
     fraction,
     leave,
     say_problems,
+    show_lines,
 )
 
 FILE_NAMES = {
@@ -88,6 +89,8 @@ def tune(
     advice = advise(timings, rules)
     if as_json or form == "json":
         leave(file, advice_document(advice, rules))
+    elif form == "table" and file is None:
+        show_lines(advice_lines(advice, rules))
     else:
         text = {
             "table": lambda: "\n".join(advice_lines(advice, rules)) + "\n",

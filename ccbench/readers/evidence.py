@@ -17,7 +17,13 @@ from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.readers import machines
 from ccbench.readers.benchmarks import log_of_text
 from ccbench.readers.benchmarks.log import ImportedLog
-from ccbench.readers.lines import file_text, plain_lines, repeated_tags, unquoted
+from ccbench.readers.lines import (
+    file_text,
+    is_description,
+    plain_lines,
+    repeated_tags,
+    unquoted,
+)
 from ccbench.readers.statements import Statement, formats
 from ccbench.readers.traces import watchdog
 from ccbench.readers.traces.events import Trace
@@ -166,7 +172,12 @@ def _untagged(text: str) -> tuple[str, str]:
 
 
 def _of_text(path: Path, original: str) -> Evidence:
-    name, (text, remark) = path.name, _untagged(original)
+    name = path.name
+    if is_description(original):
+        return Evidence(
+            (str(path),), unread=(TextPart(name, "", 1, len(plain_lines(original))),)
+        )
+    text, remark = _untagged(original)
     lines = plain_lines(text)
     owners: dict[int, str] = {}
     statements = []

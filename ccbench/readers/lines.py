@@ -40,6 +40,12 @@ _TAG = re.compile(
 )
 _MOST_TAGS = 5
 
+_YAML_MARGIN = re.compile(r"#|---|[\])}]|- |[A-Za-z_][\w.-]{0,60}:(?:\s|$)")
+_YAML_ITEM = re.compile(
+    r"^\s{0,20}- [A-Za-z_][\w.-]{0,60}:\s.*\n\s+[A-Za-z_][\w.-]{0,60}:\s", re.MULTILINE
+)
+_YAML_BLOCK = re.compile(r":[ \t]+[|>][+-]?[ \t]*$", re.MULTILINE)
+
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(
@@ -78,6 +84,36 @@ def decoded_text(
         raise raises(f"{place}: larger than {most_bytes >> 20} MiB; cut out the part {part}")
     encoding = "utf-16" if content[:2] in UTF_16 else "utf-8"
     return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
+
+
+def is_description(text: str) -> bool:
+    """Return whether ``text`` is a YAML list of mappings, which quotes a tool's words in its sentences only.
+
+    What a tool prints begins at the margin, where such a list has keys, items and comments. A block of text
+    (``log: |``) may be a whole output, so a document with one is not meant.
+    """
+    return (
+        _YAML_ITEM.search(text) is not None
+        and _YAML_BLOCK.search(text) is None
+        and all(
+            line[0].isspace() or _YAML_MARGIN.match(line) for line in text.splitlines() if line
+        )
+    )
+
+
+JUDGED_BYTES = 2**16
+
+
+def may_be_output(file: Path) -> bool:
+    """False for binary files and for descriptions of others; true where it cannot be read, which is told later."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(JUDGED_BYTES)
+    except OSError:
+        return True
+    if b"\0" in head and head[:2] not in UTF_16:
+        return False
+    return not is_description(head.decode("utf-8", "replace"))
 
 
 def plain(text: str) -> str:

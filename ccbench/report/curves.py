@@ -100,7 +100,7 @@ def size_figures(group: Sequence[Point]) -> list[Figure]:
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{number}" if len(parts) > 1 else ""
         if any(
-            point.busbw is not None and point.group_ranks > 1 and not point.emulated
+            point.busbw_at(point.median_seconds) is not None and not point.emulated
             for point in part
         ):
             figures.append(_against_size(part, "bandwidth", suffix, key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -35,6 +35,9 @@ _SECONDS_OF = {"step": "seconds"} | {
     name: f"{name}_seconds" for name in ("computing", "bubble", "exposed", "hidden")
 }
 
+_KEPT = {"step": 9, "computing": 3, "bubble": 4, "exposed": 6, "hidden": 2, "total": 8}
+"""Of columns of times, how long each stays on a narrow screen."""
+
 _SETTINGS = (
     "global_batch",
     "sequence",
@@ -49,15 +52,27 @@ _SETTINGS = (
 
 _TENTH, _SHARE = "{:.1f}".format, "{:.1%}".format
 LAYOUTS = (
-    ShownColumn("layout", right=False, value="name", name="name"),
+    ShownColumn("layout", right=False, keep=9, value="name", name="name"),
     *(
-        ShownColumn(name, value=f"step.{field}", form=format_seconds, name=f"{name}_seconds")
+        ShownColumn(
+            name,
+            keep=_KEPT[name],
+            value=f"step.{field}",
+            form=format_seconds,
+            name=f"{name}_seconds",
+        )
         for name, field in _SECONDS_OF.items()
     ),
-    ShownColumn("memory", value=lambda outcome: f"{outcome.memory.total_bytes / 1e9:.1f} GB"),
+    ShownColumn(
+        "memory", keep=5, value=lambda outcome: f"{outcome.memory.total_bytes / 1e9:.1f} GB"
+    ),
     ShownColumn("TFLOP/s", value="tflops", form=_TENTH, name="tflops"),
-    ShownColumn("MFU", value="utilization", form=_SHARE, name="model_flops_utilization"),
-    ShownColumn(" ", right=False, value=lambda outcome: "" if outcome.fits else "does not fit"),
+    ShownColumn(
+        "MFU", keep=8, value="utilization", form=_SHARE, name="model_flops_utilization"
+    ),
+    ShownColumn(
+        " ", right=False, keep=9, value=lambda outcome: "" if outcome.fits else "does not fit"
+    ),
     *named(*(f"strategy.{name}" for name in _SETTINGS)),
     *named(*(f"strategy.layout.{name}" for name in ("tp", "cp", "ep", "dp", "pp"))),
     ShownColumn(name="zero", value="strategy.zero_stage"),
@@ -69,10 +84,12 @@ MASKED_TOLD = 1.05
 """Factor that attention in full must add before figures without what is masked are told too."""
 
 
-def plan_lines(planned: Planned) -> Iterator[str]:
-    """Lines about a plan."""
+def plan_lines(
+    planned: Planned, laid_out: Callable[[Table], list[str]] = aligned
+) -> Iterator[str]:
+    """Lines about a plan. laid_out: lines of a table."""
     if planned.textbook:
-        yield from textbook_lines(planned)
+        yield from textbook_lines(planned, laid_out)
         return
     shape, cluster, device = planned.where
     plan, searched = planned.plan, planned.searched
@@ -95,7 +112,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         )
     if len(planned.outcomes) > 1:
         yield ""
-        yield from aligned(table_of(LAYOUTS, planned.outcomes))
+        yield from laid_out(table_of(LAYOUTS, planned.outcomes))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
     # Those that show most first.
@@ -104,8 +121,8 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     )
     for part in (
         _in_detail(best),
-        aligned(table_of(LINES, most)) if most else ["no communication"],
-        (aligned(table_of(SCALES, planned.scaled)) if planned.scaled else ()),
+        laid_out(table_of(LINES, most)) if most else ["no communication"],
+        (laid_out(table_of(SCALES, planned.scaled)) if planned.scaled else ()),
         _remarks(planned),
     ):
         lines = list(part)
@@ -192,25 +209,27 @@ def _time(seconds: float) -> str:
 
 
 LINES = (
-    ShownColumn("axis", right=False, value="communication.axis"),
-    ShownColumn("ranks", value="communication.ranks"),
-    ShownColumn("collective", right=False, value="communication.collective"),
-    ShownColumn("size", value="communication.size_bytes", form=_size),
-    ShownColumn("times", value="communication.times"),
-    ShownColumn("each", value="price.seconds", form=_time),
+    ShownColumn("axis", right=False, keep=9, value="communication.axis"),
+    ShownColumn("ranks", keep=6, value="communication.ranks"),
+    ShownColumn("collective", right=False, keep=9, value="communication.collective"),
+    ShownColumn("size", keep=8, value="communication.size_bytes", form=_size),
+    ShownColumn("times", keep=4, value="communication.times"),
+    ShownColumn("each", keep=5, value="price.seconds", form=_time),
     *(
-        ShownColumn(name, value=f"{name}_seconds", form=_time)
+        ShownColumn(name, keep=_KEPT[name], value=f"{name}_seconds", form=_time)
         for name in ("total", "hidden", "exposed")
     ),
     ShownColumn(
         "of",
         right=False,
+        keep=2,
         value="communication",
         form=lambda sent: sent.purpose + f" ({sent.stage} stage)" * (sent.stage != "only"),
     ),
     ShownColumn(
         "bottleneck",
         right=False,
+        keep=1,
         value="price",
         form=lambda price: (
             "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
@@ -226,13 +245,13 @@ def _idle(scaled: Scaled) -> float | None:
 
 
 SCALES = (
-    ShownColumn("devices", value="ranks", name="devices"),
+    ShownColumn("devices", keep=9, value="ranks", name="devices"),
     ShownColumn("batch", value="outcome.strategy.global_batch"),
-    ShownColumn("step", value="outcome.step.seconds", form=format_seconds),
+    ShownColumn("step", keep=9, value="outcome.step.seconds", form=format_seconds),
     ShownColumn("not computing", value=_idle, form=_SHARE),
     ShownColumn("TFLOP/s", value="outcome.tflops", form=_TENTH),
     ShownColumn(
-        "layout", right=False, value=lambda scaled: scaled.reason or scaled.outcome.name
+        "layout", right=False, keep=8, value=lambda scaled: scaled.reason or scaled.outcome.name
     ),
     *named("reason"),
 )
@@ -256,7 +275,9 @@ def _remarks(planned: Planned) -> Iterator[str]:
     yield f"not modelled: {NOT_MODELLED_PAGE}"
 
 
-def textbook_lines(planned: Planned) -> Iterator[str]:
+def textbook_lines(
+    planned: Planned, laid_out: Callable[[Table], list[str]] = aligned
+) -> Iterator[str]:
     """Gradients of stated times: in series, overlapped, in buckets."""
     gradients = planned.plan.gradients
     assert gradients is not None
@@ -287,7 +308,7 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
         rows.append(
             (way, str(case.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits))
         )
-    yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
+    yield from laid_out(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
     if open_ended:
         yield ""
         yield (

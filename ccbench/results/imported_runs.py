@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -509,11 +509,13 @@ def write_import(
     system: StatedSystem,
     name: str,
     pricer: Pricer | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Path:
     """Write ``files`` as one run and return its folder.
 
     system: what the user named. name: of the run, in titles. pricer: gives every case its bound and
-    prediction, and learns which it cannot. Raises RunFolderError as RunFolder does.
+    prediction, and learns which it cannot. progress: is given a line before every case. Raises
+    RunFolderError as RunFolder does.
     """
     from ccbench.machine.detection import load_topology
     from ccbench.topology.files import catalog_names, to_plain
@@ -539,8 +541,11 @@ def write_import(
         manifest["topology"] = to_plain(load_topology(system.source))
     with RunFolder.create(folder, manifest) as run:
         written: set[str] = set()
+        total = plural(sum(len(file.cases) for file in files), "case")
         for file in files:
             for case in file.cases:
+                if progress is not None:
+                    progress(f"import: {len(written)} of {total} written")
                 origin = case.origin
                 # Two rows of one line that say the same: both are kept, as tables of their own.
                 while imported_case_id(case.measurement.case, origin) in written:

@@ -211,6 +211,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     remarks += [f"{plural(count, 'case')} {why}" for why, count in unsupported.items()]
     remarks += (*versions_of_variants(able), *unread)
     remarks += [f"no predictions: {unpriced}"] if gpus and unpriced else []
+    remarks += _rounded_to_nothing(suite, able)
     if by_auto and not options.backends:
         remarks += _named_beside_auto(suite, automatic, options)
     return Plan(
@@ -222,6 +223,19 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *remarks),
         context=priced_on,
     )
+
+
+def _rounded_to_nothing(suite: Suite, cases: Sequence[Case]) -> list[str]:
+    """Return a remark where every size is below one element, and 0 is not among those that are asked for."""
+    sized = [case for case in cases if collective(case.collective).sized]
+    sizes = {size for sweep in suite.sweep for size in sweep.size}
+    if not sized or any(case.size_bytes for case in sized) or 0 in sizes:
+        return []
+    dtypes = sorted({f"{case.dtype} has {item_bytes(case.dtype)} bytes" for case in sized})
+    return [
+        f"all sizes rounded down to 0 B: a size holds an element of every rank's block "
+        f"({', '.join(dtypes)}); ask for larger ones"
+    ]
 
 
 def _named_beside_auto(

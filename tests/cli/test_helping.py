@@ -39,6 +39,13 @@ def test_every_page_is_listed_with_its_heading(ccbench: Command) -> None:
     }
 
 
+def test_every_topic_is_a_page_or_a_command_in_the_list(ccbench: Command) -> None:
+    listed = ccbench("help").done.out.split("\n\n")[1]
+    assert listed.startswith("Commands, whose options are shown:\n")
+    names = " ".join(listed.splitlines()[1:]).split(", ")
+    assert set(names) == commands.commands.keys() - PAGES.keys()
+
+
 @pytest.mark.parametrize("topic", ["replay", "docs/replay.md", "replay.md#jobs-that-hang"])
 def test_a_page_in_a_pipe_is_its_markdown(ccbench: Command, topic: str) -> None:
     assert ccbench("help", topic).done.out == PAGES["replay"].read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -517,6 +519,48 @@ def test_nothing_to_import_is_an_error_and_leaves_no_folder(
     assert "nothing could be imported" in ended.err
     assert "absent.txt" in ended.err
     assert not (tmp_path / "results").exists()
+
+
+def test_a_folder_gives_its_logs_and_not_its_runs_descriptions_or_binary_files(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "log.txt").write_text(ALL_RIGHT)
+    (logs / "wide.txt").write_bytes(ALL_RIGHT.encode("utf-16"))
+    (logs / "state.bin").write_bytes(b"NCCL INFO\0timed out")
+    (logs / "manifest.yaml").write_text(
+        "- file: log.txt\n  why: all_reduce_bench hung, connection timed out\n"
+    )
+    assert ccbench("import", "logs/log.txt", "-o", "logs/runs/one").done
+    ended = ccbench("import", "logs", "-o", "both", "--json").done
+    assert [Path(file["file"]).name for file in ended.json["files"]] == ["log.txt", "wide.txt"]
+    assert ended.json["left_out"] == []
+    notes = [line for line in ended.err.splitlines() if "passed over" in line]
+    assert notes == [
+        "note: 1 run folder passed over: use 'ccbench report' or 'ccbench compare'"
+    ]
+    named = ccbench("import", "logs/manifest.yaml", "-o", "none").refused
+    assert "no benchmark output that ccbench knows" in named.err
+    assert ccbench("diagnose", "logs/manifest.yaml").code == 2
+
+
+def test_a_long_import_says_how_far_it_is(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.cli.output.PacedLines.SECONDS", 0.0)
+    monkeypatch.setattr("ccbench.cli.importing.LONG_BYTES", 100)
+    (tmp_path / "log.txt").write_text(ALL_RIGHT)
+    ended = ccbench("import", "log.txt", "-o", "run").done
+    assert ended.err.startswith("import: reading log.txt\n")
+    lines = re.findall(r"^import: (\d+) of (\d+) cases written$", ended.err, re.MULTILINE)
+    assert lines == [(str(number), str(len(lines))) for number in range(len(lines))]
+    assert len(lines) > 1
+
+
+def test_an_empty_stdin_is_named_so(ccbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert "note: stdin: is empty;" in ccbench("import", "-").refused.err
 
 
 def test_without_an_output_the_run_is_the_newest_of_the_results(

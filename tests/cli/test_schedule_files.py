@@ -142,7 +142,11 @@ def test_a_plan_for_other_ranks_says_for_how_many(ccbench: Command, tmp_path: Pa
 
 def test_a_plan_is_written_and_read_back(ccbench: Command, tmp_path: Path) -> None:
     words = ["schedule", "all_reduce", "ring", "--ranks", "8", "--export"]
-    assert "wrote plan.json" in ccbench(*words, "plan.json").done.out
+    written = "wrote plan.json: all_reduce ring, 8 ranks\n"
+    assert ccbench(*words, "plan.json").done.out == written
+    proven = ccbench(*words, "plan.json", "--prove").done.out
+    assert "proven: " in proven
+    assert proven.endswith(written)
     shown = ccbench("schedule", "--file", "plan.json", "all_reduce", "plan_ring").done.out
     assert "all_reduce plan_ring, 8 ranks" in shown
     assert "proven: " in shown

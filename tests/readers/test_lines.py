@@ -11,6 +11,7 @@ from ccbench.readers.lines import (
     decoded_text,
     figure,
     file_text,
+    is_description,
     overlap,
     plain_lines,
     ranges,
@@ -141,3 +142,20 @@ def test_tags_are_beginnings_that_repeat_and_content_is_none() -> None:
 def test_records_give_their_longest_text_and_other_lines_stay(line: str) -> None:
     assert unquoted([line, "plain", line]) == ["  5 6", "plain", "  5 6"]
     assert unquoted([line, "plain", "more", "still"]) == [line, "plain", "more", "still"]
+
+
+LISTED = """# Logs of jobs
+schema: 1
+entries:
+- file: a.txt
+  why: hung, connection timed out; lines of host0:1:1 [0] NCCL INFO are left out
+- file: b.txt
+  why: none
+"""
+
+
+def test_a_yaml_list_of_mappings_is_a_description_and_what_a_tool_prints_is_none() -> None:
+    assert is_description(LISTED)
+    assert not is_description(LISTED + "host0:1:1 [0] NCCL INFO Bootstrap : Using eth0\n")
+    assert not is_description(LISTED + "- file: c.txt\n  log: |\n    NCCL WARN timed out\n")
+    assert not is_description("host0: ready\nhost1: timed out\n")

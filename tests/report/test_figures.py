@@ -404,6 +404,17 @@ def test_one_rank_has_no_bandwidth(tmp_path: Path) -> None:
     assert any(figure.subtitle.startswith("1 rank ·") for figure in figures.values())
 
 
+def test_a_collective_without_a_bus_factor_has_a_time_and_no_bandwidth(
+    tmp_path: Path,
+) -> None:
+    points = points_of(write_run(tmp_path / "run", sweep(algorithms=("ring",))))
+    nameless = [replace(point, collective="unknown") for point in points]
+    assert all(point.busbw is not None for point in nameless)
+    topics = {figure.topic for figure in figures_of(nameless)}
+    assert "time" in topics
+    assert "bandwidth" not in topics
+
+
 def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -> None:
     points = points_of(write_run(tmp_path / "run", sweep()))
     errors = sorted(

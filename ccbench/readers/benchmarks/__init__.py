@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from ccbench.errors import UsageError
 from ccbench.findings import SourceWarning
 from ccbench.flags import Flag
-from ccbench.readers.lines import LARGEST_TEXT_BYTES, file_text, repeated_tags, unquoted
+from ccbench.readers.lines import (
+    LARGEST_TEXT_BYTES,
+    file_text,
+    is_description,
+    repeated_tags,
+    unquoted,
+)
 from ccbench.units import shown
 
 if TYPE_CHECKING:
@@ -72,13 +78,14 @@ def readers() -> dict[str, LogReader]:
     return {reader.name: reader for reader in listed}
 
 
-def read_log(path: str | PathLike[str]) -> ImportedLog:
+def read_log(path: str | PathLike[str], place: str = "") -> ImportedLog:
     """Return what the file at ``path`` says, by the first reader that recognises its content, not its name.
 
-    ``source`` of the answer is the path as given. Raises UsageError (exit code 2) when the file cannot be
-    read, is larger than LARGEST_LOG_BYTES, or holds nothing that a reader knows.
+    place: ``source`` of the answer, with which errors begin; the path as given where it is empty. Raises
+    UsageError (exit code 2) when the file cannot be read, is larger than LARGEST_LOG_BYTES, or holds nothing
+    that a reader knows.
     """
-    place = str(path)
+    place = place or str(path)
     text = file_text(
         Path(path), "a file with a tool's output", "with the tables", LARGEST_LOG_BYTES
     )
@@ -111,7 +118,9 @@ def log_of_text(text: str, place: str) -> ImportedLog:
         raise UsageError(
             message if message.startswith(place) else f"{place}: {message}"
         ) from error
-    beginning = shown(text.strip()) if text.strip() else "nothing"
+    if not text.strip():
+        raise UsageError(f"{place}: is empty; name a file with a tool's output")
+    beginning = shown(text.strip())
     cure = f", nor behind {shown(hidden)}, with which lines begin" if hidden else ""
     raise UsageError(
         f"{place}: no benchmark output that ccbench knows: {beginning}{cure}; known are {FORMS}"
@@ -125,7 +134,7 @@ def _read(text: str) -> tuple[ImportedLog | None, UsageError | None]:
         text = dedent(text)
     first: ImportedLog | None = None
     first_error: UsageError | None = None
-    for reader in readers().values():
+    for reader in () if is_description(text) else readers().values():
         if not reader.recognises(text):
             continue
         try:

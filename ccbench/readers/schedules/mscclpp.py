@@ -47,10 +47,16 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
     try:
         built = schedule_of(_PlanFile(name, document).plan)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
+        fault = f"an entry has another form ({error})"
+        if not isinstance(document, dict):
+            fault = "the top is no object"
+        elif isinstance(error, KeyError):
+            (key,) = error.args
+            at_top = key in ("gpus", "collective", "name", "inplace")
+            fault = f"{key} is missing {'at the top' if at_top else 'in an entry of gpus'}"
         raise ScheduleError(
-            f"{name}: {what}; expected a plan in the form that mscclpp reads today, with input_chunks, "
-            "threadblocks, channel_ids and remote_buffers; write it anew with its language"
+            f"{name}: {fault}; expected a plan in the form that mscclpp reads today, "
+            "with input_chunks, threadblocks, channel_ids and remote_buffers; write it anew with its language"
         ) from None
     return [
         Algorithm(

@@ -68,20 +68,25 @@ def test_encodings_and_line_ends_make_no_difference(
 
 
 @pytest.mark.parametrize(
-    ("content", "beginning"),
-    [(b"", "nothing"), (b" \n\n", "nothing"), (b"hello\nworld", r"'hello\nworld'")],
+    ("content", "reason"),
+    [
+        (b"", "is empty; name a file with a tool's output"),
+        (b" \n\n", "is empty; name a file with a tool's output"),
+        (
+            b"hello\nworld",
+            r"no benchmark output that ccbench knows: 'hello\nworld'; known are nccl-tests",
+        ),
+    ],
 )
 def test_what_is_no_benchmark_output_is_told_with_what_is_known(
-    content: bytes, beginning: str, tmp_path: Path
+    content: bytes, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     with pytest.raises(UsageError) as error:
         read_log(path)
     message = str(error.value)
-    assert message.startswith(
-        f"{path}: no benchmark output that ccbench knows: {beginning}; known are nccl-tests"
-    )
+    assert message.startswith(f"{path}: {reason}")
     assert "\n" not in message
 
 

@@ -210,7 +210,10 @@ def changed(step: int, **change: Any) -> dict[str, Any]:
         (changed(6, name="nop"), "waits forever: gpu 1 signals 1 times on that memory channel, and this is wait 2"),
         (changed(6, channel_ids=[3]), "memory channel 3 of the threadblock, which has 1"),
         (changed(2, name="nop"), "signals gpu 1, which does not wait"),
-        ({"name": "x"}, "KeyError: 'gpus'; expected a plan in the form"),
+        ({"name": "x"}, "p.json: gpus is missing at the top; expected a plan in the form"),
+        ({"gpus": [{"name": "x"}]}, "id is missing in an entry of gpus; expected a plan"),
+        (["gpus"], "the top is no object; expected a plan"),
+        ({"gpus": [7]}, "an entry has another form "),
         (plans.two_shot() | {"collective": "sendrecv"}, "collective 'sendrecv'"),
     ],
 )  # fmt: skip

@@ -39,7 +39,7 @@ def opened(name: str | None) -> Gate | None:
 
 @dataclass(frozen=True)
 class Gated:
-    """What a command adds for its gate: nothing without one."""
+    """Additions of a command for its gate: none without one."""
 
     outcome: GateOutcome | None = None
 

@@ -64,7 +64,7 @@ NOT_REPEATED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a run is shown. suite: as typed. every: each case in a row. draw: files of the report, too.
+    """Parts of a run that are shown. suite: as typed. every: each case in a row. draw: files of the report, too.
 
     outcome: of a gate.
     """
@@ -463,13 +463,11 @@ def _next_step(suite: str, run: Run) -> str:
     if 2 * doubted > len(timed):
         return f"end other programs (ccbench doctor names them), then: {shlex.join(words)}"
     needed = rounds_needed(0.95)
-    rounds = min(len(point.round_samples) for point in timed)
-    if rounds < needed and "--rounds" not in words:
+    if min(len(point.round_samples) for point in timed) < needed:
         words += ["--rounds", str(needed)]
-    again = f"{shlex.join(words)} -o new"
-    compared = shlex.join(["ccbench", "compare", str(run.path), "new"])
-    if rounds < needed:
-        return (
-            f"to see a change later, measure in at least {needed} rounds: {shlex.join(words)}"
-        )
-    return f"after a change: {again} && {compared}"
+        return f"to see a change later, measure in {needed} rounds or more: {shlex.join(words)}"
+    compared = ["ccbench", "compare", str(run.path), "new"]
+    # Measured without a width to reach, most points decide large changes alone.
+    if run.manifest.at("suite", "sampling", "max_ci_width") == 1.0:
+        compared += ["--threshold", "50%"]
+    return f"after a change: {shlex.join(words)} -o new && {shlex.join(compared)}"

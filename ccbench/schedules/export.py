@@ -29,7 +29,7 @@ Flow = tuple[int, int, int, int]
 """(target, its slot, source, its slot)."""
 
 Moves = tuple[bool, list[Flow]]
-"""Whether flows are added, and the flows; nobody reads what another one of them writes."""
+"""True if flows are added, and the flows; nobody reads what another one of them writes."""
 
 
 def execution_plan(schedule: Schedule) -> dict[str, Any]:

@@ -24,7 +24,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What a command line says in place of a suite: collectives to keep, and keys of sweeps and of sampling.
+    """Words of a command line in place of a suite: collectives to keep, and keys of sweeps and of sampling.
 
     Empty mappings and tuples leave everything as the suite has it.
     """
@@ -44,7 +44,7 @@ class _CommandLine(FileOrigin):
 
 
 QUICK = {"rounds": 4, "budget": "200 ms", "max_ci_width": "100%"}
-"""Sampling of a sweep: as quickly over as nccl-tests, in the least rounds that comparisons can use."""
+"""Sampling of a sweep: short, in the least rounds that comparisons can use."""
 
 
 def sweep_of(collective: str, narrowing: Narrowing) -> Suite:

@@ -1,4 +1,4 @@
-"""What a plan of threadblocks orders: refused are races, and operations that wait forever.
+"""Orders that a plan of threadblocks keeps: refused are races, and operations that wait forever.
 
 Ordered are a threadblock's own operations, dependencies, messages, signals and barriers. Two operations that
 touch a chunk, of which at least one writes it, must be ordered (vector clocks: Fidge, Timestamps in

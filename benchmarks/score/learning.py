@@ -1,8 +1,8 @@
 """Levels of the model that many published logs suit best at once.
 
-A system weighs as much as any other, whatever its number of rows, and the loss of a row is bounded: some
-systems are twice as slow at small sizes as all others, for reasons that no description names, and must not
-move what holds for the rest. Levels are pulled to one by normal priors on their logarithms.
+A system weighs as much as any other, whatever its number of rows, of which MOST_ROWS count. The loss of a row is
+bounded: some systems are twice as slow at small sizes as all others, for reasons that no description names, and
+must not move what holds for the rest. Levels are pulled to one by normal priors on their logarithms.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ Floats = NDArray[np.float64]
 STEP = 1e-2
 """In log scale, for slopes: wide enough that a choice of algorithm may change."""
 
+SHIFT = 1.0
+"""Added to logarithms of scales: the solver's steps are shares of a variable, and none may be near zero."""
+
 OFF = 0.15
 """Logarithm of an error from which the loss flattens: rows that are off by much more pull no more."""
 
-PRIOR_WEIGHT = 0.01
-"""A departure by one spread costs a hundredth of what one system costs that is wholly off."""
+PRIOR_WEIGHT = 0.05
+"""A departure by one spread costs so much of what one system costs that is wholly off."""
+
+MOST_ROWS = 40
+"""Rows of one system that count, evenly chosen by size."""
+
+EVALUATIONS = 10
+"""Steps of a fit, from scales of one."""
 
 FREE = tuple(level for level in LEVELS.values() if level.learned_spread > 0)
 
@@ -41,7 +50,6 @@ FREE = tuple(level for level in LEVELS.values() if level.learned_spread > 0)
 def fit(
     observations: Sequence[Observation],
     learned_on: str = "",
-    most_evaluations: int = 8,
     prior_weight: float = PRIOR_WEIGHT,
 ) -> LibraryConstants:
     """Constants that suit all ``observations``, with their domain; as published where there are none."""
@@ -51,26 +59,44 @@ def fit(
         return constants_of({}, learned_on)
     published = constants_of({}).table
     spread = np.array([level.learned_spread for level in FREE])
-    rows: dict[Hashable, int] = defaultdict(int)
-    for observation in observations:
-        rows[system_key(observation.system)] += len(observation.seconds)
-    weights = np.concatenate(
-        [
-            np.full(len(observation.seconds), 1 / np.sqrt(rows[system_key(observation.system)]))
-            for observation in observations
-        ]
-    )
+    chosen, weights = _weighed(observations)
 
-    def residuals(point: Floats) -> Floats:
-        off = np.concatenate(log_ratios(observations, scaled(published, _levels(point)))) / OFF
+    def residuals(shifted: Floats) -> Floats:
+        point = shifted - SHIFT
+        off = np.concatenate(log_ratios(chosen, scaled(published, _levels(point)))) / OFF
         # Squares are z^2 / (1 + z^2) (Geman and McClure, 1985), weighed so that every system has one in all.
         prior = np.sqrt(prior_weight) * point / spread
         return np.concatenate([weights * off / np.sqrt(1.0 + off**2), prior])
 
     found = least_squares(
-        residuals, np.zeros(len(FREE)), max_nfev=most_evaluations, diff_step=[STEP] * len(FREE)
+        residuals,
+        np.full(len(FREE), SHIFT),
+        x_scale=spread,
+        max_nfev=EVALUATIONS,
+        diff_step=[STEP] * len(FREE),
     )
-    return constants_of(_levels(found.x), learned_on, domain_of(observations))
+    return constants_of(_levels(found.x - SHIFT), learned_on, domain_of(observations))
+
+
+def _weighed(observations: Sequence[Observation]) -> tuple[list[Observation], Floats]:
+    """At most MOST_ROWS rows of each system, and for every row the root of its share of its system."""
+    rows: dict[Hashable, list[tuple[int, int, int]]] = defaultdict(list)
+    for number, one in enumerate(observations):
+        rows[system_key(one.system)] += [
+            (size, number, place) for place, size in enumerate(one.request.size_bytes)
+        ]
+    places: dict[int, list[int]] = defaultdict(list)
+    shares: dict[int, float] = {}
+    for of_system in rows.values():
+        # By size, whatever log they are of: a few rows of each would be its smallest and largest.
+        of_system.sort()
+        count = min(MOST_ROWS, len(of_system))
+        for at in np.linspace(0, len(of_system) - 1, count).round().astype(int):
+            _, number, place = of_system[at]
+            places[number].append(place)
+            shares[number] = 1 / np.sqrt(count)
+    chosen = [observations[number].taking(taken) for number, taken in places.items()]
+    return chosen, np.repeat(list(shares.values()), [len(taken) for taken in places.values()])
 
 
 def _levels(point: Floats) -> dict[str, float]:

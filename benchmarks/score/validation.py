@@ -1,7 +1,7 @@
 """Errors on systems that a fit did not see, each system weighing the same, and how often intervals held.
 
-For each system in turn (or each generation of GPUs), everything that was learned is learned again from the
-others, from scales of one. Logs are of very different lengths, so a figure is first taken within a system.
+For each group of systems in turn (or each generation of GPUs), everything that was learned is learned again from
+the others, from scales of one. Logs are of very different lengths, so a figure is first taken within a system.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ FEWEST_SIZES = 8
 """...if at least as many sizes are left to be tested as are told at most."""
 
 TAILS = (
+    0.4,
+    0.35,
+    0.3,
+    0.26,
+    0.23,
     0.2,
     0.18,
     0.16,
@@ -76,6 +81,9 @@ TAILS = (
     0.005,
 )
 """Tails that are tried, twice the share of rows that an interval leaves out on each side."""
+
+MOST_FOLDS = 12
+"""Groups of systems that are left out together."""
 
 RESAMPLES = 2000
 SEED = 20261
@@ -156,7 +164,10 @@ def folds(
     report: Report,
     learn: Learn,
 ) -> tuple[Fold, ...]:
-    """The healthy observations of each key, and what those of other keys taught."""
+    """The healthy observations of each key, and what others taught: all but those of its group of keys.
+
+    Keys are dealt into at most MOST_FOLDS groups, in their order.
+    """
     healthy = [
         (log, observation)
         for log in logs
@@ -164,11 +175,14 @@ def folds(
         for observation in log.observations
     ]
     groups = dict.fromkeys(key(one.system) for _, one in healthy)
+    parts = {group: place % MOST_FOLDS for place, group in enumerate(groups)}
     found = []
-    for number, group in enumerate(groups, start=1):
-        report(f"learned without {number} of {len(groups)}")
-        taught = learn([one for _, one in healthy if key(one.system) != group])
-        found.append(([(log, one) for log, one in healthy if key(one.system) == group], taught))
+    for part in range(min(MOST_FOLDS, len(groups))):
+        report(f"learned without {part + 1} of {min(MOST_FOLDS, len(groups))}")
+        taught = learn([one for _, one in healthy if parts[key(one.system)] != part])
+        for group in (group for group, its in parts.items() if its == part):
+            left_out = [(log, one) for log, one in healthy if key(one.system) == group]
+            found.append((left_out, taught))
     return tuple(found)
 
 
@@ -448,22 +462,24 @@ def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
                 else (),
             )
         )
-    # Wider and wider tails, of which the last that holds enough stays.
-    tails = dict.fromkeys(("coverage_80", "coverage_95"), TAILS[-1] / 2)
+    # Wider and wider tails, of which the last that holds enough of a band stays.
+    tails = {name: [TAILS[-1] / 2] * len(BANDS) for name in ("coverage_80", "coverage_95")}
     for tail in reversed(TAILS):
-        held = coverage(tested, Residuals(tuple(systems), tail / 2, tail / 2))
-        tails |= {
-            name: tail / 2 for name in tails if held.get(name, 0.0) >= int(name[-2:]) / 100
-        }
-    return Residuals(tuple(systems), tails["coverage_80"], tails["coverage_95"])
+        same = (tail / 2,) * len(BANDS)
+        held = coverage(tested, Residuals(tuple(systems), same, same))["bands"]
+        for name, kept in tails.items():
+            for place, (band, _, _) in enumerate(BANDS):
+                if held.get(band, {}).get(name, 0.0) >= int(name[-2:]) / 100:
+                    kept[place] = tail / 2
+    return Residuals(tuple(systems), *map(tuple, tails.values()))
 
 
 def plain_residuals(learned: Residuals, learned_on: str) -> Plain:
     """``learned`` as ``residuals.yaml`` has it."""
     return {
         "learned_on": learned_on,
-        "tail_80": learned.tail_80,
-        "tail_95": learned.tail_95,
+        "tail_80": list(learned.tail_80),
+        "tail_95": list(learned.tail_95),
         "systems": [
             {
                 "name": system.name,

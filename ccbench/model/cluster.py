@@ -20,7 +20,11 @@ from ccbench.model.bounds import bound_on_fabric
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
-from ccbench.model.library.clusters import library_system, with_rates_of_model
+from ccbench.model.library.clusters import (
+    lanes_are_assumed,
+    library_system,
+    with_rates_of_model,
+)
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.intervals import intervals
@@ -297,34 +301,45 @@ def library_points(
                     point, bandwidth_seconds=slower, bottleneck=shared.explanation(index)
                 )
         predicted.append(point)
-    points = points_with_bounds(
-        request.collective, cluster.ranks, cluster.system, predicted, bounds.tolist()
-    )
-    if request.launch_known:
-        return points
-    # One thread may have launched on any number of a node's GPUs: up to all of them, intervals reach as far.
-    most = cluster.system.ranks_per_node
-    all_by_one = replace(request, launch_known=True, gpus_per_process=most)
-    return tuple(
-        replace(point, prediction=_reaching(point.prediction, slower.prediction, most))
-        for point, slower in zip(points, library_points(cluster, all_by_one, root), strict=True)
-    )
+    of = request.collective, cluster.ranks, cluster.system
+    points = points_with_bounds(*of, predicted, bounds.tolist())
+    # Intervals reach as far as what nobody said could make it take.
+    if lanes_are_assumed(cluster.system):
+        half = replace(
+            cluster.system, intra_bytes_per_second=cluster.system.intra_bytes_per_second / 2
+        )
+        narrower = points_with_bounds(*of, predict_library(half, request), bounds.tolist())
+        points = _reaching(
+            points, narrower, "its slots may have 8 lanes of PCIe, not 16 (--pcie 4x16 says so)"
+        )
+    if not request.launch_known:
+        most = cluster.system.ranks_per_node
+        all_by_one = replace(request, launch_known=True, gpus_per_process=most)
+        later = library_points(cluster, all_by_one, root)
+        points = _reaching(points, later, f"one thread may launch on 1 to {most} GPUs")
+    return points
 
 
-def _reaching(prediction: Prediction, slower: Prediction, most: int) -> Prediction:
-    """``prediction`` with an interval that ends where that of ``slower`` does, if that is later."""
-    own, later = prediction.interval, slower.interval
-    assert own is not None
-    assert later is not None
-    return replace(
-        prediction,
-        interval=replace(
+def _reaching(
+    points: Sequence[ClusterPoint], slower: Sequence[ClusterPoint], why: str
+) -> tuple[ClusterPoint, ...]:
+    """``points`` with intervals that end where those of ``slower`` do, where that is later.
+
+    why: what is not known, so that it may be slower.
+    """
+    reaching = []
+    for point, later in zip(points, slower, strict=True):
+        own, other = point.prediction.interval, later.prediction.interval
+        assert own is not None
+        assert other is not None
+        interval = replace(
             own,
-            high_80_seconds=max(own.high_80_seconds, later.high_80_seconds),
-            high_95_seconds=max(own.high_95_seconds, later.high_95_seconds),
-            origin=f"{own.origin}; wider, for one thread may launch on 1 to {most} GPUs",
-        ),
-    )
+            high_80_seconds=max(own.high_80_seconds, other.high_80_seconds),
+            high_95_seconds=max(own.high_95_seconds, other.high_95_seconds),
+            origin=f"{own.origin}; wider, for {why}",
+        )
+        reaching.append(replace(point, prediction=replace(point.prediction, interval=interval)))
+    return tuple(reaching)
 
 
 def points_with_bounds(

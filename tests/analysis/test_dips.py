@@ -143,11 +143,16 @@ def published() -> Iterator[tuple[str, bool | None, tuple[Dip, ...]]]:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no logs beside the checkout")
-def test_no_published_log_that_is_healthy_has_a_dip_and_the_others_have_theirs() -> None:
+def test_one_published_log_that_is_called_healthy_has_a_dip_and_the_others_have_theirs() -> (
+    None
+):
     logs = list(published())
     healthy = {file: dips for file, health, dips in logs if health}
     assert len(healthy) >= 40
-    assert [file for file, health, dips in logs if health and dips] == []
+    # 12 ms at 256 KiB, 0.3 ms at half of it: whoever collected it calls it healthy all the same.
+    assert {file for file, health, dips in logs if health and dips} == {
+        "v100_dgx2h_superpod_all_reduce.txt"
+    }
     called = {file for file, health, dips in logs if dips and health is False}
     assert called == {
         "a100pcie_2g_2n_all_reduce_sys_293.txt",

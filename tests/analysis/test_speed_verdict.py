@@ -323,7 +323,7 @@ def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
 def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep())
     (line,) = closeness(run.points)
-    assert "64 KiB and up: 18 % (normal: " in line
+    assert "64 KiB and up: 21 % (normal: " in line
     for point in run.points:
         if point.usual_bound_shares is not None and point.bound_share is not None:
             low, high = point.usual_bound_shares
@@ -366,20 +366,30 @@ def verdict_of_log(
 @pytest.mark.parametrize(
     ("name", "machine", "network", "likely"),
     [
-        ("gh200_8g_2n_all_reduce_alps_bad.txt", "gh200x4", "slingshot-200x4", "sockets"),
+        (
+            "gh200_8g_2n_all_reduce_alps_bad.txt",
+            "gh200x4",
+            "slingshot-200x4",
+            "fits, unproven: sockets",
+        ),
         (
             "a100_16g_2n_all_reduce_aks_ipoib.txt",
             "dgx-a100",
             "ib-hdr-200x8",
-            "sockets (over InfiniBand",
+            "fits, unproven: sockets (over InfiniBand",
         ),
         (
             "b200_16g_2n_all_gather_gke_dranet.txt",
             "hgx-b200",
             "roce-400x8",
-            "no GPUDirect RDMA, or NICs",
+            "fits, unproven: no GPUDirect RDMA, or NICs",
         ),
-        ("awkward_h200_16g_2n_all_reduce_bf16_cut.txt", "hgx-h200", "ib-ndr-400x8", "one NIC"),
+        (
+            "awkward_h200_16g_2n_all_reduce_bf16_cut.txt",
+            "hgx-h200",
+            "ib-ndr-400x8",
+            "no cause that is known",
+        ),
     ],
 )
 def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of_them(
@@ -389,9 +399,7 @@ def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of
     assert verdict.word is SpeedWord.SLOW
     assert verdict.finding is not None
     assert verdict.finding.severity == "problem"
-    assert verdict.finding.evidence.removeprefix(verdict.collapse + "; ").startswith(
-        f"fits, unproven: {likely}"
-    )
+    assert verdict.finding.evidence.removeprefix(verdict.collapse + "; ").startswith(likely)
 
 
 @pytest.mark.parametrize(

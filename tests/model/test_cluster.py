@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,31 @@ def test_every_machine_of_the_catalog_is_priced_at_or_above_its_bound(name: str)
     for point in points:
         assert 0 <= point.prediction.bound_seconds <= point.prediction.predicted_seconds
         assert point.prediction.bottleneck
+
+
+def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_have(
+    tmp_path: Path,
+) -> None:
+    pasted = tmp_path / "topo.txt"
+    pasted.write_text(
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-15\nGPU1\tPHB\t X \t0-15\n"
+    )
+    request = LibraryRequest("all_reduce", (8 << 10, 1 << 30))
+
+    def priced(words: str) -> tuple[ClusterPoint, ...]:
+        return library_points(open_cluster(f"{pasted}?gpu=RTX+4090{words}"), request)
+
+    unknown, sixteen, eight = (priced(words) for words in ("", "&pcie=4x16", "&pcie=4x8"))
+    for one, fast, slow in zip(unknown, sixteen, eight, strict=True):
+        own, wide, narrow = (point.prediction.interval for point in (one, fast, slow))
+        assert own is not None
+        assert wide is not None
+        assert narrow is not None
+        assert one.prediction.predicted_seconds == fast.prediction.predicted_seconds
+        assert own.low_95_seconds == wide.low_95_seconds
+        assert own.high_95_seconds == max(wide.high_95_seconds, narrow.high_95_seconds)
+        assert "--pcie" in own.origin
+        assert "--pcie" not in wide.origin
 
 
 def test_some_ranks_of_a_machine_are_its_first_gpus() -> None:

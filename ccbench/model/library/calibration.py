@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest, LibrarySystem
-from ccbench.model.library.constants import CONSTANTS, LEVELS, LibraryConstants, scaled, shipped
+from ccbench.model.library.constants import (
+    CONSTANTS,
+    MEASURED_LEVELS,
+    LibraryConstants,
+    scaled,
+    shipped,
+)
 from ccbench.model.library.predictor import priced, seconds_of
 from ccbench.model.machine import STRICT, Floats
 
@@ -64,7 +70,7 @@ class Observation:
 class Calibrated:
     """A system's own scales and corrections.
 
-    scales: factor on each of LEVELS. corrections: (size, log of measured over scaled model), by
+    scales: factor on each of MEASURED_LEVELS. corrections: (size, log of measured over scaled model), by
         (collective, in place), in rising order of size. domain: smallest and largest size seen, likewise.
     """
 
@@ -152,7 +158,7 @@ def calibrate(
             "calibration: observations of several systems; calibrate one at a time"
         )
     table = (shipped() if learned is None else learned).table
-    spread = np.array([level.measured_spread for level in LEVELS.values()])
+    spread = np.array([level.measured_spread for level in MEASURED_LEVELS.values()])
 
     def residuals(point: Floats) -> Floats:
         ratios = np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
@@ -161,11 +167,11 @@ def calibrate(
 
     fit = least_squares(
         residuals,
-        np.zeros(len(LEVELS)),
+        np.zeros(len(MEASURED_LEVELS)),
         loss="soft_l1",
         f_scale=LOSS_SCALE,
         max_nfev=40,
-        diff_step=[DIFFERENCE] * len(LEVELS),
+        diff_step=[DIFFERENCE] * len(MEASURED_LEVELS),
     )
     scales = np.exp(fit.x)
     values = tuple(scaled_by(table, scales).items())
@@ -184,7 +190,7 @@ def calibrate(
         (key, tuple((size, float(np.median(logs))) for size, logs in sorted(sizes.items())))
         for key, sizes in left.items()
     )
-    named = tuple(zip(LEVELS, scales.tolist(), strict=True))
+    named = tuple(zip(MEASURED_LEVELS, scales.tolist(), strict=True))
     return Calibrated(observations[0].system, named, constants, corrections)
 
 
@@ -200,8 +206,8 @@ def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) 
 
 
 def scaled_by(table: Mapping[str, float], scales: Floats) -> dict[str, float]:
-    """``table`` with a scale for each of LEVELS, in their order."""
-    return scaled(table, dict(zip(LEVELS, scales.tolist(), strict=True)))
+    """``table`` with a scale for each of MEASURED_LEVELS, in their order."""
+    return scaled(table, dict(zip(MEASURED_LEVELS, scales.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -270,6 +270,13 @@ def library_system(
     )
 
 
+def lanes_are_assumed(system: LibrarySystem) -> bool:
+    """True where only the GPUs' model says how fast PCIe is: cards have 16 lanes, their slots often 8."""
+    return system.intra in (Intra.PCIE, Intra.HOST) and system.origins["intra"].startswith(
+        "assumed"
+    )
+
+
 def _model(topology: Topology, gpus: Sequence[Device]) -> str:
     """The sources' name of the GPUs: their model, or their architecture where that is named."""
     words = [gpus[0].attributes.get(key) for key in ("model", "gcn", "architecture")]

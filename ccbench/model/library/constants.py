@@ -29,7 +29,7 @@ class ConstantScale:
     """A scale on the constants of ``moves``.
 
     learned_spread: standard deviation of its logarithm that is plausible over all systems; 0 keeps it at 1.
-    measured_spread: the same of one system.
+    measured_spread: the same of one system, over what holds for all; 0 leaves it alone.
     """
 
     name: str
@@ -52,6 +52,9 @@ LEVELS = {
     for name, row in _FILE["levels"].items()
 }
 """All levels, by name."""
+
+MEASURED_LEVELS = {name: level for name, level in LEVELS.items() if level.measured_spread > 0}
+"""Those that one system may move."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
 fill = 1 / (1 / (hops x bytes / rate) + 1 / (2 sqrt(latency x bytes / rate))): a message that is not cut
 goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x transfer) (Sanders, Speck and
 Traeff, Parallel Computing 35 (2009) 581, for trees), until chunks grow no more: bytes there are
-bytes x most / (bytes + most). The harmonic sum goes over from one to the other. docs/model-library.md has
-the rest.
+bytes x most / (bytes + most). The harmonic sum goes over from one to the other. Rings of all_reduce, all_gather
+and reduce_scatter have none: every link is busy at every step. docs/model-library.md has the rest.
 
 Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """
@@ -170,7 +170,10 @@ def cost(
     table: Mapping[str, float],
 ) -> Cost:
     """Price ``shape`` at ``size_bytes``; ``table`` holds the constants."""
-    base, hop, network_hop = _latencies(shape, protocol, system, table)
+    generation = table.get(f"generation.{system.generation.value}", 1.0)
+    base, hop, network_hop = (
+        generation * seconds for seconds in _latencies(shape, protocol, system, table)
+    )
     latency = shape.inside_hops * hop + shape.network_hops * network_hop
     inside, network = _rates(shape, protocol, system, table)
     seconds_per_byte = max(shape.port_bytes / inside, shape.node_bytes / network)
@@ -183,8 +186,9 @@ def cost(
     cut = 2.0 * table["fill"] * np.sqrt(latency * seconds_per_byte * growing)
     total = uncut + cut
     fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
-    if shape.algorithm == "allpairs":
-        fill = np.zeros_like(total)  # no message waits for another of its phase
+    if not shape.fills:
+        # Every rank has a block to send at every step, so that no link waits for the first to arrive.
+        fill = np.zeros_like(total)
     return Cost(
         shape, protocol, inside, network, hop, network_hop, base + latency, fill, transfer, base
     )
@@ -193,7 +197,7 @@ def cost(
 def _latencies(
     shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]
 ) -> tuple[float, float, float]:
-    """Seconds of the base, of one hop inside a node and of one across the network."""
+    """Seconds of the base, of one hop inside a node and of one across the network, on GPUs of any generation."""
     published = TABLES["rccl" if system.is_amd else "nccl"]
     column, simple, algorithm = PROTOCOLS.index(protocol), protocol == "simple", shape.algorithm
     by_switch, direct = algorithm in SWITCH_ALGORITHMS, collnet_is_direct(system)

@@ -66,6 +66,10 @@ leaves. From it on what none of the known systems shows counts too, even where t
 FEWEST_SYSTEMS = 8
 """With fewer nothing is said."""
 
+TAIL_SHARES = (0.05, 0.5, 0.95)
+"""Transfer's shares of the time that small, middle and large sizes mostly have: each has tails of its own, since
+errors of middle sizes, where protocols change, have the longest."""
+
 _SHARES = np.linspace(0.0, 1.0, 21)
 
 
@@ -87,11 +91,14 @@ class LearnedSystem:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Errors that were learned. Quantiles tail and 1 - tail hold 80 % and 95 % of a system's rows."""
+    """Errors that were learned. Quantiles tail and 1 - tail hold 80 % and 95 % of a system's rows.
+
+    tail_80, tail_95: one for each of TAIL_SHARES, in between on the line between them.
+    """
 
     systems: tuple[LearnedSystem, ...]
-    tail_80: float
-    tail_95: float
+    tail_80: tuple[float, ...]
+    tail_95: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -184,7 +191,10 @@ def _made(plain: Any) -> Residuals:
         even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)
     ):
         raise ValueError("systems without rows, of unequal form, or none at all")
-    return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
+    tails = [tuple(map(float, plain[name])) for name in ("tail_80", "tail_95")]
+    if any(len(tail) != len(TAIL_SHARES) for tail in tails):
+        raise ValueError(f"not {len(TAIL_SHARES)} tails")
+    return Residuals(systems, *tails)
 
 
 def intervals(
@@ -253,11 +263,13 @@ def _quantiles(kind: tuple[str, ...], learned: Residuals, octaves: int | None) -
         away = np.concatenate([system.octaves for system in learned.systems])
         rows = rows * np.exp(-0.5 * ((away - octaves) / OCTAVES_WIDTH) ** 2)
     order = np.argsort(logs)
-    tails = np.array(
-        [learned.tail_80, 1 - learned.tail_80, learned.tail_95, 1 - learned.tail_95]
-    )
     columns = []
     for share in _SHARES:
+        tail_80, tail_95 = (
+            float(np.interp(share, TAIL_SHARES, tail))
+            for tail in (learned.tail_80, learned.tail_95)
+        )
+        tails = np.array([tail_80, 1 - tail_80, tail_95, 1 - tail_95])
         near = rows * np.exp(-0.5 * ((shares - share) / SHARE_WIDTH) ** 2)
         heights = np.cumsum(near[order])
         places = np.searchsorted(heights, tails * heights[-1])

@@ -35,6 +35,7 @@ class Shape:
     one_pair: port_bytes pass only the links of a GPU that lead to one other GPU.
     one_rail: node_bytes pass only the NICs near one GPU, not all of a node.
     unasked: True if the library takes it without being told to.
+    fills: False if all links are busy from the first step to the last, so that no pipeline must fill.
     """
 
     algorithm: str
@@ -47,6 +48,7 @@ class Shape:
     one_pair: bool = False
     one_rail: bool = False
     unasked: bool = True
+    fills: bool = True
 
 
 FEWEST_NVLS_RANKS = 5
@@ -58,6 +60,10 @@ MOST_DIRECT_RANKS = 8
 
 MOST_NVLSTREE_NICS = 8
 """NICs of a node that NVLSTree keeps busy: 144 GPUs of two NVL72 racks see 413 GB/s, eight NICs, of 72."""
+
+MOST_NVLS_SHARES = 8
+"""A GPU sends all, and its share of the sum: domains of 64 and 72 of them reduce no faster than 8 (published: 472,
+423 and 481 GB/s of the buffer, GB300 and GB200), so that a smaller share saves nothing."""
 
 SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat": (2, 23)}
 """First version of NCCL that has an algorithm (its release notes)."""
@@ -117,9 +123,12 @@ def _has_nvls(system: LibrarySystem) -> bool:
 
 
 def _ring(
-    system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: bool = True
+    system: LibrarySystem, rounds: int, bytes_per_size: float, chain: bool = False
 ) -> Shape:
-    """A ring that data go round so many times; bytes_per_size: through every link of it."""
+    """A ring that data go round so many times; bytes_per_size: through every link of it.
+
+    chain: one rank has all of them at first, or at last. Else each rank has its block to send at every step.
+    """
     nodes, inside, port = system.nodes, system.ranks_per_node, bytes_per_size
     if nodes > 1 and system.intra not in PORTS_ONLY:
         # Rings leave a node at different GPUs, so that of its GPUs' turns one in ``inside`` goes out. Where
@@ -129,7 +138,10 @@ def _ring(
     # the chain that takes longest they are links inside one node, as far as they go.
     across = 0 if nodes == 1 else rounds * nodes - rounds // inside
     hops = rounds * (system.ranks - 1) - across, across
-    return Shape("ring", *hops, port, bytes_per_size if nodes > 1 else 0.0, both_ways)
+    # A chain of three has a middle, which receives and sends at once.
+    both_ways = not chain or system.ranks > 2
+    node_bytes = bytes_per_size if nodes > 1 else 0.0
+    return Shape("ring", *hops, port, node_bytes, both_ways, fills=chain)
 
 
 def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
@@ -144,10 +156,11 @@ def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     ]
     if _has_nvls(system):
         name = "nvls" if nodes == 1 else "nvlstree"
-        built.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
+        port = 1.0 + 1.0 / min(inside, MOST_NVLS_SHARES)
+        built.append(Shape(name, 2, 2 * depth, port, tree_network))
     if nodes == 1 and system.generation is Generation.CDNA3 and inside == ALL_PAIRS_RANKS:
         # Every GPU sends every other its block, sums what it got, and sends the sum to every other.
-        built.append(Shape("allpairs", 2, 0, 2 * (ranks - 1) / ranks, 0.0))
+        built.append(Shape("allpairs", 2, 0, 2 * (ranks - 1) / ranks, 0.0, fills=False))
     if nodes > 1 and system.network is not None and system.network.in_network_reduction:
         # The node's sum goes up through its NICs once, the total comes down once; one stay in the network.
         if collnet_is_direct(system):
@@ -173,8 +186,7 @@ def _gathering(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
 
 
 def _rooted(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
-    # A chain of three has a middle, which receives and sends at once.
-    return (_ring(system, 1, 1.0, both_ways=system.ranks > 2),)
+    return (_ring(system, 1, 1.0, chain=True),)
 
 
 def _pairwise(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:

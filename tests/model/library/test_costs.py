@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccbench.model.library import Generation, HostProcessor, Intra, LibrarySystem, NetworkPorts
@@ -44,13 +44,48 @@ def test_a_ring_with_simple_is_what_the_page_of_formulas_says() -> None:
     hops = 14 * 3.4 * TABLE["hop.simple"] * MICRO
     latency = 8.4 * TABLE["base"] * MICRO + hops
     transfer = 14 / 8 * size / (300e9 * TABLE["efficiency.nvlink"])
-    most = TABLE["pipeline_mebibytes"] * 2**20
-    cut = 2 * TABLE["fill"] * np.sqrt(hops * transfer * most / (size + most))
-    fill = 1 / (1 / (14 * transfer) + 1 / cut)
     assert cost.latency_seconds == pytest.approx(latency)
     assert cost.bandwidth_seconds[0] == pytest.approx(transfer)
-    assert cost.fill_seconds[0] == pytest.approx(fill)
-    assert cost.floored(0.0)[0] == pytest.approx(latency + transfer + fill)
+    assert cost.fill_seconds[0] == 0.0
+    assert cost.floored(0.0)[0] == pytest.approx(latency + transfer)
+
+
+def test_a_tree_with_simple_is_what_the_page_of_formulas_says() -> None:
+    size = 1e9
+    cost = priced(A100, "tree", "simple", size)
+    hops = 14 * 4.0 * TABLE["hop.simple"] * MICRO
+    transfer = 2 * size / (300e9 * TABLE["efficiency.nvlink"] * TABLE["tree_rate"])
+    most = TABLE["pipeline_mebibytes"] * 2**20
+    cut = 2 * TABLE["fill"] * np.sqrt(hops * transfer * most / (size + most))
+    assert cost.bandwidth_seconds[0] == pytest.approx(transfer)
+    assert cost.fill_seconds[0] == pytest.approx(1 / (1 / (14 * transfer) + 1 / cut))
+
+
+@pytest.mark.parametrize(
+    ("collective", "fills"),
+    [
+        ("all_reduce", False),
+        ("all_gather", False),
+        ("reduce_scatter", False),
+        ("broadcast", True),
+        ("reduce", True),
+    ],
+)
+def test_only_a_ring_that_begins_or_ends_at_one_rank_must_fill(
+    collective: str, fills: bool
+) -> None:
+    cost = priced(A100, "ring", "simple", 1e6, collective=collective)
+    assert bool(cost.fill_seconds[0] > 0) is fills
+
+
+def test_latencies_of_a_generation_are_scaled_as_a_whole() -> None:
+    table = TABLE | {"generation.ampere": 2.0}
+    (ring,) = (shape for shape in shapes("all_reduce", A100) if shape.algorithm == "ring")
+    plain, twice = (
+        cost(ring, "ll", A100, np.array([8.0]), constants) for constants in (TABLE, table)
+    )
+    assert twice.latency_seconds == pytest.approx(2 * plain.latency_seconds)
+    assert twice.bandwidth_seconds == plain.bandwidth_seconds
 
 
 def test_a_message_of_nothing_fills_nothing() -> None:
@@ -59,8 +94,8 @@ def test_a_message_of_nothing_fills_nothing() -> None:
 
 
 def test_a_tiny_message_passes_every_hop_whole_and_a_large_one_is_cut() -> None:
-    cost = priced(clustered(A100, 2, HDR), "ring", "simple", 1e-3, 1e15)
-    hops, transfer = 30, cost.bandwidth_seconds
+    cost = priced(clustered(A100, 2, HDR), "tree", "simple", 1e-3, 1e15)
+    hops, transfer = 16, cost.bandwidth_seconds
     assert cost.fill_seconds[0] == pytest.approx(hops * transfer[0], rel=1e-2)
     assert cost.fill_seconds[1] < 1e-3 * hops * transfer[1]
 
@@ -226,7 +261,9 @@ def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
 def test_the_fill_of_a_pipeline_grows_with_the_size_up_to_that_of_the_largest_chunks(
     system: LibrarySystem, collective: str, sizes: list[float], data: st.DataObject
 ) -> None:
-    shape = data.draw(st.sampled_from(shapes(collective, system)))
+    filling = [shape for shape in shapes(collective, system) if shape.fills]
+    assume(filling)
+    shape = data.draw(st.sampled_from(filling))
     protocol = data.draw(st.sampled_from(protocols(shape, system)))
     most = TABLE["pipeline_mebibytes"] * 2**20
     found = cost(shape, protocol, system, np.array([*sorted(sizes), 1e7 * most]), TABLE)

@@ -58,8 +58,8 @@ def learned(*levels: float, kind: tuple[str, ...] = KIND, spread: float = 0.1) -
             )
             for place, level in enumerate(levels)
         ),
-        0.1,
-        0.025,
+        (0.1,) * 3,
+        (0.025,) * 3,
     )
 
 
@@ -137,7 +137,7 @@ def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_o
 
 def test_systems_like_the_one_at_hand_weigh_more() -> None:
     own, residuals = learned(0.5, 0.5), learned(-0.5, -0.5, kind=kind_of(clustered(A100, 2)))
-    both = replace(own, systems=own.systems + residuals.systems, tail_80=0.4)
+    both = replace(own, systems=own.systems + residuals.systems, tail_80=(0.4,) * 3)
     (interval,) = intervals(H100, [prediction()], both)
     assert interval.low_80_seconds > 1.0
     assert "4 systems, 2 of them like this one" in interval.origin
@@ -240,6 +240,7 @@ def test_a_system_that_is_left_out_is_gone() -> None:
     ("original", "instead"),
     [
         ("tail_80", "tail"),
+        ("tail_80: [", "tail_80: [0.1, "),
         ("systems:", "systems: []\nothers:"),
         ("kind: [several nodes, ", "kind: ["),
         ("transfer_shares: [0.0, ", "transfer_shares: ["),

@@ -69,7 +69,10 @@ def document(
         # Intervals are of all anchored predictions together, as those that ship.
         known = residuals_of(pooled(held_out.anchored))
         made["anchored"] = {
-            name: figures(tested) | (coverage(tested, known) if ANCHORS.get(name) else {})
+            name: {
+                "by_system": figures(tested),
+                **(coverage(tested, known) if ANCHORS.get(name) else {}),
+            }
             for name, tested in held_out.anchored.items()
         }
     return made

@@ -77,6 +77,17 @@ def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:
     )
 
 
+def machine_key(system: LibrarySystem) -> tuple[Hashable, ...]:
+    """What systems share that are more or less of one kind of machine, or of one cluster."""
+    network = system.network
+    return (
+        system.generation,
+        system.intra,
+        round(system.intra_bytes_per_second),
+        None if network is None else (network.word, round(network.bytes_per_second)),
+    )
+
+
 def _groups(
     logs: Sequence[LogPoints], key: Callable[[LogPoints, Observation], Hashable]
 ) -> tuple[_Group, ...]:

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import HoldoutScores, Report, at_sizes, on_other_sizes, system_key
+from benchmarks.score.holdout import (
+    HoldoutScores,
+    Report,
+    at_sizes,
+    machine_key,
+    on_other_sizes,
+    system_key,
+)
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.predictors import calibrated
@@ -83,7 +90,7 @@ TAILS = (
 """Tails that are tried, twice the share of rows that an interval leaves out on each side."""
 
 MOST_FOLDS = 12
-"""Groups of systems that are left out together."""
+"""Groups of machines that are left out together."""
 
 RESAMPLES = 2000
 SEED = 20261
@@ -164,9 +171,10 @@ def folds(
     report: Report,
     learn: Learn,
 ) -> tuple[Fold, ...]:
-    """The healthy observations of each key, and what others taught: all but those of its group of keys.
+    """The healthy observations of each key, and what others taught: all but those of its group.
 
-    Keys are dealt into at most MOST_FOLDS groups, in their order.
+    Machines, whole or in part, are dealt into at most MOST_FOLDS groups, in their order: two nodes of a cluster
+    teach nothing about four of it.
     """
     healthy = [
         (log, observation)
@@ -174,15 +182,18 @@ def folds(
         if log.entry.healthy
         for observation in log.observations
     ]
-    groups = dict.fromkeys(key(one.system) for _, one in healthy)
-    parts = {group: place % MOST_FOLDS for place, group in enumerate(groups)}
+    deal = machine_key if key is system_key else key
+    dealt = dict.fromkeys(deal(one.system) for _, one in healthy)
+    parts = {whole: place % MOST_FOLDS for place, whole in enumerate(dealt)}
     found = []
-    for part in range(min(MOST_FOLDS, len(groups))):
-        report(f"learned without {part + 1} of {min(MOST_FOLDS, len(groups))}")
-        taught = learn([one for _, one in healthy if parts[key(one.system)] != part])
-        for group in (group for group, its in parts.items() if its == part):
-            left_out = [(log, one) for log, one in healthy if key(one.system) == group]
-            found.append((left_out, taught))
+    for part in range(min(MOST_FOLDS, len(dealt))):
+        report(f"learned without {part + 1} of {min(MOST_FOLDS, len(dealt))}")
+        taught = learn([one for _, one in healthy if parts[deal(one.system)] != part])
+        groups: dict[Hashable, list[tuple[LogPoints, Observation]]] = defaultdict(list)
+        for log, one in healthy:
+            if parts[deal(one.system)] == part:
+                groups[key(one.system)].append((log, one))
+        found += [(pairs, taught) for pairs in groups.values()]
     return tuple(found)
 
 

@@ -24,6 +24,7 @@ from ccbench.analysis.speed_verdict import (
 from ccbench.cases.axes import DEFAULT
 from ccbench.results import Run
 from ccbench.results.keys import grouped
+from ccbench.topology.files import catalog_names
 from ccbench.units import format_seconds, format_size, plain, plural
 
 if TYPE_CHECKING:
@@ -94,7 +95,11 @@ class GateOutcome:
     @property
     def sentence(self) -> str:
         """``gate: FAIL (exit code 1): SLOW: nccl all_reduce, ...; threshold not-slow: ...``."""
-        outcome = f"{OUTCOMES[self.exit_code]} (exit code {self.exit_code})"
+        return self.sentence_of(PASSES)
+
+    def sentence_of(self, code: int) -> str:
+        """The sentence of a command that without the gate ends with ``code``."""
+        outcome = f"{OUTCOMES[self.exit_code]} (exit code {self.beside(code)})"
         return f"gate: {outcome}: {self.reason}; threshold {self.gate}: {self.threshold}"
 
     @property
@@ -160,7 +165,14 @@ def within(limits: GateFile, runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
         and (point.algorithm, point.protocol, point.channels) == (DEFAULT, DEFAULT, 0)
         and (point.ranks, point.dtype) == (limits.ranks, limits.dtype)
         and point.nodes in (0, limits.nodes)
+        and point.backend == limits.library.lower()
     ]
+    for run in runs:
+        name = run.manifest.at("machine", "name")
+        if {name, limits.machine} <= {*catalog_names()} and name != limits.machine:
+            text = f"{plain(str(run.path))}: is of {name}, the file's limits are of {limits.machine}"
+            yield UNDECIDED, f"{text}; write a file for it: ccbench predict --gate-file"
+            return
     measured = grouped(own, lambda point: (point.collective, point.size_bytes))
     for limit in limits.gates:
         name = f"{limit.collective}, {plural(limits.ranks, 'rank')}, {format_size(limit.size_bytes)}"

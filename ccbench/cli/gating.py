@@ -39,31 +39,39 @@ def opened(name: str | None) -> Gate | None:
 
 @dataclass(frozen=True)
 class Gated:
-    """Additions of a command for its gate: none without one."""
+    """Additions of a command for its gate: none without one. own_code: what it ends with but for the gate."""
 
     outcome: GateOutcome | None = None
+    own_code: int = 0
 
     @property
     def lines(self) -> list[str]:
         """The last line of a command's text."""
-        return [self.outcome.sentence] if self.outcome else []
+        return [self.outcome.sentence_of(self.own_code)] if self.outcome else []
 
     @property
     def keys(self) -> dict[str, Any]:
         """Keys of a command's JSON."""
         return {"gate": self.outcome.document} if self.outcome else {}
 
-    def code(self, code: int) -> int:
-        """Exit code of a command that else ends with ``code``."""
-        return self.outcome.beside(code) if self.outcome else code
+    @property
+    def code(self) -> int:
+        """Exit code of the command."""
+        return self.outcome.beside(self.own_code) if self.outcome else self.own_code
 
 
 def gated(
-    gate: Gate | None, runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()
+    gate: Gate | None,
+    own_code: int,
+    runs: Sequence[Run],
+    further: Sequence[SpeedVerdict] = (),
 ) -> Gated:
-    """Hold ``runs`` and ``further`` verdicts against ``gate``; nothing where there is neither."""
+    """Hold ``runs`` and ``further`` verdicts against ``gate``; nothing where there is neither.
+
+    own_code: exit code of the command but for the gate.
+    """
     if gate is None or not (runs or further):
-        return Gated()
+        return Gated(None, own_code)
     from ccbench.analysis.gate import gate_outcome
 
-    return Gated(gate_outcome(gate, runs, further))
+    return Gated(gate_outcome(gate, runs, further), own_code)

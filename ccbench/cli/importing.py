@@ -96,7 +96,9 @@ def import_files(
     imported = None if folder is None else load_run(folder, details=False)
     untimed = unmeasured(imported_files)
     verdicts = (*untimed, *(speed_verdicts(imported) if imported else ()))
-    outcome = gated(threshold, (imported,) if imported else (), untimed)
+    ends = filter(None, (file.exit_code for file in imported_files))
+    own_code = min(ends, default=PARTIAL_EXIT_CODE if problems else 0)
+    outcome = gated(threshold, own_code, (imported,) if imported else (), untimed)
     if as_json:
         run = None if folder is None else str(folder)
         speeds = [verdict.document for verdict in verdicts]
@@ -124,8 +126,7 @@ def import_files(
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         if not verdicts:
             return 2
-    ends = filter(None, (file.exit_code for file in imported_files))
-    return outcome.code(min(ends, default=PARTIAL_EXIT_CODE if problems else 0))
+    return outcome.code
 
 
 def _written(

@@ -93,8 +93,8 @@ def report(
     chosen = tuple(formats.split(",")) if formats is not None else _formats_of(output)
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
-    outcome = gated(threshold, loaded)
-    code = outcome.code(exit_code_of(loaded))
+    outcome = gated(threshold, exit_code_of(loaded), loaded)
+    code = outcome.code
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
             raise UsageError(

@@ -244,8 +244,8 @@ def _ended(outcome: RunOutcome, gate: Gate | None) -> tuple[int, Gated]:
 
     if gate is None or outcome.interrupted:
         return _exit_code(outcome), Gated()
-    judged = gated(gate, (load_run(outcome.folder),))
-    return judged.code(_exit_code(outcome)), judged
+    judged = gated(gate, _exit_code(outcome), (load_run(outcome.folder),))
+    return judged.code, judged
 
 
 def _exit_code(outcome: RunOutcome) -> int:

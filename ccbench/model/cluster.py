@@ -23,6 +23,7 @@ from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryReques
 from ccbench.model.library.clusters import (
     lanes_are_assumed,
     library_system,
+    peers_are_assumed,
     with_rates_of_model,
 )
 from ccbench.model.library.constants import shipped
@@ -304,14 +305,19 @@ def library_points(
     of = request.collective, cluster.ranks, cluster.system
     points = points_with_bounds(*of, predicted, bounds.tolist())
     # Intervals reach as far as what nobody said could make it take.
-    if lanes_are_assumed(cluster.system):
-        half = replace(
-            cluster.system, intra_bytes_per_second=cluster.system.intra_bytes_per_second / 2
+    slowest, doubts = cluster.system, list[str]()
+    if lanes_are_assumed(slowest):
+        half = slowest.intra_bytes_per_second / 2
+        slowest = replace(slowest, intra_bytes_per_second=half)
+        doubts.append("its slots may have 8 lanes of PCIe, not 16 (--pcie 4x16 says so)")
+    if peers_are_assumed(cluster.node, slowest):
+        slowest = replace(slowest, intra=Intra.HOST)
+        doubts.append(
+            "its GPUs may have no peer access (nvidia-smi topo -p2p r in the file says so)"
         )
-        narrower = points_with_bounds(*of, predict_library(half, request), bounds.tolist())
-        points = _reaching(
-            points, narrower, "its slots may have 8 lanes of PCIe, not 16 (--pcie 4x16 says so)"
-        )
+    if doubts:
+        slow = points_with_bounds(*of, predict_library(slowest, request), bounds.tolist())
+        points = _reaching(points, slow, " and ".join(doubts))
     if not request.launch_known:
         most = cluster.system.ranks_per_node
         all_by_one = replace(request, launch_known=True, gpus_per_process=most)

@@ -114,7 +114,7 @@ def test_how_a_program_ended_stays_in_the_exit_code_where_the_gate_does_not_fail
     ccbench: Command,
 ) -> None:
     code, line = gated(ccbench, CRASHED, "--gate")
-    assert (code, line.startswith("gate: CANNOT SAY (exit code 3)")) == (5, True)
+    assert (code, line.startswith("gate: CANNOT SAY (exit code 5)")) == (5, True)
     assert gated(ccbench, CRASHED.replace("      0", "      2", 1), "--gate")[0] == 1
 
 
@@ -126,6 +126,14 @@ def test_processors_have_no_healthy_systems_and_the_line_says_what_to_do(
     line = ended.out.splitlines()[-1]
     assert (ended.code, line.startswith("gate: CANNOT SAY (exit code 3): ")) == (3, True)
     assert "ccbench compare BASELINE RUN" in line
+
+
+def test_a_file_of_another_machine_decides_nothing(ccbench: Command, gates: Path) -> None:
+    text = gates.read_text()
+    gates.write_text(text.replace("machine: hgx-h100", "machine: mi300x"))
+    code, line = gated(ccbench, ALL_RIGHT, "--gate", str(gates), "--machine", "hgx-h100")
+    assert code == 3
+    assert "is of hgx-h100, the file's limits are of mi300x" in line
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_hav
     request = LibraryRequest("all_reduce", (8 << 10, 1 << 30))
 
     def priced(words: str) -> tuple[ClusterPoint, ...]:
-        return library_points(open_cluster(f"{pasted}?gpu=RTX+4090{words}"), request)
+        return library_points(open_cluster(f"{pasted}?gpu=L40S{words}"), request)
 
     unknown, sixteen, eight = (priced(words) for words in ("", "&pcie=4x16", "&pcie=4x8"))
     for one, fast, slow in zip(unknown, sixteen, eight, strict=True):
@@ -74,6 +74,25 @@ def test_intervals_reach_further_where_nothing_says_how_many_lanes_the_slots_hav
         assert own.high_95_seconds == max(wide.high_95_seconds, narrow.high_95_seconds)
         assert "--pcie" in own.origin
         assert "--pcie" not in wide.origin
+
+
+def test_intervals_of_geforce_cards_reach_as_far_as_without_peer_access(tmp_path: Path) -> None:
+    pasted = tmp_path / "topo.txt"
+    pasted.write_text(
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-15\nGPU1\tPHB\t X \t0-15\n"
+    )
+    request = LibraryRequest("all_reduce", (1 << 30,))
+    cards = [
+        library_points(open_cluster(f"{pasted}?gpu={model}&pcie=4x16"), request)[0].prediction
+        for model in ("L40S", "RTX+4090")
+    ]
+    assert cards[0].predicted_seconds == cards[1].predicted_seconds
+    certain, doubtful = (card.interval for card in cards)
+    assert certain is not None
+    assert doubtful is not None
+    assert doubtful.high_80_seconds > 1.5 * certain.high_80_seconds
+    assert "no peer access" in doubtful.origin
+    assert "no peer access" not in certain.origin
 
 
 def test_some_ranks_of_a_machine_are_its_first_gpus() -> None:

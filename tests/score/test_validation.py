@@ -73,12 +73,20 @@ def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:
     logs = [
         log_points("a.txt", SIZES, name="one site"),
         log_points("b.txt", SIZES, name="another site"),
-        log_points("c.txt", SIZES, ranks_per_node=4),
+        log_points("c.txt", SIZES, ranks_per_node=4, intra_bytes_per_second=1e11),
     ]
     systems = held_out_systems(folds(logs, system_key, quiet, learner))
     assert [system.files for system in systems] == [("a.txt", "b.txt"), ("c.txt",)]
     assert learner.seen == [[4], [8, 8]]
     assert [len(system.log_ratios) for system in systems] == [2 * len(SIZES), len(SIZES)]
+
+
+def test_part_of_a_machine_teaches_nothing_about_the_rest() -> None:
+    learner = Learner()
+    logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)]
+    systems = held_out_systems(folds(logs, system_key, quiet, learner))
+    assert [system.files for system in systems] == [("a.txt",), ("b.txt",)]
+    assert learner.seen == [[]]
 
 
 def test_all_systems_of_a_generation_are_left_out_together() -> None:

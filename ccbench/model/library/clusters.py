@@ -59,6 +59,9 @@ MOST_MESHED = 16
 _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
 """Words of ``nvidia-smi topo -p2p`` where data between two GPUs pass through host memory."""
 
+_GEFORCE = re.compile(r"(?:GeForce|RTX) *(?:RTX *)?[345]0[5-9]0", re.IGNORECASE)
+"""Cards between which NVIDIA's driver gives no peer access over PCIe; patched drivers do."""
+
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 
 _VENDORS = {
@@ -268,6 +271,13 @@ def library_system(
         origins,
         port,
     )
+
+
+def peers_are_assumed(topology: Topology, system: LibrarySystem) -> bool:
+    """True where only the kind of link says that GeForce cards reach each other: their drivers seldom let them."""
+    told = {"p2p_matrix", "peer_access"} & {*topology.facts}
+    models = (str(gpu.attributes.get("model") or "") for gpu in topology.gpus)
+    return system.intra is Intra.PCIE and not told and any(map(_GEFORCE.search, models))
 
 
 def lanes_are_assumed(system: LibrarySystem) -> bool:

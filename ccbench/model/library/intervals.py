@@ -352,7 +352,5 @@ def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
 
 def _origin(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> str:
     """In words, which systems an interval is from."""
-    alike = sum(
-        sum(a != b for a, b in zip(kind, system.kind, strict=True)) <= 1 for system in systems
-    )
+    alike = sum(kind == system.kind for system in systems)
     return f"{len(systems)} systems, {alike or 'none'} of them like this one: {', '.join(kind[1:4])}"

@@ -45,14 +45,14 @@ def section(score: dict[str, Any], when: str) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     named = {
-        "**without the system**": left_out,
+        "**without the machine**": left_out,
         "without its generation of GPUs": generation,
         "from all, as shipped": total,
     }
     lines += [f"| {name} | {by_system(one)} |" for name, one in named.items()]
     rows = {
         "the model as it ships": total,
-        "learned without the system": left_out["total"],
+        "learned without the machine": left_out["total"],
         "calibrated on every other size, tested on the rest": score[
             "calibrated_on_every_other_size"
         ]["total"],
@@ -72,7 +72,7 @@ def section(score: dict[str, Any], when: str) -> str:
     known.sort(key=lambda one: one["median_error"])
     lines += [
         "",
-        "System by system, each predicted by what all others taught:",
+        "System by system, each predicted by what other machines taught:",
         "",
         f"| system {head}",
         rule,

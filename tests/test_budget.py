@@ -26,14 +26,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 655_788
+WHOLE = 655_785
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 67_059,
+    "analysis": 67_064,
     "backends": 90_989,
     "cases": 4_665,
-    "cli": 24_080,
+    "cli": 24_072,
     "machine": 24_913,
     "model": 62_422,
     "readers": 132_456,

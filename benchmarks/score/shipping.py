@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.score.holdout import Report, system_key
+from benchmarks.score.holdout import Report, machine_key, system_key
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (
@@ -39,7 +39,7 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
         f"out of place, {date.today().isoformat()}"
     )
     write_constants(fit(observations), SHIPPED_FILE, learned_on)
-    left_out = folds(logs, system_key, report, fit)
+    left_out = folds(logs, system_key, report, fit, machine_key)
     for path, tested in (
         (RESIDUALS_FILE, held_out_systems(left_out)),
         (ANCHORED_FILE, pooled(anchored_systems(left_out))),

@@ -140,7 +140,7 @@ class Validation:
     @classmethod
     def of(cls, logs: Sequence[LogPoints], report: Report, learn: Learn = fit) -> Validation:
         """Learn and calibrate on parts of ``logs``, of which only the healthy ones count."""
-        by_system = folds(logs, system_key, report, learn)
+        by_system = folds(logs, system_key, report, learn, machine_key)
         return cls(
             on_other_sizes(logs, calibrated, report),
             held_out_systems(by_system),
@@ -170,11 +170,12 @@ def folds(
     key: Callable[[LibrarySystem], Hashable],
     report: Report,
     learn: Learn,
+    together: Callable[[LibrarySystem], Hashable] | None = None,
 ) -> tuple[Fold, ...]:
     """The healthy observations of each key, and what others taught: all but those of its group.
 
-    Machines, whole or in part, are dealt into at most MOST_FOLDS groups, in their order: two nodes of a cluster
-    teach nothing about four of it.
+    together: key of what is never in two groups, ``key`` itself if None; dealt into at most MOST_FOLDS groups, in
+    order. By ``machine_key`` two nodes of a cluster teach nothing about four of it.
     """
     healthy = [
         (log, observation)
@@ -182,7 +183,7 @@ def folds(
         if log.entry.healthy
         for observation in log.observations
     ]
-    deal = machine_key if key is system_key else key
+    deal = together or key
     dealt = dict.fromkeys(deal(one.system) for _, one in healthy)
     parts = {whole: place % MOST_FOLDS for place, whole in enumerate(dealt)}
     found = []

@@ -85,31 +85,39 @@ class VerdictPart:
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """What a gate decides: an exit code, and the sentence with reason and threshold."""
+    """What a gate decides: an exit code, and the sentence with reason and threshold.
+
+    own_code: what the command ends with but for the gate.
+    """
 
     gate: str
     exit_code: int
     reason: str
     threshold: str
+    own_code: int = PASSES
+
+    @property
+    def code(self) -> int:
+        """Exit code of the command: a failure first, then its own."""
+        return FAILS if self.exit_code == FAILS else self.own_code or self.exit_code
 
     @property
     def sentence(self) -> str:
         """``gate: FAIL (exit code 1): SLOW: nccl all_reduce, ...; threshold not-slow: ...``."""
-        return self.sentence_of(PASSES)
-
-    def sentence_of(self, code: int) -> str:
-        """The sentence of a command that without the gate ends with ``code``."""
-        outcome = f"{OUTCOMES[self.exit_code]} (exit code {self.beside(code)})"
+        outcome = f"{OUTCOMES[self.exit_code]} (exit code {self.code})"
         return f"gate: {outcome}: {self.reason}; threshold {self.gate}: {self.threshold}"
 
     @property
     def document(self) -> dict[str, Any]:
         """The outcome for programs."""
-        return {"outcome": OUTCOMES[self.exit_code], **vars(self), "sentence": self.sentence}
-
-    def beside(self, code: int) -> int:
-        """Exit code of a command that else ends with ``code``: a failure first, then the command's own."""
-        return FAILS if self.exit_code == FAILS else code or self.exit_code
+        return {
+            "outcome": OUTCOMES[self.exit_code],
+            "gate": self.gate,
+            "exit_code": self.code,
+            "reason": self.reason,
+            "threshold": self.threshold,
+            "sentence": self.sentence,
+        }
 
 
 def verdict_parts(verdicts: Sequence[SpeedVerdict]) -> Iterator[VerdictPart]:
@@ -131,7 +139,10 @@ def judged_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
 
 
 def gate_outcome(
-    gate: Gate, runs: Sequence[Run], further: Sequence[SpeedVerdict] = ()
+    gate: Gate,
+    runs: Sequence[Run],
+    further: Sequence[SpeedVerdict] = (),
+    own_code: int = PASSES,
 ) -> GateOutcome:
     """Outcome of ``gate`` on all ``runs`` together, and on ``further`` verdicts, of files that gave no run."""
     verdicts, checks = [*further], list[tuple[int, str]]()
@@ -152,7 +163,9 @@ def gate_outcome(
     code, reason = min(checks, key=lambda check: GRAVEST.index(check[0]))
     alike = Counter(code for code, _ in checks)[code]
     more = f"; and {alike - 1} more of {plural(len(checks), 'part')}" * (alike > 1)
-    return GateOutcome(gate.name, code, plain(reason, LONGEST_REASON) + more, threshold)
+    return GateOutcome(
+        gate.name, code, plain(reason, LONGEST_REASON) + more, threshold, own_code
+    )
 
 
 def within(limits: GateFile, runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
@@ -168,8 +181,9 @@ def within(limits: GateFile, runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
         and point.backend == limits.library.lower()
     ]
     for run in runs:
+        # Names of measured machines are their hosts', which a file from elsewhere cannot have.
         name = run.manifest.at("machine", "name")
-        if {name, limits.machine} <= {*catalog_names()} and name != limits.machine:
+        if len({name, limits.machine} & {*catalog_names()}) == 2:
             text = f"{plain(str(run.path))}: is of {name}, the file's limits are of {limits.machine}"
             yield UNDECIDED, f"{text}; write a file for it: ccbench predict --gate-file"
             return

@@ -47,7 +47,7 @@ class Gated:
     @property
     def lines(self) -> list[str]:
         """The last line of a command's text."""
-        return [self.outcome.sentence_of(self.own_code)] if self.outcome else []
+        return [self.outcome.sentence] if self.outcome else []
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Gated:
     @property
     def code(self) -> int:
         """Exit code of the command."""
-        return self.outcome.beside(self.own_code) if self.outcome else self.own_code
+        return self.outcome.code if self.outcome else self.own_code
 
 
 def gated(
@@ -74,4 +74,4 @@ def gated(
         return Gated(None, own_code)
     from ccbench.analysis.gate import gate_outcome
 
-    return Gated(gate_outcome(gate, runs, further), own_code)
+    return Gated(gate_outcome(gate, runs, further, own_code), own_code)

@@ -49,7 +49,7 @@ def test_a_system_that_is_as_a_rule_makes_it_has_that_rule_among_its_causes(
     for worse in planted.systems(healthy):
         factor = 1 if planted.slows == (1.0, 1.0) else 1.2 * planted.slows[0]
         times = [factor * time for time in seconds(worse)]
-        slower = [worse / usual for worse, usual in zip(times, seconds(healthy), strict=True)]
+        slower = [time / usual for time, usual in zip(times, seconds(healthy), strict=True)]
         if median(slower) > LEAST_EFFECT:
             assert planted.name in names(
                 causes_of(healthy, LARGE, times, planted.slows_small, sign)

@@ -353,7 +353,7 @@ def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None
 
 @pytest.mark.parametrize(
     ("nodes", "sweeps", "apart", "levels"),
-    [(1, 1, 0.08, 7), (1, 20, 0.008, 7), (2, 20, 0.03, 6)],
+    [(1, 2, 0.06, 7), (1, 40, 0.004, 7), (2, 20, 0.03, 6)],
 )
 def test_planted_scales_are_found_again(
     nodes: int, sweeps: int, apart: float, levels: int

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.score.holdout import system_key
+from benchmarks.score.holdout import machine_key, system_key
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (
@@ -84,7 +84,7 @@ def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:
 def test_part_of_a_machine_teaches_nothing_about_the_rest() -> None:
     learner = Learner()
     logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)]
-    systems = held_out_systems(folds(logs, system_key, quiet, learner))
+    systems = held_out_systems(folds(logs, system_key, quiet, learner, machine_key))
     assert [system.files for system in systems] == [("a.txt",), ("b.txt",)]
     assert learner.seen == [[]]
 

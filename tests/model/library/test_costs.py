@@ -89,7 +89,7 @@ def test_latencies_of_a_generation_are_scaled_as_a_whole() -> None:
 
 
 def test_a_message_of_nothing_fills_nothing() -> None:
-    cost = priced(A100, "ring", "simple", 0.0)
+    cost = priced(A100, "tree", "simple", 0.0)
     assert cost.fill_seconds[0] == cost.bandwidth_seconds[0] == 0.0
 
 

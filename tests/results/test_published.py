@@ -168,13 +168,14 @@ def test_what_ships_is_whole_and_says_where_every_row_is_from() -> None:
 
 @pytest.mark.exhaustive
 @needs_logs
-def test_what_ships_is_what_the_corpus_gives() -> None:
+def test_every_row_that_the_corpus_gives_ships_as_it_is() -> None:
+    """More ships than this corpus: other logs were collected by the same form of manifest."""
     assert LOGS is not None
     rows, _ = collect(LOGS / "manifest.yaml")
-    assert sorted(rows) == list(published_names())
     for name, members in rows.items():
         shipped = pq.read_table(published_folder() / f"{name}.parquet")
+        shipped_rows = {repr(row) for row in shipped.to_pylist()}
         # In which order columns stand says nothing.
-        assert table_of(members).select(shipped.column_names).equals(shipped), (
-            f"{name}: run python -m benchmarks.publish again"
-        )
+        corpus_rows = table_of(members).select(shipped.column_names).to_pylist()
+        missing = [row["case_id"] for row in corpus_rows if repr(row) not in shipped_rows]
+        assert not missing, f"{name}: run python -m benchmarks.publish again"

@@ -92,6 +92,10 @@ Rule = Callable[[Any, Any], Any]
 _RULES: Mapping[str, Rule] = {
     "first": lambda before, now: before,
     "last": lambda before, now: now,
+    "earliest": lambda before, now: before or now,
+    "worst": lambda before, now: max(
+        (value for value in (before, now) if value is not None), default=None
+    ),
     "joined": lambda before, now: before + now,
     "joined by rank": lambda before, now: tuple(
         earlier + newest for earlier, newest in zip(before, now, strict=True)

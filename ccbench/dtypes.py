@@ -45,6 +45,17 @@ EXACT_LIMIT: dict[str, int] = {
 """Every whole number up to this magnitude is held exactly (significand bits of IEEE 754; bfloat16 has 8,
 float8_e4m3 4, float8_e5m2 3: Micikevicius et al., "FP8 formats for deep learning", 2022)."""
 
+EXPONENTS = {
+    "float16": (-14, 15),
+    "bfloat16": (-126, 127),
+    "float32": (-126, 127),
+    "float64": (-1022, 1023),
+    "float8_e4m3": (-6, 8),
+    "float8_e5m2": (-14, 15),
+}
+"""Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's; float8:
+Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
+
 
 _SMALL_FLOATS = {
     "bfloat16": "bfloat16",

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from ccbench.cases.axes import ALL_GROUPS, NO_ROOT, UNEVEN, Case
 from ccbench.cases.capabilities import capabilities_of
 from ccbench.collectives import collective, sent_elements
-from ccbench.dtypes import EXACT_LIMIT, item_bytes, numpy_dtype
+from ccbench.dtypes import EXACT_LIMIT, EXPONENTS, item_bytes, numpy_dtype
+from ccbench.inexact import INEXACT_PERIOD, INEXACT_SEED, inexact_values
 
 Array = NDArray[Any]
 
@@ -41,17 +42,6 @@ SEED_STEP = 10_007
 """Distance at which ranks and seeds begin in the values."""
 
 LARGEST_VALUE = 1024
-
-EXPONENTS = {
-    "float16": (-14, 15),
-    "bfloat16": (-126, 127),
-    "float32": (-126, 127),
-    "float64": (-1022, 1023),
-    "float8_e4m3": (-6, 8),
-    "float8_e5m2": (-14, 15),
-}
-"""Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's; float8:
-Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
 
 ANY, CANCELLING, NEUTRAL = "any", "cancelling", "neutral"
 """Kinds of data (see ``_kind``)."""
@@ -200,6 +190,8 @@ def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
 
 def values(case: Case, rank: int, start: int, length: int, seed: int, launches: int) -> Array:
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
+    if seed >= INEXACT_SEED:
+        return inexact_values(case, rank, start, length)
     begin = seed * SEED_STEP + start
     kind = _kind(case, launches)
     # Of averages and of floating point products a rank's values follow from what all together shall give.
@@ -212,6 +204,11 @@ def values(case: Case, rank: int, start: int, length: int, seed: int, launches: 
     begin %= PERIOD_ELEMENTS
     part: Array = table[begin : begin + length]
     return part
+
+
+def period_of(seed: int) -> int:
+    """Return after how many elements the data of ``seed`` repeat."""
+    return INEXACT_PERIOD if seed >= INEXACT_SEED else PERIOD_ELEMENTS
 
 
 def fill(case: Case, rank: int, buffer: Array, seed: int, launches: int = 1) -> None:

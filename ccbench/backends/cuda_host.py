@@ -6,13 +6,20 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from ccbench.backends.base import Backend, OutOfMemory
 from ccbench.backends.control_block import Activity, Control
-from ccbench.backends.endpoint import SingleProcessEndpoint, SingleProcessGroup, merged_mismatch
+from ccbench.backends.endpoint import (
+    Result,
+    SingleProcessEndpoint,
+    SingleProcessGroup,
+    merged_mismatch,
+)
 from ccbench.backends.kernels.building import Build, built, compiler
 from ccbench.backends.kernels.host_engine import (
     HostCall,
@@ -214,6 +221,10 @@ class EmulatedEndpoint(SingleProcessEndpoint):
                     fault.spoil(output)
             mismatches.append(part.check(output, seed, launches))
         return merged_mismatch(mismatches)
+
+    def results(self) -> Iterator[Result]:
+        """Yield every rank's output."""
+        yield from itertools.starmap(Result, self.outputs.items())
 
     def finish(self) -> None:
         """Give the buffers' room back; the communicator stays."""

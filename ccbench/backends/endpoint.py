@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,13 @@ from ccbench.verification import (
 
 FIRST_OF_WARM_UP = -1
 """Number of the first launches of a case, for ``begin_sample``."""
+
+
+class Result(NamedTuple):
+    """What a launch left on a rank, in memory of the host that the next result may take."""
+
+    rank: int
+    values: Array
 
 
 class Endpoint(Protocol):
@@ -73,6 +80,9 @@ class Endpoint(Protocol):
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right after so many launches since ``refill``."""
+
+    def results(self) -> Iterable[Result]:
+        """Yield what the last launch of the case's own collective left on each rank that this process drives."""
 
     def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up, FIRST_OF_WARM_UP first)."""
@@ -155,6 +165,10 @@ class TeamEndpoint(Endpoint):
 
     def share_words(self) -> None:
         """Bring the control words of the ranks of this host here. Collective; nothing where shared."""
+
+    def results(self) -> Iterable[Result]:
+        """Return nothing: no backend computes without results, but those whose times are computed."""
+        return ()
 
     def next_seed(self) -> int:
         """Return a number that is new in every round and equal in all processes."""

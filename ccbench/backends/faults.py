@@ -2,12 +2,15 @@
 
 Kinds: ``kill`` and ``stop`` (signal itself before a sample), ``raise`` (a Python error), ``slow`` (sleeps
 5 ms in each launch), ``element``, ``nan``, ``swap`` and ``stale`` (spoil the output of a timed sample
-before it is checked), ``unsynchronised`` (does not wait for other ranks). Keys: ``rank`` (default 0, or
+before it is checked), ``unsynchronised`` (does not wait for other ranks); of results on inexact data ``reordered``
+(added in another order), ``racing`` (in another order every second launch), ``bfloat16`` (added in that type) and
+``flipped`` (one bit of one element every second launch). Keys: ``rank`` (default 0, or
 ``all``), ``collective`` and ``algorithm`` (default: any), ``size`` in bytes (default: any).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -17,13 +20,32 @@ import numpy as np
 
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import PROBE
+from ccbench.dtypes import numpy_dtype
 from ccbench.errors import UsageError
+from ccbench.inexact import INEXACT_PERIOD, inexact_values
 from ccbench.verification import Array, poison
 
 VARIABLE = "CCBENCH_FAULT"
-_KINDS = ("kill", "stop", "raise", "slow", "element", "nan", "swap", "stale", "unsynchronised")
+_KINDS = (
+    "kill",
+    "stop",
+    "raise",
+    "slow",
+    "element",
+    "nan",
+    "swap",
+    "stale",
+    "unsynchronised",
+    "reordered",
+    "racing",
+    "bfloat16",
+    "flipped",
+)
 
 _KEYS = {"rank", "collective", "algorithm", "size"}
+
+_RESULTS = itertools.count()
+"""Results of this process that a fault has looked at."""
 
 ALL_RANKS = -1
 SLOW_SECONDS = 0.005
@@ -94,6 +116,32 @@ class Fault:
         # As if these elements were never written since the output was poisoned.
         if self.kind == "stale":
             poison(output[middle : middle + max(1, middle // 2)])
+
+
+def added_otherwise(fault: Fault, output: Array, case: Case, rank: int) -> Array:
+    """Return the sum on inexact data as a library with the fault leaves it on ``rank`` of a group.
+
+    case: as the group sees it.
+    """
+    second = next(_RESULTS) % 2
+    if fault.kind == "flipped" and second:
+        output = output.copy()
+        output.view(f"u{output.dtype.itemsize}")[len(output) // 2] ^= 1
+    if fault.kind in ("reordered", "bfloat16") or (fault.kind == "racing" and second):
+        kind = numpy_dtype("bfloat16" if fault.kind == "bfloat16" else case.dtype)
+        start = rank * case.count if case.collective == "reduce_scatter" else 0
+        parts = [
+            np.resize(inexact_values(case, peer, start, INEXACT_PERIOD), len(output)).astype(
+                kind
+            )
+            for peer in range(case.ranks)
+        ]
+        # From the last rank to the first but one, which comes last.
+        total = parts[-1]
+        for part in (*parts[-2:1:-1], parts[0], *parts[1:2] * (case.ranks > 2)):
+            total = total + part
+        output = total.astype(output.dtype)
+    return output
 
 
 def fault_from_environment() -> Fault | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Generic, TypeVar
@@ -22,11 +22,12 @@ from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.control_block import Activity, Control
 from ccbench.backends.endpoint import (
     PerProcessEndpoint,
+    Result,
     TeamEndpoint,
     merged_mismatch,
     setup_mismatch,
 )
-from ccbench.backends.faults import Fault
+from ccbench.backends.faults import Fault, added_otherwise
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts
@@ -146,6 +147,20 @@ class Lane(ABC):
     def poison(self) -> None:
         """Make the output wrong everywhere."""
 
+    def results(self) -> Iterator[Result]:
+        """Yield the output, damaged where a fault asks for that; nothing of a rank that gets none."""
+        if self.part and self.part.receives and len(self.output):
+            output = self.read()
+            if self.fault:
+                output = added_otherwise(
+                    self.fault, output, self.part.case, self.part.group_rank
+                )
+            yield Result(self.rank, output)
+
+    def read(self) -> Array:
+        """Return the output, in memory of the host."""
+        return self.output
+
     def mismatch(self, output: Array, seed: int, launches: int) -> Mismatch | None:
         """Compare ``output`` with what is right, once it is damaged where a fault asks for that."""
         if self.fault:
@@ -238,7 +253,11 @@ class RankBuffers(Lane):
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare the output with what is right."""
-        return self.mismatch(self._memory.read(self.output), seed, launches)
+        return self.mismatch(self.read(), seed, launches)
+
+    def read(self) -> Array:
+        """Return the output, in memory of the host."""
+        return self._memory.read(self.output)
 
 
 class LaneTimes:
@@ -339,6 +358,10 @@ class LaneEndpoint(OnProcessors, TeamEndpoint, Generic[AnyLane]):
         """Fill this rank's inputs with the data of ``seed``."""
         for lane in self._lanes:
             lane.refill(seed, launches)
+
+    def results(self) -> Iterable[Result]:
+        """Return this rank's result in the case's own collective, if it has one."""
+        return self._lanes[OWN].results()
 
     def poison(self) -> None:
         """Make the outputs wrong everywhere."""

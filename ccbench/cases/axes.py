@@ -146,6 +146,35 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class InexactData:
+    """Random data whose sums are rounded, beside the exact data of timed launches (``ccbench.inexact``).
+
+    distribution: of INEXACT_SPREADS. spread: largest over smallest scale of the elements, or how much larger
+    than their sum the addends of ``cancelling`` are. seed: other numbers of the same distribution.
+    """
+
+    distribution: str = "normal"
+    spread: float = 1.0
+    seed: int = 1
+
+    def __str__(self) -> str:
+        """Return ``normal``, or ``normal, spread 1e+06, seed 2`` where these are not the usual ones."""
+        words = [self.distribution]
+        if self.spread != INEXACT_SPREADS[self.distribution]:
+            words.append(f"spread {self.spread:g}")
+        return ", ".join([*words, *[f"seed {self.seed}"] * (self.seed != 1)])
+
+
+INEXACT_SPREADS: Mapping[str, float] = {
+    "normal": 1.0,
+    "log_uniform": 1e6,
+    "cancelling": 1e6,
+    "gradients": 1.0,
+}
+"""Distributions of InexactData, and the spread of each where a suite names none."""
+
+
+@dataclass(frozen=True)
 class Case:
     """One point of a suite; a field with ``axis`` is a row of AXES, and nothing else has to know of it.
 
@@ -409,6 +438,8 @@ class Case:
     )
 
     started_with: Variant = field(default=Variant(), compare=False)
+    inexact: InexactData | None = field(default=None, compare=False)
+    """Data of further launches whose rounding is recorded, after the timed ones; no part of the case's id."""
 
     @property
     def case_id(self) -> str:

@@ -166,6 +166,94 @@ class CaseFacts:
     library_settings: str = ""
 
 
+_EXACT = "the suite asks for no accuracy, or the result is exact in any order"
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Results of launches on inexact data: how far from right, and where bits differ.
+
+    Shares are of elements that were looked at whose bits differ; 0 says that none did.
+    """
+
+    inexact_data: str = column(
+        "", "distribution of the inexact data; empty without", rounds="first"
+    )
+    correctly_rounded_share: float | None = column(
+        None, "results that are the exact ones, rounded once", "fraction", _EXACT
+    )
+    median_error_ulp: float | None = column(
+        None, "median distance from the exact result", "units in the last place", _EXACT
+    )
+    largest_error_ulp: float | None = column(
+        None,
+        "largest distance from the exact result",
+        "units in the last place",
+        _EXACT,
+        rounds="worst",
+    )
+    relative_l2_error: float | None = column(
+        None,
+        "Euclidean norm of the errors over that of the exact results",
+        "fraction",
+        _EXACT,
+    )
+    accumulation: str = column(
+        "",
+        "type and order of additions that give these very bits, found by trying; `unknown` where none "
+        "does; empty without inexact data",
+        rounds="first",
+    )
+    differing_over_launches: float | None = column(
+        None, "between launches on the same buffers", "fraction", _EXACT, rounds="worst"
+    )
+    differing_over_rounds: float | None = column(
+        None,
+        "between rounds, whose buffers are made anew",
+        "fraction",
+        _EXACT + ", or one round",
+        rounds="worst",
+    )
+    differing_over_starts: float | None = column(
+        None,
+        "between rounds whose ranks were started anew (start_ranks: each_round)",
+        "fraction",
+        _EXACT + ", or all rounds had the same ranks",
+        rounds="worst",
+    )
+    differing_over_ranks: float | None = column(
+        None,
+        "between ranks that should hold the same; of the rank with most",
+        "fraction",
+        _EXACT + ", or no two ranks should",
+        rounds="worst",
+    )
+    differing_over_positions: float | None = column(
+        None,
+        "between places of one message that hold the same numbers on every rank",
+        "fraction",
+        _EXACT + ", or the message is shorter than two periods",
+        rounds="worst",
+    )
+    first_difference: str = column(
+        "",
+        "where bits of launches, rounds or ranks differ first; empty: nowhere",
+        rounds="earliest",
+    )
+    result_digests: tuple[str, ...] = column(
+        (),
+        "hash of the bits of each rank's result that were looked at, by rank",
+        null_when=_EXACT,
+        rounds="first",
+    )
+    result_bits: tuple[int, ...] = column(
+        (),
+        "bits of the first period of results, as whole numbers",
+        null_when=_EXACT,
+        rounds="first",
+    )
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Results of one case. Every time is in seconds, per launch."""
@@ -308,3 +396,4 @@ class Measurement:
         null_when="the library tells of none that is set (NCCL tells of some from 2.30 on)",
     )
     conditions: Conditions = field(default_factory=Conditions)
+    rounding: Rounding = field(default_factory=Rounding)

@@ -21,7 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ccbench.cases.axes import AXES, OVERLAP, Case, asked_of, case_of
-from ccbench.cases.measurement import Conditions, Measurement, Status
+from ccbench.cases.measurement import Conditions, Measurement, Rounding, Status
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.columns import Column, column, columns_of, described
 from ccbench.errors import UsageError
@@ -172,7 +172,15 @@ SCHEMA: tuple[Column, ...] = (
     *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     *(
         column
-        for kind in (Measurement, Speed, Prediction, PredictionInterval, Conditions, Origin)
+        for kind in (
+            Measurement,
+            Speed,
+            Prediction,
+            PredictionInterval,
+            Conditions,
+            Origin,
+            Rounding,
+        )
         for column in columns_of(kind)
     ),
 )
@@ -239,6 +247,7 @@ def row_of(
         **asked_of(case),
         **_stored(measurement),
         **_stored(measurement.conditions),
+        **_stored(measurement.rounding),
     }
     if prediction is not None:
         row |= _stored(prediction)
@@ -256,7 +265,13 @@ def row_of(
 
 
 def _stored(
-    part: Measurement | Conditions | Speed | Prediction | PredictionInterval | Origin,
+    part: Measurement
+    | Conditions
+    | Rounding
+    | Speed
+    | Prediction
+    | PredictionInterval
+    | Origin,
 ) -> Row:
     """The columns of ``part``; a default is null where its column may be, as in ``_kept``."""
     cells = ((column, getattr(part, column.attribute)) for column in columns_of(type(part)))
@@ -462,11 +477,16 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
     """The measurement that a row of a case's file, as plain Python values, was written from."""
     kept = {**_kept(Measurement, row), "status": Status(row["status"])}
     return Measurement(
-        case=case_of(row), conditions=Conditions(**_kept(Conditions, row)), **kept
+        case=case_of(row),
+        conditions=Conditions(**_kept(Conditions, row)),
+        rounding=Rounding(**_kept(Rounding, row)),
+        **kept,
     )
 
 
-def _kept(kind: type[Conditions | Measurement], row: Mapping[str, Any]) -> dict[str, Any]:
+def _kept(
+    kind: type[Conditions | Measurement | Rounding], row: Mapping[str, Any]
+) -> dict[str, Any]:
     """The columns of ``kind`` by field; what is null has the field's default."""
     return {
         column.attribute: column.default

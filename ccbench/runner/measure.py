@@ -33,6 +33,7 @@ from ccbench.cases.capabilities import capabilities_of
 from ccbench.cases.measurement import MORE_ROUNDS, NO_TEAM, Measurement, Sampling, Status
 from ccbench.columns import merge
 from ccbench.machine.readings import over_all, telling
+from ccbench.runner.bits import RankBits, launch_inexact, over_rounds
 from ccbench.stats import relative_width, rounds_interval, stop_reason
 from ccbench.verification import Mismatch
 
@@ -78,6 +79,7 @@ class RankResult:
     launching_seconds: float
     parts: tuple[str, ...] = ()
     part_stamps: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0, 2)))
+    bits: tuple[RankBits, ...] = ()
 
 
 def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> RankResult:
@@ -117,6 +119,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     sampler.time_sample(count)
     mismatch = endpoint.check(seeds[1], sampler.launches)
     adversarial = _adversarial(endpoint, case, seeds[2:], sampler)
+    bits = _inexact_bits(endpoint, case, sampler)
     endpoint.barrier()
     endpoint.share_stamps((count + 1) * sampler.stamps)
     stamps = endpoint.stamps[:, : (count + 1) * sampler.stamps].copy()
@@ -133,6 +136,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
         float(np.sum(own[..., 1] - own[..., 0])) + warmup_total_seconds,
         sampler.parts,
         by_part[:, 1:],
+        bits,
     )
 
 
@@ -257,19 +261,34 @@ def _adversarial(
     overwrites with poison; and who leaves too early spoils its input under the late rank's eyes.
     """
     mismatch: Mismatch | None = None
-    growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
     # Fewer where filling and checking a buffer costs more than measuring it.
     small = case.size_bytes <= ADVERSARIAL_SIZE_LIMIT_BYTES
     for seed in seeds[: ADVERSARIAL_LAUNCHES if small else ADVERSARIAL_LARGE_LAUNCHES]:
-        delay = DELAYS_SECONDS[(7 * seed + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
-        until = time.perf_counter() + delay
-        while time.perf_counter() < until:  # sleeping would be late by far more than that
-            pass
+        _be_late(endpoint, case, seed)
         endpoint.poison()
         endpoint.refill(seed)
         sampler.launch_once()
         mismatch = mismatch or endpoint.check(seed, 1)
     return mismatch
+
+
+def _be_late(endpoint: Endpoint, case: Case, turn: int) -> None:
+    """Wait for as long as this rank is late in that turn; in most of them not at all."""
+    growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
+    delay = DELAYS_SECONDS[(7 * turn + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
+    until = time.perf_counter() + delay
+    while time.perf_counter() < until:  # sleeping would be late by far more than that
+        pass
+
+
+def _inexact_bits(endpoint: Endpoint, case: Case, sampler: Sampler) -> tuple[RankBits, ...]:
+    """Launch on inexact data, where the case has some; ranks come late, for who comes first may matter."""
+
+    def launch(turn: int) -> None:
+        _be_late(endpoint, case, turn)
+        sampler.launch_once()
+
+    return launch_inexact(endpoint, case, launch)
 
 
 def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -471,10 +490,12 @@ def turned(cases: Iterable[Case]) -> list[Case]:
     return [case for group in neighbours for case in reversed(group)]
 
 
-def merged(before: Measurement | None, now: Measurement) -> Measurement:
+def merged(
+    before: Measurement | None, now: Measurement, fresh_ranks: bool = False
+) -> Measurement:
     """Merge all rounds so far into one measurement; a round that failed speaks for the whole case.
 
-    Samples of earlier rounds are kept whatever the newest one brought.
+    Samples of earlier rounds are kept whatever the newest one brought. fresh_ranks: each round has its own.
     """
     if before is None or before.status is not Status.OK:
         return now
@@ -499,6 +520,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         both,
         round_samples=rounds_of(before) + rounds_of(now),
         conditions=over_all(before.conditions, now.conditions),
+        rounding=over_rounds(before.rounding, now.rounding, fresh_ranks),
     )
 
 

@@ -417,7 +417,7 @@ class _Run:
         if (now.status is Status.TIMED_OUT or now.stop_reason == NO_TEAM) and self._is_late():
             return  # it was given too little time to be called hung; a resumed run rounds it again
         # Written after every round, so that a run that is killed loses one round at most.
-        measurement = judged(merged(before, now), self._sampling)
+        measurement = judged(merged(before, now, self._sampling.fresh_ranks), self._sampling)
         prediction = None
         # Where ranks shared a device, or it was emulated, no link was used, and the model prices links. What
         # the load of others does to ranks is priced by nobody, nor is another library than the usual one.

@@ -122,6 +122,7 @@ class _Block:
                 0,
                 self.ranks,
                 nodes=nodes,
+                inexact=self.sweep.accuracy,
                 **dict(zip(settings, chosen, strict=True)),
                 **work,
             )
@@ -201,11 +202,13 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
                     f"asks for more than {MOST_POINTS:,} cases on {', '.join(_backends(suite, context))}; "
                     "take fewer sizes, dtypes or ranks",
                 )
-    cases = tuple(
-        dict.fromkeys(
-            case for block in blocks for case in block.cases(suite.name, context.nodes)
-        )
-    )
+    distinct: dict[Case, Case] = {}
+    for block in blocks:
+        for case in block.cases(suite.name, context.nodes):
+            # Of two sweeps for one case that which asks for accuracy, too, counts.
+            if distinct.setdefault(case, case).inexact is None:
+                distinct[case] = case
+    cases = tuple(distinct.values())
     if not cases:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
     if suite.order == "interleaved":

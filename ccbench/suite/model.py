@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from ccbench.cases.axes import AXES, AXIS, Axis, Variant
+from ccbench.cases.axes import AXES, AXIS, Axis, InexactData, Variant
 from ccbench.cases.capabilities import backend_names
 from ccbench.cases.measurement import Sampling
 from ccbench.collectives import COLLECTIVES, SETUPS
@@ -30,6 +30,7 @@ from ccbench.documents import MOST_BYTES, Document, FileOrigin, read_document, s
 from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping
+from ccbench.suite.accuracy import ACCURACY
 from ccbench.suite.readers import (
     DEFAULT_SIZES,
     MOST_RANKS,
@@ -274,6 +275,7 @@ class Sweep(_SweptKeys):
     traffic: Annotated[tuple[str, ...], _texts(grouping.read_traffics, "string", "array")] = (
         "",
     )
+    accuracy: Annotated[InexactData | None, ACCURACY] = None
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """The values of one of the axes in SWEPT, as cases hold them."""

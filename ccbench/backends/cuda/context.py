@@ -58,7 +58,7 @@ from ccbench.backends.kernels.sources import (
 from ccbench.cases.axes import Case
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
-from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, fill
+from ccbench.verification import Array, Piece, fill, period_of
 
 FLUSH_FACTOR = 2
 """Times the L2 cache that is written to empty it of everything else."""
@@ -436,7 +436,7 @@ def input_period(
     """The first elements of a rank's input, of which all others are repetitions."""
     dtype = numpy_dtype(case.dtype)
     period: NDArray[np.generic] = np.empty(
-        min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype
+        min(period_of(seed), size_bytes // dtype.itemsize), dtype
     )
     fill(case, rank, period, seed, launches)
     return period

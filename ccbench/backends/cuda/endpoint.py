@@ -38,7 +38,7 @@ from ccbench.backends.cuda.context import (
     views_of,
 )
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
-from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
+from ccbench.backends.endpoint import FIRST_OF_WARM_UP, Result, SingleProcessEndpoint
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import KernelBuffers, all_buffers, work_areas
 from ccbench.backends.kernels.sources import (
@@ -477,6 +477,11 @@ class CudaRanks(SingleProcessEndpoint):
         if not collective(self._case.collective).moves_data:
             return None
         return self.checked(self._case, self.outputs(), seed, launches)
+
+    def results(self) -> Iterator[Result]:
+        """Yield every rank's result."""
+        for rank, output in self.outputs():
+            yield Result(rank, output.read())
 
     def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
         """Every rank's output, one at a time with the same memory of the host."""

@@ -34,7 +34,12 @@ from ccbench.backends.cuda.context import (
     input_period,
 )
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
+from ccbench.backends.endpoint import (
+    FIRST_OF_WARM_UP,
+    Result,
+    SingleProcessEndpoint,
+    merged_mismatch,
+)
 from ccbench.backends.nccl import DEFAULT, algorithms_for
 from ccbench.backends.nccl.collectives import CollectivePart, PreparedCase, parts_of
 from ccbench.backends.nccl.communicators import Communicators
@@ -340,6 +345,12 @@ class NcclRanks(SingleProcessEndpoint):
                 for rank, part, output in self.outputs()
             ]
         )
+
+    def results(self) -> Iterator[Result]:
+        """Yield every rank's result in the case's own collective."""
+        for rank, part, output in self.outputs():
+            if part.stream == MAIN_STREAM:
+                yield Result(rank, output.read())
 
     def outputs(self) -> Iterator[tuple[int, CollectivePart, DeviceOutput]]:
         """Yield (rank, part, output) of all that have a result, each with the same memory of the host."""

@@ -16,6 +16,7 @@ from ccbench.errors import BackendUnavailable
 from ccbench.flags import Flag
 from ccbench.groups import format_ranks
 from ccbench.machine.readings import joined
+from ccbench.runner.bits import rounding_of_ranks
 from ccbench.runner.measure import RankResult, durations, takes_fastest_rank, taking_part
 from ccbench.runner.workers.messages import RankReport, Ready
 
@@ -71,6 +72,10 @@ def measurement_of(
         backend_version=facts.library_version,
         group_names=parts,
         group_samples_seconds=part_samples,
+        rounding=rounding_of_ranks(
+            case,
+            [bits for report in in_order if report.result for bits in report.result.bits],
+        ),
         device_readings=joined([report.facts.devices for report in in_order], hosts),
         **{name: getattr(facts, name) for name in _FACTS},
     )

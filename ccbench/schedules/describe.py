@@ -89,6 +89,7 @@ def _bits(schedule: Schedule) -> Iterator[str]:
         yield f"bits: not followed beyond {MOST_RANKS} ranks or {MOST_MOVES} moves of a slot"
         return
     bits = bit_dependence(schedule)
+    # Only all_reduce leaves one sum on several ranks.
     holders = ""
     if schedule.collective == "all_reduce":
         holders = "; ranks differ" if bits.ranks else "; all ranks hold the same"

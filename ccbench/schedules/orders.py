@@ -155,6 +155,7 @@ def bit_dependence(schedule: Schedule) -> BitDependence:
 
 def _of_more_sizes(schedule: Schedule) -> Iterator[Schedule]:
     name, ranks = schedule.collective, schedule.ranks
+    # A schedule that was built by hand has no row to say what it is at other sizes.
     if schedule.algorithm not in algorithms_of(name):
         return
     row = algorithm_row(name, schedule.algorithm)
@@ -162,6 +163,7 @@ def _of_more_sizes(schedule: Schedule) -> Iterator[Schedule]:
         row.default_parameter(ranks, pieces * PIECE_BYTES)
         for pieces in (1, 2, 3, MOST_DEFAULT_PIECES)
     }
+    # Where all sizes have one default, a schedule with another parameter was named so, for all sizes.
     if len(parameters) == 1:
         return
     for parameter in sorted(parameters - {schedule.parameter}):

@@ -38,6 +38,7 @@ def kernel_bits(
     """
     row = collective(collective_name)
     head, _, name = algorithm.partition(":")
+    # Messages carry elements of the type, so the interpreter rounds wherever the schedule adds.
     if head == INTERPRETED and name and row.reduces:
         return bit_dependence(schedule_for(collective_name, name, ranks, root))
     adding = kernel_algorithms(collective_name) if row.reduces else ()

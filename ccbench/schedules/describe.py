@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import log2
 
 import numpy as np
 
 from ccbench.collectives import collective
 from ccbench.schedules import ALGORITHMS, added_algorithms
+from ccbench.schedules.orders import (
+    MOST_MOVES,
+    MOST_RANKS,
+    bit_dependence,
+    error_bound,
+    followed,
+    unit_roundoff,
+)
 from ccbench.schedules.proof import Contributions
 from ccbench.schedules.schedule import Phase, Schedule, Step, sent_pieces
 from ccbench.units import plural
@@ -71,6 +80,32 @@ def _header(schedule: Schedule) -> Iterator[str]:
     local = local_steps(schedule)
     yield f"steps: {schedule.steps}" + (f", and {local} of local moves" if local else "")
     yield f"sent by each rank: {sent_text(schedule)}"
+    if row.reduces:
+        yield from _bits(schedule)
+
+
+def _bits(schedule: Schedule) -> Iterator[str]:
+    if not followed(schedule):
+        yield f"bits: not followed beyond {MOST_RANKS} ranks or {MOST_MOVES} moves of a slot"
+        return
+    bits = bit_dependence(schedule)
+    # Only all_reduce leaves one sum on several ranks.
+    holders = ""
+    if schedule.collective == "all_reduce":
+        holders = "; ranks differ" if bits.ranks else "; all ranks hold the same"
+    if bits.positions:
+        yield f"bits: depend on the position in the message, and so on its size{holders}"
+    else:
+        yield f"bits: the same at every position and size{holders}"
+    if bits.depth:
+        units = ", ".join(
+            f"2^{log2(unit_roundoff(dtype)):.0f} for {dtype} ({error_bound(bits.depth, dtype):.1e})"
+            for dtype in ("float32", "bfloat16")
+        )
+        yield (
+            f"error: at most {plural(bits.depth, 'rounding')}: {bits.depth} u / (1 - {bits.depth} u) of the sum "
+            f"of magnitudes; u = {units}"
+        )
 
 
 def local_steps(schedule: Schedule) -> int:

@@ -51,3 +51,8 @@ def test_a_wrong_star_is_refused_as_the_page_says(ccbench: Command, tmp_path: Pa
 def test_the_algorithm_takes_six_lines() -> None:
     function = PROGRAM[PROGRAM.index("def star") :]
     assert len([line for line in function.splitlines() if line]) == 6
+
+
+def test_the_page_says_of_the_bits_of_a_ring_what_the_command_says(ccbench: Command) -> None:
+    (sample,) = re.findall(r"^bits: .*\nerror: .*\n", PAGE, flags=re.MULTILINE)
+    assert sample in ccbench("schedule", "all_reduce", "ring", "--ranks", "4").done.out

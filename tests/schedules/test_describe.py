@@ -74,6 +74,25 @@ def test_the_largest_ring_is_told_without_running_it() -> None:
     assert "  ... 131056 more flows ...\n  rank 131068 -> 131069   slot 131070\n" in text
 
 
+def test_bits_are_told_of_sums_only_and_errors_where_anything_is_added() -> None:
+    def lines(collective: str, algorithm: str, ranks: int) -> list[str]:
+        text = describe(schedule_for(collective, algorithm, ranks, prove=False))
+        return [line for line in text.splitlines() if line.startswith(("bits: ", "error: "))]
+
+    assert lines("all_gather", "ring", 4) == []
+    assert lines("all_reduce", "ring", 1) == [
+        "bits: the same at every position and size; all ranks hold the same"
+    ]
+    assert lines("reduce_scatter", "pairwise", 3) == [
+        "bits: depend on the position in the message, and so on its size",
+        "error: at most 2 roundings: 2 u / (1 - 2 u) of the sum of magnitudes; "
+        "u = 2^-24 for float32 (1.2e-07), 2^-8 for bfloat16 (7.9e-03)",
+    ]
+    assert lines("all_reduce", "ring", 129) == [
+        "bits: not followed beyond 128 ranks or 65536 moves of a slot"
+    ]
+
+
 def test_a_schedule_of_ones_own_is_told_without_a_source() -> None:
     own = Schedule(
         "send_recv", "mine", 2, 1, 3, (phase([0, 1], [1, 0], 0, 1), phase(0, 0, 1, 2))

@@ -57,7 +57,8 @@ def inexact_values(case: Case, rank: int, start: int, length: int) -> Array:
     table = _tiled(case.inexact, case.dtype, case.op == "prod", case.ranks, rank)
     begin = start % INEXACT_PERIOD
     if begin + length > len(table):
-        return np.resize(np.roll(table[:INEXACT_PERIOD], -begin), length)
+        longer: Array = np.resize(np.roll(table[:INEXACT_PERIOD], -begin), length)
+        return longer
     part: Array = table[begin : begin + length]
     return part
 
@@ -79,19 +80,22 @@ def inexact_period(
     factors: numbers near 1, for products.
     """
     cancels = data.distribution == "cancelling" and rank == ranks - 1 and ranks > 1
-    if not cancels or factors:
-        return _drawn(data, factors, rank).astype(numpy_dtype(dtype))
-    addends = [inexact_period(data, dtype, factors, ranks, peer) for peer in range(rank)]
-    total = np.sum([addend.astype(np.float64) for addend in addends], axis=0)
-    return (_drawn(data, factors, rank) / data.spread - total).astype(numpy_dtype(dtype))
+    drawn = _drawn(data, factors, rank)
+    if cancels and not factors:
+        addends = [inexact_period(data, dtype, factors, ranks, peer) for peer in range(rank)]
+        total = np.sum([addend.astype(np.float64) for addend in addends], axis=0)
+        drawn = drawn / data.spread - total
+    period: Array = drawn.astype(numpy_dtype(dtype))
+    return period
 
 
 def _drawn(data: InexactData, factors: bool, rank: int) -> Floats:
     generator = np.random.default_rng([data.seed, rank])
     signs = generator.choice([-1.0, 1.0], INEXACT_PERIOD)
     if factors:
-        return signs * PRODUCT_SPREAD ** generator.uniform(-1, 1, INEXACT_PERIOD)
-    magnitudes = np.abs(generator.standard_normal(INEXACT_PERIOD))
+        near_one: Floats = PRODUCT_SPREAD ** generator.uniform(-1, 1, INEXACT_PERIOD)
+        return signs * near_one
+    magnitudes: Floats = np.abs(generator.standard_normal(INEXACT_PERIOD))
     if data.distribution == "gradients":
         normal = generator.standard_normal(INEXACT_PERIOD)
         magnitudes = GRADIENT_SCALE * np.exp(LOG_NORMAL_SIGMA * normal)
@@ -116,8 +120,9 @@ def exact_results(data: InexactData, dtype: str, op: str, ranks: int) -> Floats:
         ]
     )
     if op == "prod":
-        return np.prod(parts.astype(np.longdouble), axis=0).astype(np.float64)
-    sums = np.array([math.fsum(column) for column in parts.T])
+        products: Floats = np.prod(parts.astype(np.longdouble), axis=0).astype(np.float64)
+        return products
+    sums: Floats = np.array([math.fsum(column) for column in parts.T])
     # A product with PREMULTIPLIER rounds nothing.
     return sums / ranks if op == "avg" else sums * (2.0 if op == "premulsum" else 1.0)
 

@@ -1,8 +1,8 @@
 """Type and order of the additions that explain the bits of a result, found by trying them.
 
 Candidates are the orders of ccbench's own schedules, chains around the ring and back or from the owner of a block on,
-and trees over neighbours or over halves, each in several types. One of them has to give every bit; where blocks of the result have orders of
-their own, every bit has to come from one of a family.
+and trees over neighbours or over halves, each in several types. One of them has to give every bit; where blocks of the
+result have orders of their own, every bit has to come from one of a family.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccbench.cases.axes import Case, InexactData
 from ccbench.dtypes import EXACT_LIMIT, EXPONENTS, numpy_dtype
 from ccbench.inexact import Array, bits_of, inexact_period
 from ccbench.schedules import algorithms_of, schedule_for
-from ccbench.schedules.orders import Order, bit_dependence
+from ccbench.schedules.orders import Order, bit_dependence, followed
 
 UNKNOWN = "unknown"
 
@@ -31,8 +31,8 @@ MOST_RANKS = 64
 MOST_SHOWN = 8
 """Ranks up to which an order is written out."""
 
-TYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
-"""Types that are tried besides that of the data, widest first."""
+TYPES = ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")
+"""Types that are tried besides that of the data and wider ones, widest first."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _accumulation(
     ]
     families = _families(collective, ranks)
     fitting: list[tuple[str, str]] = []
-    for name in dict.fromkeys((dtype, *TYPES)):
+    for name in dict.fromkeys((dtype, "float32", "float64", *TYPES)):
         order = _explanation(families, parts, bits, name, op == "prod")
         if order is not None:
             fitting.append((name, order))
@@ -87,9 +87,8 @@ def _accumulation(
 def _text(fitting: Sequence[tuple[str, str]], dtype: str) -> str:
     """Return the type that fits, that of the data before others, and its order."""
     name, order = fitting[0]
-    wider = [EXACT_LIMIT[other] > EXACT_LIMIT[name] for other, _ in fitting[1:]]
-    name += " or wider" * (name == dtype and any(wider))
-    return f"{name}, {order}" if order else name
+    wider = any(EXACT_LIMIT[more] > EXACT_LIMIT[name] for more, _ in fitting[1:])
+    return ", ".join(filter(None, (name + " or wider" * wider, order)))
 
 
 def _explanation(
@@ -108,8 +107,8 @@ def _explanation(
             return f"{family.name}, another one in each block"
     if not fitting:
         return None
-    tried = {order for family in families for order in family.orders}
-    return "" if len(set(fitting)) == len(tried) > 1 else fitting[0]
+    tried = sum(len(family.orders) for family in families)
+    return "" if len(fitting) == tried else fitting[0]
 
 
 def order_text(order: Order) -> str:
@@ -179,8 +178,11 @@ def _families(collective: str, ranks: int) -> tuple[Family, ...]:
     """Return the orders to try, those of more libraries first."""
     own = []
     for name in algorithms_of(collective):
-        dependence = bit_dependence(schedule_for(collective, name, ranks, prove=False))
-        own.append(Family(f"order of {name}", dependence.orders))
+        schedule = schedule_for(collective, name, ranks, prove=False)
+        if followed(schedule):
+            both = [bit_dependence(schedule, own_first).orders for own_first in (False, True)]
+            orders = tuple(dict.fromkeys([*both[0], *both[1]]))
+            own.append(Family(f"order of {name}", orders))
     turns = [[(start + step) % ranks for step in range(ranks)] for start in range(ranks)]
     chains = Family("chain", tuple(_chain(turn) for turn in turns))
     back = Family("chain backwards", tuple(_chain(turn[::-1]) for turn in turns))

@@ -219,11 +219,10 @@ def over_rounds(before: Rounding, now: Rounding, fresh_ranks: bool) -> Rounding:
         # What differs may be beyond the first period.
         share = max(share, 1 / len(before.result_bits))
         where = f"between rounds: {where or 'beyond the first period'}"
-    of_ranks = "differing_over_starts" if fresh_ranks else "differing_over_rounds"
     both = merge(before, now, {})
-    largest = getattr(both, of_ranks) or 0.0
-    return replace(
-        both,
-        first_difference=both.first_difference or where,
-        **{of_ranks: max(share, largest)},
-    )
+    both = replace(both, first_difference=both.first_difference or where)
+    if fresh_ranks:
+        return replace(
+            both, differing_over_starts=max(share, both.differing_over_starts or 0.0)
+        )
+    return replace(both, differing_over_rounds=max(share, both.differing_over_rounds or 0.0))

@@ -97,6 +97,10 @@ def _bits(schedule: Schedule) -> Iterator[str]:
         yield f"bits: depend on the position in the message, and so on its size{holders}"
     else:
         yield f"bits: the same at every position and size{holders}"
+        if bit_dependence(schedule, own_first=True).positions:
+            yield (
+                "in place on the cpu backend they depend on the position: there a rank begins with its own"
+            )
     if bits.depth:
         units = ", ".join(
             f"2^{log2(unit_roundoff(dtype)):.0f} for {dtype} ({error_bound(bits.depth, dtype):.1e})"

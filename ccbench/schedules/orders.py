@@ -3,7 +3,7 @@
 A sum of floating point numbers depends on the order of its additions, and a schedule fixes that order: two
 outputs of one order have equal bits for equal data. Where several flows combine into a slot in one step, they
 are added in the order of the ranks that hold them, the slot's own among them, as kernels do and as the CPU
-backend does out of place. In place the CPU backend may begin with the slot's own, since that lies there.
+backend does out of place. In place the CPU backend begins with the slot's own, since that lies there.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def orders(schedule: Schedule) -> Mapping[tuple[int, int], Order]:
     return {key: total.order for key, total in _sums(schedule).items()}
 
 
-def _sums(schedule: Schedule) -> dict[tuple[int, int], Sum]:
+def _sums(schedule: Schedule, own_first: bool = False) -> dict[tuple[int, int], Sum]:
     row, ranks, pieces = collective(schedule.collective), schedule.ranks, schedule.pieces
     held = {
         (rank, slot): Sum.of(rank)
@@ -113,7 +113,7 @@ def _sums(schedule: Schedule) -> dict[tuple[int, int], Sum]:
                 arriving.setdefault((target, written), []).append((source, held[source, read]))
             if step.phase.reduces:
                 for key, parts in arriving.items():
-                    parts.append((key[0], held[key]))
+                    parts.append((-1 if own_first else key[0], held[key]))
                     parts.sort(key=lambda part: part[0])
             for key, parts in arriving.items():
                 held[key] = reduce(Sum.__add__, (part for _, part in parts))
@@ -130,9 +130,10 @@ def _sums(schedule: Schedule) -> dict[tuple[int, int], Sum]:
         ) from None
 
 
-def bit_dependence(schedule: Schedule) -> BitDependence:
+def bit_dependence(schedule: Schedule, own_first: bool = False) -> BitDependence:
     """Return what the bits of the schedule's sums depend on; see ``orders`` for what is expected of it.
 
+    own_first: what fans in begins with the slot's own, as on the CPU in place.
     Where the algorithm's parameter follows from the size, the schedules of some more sizes count, too.
     """
     blocked = collective(schedule.collective).blocked
@@ -140,7 +141,7 @@ def bit_dependence(schedule: Schedule) -> BitDependence:
     by_piece: dict[tuple[int, int], set[Order]] = {}
     depth = 0
     for size, of_size in enumerate((schedule, *_of_more_sizes(schedule))):
-        for (rank, slot), total in _sums(of_size).items():
+        for (rank, slot), total in _sums(of_size, own_first).items():
             # A rank's block is a part of the message that all ranks have together.
             by_holder.setdefault(0 if blocked else rank, set()).add(total.order)
             by_piece.setdefault((size, slot), set()).add(total.order)

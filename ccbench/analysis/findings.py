@@ -21,6 +21,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
+from ccbench.analysis.bits import bits_findings
 from ccbench.analysis.health import ADVICE
 from ccbench.analysis.machine_verdict import BLAMES, machine_verdict
 from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedWord, speed_verdicts
@@ -860,6 +861,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = (
     no_measurement,
     wrong_results,
+    bits_findings,
     not_measured,
     beats_bound,
     flagged_cases,

@@ -169,7 +169,7 @@ class CaseFacts:
 _EXACT = "the suite asks for no accuracy, or the result is exact in any order"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rounding:
     """Results of launches on inexact data: how far from right, and where bits differ.
 

@@ -77,6 +77,7 @@ def report(
     1 also: SLOW; 3: CANNOT SAY.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
+    from ccbench.report.bits_table import bits_documents
     from ccbench.report.case_table import case_documents
     from ccbench.report.exports import fleet_document
     from ccbench.report.run_screen import ALL, CARD, run_screen
@@ -113,6 +114,7 @@ def report(
             "fleet": fleet_document,
             "speed_verdicts": lambda run: [each.document for each in speed_verdicts(run)],
             "baseline": lambda run: _beside(run, behind) if behind else None,
+            "bits": lambda run: bits_documents(run.points) or None,
             "points": lambda run: case_documents(run.points),
         }
         by_run = {

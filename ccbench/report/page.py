@@ -30,6 +30,7 @@ from ccbench.findings import Finding
 from ccbench.flags import Flag
 from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs_table
+from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import case_page_table
 from ccbench.report.curves import group_key
 from ccbench.report.drawing import COLOURS, picture_address
@@ -200,6 +201,7 @@ class PageContent:
     pairs: Table = NOTHING
     more_pairs: int = 0
     sharing: Table = NOTHING
+    bits: Table = NOTHING
     terms: tuple[tuple[str, str], ...] = ()
     formulas: Table = NOTHING
     charts: tuple[Chart, ...] = ()
@@ -250,6 +252,7 @@ def page_content(
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
         sharing=sharing_table(every),
+        bits=bits_table(every),
         terms=tuple(
             (flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in flags
         ),

@@ -17,6 +17,7 @@ from ccbench.analysis.speed_verdict import (
 )
 from ccbench.cases.axes import AXIS
 from ccbench.cases.measurement import Status
+from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import rate_text, screen_table
 from ccbench.report.exports import TYPE_NAMES, launch_time
 from ccbench.report.page_card import CardRow, card_rows, headline
@@ -71,6 +72,9 @@ def run_screen(run: Run, width: int, layout: str = CARD, folds: bool = True) -> 
     sums = [measured_text(points), *closeness(points)]
     # Without a verdict it is what was measured.
     lines = lines_of(answer or [sums.pop(0)])
+    bits = bits_table(points)
+    if bits.rows:
+        lines += ["", *fitted_lines(bits, width), *lines_of([bits.text])]
     few = len(points) <= FEW_CASES or not rows or machine_verdict(run) is not None
     if layout == NCCL_TESTS and points:
         lines += ["", *nccl_tests_lines(points, width)]

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from statistics import median
 from typing import Any
 
+from ccbench.analysis.bits import bit_rows, bits_sentence
 from ccbench.analysis.findings import (
     EMULATION,
     LEFT_OUT,
@@ -343,9 +344,10 @@ def more_findings(run: Run, shown: Collection[Finding]) -> list[str]:
 
 
 def health_lines(run: Run) -> list[str]:
-    """Return the verdict about machine or fleet, of a suite that asks for it; the blamed stand first."""
+    """Return the verdict about machine, fleet or bits, of a suite that asks for it; the blamed stand first."""
     verdict = machine_verdict(run)
-    return verdict.lines() if verdict else []
+    sentence = bits_sentence(bit_rows(run.points))
+    return [*(verdict.lines() if verdict else []), *filter(None, [sentence])]
 
 
 def sentences(

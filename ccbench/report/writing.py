@@ -18,6 +18,7 @@ from ccbench.report.baselines import (
     pairs_csv,
     pairs_table,
 )
+from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import case_table, csv_table
 from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figure import Figure
@@ -244,6 +245,7 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
         ]
     pairs = pairs_table(beside(points, drawn.behind))
     for heading, table in (
+        ("Bits", bits_table(points)),
         ("Sharing", sharing_table(points)),
         ("Compared with the baseline", pairs),
     ):

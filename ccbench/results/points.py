@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases.axes import IDENTITY, OVERLAP, Case, setting_labels
-from ccbench.cases.measurement import MORE_ROUNDS, Status
+from ccbench.cases.measurement import MORE_ROUNDS, Rounding, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.flags import Flag
@@ -170,7 +170,7 @@ NO_SAMPLES.flags.writeable = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point(Case):
+class Point(Case, Rounding):
     """One case of a run. Columns are as ``ccbench.results.SCHEMA`` has them; times are seconds per launch.
 
     Text is one printable line. What is not known is None, "", () or no samples. Figures of speed are None

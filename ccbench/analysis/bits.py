@@ -1,0 +1,282 @@
+"""What must be pinned so that the bits of a sum stay: rules on the points of a run that has inexact data.
+
+Bits are compared element by element over what two points have in common: the same numbers went in, whatever the
+message's size. Cases that differ in one thing alone show whether bits depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from statistics import mean
+
+import numpy as np
+
+from ccbench.cases.axes import AXIS, SETTINGS
+from ccbench.dtypes import EXACT_LIMIT
+from ccbench.findings import Finding
+from ccbench.results import Point
+from ccbench.results.keys import CURVE, POINT, grouped
+from ccbench.units import percent, plural
+
+CHOICES = ("algorithm", *(axis.name for axis in SETTINGS if axis.choice))
+"""Axes that are a library's choice: bits may depend on each."""
+
+CONFIGURATION = CURVE.without("in_place")
+"""Of points that differ in size and placement alone."""
+
+UNSTABLE = {
+    "launches": "from launch to launch",
+    "rounds": "whenever buffers are made anew",
+    "starts": "from one start of the ranks to the next",
+    "ranks": "between ranks",
+}
+"""Where nothing can be pinned: results of the same request that should be the same."""
+
+PINNED = {
+    "positions": "the size of messages",
+    "sizes": "the size of messages",
+    "placement": "the placement (in or out of place)",
+}
+"""What to pin where bits differ between these."""
+
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class BitRow:
+    """Bits of one configuration: a backend's collective in one type, with the choices that were asked for.
+
+    points: with bits, the smallest first. shares: by what was varied the largest share of elements that differ; what
+    was not tried is not there. ``choices`` of them: axis -> share, where the run has other values of that alone.
+    """
+
+    points: tuple[Point, ...]
+    shares: dict[str, float] = field(default_factory=dict)
+    choices: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def point(self) -> Point:
+        """The largest of the points, for what they share."""
+        return self.points[-1]
+
+    @property
+    def subject(self) -> str:
+        """Backend, algorithm, collective and type in one line."""
+        point = self.point
+        named = (point.backend, point.algorithm * (point.algorithm != "default"))
+        return " ".join(filter(None, (*named, point.collective, point.dtype, point.variant)))
+
+    @property
+    def unstable(self) -> tuple[str, ...]:
+        """Words of UNSTABLE that hold."""
+        return tuple(words for name, words in UNSTABLE.items() if self.shares.get(name))
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """What must be pinned so that bits stay."""
+        pins = [words for name, words in PINNED.items() if self.shares.get(name)]
+        pins += [f"the {AXIS[name].noun}" for name, share in self.choices.items() if share]
+        return tuple(dict.fromkeys(pins))
+
+    @property
+    def reproducible(self) -> bool:
+        """True if its bits are the same in all that was tried with this configuration."""
+        return not any(self.shares.values())
+
+    @property
+    def pinned_share(self) -> float:
+        """Largest share of elements that change with what can be pinned."""
+        shares = [self.shares.get(name, 0.0) for name in PINNED]
+        return max([*shares, *self.choices.values()])
+
+
+def differing_share(bits: Sequence[int], other_bits: Sequence[int]) -> float | None:
+    """Return the share of elements that differ among those that both have; None where there are none."""
+    common = min(len(bits), len(other_bits))
+    if not common:
+        return None
+    differs = np.array(bits[:common]) != np.array(other_bits[:common])
+    return float(np.mean(differs))
+
+
+def bit_rows(points: Iterable[Point]) -> tuple[BitRow, ...]:
+    """Return a row for every configuration of ``points`` that has bits, in their order."""
+    having = [point for point in points if point.result_bits]
+    beside = {name: grouped(having, POINT.without(name)) for name in CHOICES}
+    rows = []
+    for members in grouped(having, CONFIGURATION).values():
+        by_size = sorted(members, key=lambda point: point.size_bytes)
+        shares = {
+            "launches": _largest(point.differing_over_launches for point in members),
+            "rounds": _largest(point.differing_over_rounds for point in members),
+            "starts": _largest(point.differing_over_starts for point in members),
+            "ranks": _largest(point.differing_over_ranks for point in members),
+            "positions": _of_largest([point.differing_over_positions for point in by_size]),
+            "sizes": _between(grouped(by_size, POINT.without("size_bytes")).values()),
+            "placement": _between(grouped(by_size, POINT.without("in_place")).values()),
+        }
+        choices = {
+            name: _between(
+                (point, alike)
+                for point in members
+                for alike in groups[POINT.without(name)(point)]
+                if alike is not point
+            )
+            for name, groups in beside.items()
+        }
+        rows.append(BitRow(tuple(by_size), _tried(shares), _tried(choices)))
+    return tuple(rows)
+
+
+def _tried(shares: dict[str, float | None]) -> dict[str, float]:
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def _largest(shares: Iterable[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
+
+
+def _of_largest(shares: Sequence[float | None]) -> float | None:
+    """Return the share of the largest message in which anything differs: small ones repeat few numbers."""
+    having = [share for share in shares if share is not None]
+    return next((share for share in reversed(having) if share), 0.0 if having else None)
+
+
+def _between(groups: Iterable[Sequence[Point]]) -> float | None:
+    """Return the largest share that differs between two points of one group."""
+    return _largest(
+        differing_share(point.result_bits, other.result_bits)
+        for points in groups
+        for point, other in combinations(points, 2)
+    )
+
+
+def bits_sentence(rows: Sequence[BitRow]) -> str:
+    """Return the answer in one sentence: what changes bits, how many configurations and elements, what to pin."""
+    if not rows:
+        return ""
+    of_all = f"of {plural(len(rows), 'configuration')}"
+    unstable = [row for row in rows if row.unstable]
+    if unstable:
+        words = ", ".join(dict.fromkeys(word for row in unstable for word in row.unstable))
+        return (
+            f"BITS DIFFER {words} in {len(unstable)} {of_all}, first {unstable[0].subject}: "
+            "nothing that was pinned keeps them"
+        )
+    pinned = [row for row in rows if row.pins]
+    tried = f"the same {', '.join(_tried_words(rows))}"
+    if not pinned:
+        return (
+            f"Bits stay: {tried}; nothing that was tried must be pinned but the number of ranks"
+        )
+    pins = ", ".join(dict.fromkeys(pin for row in pinned for pin in row.pins))
+    share = percent(max(row.pinned_share for row in pinned))
+    return (
+        f"To keep bits, pin {pins}: they change up to {share} of elements in {len(pinned)} {of_all}; "
+        f"bits are {tried}"
+    )
+
+
+def _tried_words(rows: Sequence[BitRow]) -> list[str]:
+    """Return in words what was varied and changed no bit anywhere."""
+    words = {
+        "launches": "from launch to launch",
+        "starts": "over fresh starts",
+        "ranks": "on all ranks",
+        "sizes": "at all sizes",
+        "placement": "in and out of place",
+    }
+    return [
+        text
+        for name, text in words.items()
+        if any(name in row.shares for row in rows)
+        and not any(row.shares.get(name) for row in rows)
+    ]
+
+
+def bits_findings(points: Sequence[Point]) -> Iterator[Finding]:
+    """Sums whose bits differ where nothing changed, and sums that are added in a narrower type than their own."""
+    rows = bit_rows(points)
+    unstable = [row for row in rows if row.unstable]
+    if unstable:
+        first = next(
+            (point for row in unstable for point in row.points if point.first_difference),
+            unstable[0].point,
+        )
+        yield Finding(
+            "problem",
+            "bits_differ",
+            (),
+            f"{first.label}: {first.first_difference}",
+            "one rank alone points to its library, device or memory; all ranks to an order that is not fixed: "
+            "repeat with algorithm and channels pinned",
+            f"Bits of the same request differ in {plural(len(unstable), 'configuration')}",
+            sum(len(row.points) for row in unstable),
+        )
+    narrow = [row for row in rows if _added_in_narrower(row.point)]
+    if narrow:
+        point = narrow[0].point
+        yield Finding(
+            "doubt",
+            "narrow_sums",
+            (),
+            f"{point.label}: {point.accumulation}, {percent(point.correctly_rounded_share or 0.0)} rounded right",
+            "ask the library for sums in the type of the data, or count with this error",
+            f"Sums are added in a narrower type than their own in {plural(len(narrow), 'configuration')}",
+            sum(len(row.points) for row in narrow),
+        )
+
+
+def _added_in_narrower(point: Point) -> bool:
+    name = point.accumulation.partition(",")[0]
+    return EXACT_LIMIT.get(name, math.inf) < EXACT_LIMIT.get(point.dtype, 0)
+
+
+def changed_share(base: Point, new: Point) -> float | None:
+    """Return the share of elements whose bits differ; None where one has none, or of other inexact data."""
+    if not base.result_bits or base.inexact_data != new.inexact_data:
+        return None
+    share = differing_share(base.result_bits, new.result_bits)
+    if share == 0.0 and base.result_digests != new.result_digests:
+        return 1 / len(new.result_bits)  # what differs is beyond the first period
+    return share
+
+
+def reproducible_points(points: Sequence[Point]) -> list[Point]:
+    """Return of each kind of work the points of the fastest choices that give one another's bits at all sizes.
+
+    Choices whose own bits depend on anything that was tried are left out, and so are those without bits.
+    """
+    rows = [row for row in bit_rows(points) if row.reproducible]
+    work = CONFIGURATION.without("backend", *CHOICES)
+    kept: list[Point] = []
+    for alike in grouped(rows, lambda row: work(row.point)).values():
+        classes: list[list[BitRow]] = []
+        for row in alike:
+            bits = row.point.result_bits
+            same = (
+                group
+                for group in classes
+                if differing_share(group[0].point.result_bits, bits) == 0
+            )
+            group = next(same, None)
+            if group is None:
+                classes.append([row])
+            else:
+                group.append(row)
+        best = min(classes, key=_mean_log_seconds)
+        kept += [point for row in best for point in row.points]
+    return kept
+
+
+def _mean_log_seconds(rows: Sequence[BitRow]) -> tuple[int, float]:
+    """Return (minus the sizes that the rows cover, mean logarithm of the shortest time at each)."""
+    seconds: dict[tuple[int, bool], float] = {}
+    for point in (point for row in rows for point in row.points):
+        if point.is_timed:
+            key = point.size_bytes, point.in_place
+            seconds[key] = min(seconds.get(key, math.inf), point.median_seconds or math.inf)
+    return -len(seconds), mean(map(math.log, seconds.values())) if seconds else math.inf

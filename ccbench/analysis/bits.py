@@ -16,8 +16,9 @@ import numpy as np
 
 from ccbench.cases.axes import AXIS, SETTINGS
 from ccbench.dtypes import EXACT_LIMIT
+from ccbench.errors import UsageError
 from ccbench.findings import Finding
-from ccbench.results import Point
+from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE, POINT, grouped
 from ccbench.units import percent, plural
 
@@ -245,14 +246,20 @@ def changed_share(base: Point, new: Point) -> float | None:
     return share
 
 
-def reproducible_points(points: Sequence[Point]) -> list[Point]:
-    """Return of each kind of work the points of the fastest choices that give one another's bits at all sizes.
+def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
+    """Return ids of cases, of each kind of work those of the fastest choices that give equal bits at all sizes.
 
     Choices whose own bits depend on anything that was tried are left out, and so are those without bits.
+    UsageError where no case has any.
     """
-    rows = [row for row in bit_rows(points) if row.reproducible]
+    every = bit_rows(point for run in runs for point in run.points)
+    if not every:
+        raise UsageError(
+            "--reproducible: no case has bits; measure with 'accuracy: bits' in the suite's sweep"
+        )
+    rows = [row for row in every if row.reproducible]
     work = CONFIGURATION.without("backend", *CHOICES)
-    kept: list[Point] = []
+    kept: set[str] = set()
     for alike in grouped(rows, lambda row: work(row.point)).values():
         classes: list[list[BitRow]] = []
         for row in alike:
@@ -268,8 +275,8 @@ def reproducible_points(points: Sequence[Point]) -> list[Point]:
             else:
                 group.append(row)
         best = min(classes, key=_mean_log_seconds)
-        kept += [point for row in best for point in row.points]
-    return kept
+        kept |= {point.case_id for row in best for point in row.points}
+    return frozenset(kept)
 
 
 def _mean_log_seconds(rows: Sequence[BitRow]) -> tuple[int, float]:

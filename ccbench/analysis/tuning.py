@@ -9,7 +9,7 @@ two opposite ends holds too, though the winner was picked after looking.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
@@ -148,8 +148,10 @@ def forced_from(texts: Iterable[str]) -> Forced:
     return find
 
 
-def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timing, ...]:
-    """Points of ``runs`` that have a speed, in their order.
+def timings_of(
+    runs: Sequence[Run], forced: Forced | None = None, kept: Collection[str] | None = None
+) -> tuple[Timing, ...]:
+    """Points of ``runs`` that have a speed, in their order; of those with the ids ``kept``, where there are any.
 
     Left out: cases that are not ok, times of an emulation, single ranks. A row that states a bandwidth but
     not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
@@ -180,7 +182,8 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
                 speed = point.size_bytes, point.median_seconds or 0.0
             elif unsized and point.printed_busbw is not None and point.printed_busbw > 0:
                 speed = SIZE_NOT_STATED, 1e-9 / point.printed_busbw
-            if speed is not None and not point.emulated and point.ranks >= 2:
+            is_kept = kept is None or point.case_id in kept
+            if speed is not None and is_kept and not point.emulated and point.ranks >= 2:
                 variant = variants.get((point.source, point.source_table), "")
                 # What somebody knows to have been forced outranks what a log does not say.
                 known_choice = (

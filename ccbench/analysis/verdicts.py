@@ -235,7 +235,8 @@ class Settings:
     share of false findings that is let pass. undecided: share of points whose interval may be too wide before
     the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
     are no reason for having no verdict. by_systems: against a model or published figures, where the spread of
-    healthy systems is known, that spread counts in place of a threshold. draws: of the bootstrap. seed: of
+    healthy systems is known, that spread counts in place of a threshold. same_bits: bits that changed are
+    a regression, and points without any not decided. draws: of the bootstrap. seed: of
     everything that is drawn.
     """
 
@@ -247,6 +248,7 @@ class Settings:
     by_systems: bool = False
     draws: int = 1000
     seed: int = 1
+    same_bits: bool = False
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,7 @@ class Comparison:
     rank_p_value: Mann-Whitney's, not corrected. in_pairs: the ratio is the median of those of rounds that
     were measured in turn, and the tests are Yuen's and the one of signs. cause and reason: of having no
     verdict; reason also says what is unusual about a verdict. wrong: the new run gave wrong elements.
+    changed_bits: share of elements whose bits differ on equal inexact data, None where one has none.
     """
 
     point: Point
@@ -277,6 +280,7 @@ class Comparison:
     new_rounds: int = 0
     wrong: bool = False
     in_pairs: bool = False
+    changed_bits: float | None = None
 
     @property
     def words(self) -> str:
@@ -333,12 +337,17 @@ class Compared:
 
     @property
     def exit_code(self) -> int:
-        """1 where anything is slower or wrong; else 3 where anything was not decided; else 0."""
+        """1 where anything is slower or wrong; else 3 where anything was not decided; else 0.
+
+        Where bits must be the same, 1 where any changed and 3 where none were compared, too.
+        """
         # What was found outranks what was not looked at.
         if any(point.verdict is Verdict.SLOWER or point.wrong for point in self.points):
             return REGRESSION
+        if self.settings.same_bits and any(self.changed_bits):
+            return REGRESSION
         # Nothing at all is not decided, nor is a run of which a file could not be read.
-        if self.unread:
+        if self.unread or (self.settings.same_bits and not self.changed_bits):
             return NO_VERDICT
         # Of the points whose interval is too wide, the share that the settings name is let pass.
         open_points = self.of(Verdict.NONE)
@@ -346,6 +355,22 @@ class Compared:
         decided = len(self.points) - len(open_points)
         tolerated = wide <= self.settings.undecided * len(self.points)
         return FINE if decided and wide == len(open_points) and tolerated else NO_VERDICT
+
+    @property
+    def changed_bits(self) -> tuple[float, ...]:
+        """Shares of elements whose bits differ, of all points that tell."""
+        return tuple(
+            point.changed_bits for point in self.points if point.changed_bits is not None
+        )
+
+    @property
+    def bits_text(self) -> str:
+        """Words about bits that changed, or did not; empty where no point tells."""
+        shares = self.changed_bits
+        if not any(shares):
+            return f"the same bits in all {len(shares)} that have them" if shares else ""
+        changed = sum(map(bool, shares))
+        return f"BITS CHANGED in {changed} of {len(shares)}, up to {percent(max(shares))} of elements"
 
     @property
     def threshold_text(self) -> str:
@@ -371,4 +396,7 @@ class Compared:
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
         parts += [f"{wrong} with wrong results"] * bool(wrong)
         unread = f"; {plural(self.unread, 'file')} could not be read" if self.unread else ""
-        return f"{words}: {', '.join(parts)} of {plural(len(self.points), 'point')}{unread}"
+        bits = f"; {self.bits_text}" if self.bits_text else ""
+        return (
+            f"{words}: {', '.join(parts)} of {plural(len(self.points), 'point')}{unread}{bits}"
+        )

@@ -86,6 +86,11 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 )
 @click.option("--across-machines", is_flag=True, help="Compare although hardware differs.")
 @click.option(
+    "--same-bits",
+    is_flag=True,
+    help="Bits that changed are a regression; both runs need 'accuracy: bits' in their suite.",
+)
+@click.option(
     "--by", "axis", metavar="AXIS", help="Of one RUN: its values of an axis, such as variant."
 )
 @click.option(
@@ -125,6 +130,7 @@ def compare(
     undecided: float,
     accepted_flags: frozenset[str],
     across_machines: bool,
+    same_bits: bool,
     axis: str | None,
     base: str,
     self_check: bool,
@@ -137,7 +143,7 @@ def compare(
 
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
     and the base is one of its values of the axis. Exit code 1: something is slower,
-    or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
+    or wrong, or with --same-bits changed; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
@@ -177,6 +183,7 @@ def compare(
         across_machines=across_machines,
         accepted_flags=accepted_flags,
         by_systems=by_systems and threshold is None and thresholds is None,
+        same_bits=same_bits,
     )
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)

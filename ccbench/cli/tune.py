@@ -58,6 +58,11 @@ FILE_NAMES = {
     metavar="SOURCE=ALGORITHM[/PROTOCOL]",
     help="What was forced where an imported log does not say; SOURCE is a part of its name.",
 )
+@click.option(
+    "--reproducible",
+    is_flag=True,
+    help="Only choices whose bits depend on nothing, the fastest of those that give equal bits.",
+)
 @as_json
 def tune(
     runs: tuple[Path, ...],
@@ -65,6 +70,7 @@ def tune(
     form: str,
     minimum_gain: float,
     forced: tuple[str, ...],
+    reproducible: bool,
     as_json: bool,
 ) -> int:
     """Show the fastest choice per collective, ranks and band of sizes, with its gain over the default.
@@ -73,6 +79,7 @@ def tune(
     that noise explains are not advised, and sizes that were not measured get no advice. Exit code 3: no
     two choices were measured at one size.
     """
+    from ccbench.analysis.bits import reproducible_cases
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
     from ccbench.errors import UsageError
     from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
@@ -85,7 +92,8 @@ def tune(
     file = file_for(output, FILE_NAMES["json" if as_json else form])
     loaded = load_runs(runs, details=False)
     say_problems([problem for run in loaded for problem in run.problems])
-    timings = timings_of(loaded, forced_from(forced) if forced else None)
+    kept = reproducible_cases(loaded) if reproducible else None
+    timings = timings_of(loaded, forced_from(forced) if forced else None, kept)
     advice = advise(timings, rules)
     if as_json or form == "json":
         leave(file, advice_document(advice, rules))

@@ -14,7 +14,7 @@ from statistics import mean
 
 import numpy as np
 
-from ccbench.cases.axes import AXIS, SETTINGS
+from ccbench.cases.axes import AXES
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import UsageError
 from ccbench.findings import Finding
@@ -22,7 +22,7 @@ from ccbench.results import Point, Run
 from ccbench.results.keys import CURVE, POINT, grouped
 from ccbench.units import percent, plural
 
-CHOICES = ("algorithm", *(axis.name for axis in SETTINGS if axis.choice))
+CHOICES = tuple(axis.name for axis in AXES if axis.choice)
 """Axes that are a library's choice: bits may depend on each."""
 
 CONFIGURATION = CURVE.without("in_place")
@@ -79,7 +79,9 @@ class BitRow:
     def pins(self) -> tuple[str, ...]:
         """What must be pinned so that bits stay."""
         pins = [words for name, words in PINNED.items() if self.shares.get(name)]
-        pins += [f"the {AXIS[name].noun}" for name, share in self.choices.items() if share]
+        pins += [
+            f"the {name.replace('_', ' ')}" for name, share in self.choices.items() if share
+        ]
         return tuple(dict.fromkeys(pins))
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from typing import TypeVar
@@ -107,7 +107,7 @@ class Timing:
 
     samples_seconds, round_samples: as a run keeps them; empty where a source prints an average only.
     ran: algorithm and protocol that the library said it ran, "" where it did not; channels_used: 0 likewise.
-    simulated: computed, not measured.
+    simulated: computed, not measured. kept: it may be advised.
     """
 
     situation: Situation
@@ -120,6 +120,7 @@ class Timing:
     simulated: bool = False
     channels_used: int = 0
     ran: tuple[str, str] = ("", "")
+    kept: bool = True
 
 
 Forced = Callable[[str], tuple[str, str] | None]
@@ -151,7 +152,9 @@ def forced_from(texts: Iterable[str]) -> Forced:
 def timings_of(
     runs: Sequence[Run], forced: Forced | None = None, kept: Collection[str] | None = None
 ) -> tuple[Timing, ...]:
-    """Points of ``runs`` that have a speed, in their order; of those with the ids ``kept``, where there are any.
+    """Points of ``runs`` that have a speed, in their order.
+
+    kept: ids of cases that alone may be advised; None: all.
 
     Left out: cases that are not ok, times of an emulation, single ranks. A row that states a bandwidth but
     not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
@@ -182,15 +185,15 @@ def timings_of(
                 speed = point.size_bytes, point.median_seconds or 0.0
             elif unsized and point.printed_busbw is not None and point.printed_busbw > 0:
                 speed = SIZE_NOT_STATED, 1e-9 / point.printed_busbw
-            is_kept = kept is None or point.case_id in kept
-            if speed is not None and is_kept and not point.emulated and point.ranks >= 2:
+            if speed is not None and not point.emulated and point.ranks >= 2:
                 variant = variants.get((point.source, point.source_table), "")
                 # What somebody knows to have been forced outranks what a log does not say.
                 known_choice = (
                     forced(point.source) if forced is not None and point.source else None
                 )
                 requested = known_choice or (point.algorithm, point.protocol)
-                timings.append(_timing(point, place, requested, variant, speed))
+                timing = _timing(point, place, requested, variant, speed)
+                timings.append(replace(timing, kept=kept is None or point.case_id in kept))
     return tuple(timings)
 
 
@@ -231,12 +234,13 @@ class Rules:
     minimum_gain: of measured samples. minimum_printed_gain: where there is no interval, as of averages that
     another tool printed: nobody can tell their noise, and repeated runs of nccl-tests differ by several
     percent (NVIDIA/nccl#1469, NVIDIA/nccl-tests#104), so a larger one. confidence: that all intervals of one
-    size hold together.
+    size hold together. reproducible: only choices that keep bits are advised, whatever they cost.
     """
 
     minimum_gain: float = 0.03
     minimum_printed_gain: float = 0.10
     confidence: float = 0.95
+    reproducible: bool = False
 
 
 @dataclass(frozen=True)
@@ -321,6 +325,7 @@ class _Speed:
     interval: Interval | None
     channels_used: int
     ran: tuple[str, str]
+    kept: bool
 
 
 Value = TypeVar("Value")
@@ -389,7 +394,8 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
                     seconds = among.median
             channels = _common((timing.channels_used for timing in timings), 0)
             ran = _common((timing.ran for timing in timings), ("", ""))
-            by_size[size][choice] = _Speed(seconds, interval, channels, ran)
+            kept = all(timing.kept for timing in timings)
+            by_size[size][choice] = _Speed(seconds, interval, channels, ran, kept)
     return by_size
 
 
@@ -416,7 +422,16 @@ def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize
     order = sorted(
         speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice)
     )
-    best = order[0]
+    # Where bits must stay, what is not reproducible may be a rival, and is never advised.
+    kept_choices = [choice for choice in order if speeds[choice].kept]
+    if not kept_choices:
+        return AtSize(size, order[0], None, None, None, "no choice keeps bits")
+    best = kept_choices[0]
+    lost = [choice for choice in order if choice not in kept_choices]
+    if lost and not any(choice.is_default for choice in kept_choices):
+        rival = next((choice for choice in lost if choice.is_default), lost[0])
+        return AtSize(size, best, rival, _gain(speeds[best], speeds[rival]), best, "")
+    order = kept_choices
     if len(order) == 1:
         return AtSize(size, best, None, None, None, "nothing else was measured")
     defaults = [choice for choice in order if choice.is_default]

@@ -143,7 +143,8 @@ def compare(
 
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
     and the base is one of its values of the axis. Exit code 1: something is slower,
-    or wrong, or with --same-bits changed; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
+    or wrong, or with --same-bits changed; 3: nothing is, but something was not decided, or BASE is missing;
+    0: nothing is slower.
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs

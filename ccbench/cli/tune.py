@@ -88,7 +88,7 @@ def tune(
 
     if as_json and form not in ("table", "json"):
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
-    rules = Rules(minimum_gain=minimum_gain)
+    rules = Rules(minimum_gain=minimum_gain, reproducible=reproducible)
     file = file_for(output, FILE_NAMES["json" if as_json else form])
     loaded = load_runs(runs, details=False)
     say_problems([problem for run in loaded for problem in run.problems])

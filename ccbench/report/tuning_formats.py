@@ -312,6 +312,10 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
             "without interval (printed averages, too few samples): gains from "
             f"{rules.minimum_printed_gain:.0%} on are told, as hints; measure more to be certain"
         )
+    if rules.reproducible:
+        lines.append(
+            "advised are only choices that give equal bits at all sizes; a gain below zero is their price"
+        )
     told = plural(len(advised), "band")
     return [*lines, f"{told} with advice; nothing is said of sizes that were not measured"]
 
@@ -334,7 +338,9 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
     rules = rules or Rules()
     return {
         "version": DOCUMENT_VERSION,
-        **values_of(rules, "minimum_gain", "minimum_printed_gain", "confidence"),
+        **values_of(
+            rules, "minimum_gain", "minimum_printed_gain", "confidence", "reproducible"
+        ),
         "situations": [
             {
                 **{

@@ -187,3 +187,32 @@ def test_the_order_of_timings_does_not_matter(speeds: dict[int, dict[Choice, flo
         for choice, seconds in row.items()
     ]
     assert advise(timings) == advise(list(reversed(timings)))
+
+
+def test_where_bits_must_stay_the_choice_that_keeps_them_is_advised_with_its_price() -> None:
+    """The default is faster, but its bits do not stay."""
+    timings = [
+        replace(timing(NCCL, MIB, 1.0e-3), kept=False),
+        replace(timing(TREE, MIB, 0.9e-3), kept=False),
+        timing(RING, MIB, 1.2e-3),
+    ]
+    rules = Rules(reproducible=True)
+    (band,) = bands(timings, rules)
+    assert (band.choice, band.rivals) == (RING, (NCCL,))
+    assert band.smallest_gain is not None
+    assert round(band.smallest_gain.median, 2) == -0.17
+    assert "a gain below zero is their price" in "\n".join(advice_lines(advise(timings), rules))
+
+
+def test_where_no_choice_keeps_bits_none_is_advised() -> None:
+    timings = [
+        replace(timing(NCCL, MIB, 1.0e-3), kept=False),
+        replace(timing(RING, MIB, 0.5e-3), kept=False),
+    ]
+    (band,) = bands(timings)
+    assert (band.choice, band.why) == (None, "no choice keeps bits")
+
+
+def test_a_default_that_keeps_bits_is_not_left_for_a_faster_choice_that_does_not() -> None:
+    (band,) = bands([timing(NCCL, MIB, 1.0e-3), replace(timing(RING, MIB, 0.5e-3), kept=False)])
+    assert band.choice is None

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.analysis.bits import (
+    bit_rows,
+    bits_findings,
+    bits_sentence,
+    changed_share,
+    differing_share,
+    reproducible_cases,
+)
+from ccbench.cases.measurement import Status
+from ccbench.errors import UsageError
+from ccbench.results import Point, Run
+
+BITS = tuple(range(100))
+OTHER_BITS = (*BITS[:70], *range(1000, 1030))
+"""Thirty of a hundred differ."""
+
+
+def point(bits: tuple[int, ...] = BITS, **changes: Any) -> Point:
+    size_bytes = changes.pop("size_bytes", 4 * len(bits))
+    made = Point(
+        "bits", "mpi", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, 4
+    )
+    described = {
+        "case_id": repr(sorted(changes.items())) + str(size_bytes),
+        "median_seconds": 1e-3,
+        "inexact_data": "normal",
+        "result_bits": bits,
+        "result_digests": (str(bits),),
+        "differing_over_launches": 0.0,
+        "differing_over_ranks": 0.0,
+        "correctly_rounded_share": 0.7,
+        "accumulation": "float32, chain 0+1+2+3",
+    }
+    return replace(made, **{**described, **changes})
+
+
+def sizes(*bits: tuple[int, ...], **changes: Any) -> list[Point]:
+    """Points of ever larger sizes with these bits."""
+    return [point(own, size_bytes=400 << place, **changes) for place, own in enumerate(bits)]
+
+
+def runs(*points: Point) -> list[Run]:
+    return [cast(Run, SimpleNamespace(points=points))]
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.lists(st.integers(0, 9), max_size=8))
+def test_a_share_is_of_the_elements_that_both_have_and_is_the_same_both_ways(
+    bits: list[int], more_bits: list[int]
+) -> None:
+    pairs = list(zip(bits, more_bits, strict=False))
+    expected = sum(a != b for a, b in pairs) / len(pairs) if pairs else None
+    assert differing_share(bits, more_bits) == expected == differing_share(more_bits, bits)
+
+
+def test_without_bits_there_is_nothing_to_say() -> None:
+    plain = [replace(point(), result_bits=(), inexact_data="")]
+    assert bit_rows(plain) == ()
+    assert bits_sentence(bit_rows(plain)) == ""
+    assert list(bits_findings(plain)) == []
+
+
+def test_bits_that_change_with_the_size_must_have_it_pinned() -> None:
+    (row,) = bit_rows(sizes(BITS, BITS, OTHER_BITS))
+    assert row.shares["sizes"] == pytest.approx(0.3)
+    assert row.pins == ("the size of messages",)
+    assert not row.reproducible
+    assert bits_sentence([row]) == (
+        "To keep bits, pin the size of messages: they change up to 30 % of elements in 1 of 1 configuration; "
+        "bits are the same from launch to launch, on all ranks"
+    )
+
+
+def test_what_differs_in_nothing_needs_no_pin_and_what_was_not_tried_is_not_said() -> None:
+    rows = bit_rows(sizes(BITS, BITS))
+    assert rows[0].pins == ()
+    assert rows[0].reproducible
+    sentence = bits_sentence(rows)
+    assert sentence.startswith(
+        "Bits stay: the same from launch to launch, on all ranks, at all sizes"
+    )
+    assert "fresh starts" not in sentence
+    assert "fresh starts" in bits_sentence(bit_rows(sizes(BITS, differing_over_starts=0.0)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "pin"),
+    [
+        ({"in_place": True}, "the placement (in or out of place)"),
+        ({"algorithm": "ring"}, "the algorithm"),
+        ({"channels": 2}, "the channels"),
+        ({"variant": "newer"}, "the variant"),
+        ({"protocol": "ll"}, "the protocol"),
+    ],
+)
+def test_what_alone_is_different_between_two_cases_is_what_to_pin(
+    changes: dict[str, Any], pin: str
+) -> None:
+    rows = bit_rows([point(), point(OTHER_BITS, **changes)])
+    assert {pin for row in rows for pin in row.pins} == {pin}
+    assert not any(row.pins for row in bit_rows([point(), point(**changes)]))
+
+
+@pytest.mark.parametrize("name", ["dtype", "op", "ranks", "collective", "backend"])
+def test_other_work_is_never_compared(name: str) -> None:
+    values = {
+        "dtype": "bfloat16",
+        "op": "prod",
+        "ranks": 8,
+        "collective": "reduce",
+        "backend": "gloo",
+    }
+    rows = bit_rows([point(), point(OTHER_BITS, **{name: values[name]})])
+    assert len(rows) == 2
+    assert not any(row.pins for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("differing_over_launches", "from launch to launch"),
+        ("differing_over_starts", "from one start of the ranks to the next"),
+        ("differing_over_ranks", "between ranks"),
+    ],
+)
+def test_the_same_request_with_other_bits_is_a_problem_that_the_first_sentence_says(
+    column: str, words: str
+) -> None:
+    points = sizes(BITS, BITS, **{column: 0.01, "first_difference": "rank 3, launch 2 of 4"})
+    assert bits_sentence(bit_rows(points)).startswith(
+        f"BITS DIFFER {words} in 1 of 1 configuration"
+    )
+    (finding,) = bits_findings(points)
+    assert (finding.severity, finding.kind, finding.cases) == ("problem", "bits_differ", 2)
+    assert "rank 3, launch 2 of 4" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "dtype", "narrow"),
+    [
+        ("bfloat16, chain 0+1+2+3", "float32", True),
+        ("float32 or wider", "bfloat16", False),
+        ("float32, tree (0+1)+(2+3)", "float32", False),
+        ("float32, order unknown", "float64", True),
+        ("unknown", "float32", False),
+        ("", "float32", False),
+    ],
+)
+def test_sums_in_a_narrower_type_than_the_data_are_doubted(
+    accumulation: str, dtype: str, narrow: bool
+) -> None:
+    kinds = [
+        each.kind for each in bits_findings([point(accumulation=accumulation, dtype=dtype)])
+    ]
+    assert kinds == ["narrow_sums"] * narrow
+
+
+def test_positions_are_judged_by_the_largest_message_that_shows_any() -> None:
+    points = [
+        point(size_bytes=400, differing_over_positions=0.9),
+        point(size_bytes=800, differing_over_positions=0.3),
+        point(size_bytes=1600, differing_over_positions=0.0),
+    ]
+    (row,) = bit_rows(points)
+    assert row.shares["positions"] == 0.3
+
+
+def test_a_change_between_runs_counts_elements_and_hidden_ones_by_their_digest() -> None:
+    assert changed_share(point(), point()) == 0.0
+    assert changed_share(point(), point(OTHER_BITS)) == pytest.approx(0.3)
+    assert changed_share(point(), point(result_digests=("elsewhere",))) == 1 / len(BITS)
+    assert changed_share(point(), point(inexact_data="normal, seed 2")) is None
+    assert changed_share(replace(point(), result_bits=()), point()) is None
+
+
+def test_of_choices_that_give_equal_bits_at_all_sizes_the_fastest_are_kept() -> None:
+    dependent = sizes(BITS, OTHER_BITS, algorithm="ring", median_seconds=1e-6)
+    slow = sizes(OTHER_BITS, OTHER_BITS, algorithm="tree", median_seconds=9e-3)
+    fast = [
+        *sizes(BITS, BITS, algorithm="one_shot", median_seconds=2e-3),
+        *sizes(BITS, BITS, algorithm="two_shot", median_seconds=5e-3),
+    ]
+    racing = sizes(
+        BITS, BITS, algorithm="racing", median_seconds=1e-6, differing_over_launches=0.1
+    )
+    kept = reproducible_cases(runs(*dependent, *slow, *fast, *racing))
+    assert kept == {each.case_id for each in fast}
+
+
+def test_without_bits_nobody_can_say_what_is_reproducible() -> None:
+    with pytest.raises(UsageError, match="no case has bits; measure with 'accuracy: bits'"):
+        reproducible_cases(runs(replace(point(), result_bits=())))
+
+
+def test_a_failed_case_has_no_time_and_is_no_error() -> None:
+    failed = point(status=Status.FAILED, median_seconds=None)
+    assert reproducible_cases(runs(failed)) == {failed.case_id}

@@ -1,0 +1,102 @@
+"""Bits from suite to report, comparison and advice, on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ccbench.cli import main
+from tests.cli.conftest import Command
+
+SUITE = """
+sweep:
+  collective: all_reduce
+  algorithm: [ring, recursive_doubling]
+  size: [16 KiB, 64 KiB]
+  ranks: 3
+  accuracy: {{data: normal, seed: {seed}}}
+sampling: {{rounds: 2, start_ranks: {starts}, budget: 5 ms, warmup: 1 ms, minimum_samples: 2}}
+"""
+
+
+def measure(folder: Path, name: str, starts: str = "once", seed: int = 1) -> str:
+    (folder / f"{name}.yaml").write_text(SUITE.format(starts=starts, seed=seed))
+    with pytest.raises(SystemExit) as leaving:
+        main(
+            ["run", str(folder / f"{name}.yaml"), "--backend", "cpu", "-o", str(folder / name)]
+        )
+    assert leaving.value.code == 0
+    return str(folder / name)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A ring, whose bits depend on the size, and recursive doubling, twice with fresh ranks."""
+    return measure(tmp_path_factory.mktemp("bits"), "run", "each_round")
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same once more."""
+    return measure(tmp_path_factory.mktemp("bits"), "again")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same on other numbers."""
+    return measure(tmp_path_factory.mktemp("bits"), "other", seed=2)
+
+
+def test_the_answer_comes_first_and_says_what_to_pin(ccbench: Command, run: str) -> None:
+    first, *_ = ccbench("report", run).done.out.splitlines()
+    assert first.startswith(
+        "To keep bits, pin the algorithm, the size of messages: they change"
+    )
+    assert first.endswith("the same from launch to launch, over fresh starts, on all ranks")
+    (rows,) = ccbench("report", run, "--json").json["bits"].values()
+    ring, doubling = sorted(rows, key=lambda row: row["reproducible"])
+    assert ring["configuration"] == "cpu ring all_reduce float32"
+    assert ring["differing_over_sizes"] > 0.2
+    assert doubling["pins"] == ["the algorithm"]
+    assert doubling["differing_over_starts"] == 0
+
+
+def test_page_and_markdown_have_the_table(ccbench: Command, run: str) -> None:
+    assert ccbench("report", run).code == 0
+    for name in ("report.html", "report.md"):
+        text = (Path(run) / "report" / name).read_text()
+        assert "Elements whose bits differ" in text
+        assert "float32, chain 1+2+0" in text
+
+
+def test_bits_that_changed_are_told_and_fail_where_they_must_be_the_same(
+    ccbench: Command, run: str, again: str
+) -> None:
+    same = ccbench("compare", run, again, "--json").json
+    assert same["verdict"].endswith("the same bits in all 4 that have them")
+    assert [point["changed_bits"] for point in same["points"]] == [0.0] * 4
+    by_algorithm = ccbench("compare", run, "--by", "algorithm", "--same-bits")
+    assert "BITS CHANGED in 2 of 2, up to" in by_algorithm.out
+    assert by_algorithm.code == 1
+
+
+def test_bits_of_other_data_are_not_compared(ccbench: Command, run: str, other: str) -> None:
+    ended = ccbench("compare", run, other, "--same-bits", "--json")
+    assert "bits" not in ended.json["verdict"].lower()
+    assert ended.code == 3
+
+
+def test_advice_that_keeps_bits_names_what_gives_equal_ones(ccbench: Command, run: str) -> None:
+    ended = ccbench("tune", run, "--reproducible").done
+    assert "cpu recursive_doubling  instead of cpu ring" in ended.out
+    (situation,) = ccbench("tune", run, "--reproducible", "--json").json["situations"]
+    assert {band["choice"]["algorithm"] for band in situation["bands"]} == {
+        "recursive_doubling"
+    }
+
+
+def test_advice_without_bits_says_how_to_get_them(ccbench: Command) -> None:
+    ended = ccbench("tune", "published:hgx-h100", "--reproducible")
+    assert ended.code == 2
+    assert "measure with 'accuracy: bits'" in ended.err

@@ -8,6 +8,7 @@ import pytest
 
 from ccbench.cli import main
 from tests.cli.conftest import Command
+from tests.report.synthetic import sweep, write_run
 
 SUITE = """
 sweep:
@@ -96,7 +97,9 @@ def test_advice_that_keeps_bits_names_what_gives_equal_ones(ccbench: Command, ru
     }
 
 
-def test_advice_without_bits_says_how_to_get_them(ccbench: Command) -> None:
-    ended = ccbench("tune", "published:hgx-h100", "--reproducible")
-    assert ended.code == 2
-    assert "measure with 'accuracy: bits'" in ended.err
+def test_advice_without_bits_says_how_to_get_them(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "plain", sweep())
+    assert (
+        "measure with 'accuracy: bits'"
+        in ccbench("tune", "plain", "--reproducible").refused.err
+    )

@@ -43,7 +43,14 @@ PINNED = {
 }
 """What to pin where bits differ between these."""
 
-MOST_NAMED = 3
+KEPT = {
+    "launches": "from launch to launch",
+    "starts": "over fresh starts",
+    "ranks": "on all ranks",
+    "sizes": "at all sizes",
+    "placement": "in and out of place",
+}
+"""Where bits were tried and are the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,13 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
             "nothing that was pinned keeps them"
         )
     pinned = [row for row in rows if row.pins]
-    tried = f"the same {', '.join(_tried_words(rows))}"
+    kept = [
+        words
+        for name, words in KEPT.items()
+        if any(name in row.shares for row in rows)
+        and not any(row.shares.get(name) for row in rows)
+    ]
+    tried = f"the same {', '.join(kept)}"
     if not pinned:
         return (
             f"Bits stay: {tried}; nothing that was tried must be pinned but the number of ranks"
@@ -181,23 +194,6 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
         f"To keep bits, pin {pins}: they change up to {share} of elements in {len(pinned)} {of_all}; "
         f"bits are {tried}"
     )
-
-
-def _tried_words(rows: Sequence[BitRow]) -> list[str]:
-    """Return in words what was varied and changed no bit anywhere."""
-    words = {
-        "launches": "from launch to launch",
-        "starts": "over fresh starts",
-        "ranks": "on all ranks",
-        "sizes": "at all sizes",
-        "placement": "in and out of place",
-    }
-    return [
-        text
-        for name, text in words.items()
-        if any(name in row.shares for row in rows)
-        and not any(row.shares.get(name) for row in rows)
-    ]
 
 
 def bits_findings(points: Sequence[Point]) -> Iterator[Finding]:
@@ -219,7 +215,12 @@ def bits_findings(points: Sequence[Point]) -> Iterator[Finding]:
             f"Bits of the same request differ in {plural(len(unstable), 'configuration')}",
             sum(len(row.points) for row in unstable),
         )
-    narrow = [row for row in rows if _added_in_narrower(row.point)]
+    narrow = [
+        row
+        for row in rows
+        if EXACT_LIMIT.get(row.point.accumulation.partition(",")[0], math.inf)
+        < EXACT_LIMIT.get(row.point.dtype, 0)
+    ]
     if narrow:
         point = narrow[0].point
         yield Finding(
@@ -231,11 +232,6 @@ def bits_findings(points: Sequence[Point]) -> Iterator[Finding]:
             f"Sums are added in a narrower type than their own in {plural(len(narrow), 'configuration')}",
             sum(len(row.points) for row in narrow),
         )
-
-
-def _added_in_narrower(point: Point) -> bool:
-    name = point.accumulation.partition(",")[0]
-    return EXACT_LIMIT.get(name, math.inf) < EXACT_LIMIT.get(point.dtype, 0)
 
 
 def changed_share(base: Point, new: Point) -> float | None:

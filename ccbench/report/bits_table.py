@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ccbench.analysis.bits import BitRow, bit_rows
+from ccbench.analysis.bits import bit_rows
 from ccbench.report.present import ShownColumn, Table, documents, filled, named, table_of
 from ccbench.results import Point
 from ccbench.units import percent, plural
@@ -30,10 +30,6 @@ def _share_text(share: float) -> str:
     return percent(share) if share else "same"
 
 
-def _choices(row: BitRow) -> str:
-    return ", ".join(f"{name} {_share_text(share)}" for name, share in row.choices.items())
-
-
 COLUMNS = (
     ShownColumn(
         "configuration", right=False, keep=12, tells=True, value="subject", name="configuration"
@@ -45,7 +41,14 @@ COLUMNS = (
     _share("positions", "positions"),
     _share("sizes", "sizes", 10),
     _share("placement", "placement"),
-    ShownColumn("other choices", right=False, keep=6, show=_choices),
+    ShownColumn(
+        "other choices",
+        right=False,
+        keep=6,
+        show=lambda row: ", ".join(
+            f"{name} {_share_text(share)}" for name, share in row.choices.items()
+        ),
+    ),
     ShownColumn(
         "added in", right=False, keep=7, value="point.accumulation", name="accumulation"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,44 +22,24 @@ def read_accuracy(value: Any) -> InexactData | None:
     """Return the data for ``bits``, a distribution, or a mapping of KEYS; None for nothing."""
     if value is None or isinstance(value, InexactData):
         return value
-    if not isinstance(value, Mapping):
-        word = one_word("kind of data", (BITS, *INEXACT_SPREADS))(value)
-        return _data("normal" if word == BITS else word)
-    for key in value:
+    keys = value if isinstance(value, Mapping) else {"data": value}
+    for key in keys:
         if key not in KEYS:
             raise MisfitError(f"unknown key; {suggestion(key, KEYS)}", str(key))
-    name = read_at(
-        ("data",), one_word("distribution", [*INEXACT_SPREADS]), value.get("data", "normal")
-    )
-    spread = value.get("spread", INEXACT_SPREADS[name])
-    if isinstance(spread, str):  # YAML takes 1e6 for a text
-        spread = _number(spread)
-    if (
-        not isinstance(spread, (int, float))
-        or isinstance(spread, bool)
-        or not 1 <= spread <= LARGEST_SPREAD
-    ):
-        raise MisfitError(
-            f"{shown(value['spread'])} is not a spread; write a number from 1 to {LARGEST_SPREAD:g}",
-            "spread",
-        )
-    seed = read_at(
-        ("seed",),
-        lambda item: whole_number(item, 0, LARGEST_SEED, "seed"),
-        value.get("seed", 1),
-    )
-    return InexactData(name, float(spread), seed)
-
-
-def _data(name: str) -> InexactData:
-    return InexactData(name, INEXACT_SPREADS[name])
-
-
-def _number(text: str) -> float | str:
+    place = ("data",) if keys is value else ()
+    words = one_word("kind of data", (BITS, *INEXACT_SPREADS))
+    name = read_at(place, words, keys.get("data", BITS))
+    name = "normal" if name == BITS else name
+    spread = keys.get("spread", INEXACT_SPREADS[name])
     try:
-        return float(text)
-    except ValueError:
-        return text
+        number = float(spread)  # YAML takes 1e6 for a text
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 1 <= number <= LARGEST_SPREAD or isinstance(spread, bool):
+        cure = f"write a number from 1 to {LARGEST_SPREAD:g}"
+        raise MisfitError(f"{shown(spread)} is not a spread; {cure}", "spread")
+    seed = whole_number(keys.get("seed", 1), 0, LARGEST_SEED, "seed")
+    return InexactData(name, number, seed)
 
 
 _SCHEMA: dict[str, Any] = {

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from ccbench.backends.kernels.sources import channel_orders, channel_trees, kernel_algorithms
-from ccbench.backends.kernels.summation import kernel_bits
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.errors import UsageError
 from ccbench.schedules import schedule_for
 from tests.backends.kernels.orders import Array
 from tests.backends.kernels.references import ordered_reference, ring_reference, tree_reference
 from tests.backends.kernels.schedule_reference import schedule_reference
+from tests.backends.kernels.summation import kernel_bits
 from tests.backends.kernels.worlds import Reference, Trial
 from tests.schedules.test_orders import evaluated
 

@@ -182,6 +182,8 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
         for name, words in KEPT.items()
         if any(name in row.shares for row in rows)
         and not any(row.shares.get(name) for row in rows)
+        # What depends on the position depends on the size, though the first elements may not show it.
+        and not (name == "sizes" and any(row.shares.get("positions") for row in rows))
     ]
     tried = f"the same {', '.join(kept)}"
     if not pinned:

@@ -51,6 +51,10 @@ OPTIONS: Mapping[str, Any] = {
         "--algorithm",
         {"multiple": True, "type": ALGORITHM, "help": "Algorithm; may be repeated."},
     ),
+    "accuracy": (
+        "--accuracy",
+        {"metavar": "DATA", "help": "Errors and bits of sums: bits, cancelling, gradients ..."},
+    ),
     "rounds": ("--rounds", {"type": _AT_LEAST_1, "help": "Rounds of every case."}),
     "aggregated": ("-m", {"type": _AT_LEAST_1, "help": "Collectives in one group call."}),
     "averaged": ("-a", {"type": _AT_LEAST_0, "help": "Accepted; ranks are never averaged."}),
@@ -166,6 +170,7 @@ def narrowing_of(options: Mapping[str, Any]) -> Narrowing:
         * (options["registered"] is not None),
         "mode": [mode for mode, chosen in modes.items() if chosen],
         "aggregation": options["aggregated"],
+        "accuracy": options["accuracy"],
     }
     sampling = {
         "rounds": options["rounds"],

@@ -57,10 +57,11 @@ _SCHEMA: dict[str, Any] = {
     ]
 }
 
-ACCURACY = Reads(
-    read_accuracy,
-    _SCHEMA,
-    write=lambda data: (
-        data and {"data": data.distribution, "spread": data.spread, "seed": data.seed}
-    ),
-)
+
+def _written(data: InexactData | None) -> Any:
+    if data is None or str(data) == data.distribution:
+        return data and data.distribution
+    return {"data": data.distribution, "spread": data.spread, "seed": data.seed}
+
+
+ACCURACY = Reads(read_accuracy, _SCHEMA, write=_written)

@@ -164,6 +164,13 @@ def test_sums_in_a_narrower_type_than_the_data_are_doubted(
     assert kinds == ["narrow_sums"] * narrow
 
 
+def test_what_depends_on_the_position_is_not_called_the_same_at_all_sizes() -> None:
+    """The first elements may lie in one block at every size."""
+    sentence = bits_sentence(bit_rows(sizes(BITS, BITS, differing_over_positions=0.2)))
+    assert sentence.startswith("To keep bits, pin the size of messages")
+    assert "at all sizes" not in sentence
+
+
 def test_positions_are_judged_by_the_largest_message_that_shows_any() -> None:
     points = [
         point(size_bytes=400, differing_over_positions=0.9),

@@ -77,7 +77,9 @@ def test_an_element_is_the_same_whatever_is_read_with_it(
 @every_distribution
 def test_ranks_seeds_and_distributions_have_other_numbers(data: InexactData) -> None:
     periods = [inexact_period(data, "float32", False, 3, rank) for rank in range(3)]
-    periods += [inexact_period(replace(data, seed=2), "float32", False, 3, rank) for rank in (0, 2)]
+    periods += [
+        inexact_period(replace(data, seed=2), "float32", False, 3, rank) for rank in (0, 2)
+    ]
     periods += [
         inexact_period(another, "float32", False, 3, 2) for another in DATA if another != data
     ]
@@ -128,7 +130,9 @@ def test_cancelling_addends_are_larger_than_their_sum_by_the_spread(
 
 @pytest.mark.parametrize("spread", [1e2, 1e6])
 def test_scales_of_log_uniform_numbers_are_spread_evenly(spread: float) -> None:
-    magnitudes = np.abs(inexact_period(InexactData("log_uniform", spread), "float64", False, 2, 0))
+    magnitudes = np.abs(
+        inexact_period(InexactData("log_uniform", spread), "float64", False, 2, 0)
+    )
     assert 1 / spread <= magnitudes.min() < magnitudes.max() <= 1
     shares = -np.log(magnitudes) / math.log(spread)
     assert np.allclose(np.quantile(shares, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.03)

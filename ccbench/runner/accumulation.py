@@ -162,8 +162,8 @@ def _added(order: Order, parts: Sequence[Array], name: str, factors: bool) -> Ar
 
 
 def _narrower_type(values: Array, dtype: str) -> str:
-    """Return the widest type narrower than ``dtype`` that holds all ``values``, '' where there is none."""
-    for name in TYPES:
+    """Return the narrowest type that holds all ``values`` of ``dtype``, '' where none is narrower than that."""
+    for name in reversed(TYPES):
         narrower = EXACT_LIMIT[name] < EXACT_LIMIT[dtype]
         if narrower and EXPONENTS[name][1] <= EXPONENTS[dtype][1]:
             with np.errstate(all="ignore"):

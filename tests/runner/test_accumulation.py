@@ -196,3 +196,12 @@ def test_too_few_elements_and_what_is_not_followed_say_nothing() -> None:
 def test_more_ranks_than_can_be_tried_in_time_are_unknown() -> None:
     case = reducing(ranks=MOST_RANKS + 1)
     assert accumulation_of(case, np.arange(ELEMENTS), np.zeros(ELEMENTS, np.uint32)) == UNKNOWN
+
+
+@pytest.mark.parametrize("root", range(5))
+def test_trees_that_end_at_any_root_are_named(root: int) -> None:
+    case = case_of(
+        "cpu", "reduce", "default", 5, root=root, dtype="float32", inexact=InexactData()
+    )
+    (order,) = bit_dependence(schedule_for("reduce", "binomial", 5, root)).orders
+    assert named(case, [order]) == f"float32, {order_text(order)}"

@@ -82,7 +82,8 @@ def summed(case: Case, rank: int, order: Ranks, name: str = "") -> Array:
     )
     for addend in addends:
         total = total + addend
-    return total.astype(numpy_dtype(case.dtype))
+    rounded: Array = total.astype(numpy_dtype(case.dtype))
+    return rounded
 
 
 def by_blocks(case: Case, rank: int) -> Array:
@@ -91,7 +92,7 @@ def by_blocks(case: Case, rank: int) -> Array:
         np.array_split(summed(case, rank, turned(case.ranks, start)), case.ranks)[start]
         for start in range(case.ranks)
     ]
-    return np.concatenate(whole)
+    return np.asarray(np.concatenate(whole))
 
 
 def turned(ranks: int, start: int) -> Ranks:
@@ -104,7 +105,7 @@ def swapped(order: Ranks) -> Ranks:
 
 
 def flipped(values: Array, place: int, bit: int) -> Array:
-    damaged = values.copy()
+    damaged: Array = values.copy()
     bits_of(damaged)[place] ^= bits_of(damaged).dtype.type(1 << bit)
     return damaged
 
@@ -171,12 +172,13 @@ def test_of_100_sums_in_bfloat16_every_one_is_named() -> None:
         order = trial.order
         if trial.chance.random() < 0.5:  # one that is no candidate
             order = trial.chance.sample(order, len(order))
-        result = rounding(
-            trial.case,
-            lambda rank, launch, trial=trial, order=order: summed(
-                trial.case, rank, order, "bfloat16"
-            ),
-        )
+
+        def outcome(
+            rank: int, launch: int, trial: Trial = trial, order: Ranks = order
+        ) -> Array:
+            return summed(trial.case, rank, order, "bfloat16")
+
+        result = rounding(trial.case, outcome)
         assert result.accumulation.startswith("bfloat16, "), trial
         assert said(result)
         assert result.correctly_rounded_share is not None
@@ -262,7 +264,11 @@ def test_another_chain_in_each_block_depends_on_the_position(ranks: int) -> None
 def test_a_result_without_a_place_twice_says_nothing_of_positions() -> None:
     for count, differing in ((INEXACT_PERIOD, None), (INEXACT_PERIOD + 1, 0.0)):
         case = reducing(3, count)
-        result = rounding(case, lambda rank, launch, case=case: summed(case, rank, range(3)))
+
+        def outcome(rank: int, launch: int, case: Case = case) -> Array:
+            return summed(case, rank, range(3))
+
+        result = rounding(case, outcome)
         assert result.differing_over_positions == differing
         assert len(result.result_bits) == INEXACT_PERIOD
 
@@ -334,7 +340,7 @@ def test_what_is_no_number_is_infinitely_wrong() -> None:
     case = reducing(3, 300)
 
     def outcome(rank: int, launch: int) -> Array:
-        right = summed(case, rank, range(3)).copy()
+        right: Array = summed(case, rank, range(3)).copy()
         right[5] = np.nan
         return right
 

@@ -51,6 +51,7 @@ def measured(
         team.close()
 
 
+@pytest.mark.exhaustive
 def test_a_rank_that_adds_in_another_order_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for rounding in measured(monkeypatch, "reordered:rank=2", cases("all_reduce", root=2)):
         assert rounding.differing_over_ranks
@@ -94,6 +95,7 @@ def test_sums_in_bfloat16_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rounding.correctly_rounded_share < 0.1
 
 
+@pytest.mark.exhaustive
 def test_without_a_fault_nothing_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     for rounding in measured(monkeypatch, "", cases(*EVERYWHERE, root=1)):
         assert rounding.first_difference == ""

@@ -92,7 +92,7 @@ def by_blocks(case: Case, rank: int) -> Array:
         np.array_split(summed(case, rank, turned(case.ranks, start)), case.ranks)[start]
         for start in range(case.ranks)
     ]
-    return np.asarray(np.concatenate(whole))
+    return np.concatenate(whole)
 
 
 def turned(ranks: int, start: int) -> Ranks:

@@ -103,9 +103,8 @@ def test_the_cpu_backend_adds_as_its_schedules_say(
 # -- kernels ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "ranks", [3, *(pytest.param(ranks, marks=pytest.mark.exhaustive) for ranks in (2, 4, 5))]
-)
+@pytest.mark.thinned(12)
+@pytest.mark.parametrize("ranks", range(2, 6))
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
     ("name", "algorithm"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import blocked, most_blocked, open_blocking_kernel
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
+from ccbench.backends.endpoint import Result
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import Sampling
 from ccbench.errors import CcbenchError
@@ -176,6 +178,10 @@ class CopyEndpoint:
 
     def begin_sample(self, sample: int) -> None:
         """Nobody watches."""
+
+    def results(self) -> Iterable[Result]:
+        """Return nothing: a copy rounds nothing."""
+        return ()
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """RuntimeError where the copy is not the source: there is no figure then."""

@@ -133,10 +133,14 @@ def errors_in_ulp(values: Array, exact: Floats, dtype: str) -> Floats:
     At most 0.5 means correctly rounded. What is no finite number is infinitely far.
     """
     lowest, _ = EXPONENTS[dtype]
-    exponents = np.maximum(np.frexp(exact)[1] - 1, lowest)
+    wide = values.astype(np.float64)
+    significands, exponents = np.frexp(exact)
+    # Below a power of two numbers lie twice as close.
+    closer = (np.abs(significands) == 0.5) & (np.abs(wide) < np.abs(exact))
+    exponents = np.where(exact == 0, lowest, np.maximum(exponents - 1 - closer, lowest))
     units = np.ldexp(1.0, exponents - int(math.log2(EXACT_LIMIT[dtype])) + 1)
     with np.errstate(invalid="ignore"):
-        errors: Floats = np.abs(values.astype(np.float64) - exact) / units
+        errors: Floats = np.abs(wide - exact) / units
     return np.where(np.isfinite(errors), errors, np.inf)
 
 

@@ -73,3 +73,26 @@ def test_a_rule_that_nobody_gives_is_an_error() -> None:
 def test_no_two_fields_of_a_case_have_one_column() -> None:
     names = [shown.name for kind in (Measurement, Conditions) for shown in columns_of(kind)]
     assert len(names) == len(set(names))
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What is worst, and what was noted first."""
+
+    share: float | None = column(None, "share", rounds="worst")
+    note: str = column("", "what and where", rounds="earliest")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "both"),
+    [
+        (Doubts(), Doubts(), Doubts()),
+        (Doubts(0.0), Doubts(), Doubts(0.0)),
+        (Doubts(0.25, "here"), Doubts(0.5, "there"), Doubts(0.5, "here")),
+        (Doubts(0.5), Doubts(0.25, "there"), Doubts(0.5, "there")),
+    ],
+)
+def test_the_worst_of_all_rounds_stays_and_the_first_note(
+    before: Doubts, now: Doubts, both: Doubts
+) -> None:
+    assert merge(before, now, {}) == both

@@ -29,6 +29,7 @@ VOCABULARY = (
     "collectives",
     "cases",
     "stats",
+    "inexact",
     "verification",
 )
 

@@ -177,7 +177,7 @@ class Rounding:
     """
 
     inexact_data: str = column(
-        "", "distribution of the inexact data; empty without", rounds="first"
+        "", "distribution of the inexact data", null_when=_EXACT, rounds="first"
     )
     correctly_rounded_share: float | None = column(
         None, "results that are the exact ones, rounded once", "fraction", _EXACT
@@ -201,7 +201,8 @@ class Rounding:
     accumulation: str = column(
         "",
         "type and order of additions that give these very bits, found by trying; `unknown` where none "
-        "does; empty without inexact data",
+        "does",
+        null_when=_EXACT + ", or there are too few results to tell",
         rounds="first",
     )
     differing_over_launches: float | None = column(
@@ -232,12 +233,13 @@ class Rounding:
         None,
         "between places of one message that hold the same numbers on every rank",
         "fraction",
-        _EXACT + ", or the message is shorter than two periods",
+        _EXACT + ", or the message is no longer than a period of the data",
         rounds="worst",
     )
     first_difference: str = column(
         "",
-        "where bits of launches, rounds or ranks differ first; empty: nowhere",
+        "where bits of launches, rounds or ranks differ first",
+        null_when=_EXACT + ", or they differ nowhere",
         rounds="earliest",
     )
     result_digests: tuple[str, ...] = column(

@@ -54,7 +54,7 @@ def accumulation_of(case: Case, places: NDArray[np.int64], bits: Array) -> str:
         return UNKNOWN
     return _accumulation(
         case.inexact,
-        (case.collective, case.dtype, case.op, case.group_ranks),
+        (case.collective, case.dtype, case.op, case.group_ranks, max(case.root, 0)),
         places.tobytes(),
         bits.tobytes(),
     )
@@ -62,17 +62,17 @@ def accumulation_of(case: Case, places: NDArray[np.int64], bits: Array) -> str:
 
 @lru_cache(maxsize=256)
 def _accumulation(
-    data: InexactData, of: tuple[str, str, str, int], raw_places: bytes, raw_bits: bytes
+    data: InexactData, of: tuple[str, str, str, int, int], raw_places: bytes, raw_bits: bytes
 ) -> str:
     """Return the text of accumulation_of; all rounds of a case ask alike, and pay once."""
-    collective, dtype, op, ranks = of
+    collective, dtype, op, ranks, root = of
     kind = numpy_dtype(dtype)
     places = np.frombuffer(raw_places, np.int64)
     bits = np.frombuffer(raw_bits, f"u{kind.itemsize}")
     parts = [
         inexact_period(data, dtype, op == "prod", ranks, rank)[places] for rank in range(ranks)
     ]
-    families = _families(collective, ranks)
+    families = _families(collective, ranks, root)
     fitting: list[tuple[str, str]] = []
     for name in dict.fromkeys((dtype, "float32", "float64", *TYPES)):
         order = _explanation(families, parts, bits, name, op == "prod")
@@ -162,8 +162,8 @@ def _added(order: Order, parts: Sequence[Array], name: str, factors: bool) -> Ar
 
 
 def _narrower_type(values: Array, dtype: str) -> str:
-    """Return the widest type narrower than ``dtype`` that holds all ``values``, '' where there is none."""
-    for name in TYPES:
+    """Return the narrowest type that holds all ``values`` of ``dtype``, '' where none is narrower than that."""
+    for name in reversed(TYPES):
         narrower = EXACT_LIMIT[name] < EXACT_LIMIT[dtype]
         if narrower and EXPONENTS[name][1] <= EXPONENTS[dtype][1]:
             with np.errstate(all="ignore"):
@@ -174,11 +174,11 @@ def _narrower_type(values: Array, dtype: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _families(collective: str, ranks: int) -> tuple[Family, ...]:
+def _families(collective: str, ranks: int, root: int) -> tuple[Family, ...]:
     """Return the orders to try, those of more libraries first."""
     own = []
     for name in algorithms_of(collective):
-        schedule = schedule_for(collective, name, ranks, prove=False)
+        schedule = schedule_for(collective, name, ranks, root, prove=False)
         if followed(schedule):
             both = [bit_dependence(schedule, own_first).orders for own_first in (False, True)]
             orders = tuple(dict.fromkeys([*both[0], *both[1]]))

@@ -78,6 +78,8 @@ def launch_inexact(
             endpoint.refill(INEXACT_SEED)
         launch(number)
         for result in endpoint.results():
+            if not len(result.values):  # of who is not the root
+                continue
             sample = result.values[looked_at(len(result.values))]
             if not number:
                 values[result.rank] = sample

@@ -3,7 +3,7 @@
 A sum of floating point numbers depends on the order of its additions, and a schedule fixes that order: two
 outputs of one order have equal bits for equal data. Where several flows combine into a slot in one step, they
 are added in the order of the ranks that hold them, the slot's own among them, as kernels do and as the CPU
-backend does out of place. In place the CPU backend begins with the slot's own, since that lies there.
+backend does out of place. In place the CPU backend begins with the slot's own where that lies there already.
 """
 
 from __future__ import annotations
@@ -89,12 +89,15 @@ def followed(schedule: Schedule) -> bool:
     return schedule.ranks <= MOST_RANKS and moves <= MOST_MOVES
 
 
-def orders(schedule: Schedule) -> Mapping[tuple[int, int], Order]:
+def orders(schedule: Schedule, own_first: bool = False) -> Mapping[tuple[int, int], Order]:
     """Return (rank, output slot) -> the order in which its contributions are combined.
 
+    own_first: what fans in begins with the slot's own, as on the CPU in place, unless others read the slot in
+    that step: then the sum is made elsewhere. The CPU makes further sums elsewhere in double_binary_tree and in
+    reduce's direct, whose orders then are those of ranks.
     The schedule's collective reduces, and it is proven; ScheduleError where it is too wrong to be followed.
     """
-    return {key: total.order for key, total in _sums(schedule).items()}
+    return {key: total.order for key, total in _sums(schedule, own_first).items()}
 
 
 def _sums(schedule: Schedule, own_first: bool = False) -> dict[tuple[int, int], Sum]:
@@ -108,12 +111,15 @@ def _sums(schedule: Schedule, own_first: bool = False) -> dict[tuple[int, int], 
         for step in schedule.expanded():
             # Everything is read before anything is written.
             arriving: dict[tuple[int, int], list[tuple[int, Sum]]] = {}
+            leaving: set[tuple[int, int]] = set()
             flows = (ends.tolist() for ends in schedule.single_slots(step))
             for source, read, target, written in zip(*flows, strict=True):
                 arriving.setdefault((target, written), []).append((source, held[source, read]))
+                leaving.add((source, read))
             if step.phase.reduces:
                 for key, parts in arriving.items():
-                    parts.append((-1 if own_first else key[0], held[key]))
+                    first = own_first and key not in leaving
+                    parts.append((-1 if first else key[0], held[key]))
                     parts.sort(key=lambda part: part[0])
             for key, parts in arriving.items():
                 held[key] = reduce(Sum.__add__, (part for _, part in parts))
@@ -133,7 +139,7 @@ def _sums(schedule: Schedule, own_first: bool = False) -> dict[tuple[int, int], 
 def bit_dependence(schedule: Schedule, own_first: bool = False) -> BitDependence:
     """Return what the bits of the schedule's sums depend on; see ``orders`` for what is expected of it.
 
-    own_first: what fans in begins with the slot's own, as on the CPU in place.
+    own_first: as of ``orders``.
     Where the algorithm's parameter follows from the size, the schedules of some more sizes count, too.
     """
     blocked = collective(schedule.collective).blocked

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, Case
-from ccbench.cases.measurement import Measurement, Status
+from ccbench.cases.measurement import Measurement, Rounding, Status
+from ccbench.columns import columns_of
 from ccbench.results import SCHEMA, SCHEMA_VERSION, Origin, RunFolder, arrow_schema, load_run
 from ccbench.results.schema import (
     FINE_ENOUGH,
@@ -262,3 +263,23 @@ def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
 )
 def test_what_cannot_be_told_is_left_open(odd: Measurement) -> None:
     assert row_of(odd, None, 0.95)["overlap_efficiency"] is None
+
+
+def test_what_bits_say_is_read_as_it_was_written() -> None:
+    rounding = Rounding(
+        inexact_data="cancelling, seed 2",
+        correctly_rounded_share=0.5,
+        median_error_ulp=0.25,
+        largest_error_ulp=3.0,
+        accumulation="float32, chain 0+1",
+        differing_over_launches=0.0,
+        differing_over_ranks=0.125,
+        first_difference="rank 1 beside most ranks: beyond the first period",
+        result_digests=("0f", "1e"),
+        result_bits=(-(2**63), 0, 2**31),
+    )
+    measurement = replace(measured(), rounding=rounding)
+    assert measurement_of(row_of(measurement, None, 0.95)).rounding == rounding
+    plain = row_of(measured(), None, 0.95)
+    assert {plain[column.name] for column in columns_of(Rounding)} == {None}
+    assert measurement_of(plain).rounding == Rounding()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ccbench.backends.endpoint import Result
 from ccbench.cases.axes import OVERLAP_PARTS, Case
 from ccbench.cases.measurement import Sampling
 from ccbench.runner.measure import (
@@ -168,6 +169,9 @@ class FakeEndpoint:
     def check(self, seed: int, launches: int) -> Mismatch | None:
         self.done.append(f"check {seed} {launches}")
         return self.mismatch
+
+    def results(self) -> Iterable[Result]:
+        return ()
 
     def begin_sample(self, sample: int) -> None:
         self.done.append(f"watch {sample}")

@@ -1,0 +1,207 @@
+"""Sums made in a certain order and type are named so, and nothing is named that cannot be told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ccbench.cases.axes import Case, InexactData
+from ccbench.dtypes import EXACT_LIMIT, EXPONENTS, numpy_dtype
+from ccbench.inexact import INEXACT_PERIOD, Array, bits_of, inexact_period
+from ccbench.runner.accumulation import (
+    FEWEST_ELEMENTS,
+    MOST_RANKS,
+    UNKNOWN,
+    accumulation_of,
+    order_text,
+)
+from ccbench.schedules import schedule_for
+from ccbench.schedules.orders import Order, bit_dependence
+from tests.backends.measuring import case_of
+from tests.schedules.test_orders import evaluated
+
+ELEMENTS = 256
+
+
+def reducing(dtype: str = "float32", ranks: int = 4, op: str = "sum") -> Case:
+    return case_of(
+        "cpu", "all_reduce", "default", ranks, dtype=dtype, op=op, inexact=InexactData()
+    )
+
+
+def parts_of(case: Case, name: str, places: Array) -> dict[int, Array]:
+    """What the ranks put in at ``places`` of the period, in type ``name``."""
+    assert case.inexact is not None
+    return {
+        rank: inexact_period(case.inexact, case.dtype, case.op == "prod", case.ranks, rank)[
+            places
+        ].astype(numpy_dtype(name))
+        for rank in range(case.ranks)
+    }
+
+
+def named(case: Case, orders: Sequence[Order], name: str = "", elements: int = ELEMENTS) -> str:
+    """Return the name of sums in type ``name``, of equal stretches of elements each in its order."""
+    places = np.arange(INEXACT_PERIOD - elements, INEXACT_PERIOD)
+    stretches = np.array_split(places, len(orders))
+    sums = np.concatenate(
+        [
+            evaluated(order, parts_of(case, name or case.dtype, stretch))
+            for order, stretch in zip(orders, stretches, strict=True)
+        ]
+    )
+    return accumulation_of(case, places, bits_of(sums.astype(numpy_dtype(case.dtype))))
+
+
+def chain(ranks: Sequence[int]) -> Order:
+    order: Order = ranks[0]
+    for rank in ranks[1:]:
+        order = (order, rank)
+    return order
+
+
+def halves(ranks: Sequence[int]) -> Order:
+    middle = len(ranks) // 2
+    return (halves(ranks[:middle]), halves(ranks[middle:])) if middle else ranks[0]
+
+
+every_type = pytest.mark.parametrize("dtype", EXPONENTS)
+
+
+@pytest.mark.thinned(12)
+@every_type
+@pytest.mark.parametrize("ranks", range(3, 9))
+def test_chains_in_the_type_of_the_data_are_named_with_their_ranks(
+    dtype: str, ranks: int
+) -> None:
+    case = reducing(dtype, ranks)
+    in_turn = [*range(ranks)]
+    start = ranks // 2
+    for turn in (in_turn, in_turn[start:] + in_turn[:start], in_turn[::-1]):
+        # Of the first two either comes first.
+        texts = {"+".join(map(str, order)) for order in (turn, [turn[1], turn[0], *turn[2:]])}
+        kind, _, order = named(case, [chain(turn)]).partition(", chain ")
+        assert kind == dtype
+        assert order in texts
+
+
+@every_type
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_trees_over_neighbours_and_over_halves_are_named(dtype: str, ranks: int) -> None:
+    case = reducing(dtype, ranks)
+    neighbours, distant = ("(0+1)+(2+3)", "(0+2)+(1+3)")
+    if ranks == 8:
+        neighbours = "((0+1)+(2+3))+((4+5)+(6+7))"
+        distant = "((0+4)+(2+6))+((1+5)+(3+7))"
+    assert named(case, [halves([*range(ranks)])]) == f"{dtype}, tree {neighbours}"
+    by_bit = sorted(range(ranks), key=lambda rank: f"{rank:03b}"[::-1])
+    assert named(case, [halves(by_bit)]) == f"{dtype}, tree {distant}"
+
+
+@pytest.mark.thinned(14)
+@every_type
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_types_that_cannot_be_told_apart_are_named_as_the_narrowest_or_wider(
+    dtype: str, ranks: int
+) -> None:
+    case = reducing(dtype, ranks)
+    order = chain(range(ranks))
+    wider = {name for name in ("float32", "float64") if EXACT_LIMIT[name] > EXACT_LIMIT[dtype]}
+    if ranks == 2:  # every sum is rounded once
+        assert named(case, [order]) == dtype + " or wider" * bool(wider)
+        assert {named(case, [order], name) for name in wider} <= {f"{dtype} or wider"}
+    elif dtype in ("float32", "float64"):
+        assert {named(case, [order], name) for name in wider} <= {"float64"}
+    else:  # float32 is so much wider that order does not show
+        assert {named(case, [order], name) for name in wider} == {"float32 or wider"}
+
+
+@every_type
+def test_products_are_named_as_sums_are(dtype: str) -> None:
+    case = reducing(dtype, 5, "prod")
+    places = np.arange(ELEMENTS)
+    parts = parts_of(case, dtype, places)
+    product = reduce(np.multiply, [parts[rank] for rank in (2, 3, 4, 0, 1)])
+    assert accumulation_of(case, places, bits_of(product)) == f"{dtype}, chain 2+3+4+0+1"
+
+
+@pytest.mark.parametrize("ranks", range(3, 9))
+def test_another_chain_in_each_block_is_named_after_its_family(ranks: int) -> None:
+    turns = [[(start + step) % ranks for step in range(ranks)] for start in range(ranks)]
+    text = named(reducing(ranks=ranks), [chain(turn) for turn in turns])
+    # Three ranks have as many chains as there are orders of three.
+    assert text in (
+        "float32, chain, another one in each block",
+        "float32, tree, another one in each block",
+    )
+    if ranks > 3:
+        assert text.startswith("float32, chain,")
+
+
+@pytest.mark.parametrize("name", ["ring", "double_binary_tree", "halving_doubling", "two_shot"])
+def test_orders_of_own_schedules_are_candidates(name: str) -> None:
+    orders = bit_dependence(schedule_for("all_reduce", name, 6)).orders
+    text = named(reducing(ranks=6), orders)
+    assert text.startswith("float32, ")
+    assert UNKNOWN not in text
+
+
+def test_orders_of_many_ranks_are_named_by_kind_and_height() -> None:
+    assert order_text(chain(range(9))) == "chain of height 8"
+    assert order_text(halves(range(16))) == "tree of height 4"
+    assert named(reducing(ranks=16), [chain(range(16))]) == "float32, chain of height 15"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_order_that_is_no_candidate_is_unknown(seed: int) -> None:
+    # A chain that is no turn of the ring, in either direction, and begins with no rank in its own order.
+    ranks = [0, 1, 2, 3, 4, 5, 6]
+    chooser = random.Random(seed)
+    while any((after - before) % 7 in (1, 6) for before, after in pairwise(ranks)):
+        chooser.shuffle(ranks)
+    assert named(reducing(ranks=7), [chain(ranks)]) == UNKNOWN
+
+
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16", "float8_e5m2"])
+def test_sums_of_a_narrower_type_are_known_by_it_in_any_order(narrow: str) -> None:
+    case = reducing(ranks=7)
+    assert named(case, [chain(range(7))], narrow) == f"{narrow}, chain 0+1+2+3+4+5+6"
+    assert named(case, [chain([3, 5, 1, 6, 0, 2, 4])], narrow) == f"{narrow}, order {UNKNOWN}"
+    both = reducing("float64", 7)
+    assert named(both, [chain([3, 5, 1, 6, 0, 2, 4])], narrow) == f"{narrow}, order {UNKNOWN}"
+
+
+def test_a_single_bit_makes_every_explanation_wrong() -> None:
+    case = reducing(ranks=4)
+    places = np.arange(ELEMENTS)
+    bits = bits_of(evaluated(chain(range(4)), parts_of(case, "float32", places))).copy()
+    assert accumulation_of(case, places, bits) == "float32, chain 0+1+2+3"
+    bits[ELEMENTS // 2] ^= 1 << 3
+    assert accumulation_of(case, places, bits) == UNKNOWN
+
+
+def test_too_few_elements_and_what_is_not_followed_say_nothing() -> None:
+    order = [chain(range(4))]
+    assert named(reducing(), order, elements=FEWEST_ELEMENTS - 1) == ""
+    assert named(reducing(), order, elements=FEWEST_ELEMENTS) != ""
+    assert named(reducing(op="avg"), order) == ""
+    assert named(reducing(op="premulsum"), order) == ""
+
+
+def test_more_ranks_than_can_be_tried_in_time_are_unknown() -> None:
+    case = reducing(ranks=MOST_RANKS + 1)
+    assert accumulation_of(case, np.arange(ELEMENTS), np.zeros(ELEMENTS, np.uint32)) == UNKNOWN
+
+
+@pytest.mark.parametrize("root", range(5))
+def test_trees_that_end_at_any_root_are_named(root: int) -> None:
+    case = case_of(
+        "cpu", "reduce", "default", 5, root=root, dtype="float32", inexact=InexactData()
+    )
+    (order,) = bit_dependence(schedule_for("reduce", "binomial", 5, root)).orders
+    assert named(case, [order]) == f"float32, {order_text(order)}"

@@ -78,6 +78,10 @@ def launch_inexact(
             endpoint.refill(INEXACT_SEED)
         launch(number)
         for result in endpoint.results():
+            if not len(
+                result.values
+            ):  # kernels have a buffer of every rank, of reduce empty but the root's
+                continue
             sample = result.values[looked_at(len(result.values))]
             if not number:
                 values[result.rank] = sample

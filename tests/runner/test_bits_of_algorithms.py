@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ccbench.backends.kernels.summation import kernel_bits
 
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda_host import BACKEND, CHANNELS, EmulatedEndpoint
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.backends.kernels.summation import kernel_bits
 from ccbench.cases.axes import Case, InexactData
 from ccbench.cases.measurement import Rounding, Status
 from ccbench.collectives import COLLECTIVES

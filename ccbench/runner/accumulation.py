@@ -34,6 +34,9 @@ MOST_SHOWN = 8
 TYPES = ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")
 """Types that are tried besides that of the data and wider ones, widest first."""
 
+TRUNCATED = "bfloat16 truncated"
+"""Sums of float32 whose lower half is cut off: oneCCL's on processors without arithmetic of bfloat16."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -74,7 +77,7 @@ def _accumulation(
     ]
     families = _families(collective, ranks, root)
     fitting: list[tuple[str, str]] = []
-    for name in dict.fromkeys((dtype, "float32", "float64", *TYPES)):
+    for name in dict.fromkeys((dtype, "float32", "float64", *TYPES, TRUNCATED)):
         order = _explanation(families, parts, bits, name, op == "prod")
         if order is not None:
             fitting.append((name, order))
@@ -87,7 +90,7 @@ def _accumulation(
 def _text(fitting: Sequence[tuple[str, str]], dtype: str) -> str:
     """Return the type that fits, that of the data before others, and its order."""
     name, order = fitting[0]
-    wider = any(EXACT_LIMIT[more] > EXACT_LIMIT[name] for more, _ in fitting[1:])
+    wider = any(EXACT_LIMIT.get(more, 0) > EXACT_LIMIT.get(name, 0) for more, _ in fitting[1:])
     return ", ".join(filter(None, (name + " or wider" * wider, order)))
 
 
@@ -147,7 +150,8 @@ def _height(order: Order) -> int:
 
 def _added(order: Order, parts: Sequence[Array], name: str, factors: bool) -> Array:
     """Return the parts combined in that order, each step rounded to type ``name``, in the type of the data."""
-    kind = numpy_dtype(name)
+    truncates = name == TRUNCATED
+    kind = numpy_dtype("bfloat16" if truncates else name)
     # As hardware has it: narrow types are added in float32 and rounded.
     wide = np.dtype(np.float32) if kind.itemsize < 4 else kind
 
@@ -155,7 +159,10 @@ def _added(order: Order, parts: Sequence[Array], name: str, factors: bool) -> Ar
         if isinstance(part, int):
             return parts[part].astype(kind)
         left, right = (combined(half).astype(wide) for half in part)
-        return (left * right if factors else left + right).astype(kind)
+        result = left * right if factors else left + right
+        if truncates:
+            result.view(np.uint32)[:] &= 0xFFFF_0000
+        return result.astype(kind)
 
     with np.errstate(all="ignore"):
         return combined(order).astype(parts[0].dtype)

@@ -176,6 +176,18 @@ def test_sums_of_a_narrower_type_are_known_by_it_in_any_order(narrow: str) -> No
     assert named(both, [chain([3, 5, 1, 6, 0, 2, 4])], narrow) == f"{narrow}, order {UNKNOWN}"
 
 
+def test_sums_that_are_cut_off_instead_of_rounded_are_named_so() -> None:
+    case, places = reducing("bfloat16"), np.arange(ELEMENTS)
+    parts = parts_of(case, "float32", places)
+    total = parts[0]
+    for rank in range(1, case.ranks):
+        total = ((total + parts[rank]).view(np.uint32) & np.uint32(0xFFFF_0000)).view(
+            np.float32
+        )
+    cut = bits_of(total.astype(numpy_dtype("bfloat16")))
+    assert accumulation_of(case, places, cut) == "bfloat16 truncated, chain 0+1+2+3"
+
+
 def test_a_single_bit_makes_every_explanation_wrong() -> None:
     case = reducing(ranks=4)
     places = np.arange(ELEMENTS)

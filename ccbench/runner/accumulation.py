@@ -35,7 +35,7 @@ TYPES = ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")
 """Types that are tried besides that of the data and wider ones, widest first."""
 
 TRUNCATED = "bfloat16 truncated"
-"""Sums of float32 whose lower half is cut off: oneCCL's on processors without arithmetic of bfloat16."""
+"""Sums of float32 whose lower half is cut off: as oneCCL 2022.1 adds on a processor without AVX-512."""
 
 
 @dataclass(frozen=True)

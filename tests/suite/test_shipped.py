@@ -22,6 +22,7 @@ CASES = {
     "algorithms": (200, 300),
     "scaling": (100, 150),
     "dtypes": (90, 100),
+    "bits": (36, 36),
     "loopback": (80, 95),
     "own-kernels": (200, 220),
     "peers-cpu": (30, 40),

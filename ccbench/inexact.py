@@ -135,9 +135,10 @@ def errors_in_ulp(values: Array, exact: Floats, dtype: str) -> Floats:
     lowest, _ = EXPONENTS[dtype]
     wide = values.astype(np.float64)
     significands, exponents = np.frexp(exact)
-    # Below a power of two numbers lie twice as close.
+    # Beside 0 all digits are wrong. Below a power of two numbers lie twice as close.
+    exponents = np.where(exact == 0, np.frexp(wide)[1], exponents)
     closer = (np.abs(significands) == 0.5) & (np.abs(wide) < np.abs(exact))
-    exponents = np.where(exact == 0, lowest, np.maximum(exponents - 1 - closer, lowest))
+    exponents = np.maximum(exponents - 1 - closer, lowest)
     units = np.ldexp(1.0, exponents - int(math.log2(EXACT_LIMIT[dtype])) + 1)
     with np.errstate(invalid="ignore"):
         errors: Floats = np.abs(wide - exact) / units

@@ -233,7 +233,7 @@ class Rounding:
         None,
         "between places of one message that hold the same numbers on every rank",
         "fraction",
-        _EXACT + ", or the message is no longer than a period of the data",
+        _EXACT + ", or the message is hardly longer than a period of the data",
         rounds="worst",
     )
     first_difference: str = column(

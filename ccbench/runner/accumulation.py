@@ -18,7 +18,7 @@ from ccbench.cases.axes import Case, InexactData
 from ccbench.dtypes import EXACT_LIMIT, EXPONENTS, numpy_dtype
 from ccbench.inexact import Array, bits_of, inexact_period
 from ccbench.schedules import algorithms_of, schedule_for
-from ccbench.schedules.orders import Order, bit_dependence, followed
+from ccbench.schedules.orders import Order, Sum, bit_dependence, chain, followed
 
 UNKNOWN = "unknown"
 
@@ -43,7 +43,7 @@ class Family:
     """Orders of one kind, of which blocks of a result may each have another."""
 
     name: str
-    orders: tuple[Order, ...]
+    sums: tuple[Sum, ...]
 
 
 def accumulation_of(case: Case, places: NDArray[np.int64], bits: Array) -> str:
@@ -78,19 +78,20 @@ def _accumulation(
     families = _families(collective, ranks, root)
     fitting: list[tuple[str, str]] = []
     for name in dict.fromkeys((dtype, "float32", "float64", *TYPES, TRUNCATED)):
-        order = _explanation(families, parts, bits, name, op == "prod")
+        order: str | None = ""
+        # Few elements rule out most candidates.
+        for count in (FEWEST_ELEMENTS, len(bits)):
+            if order is not None:
+                few = [part[:count] for part in parts]
+                order = _explanation(families, few, bits[:count], name, op == "prod")
         if order is not None:
             fitting.append((name, order))
-    if fitting:
-        return _text(fitting, dtype)
-    narrower = _narrower_type(bits.view(kind), dtype)
-    return f"{narrower}, order {UNKNOWN}" if narrower else UNKNOWN
-
-
-def _text(fitting: Sequence[tuple[str, str]], dtype: str) -> str:
-    """Return the type that fits, that of the data before others, and its order."""
+    if not fitting:
+        narrower = _narrower_type(bits.view(kind), dtype)
+        return f"{narrower}, order {UNKNOWN}" if narrower else UNKNOWN
+    # The type of the data comes first, then the narrowest that is wider.
     name, order = fitting[0]
-    wider = any(EXACT_LIMIT.get(more, 0) > EXACT_LIMIT.get(name, 0) for more, _ in fitting[1:])
+    wider = any(EXACT_LIMIT.get(more, 0) > EXACT_LIMIT.get(name, 0) for more, _ in fitting)
     return ", ".join(filter(None, (name + " or wider" * wider, order)))
 
 
@@ -101,51 +102,38 @@ def _explanation(
     fitting: list[str] = []
     for family in families:
         unexplained = np.ones(len(bits), bool)
-        for order in family.orders:
-            agrees = bits_of(_added(order, parts, name, factors)) == bits
+        for total in family.sums:
+            agrees = bits_of(_added(total.order, parts, name, factors)) == bits
             if agrees.all():
-                fitting.append(order_text(order))
+                fitting.append(order_text(total))
             unexplained &= ~agrees
         if not fitting and not unexplained.any():
             return f"{family.name}, another one in each block"
     if not fitting:
         return None
-    tried = sum(len(family.orders) for family in families)
+    tried = sum(len(family.sums) for family in families)
     return "" if len(fitting) == tried else fitting[0]
 
 
-def order_text(order: Order) -> str:
+def order_text(total: Sum) -> str:
     """Return ``chain 0+1+2+3``, or ``tree (0+1)+(2+3)``; of many ranks the kind and the height alone."""
-    ranks, height = len(_leaves(order)), _height(order)
-    kind = "chain" if height == ranks - 1 else "tree"
+    ranks = total.ranks.bit_count()
+    kind = "chain" if total.height == ranks - 1 else "tree"
     if ranks > MOST_SHOWN:
-        return f"{kind} of height {height}"
-    return f"{kind} {_written(order)}"
+        return f"{kind} of height {total.height}"
+    return f"{kind} {_written(total.order)}"
 
 
 def _written(order: Order) -> str:
     if isinstance(order, int):
         return str(order)
-    left, right = order
-    # Chains read from the left without parentheses.
-    texts = [_written(left), _written(right)]
-    if isinstance(right, tuple):
-        texts[1] = f"({texts[1]})"
-        if isinstance(left, tuple):
-            texts[0] = f"({texts[0]})"
-    return "+".join(texts)
-
-
-def _leaves(order: Order) -> list[int]:
-    return (
-        [order]
-        if isinstance(order, int)
-        else [rank for part in order for rank in _leaves(part)]
-    )
-
-
-def _height(order: Order) -> int:
-    return 0 if isinstance(order, int) else 1 + max(map(_height, order))
+    first, second = order
+    # Chains read from the left; additions commute.
+    if isinstance(first, int) and isinstance(second, tuple):
+        first, second = second, first
+    if isinstance(second, tuple):
+        return f"({_written(first)})+({_written(second)})"
+    return f"{_written(first)}+{second}"
 
 
 def _added(order: Order, parts: Sequence[Array], name: str, factors: bool) -> Array:
@@ -187,37 +175,33 @@ def _families(collective: str, ranks: int, root: int) -> tuple[Family, ...]:
     for name in algorithms_of(collective):
         schedule = schedule_for(collective, name, ranks, root, prove=False)
         if followed(schedule):
-            both = [bit_dependence(schedule, own_first).orders for own_first in (False, True)]
-            orders = tuple(dict.fromkeys([*both[0], *both[1]]))
-            own.append(Family(f"order of {name}", orders))
+            both = [bit_dependence(schedule, own_first).sums for own_first in (False, True)]
+            own.append(Family(f"order of {name}", tuple({*both[0], *both[1]})))
     turns = [[(start + step) % ranks for step in range(ranks)] for start in range(ranks)]
-    chains = Family("chain", tuple(_chain(turn) for turn in turns))
-    back = Family("chain backwards", tuple(_chain(turn[::-1]) for turn in turns))
-    trees = Family("tree", tuple(_trees(ranks)))
     starts = [[rank, *(peer for peer in range(ranks) if peer != rank)] for rank in range(ranks)]
-    own_first = Family("chain that begins with the owner", tuple(map(_chain, starts)))
-    return (trees, chains, back, own_first, *own)
+    return (
+        # Of three ranks every tree is a chain.
+        Family("tree", tuple(_trees(ranks)) if ranks > 3 else ()),
+        Family("chain", tuple(map(chain, turns))),
+        Family("chain backwards", tuple(chain(turn[::-1]) for turn in turns)),
+        Family("chain that begins with the owner", tuple(map(chain, starts))),
+        *own,
+    )
 
 
-def _chain(ranks: Sequence[int]) -> Order:
-    order: Order = ranks[0]
-    for rank in ranks[1:]:
-        order = (order, rank)
-    return order
-
-
-def _trees(ranks: int) -> Iterator[Order]:
+def _trees(ranks: int) -> Iterator[Sum]:
     """Yield trees over neighbours and over halves; ranks beyond a power of two are added to another first."""
     power = 1 << (ranks.bit_length() - 1)
     extra = ranks - power
     # MPICH and Open MPI add the first ranks in pairs, others the last ones to the first.
-    paired: list[Order] = [(2 * pair, 2 * pair + 1) for pair in range(extra)]
-    folded: list[Order] = [(rank, rank + power) for rank in range(extra)]
-    starts = ([*paired, *range(2 * extra, ranks)], [*folded, *range(extra, power)])
-    for level in starts if extra else starts[:1]:
-        neighbours, halves = list(level), list(level)
-        while len(neighbours) > 1:
-            neighbours = list(zip(neighbours[::2], neighbours[1::2], strict=True))
+    paired = [[2 * rank, 2 * rank + 1] for rank in range(extra)]
+    folded = [[rank, rank + power] for rank in range(extra)]
+    paired += [[rank] for rank in range(2 * extra, ranks)]
+    folded += [[rank] for rank in range(extra, power)]
+    for leaves in (paired, folded) if extra else (paired,):
+        neighbours = halves = list(map(chain, leaves))
+        while len(halves) > 1:
             middle = len(halves) // 2
-            halves = list(zip(halves[:middle], halves[middle:], strict=True))
+            neighbours = list(map(Sum.__add__, neighbours[::2], neighbours[1::2]))
+            halves = list(map(Sum.__add__, halves[:middle], halves[middle:]))
         yield from (neighbours[0], halves[0])

@@ -31,7 +31,7 @@ from ccbench.inexact import (
     is_inexact,
     looked_at,
 )
-from ccbench.runner.accumulation import accumulation_of
+from ccbench.runner.accumulation import FEWEST_ELEMENTS, accumulation_of
 from ccbench.verification import part_of
 
 LAUNCHES = 4
@@ -124,7 +124,8 @@ def _first_bits(case: Case, result: Result, sample: Array) -> RankBits:
         bits[firsts[held]],
         hashlib.blake2b(bits.tobytes(), digest_size=8).hexdigest(),
         0.0,
-        np.count_nonzero(differs) / again if again else None,
+        # A share of few says little.
+        np.count_nonzero(differs) / again if again >= FEWEST_ELEMENTS else None,
         float(errors.max()),
     )
 

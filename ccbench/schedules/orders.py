@@ -72,15 +72,22 @@ class BitDependence:
     """What the bits of a sum depend on besides its data.
 
     positions: on an element's place in the message, and so on the message's size, whose parts slots are.
-    ranks: on the rank that holds the sum.
-    depth: most roundings that any contribution passes.
-    orders: the distinct ones.
+    ranks: on the rank that holds the sum. sums: the distinct ones.
     """
 
     positions: bool
     ranks: bool
-    depth: int
-    orders: tuple[Order, ...]
+    sums: tuple[Sum, ...]
+
+    @property
+    def depth(self) -> int:
+        """Most roundings that any contribution passes."""
+        return max(total.height for total in self.sums)
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """Orders of the sums."""
+        return tuple(total.order for total in self.sums)
 
 
 def followed(schedule: Schedule) -> bool:
@@ -143,20 +150,17 @@ def bit_dependence(schedule: Schedule, own_first: bool = False) -> BitDependence
     Where the algorithm's parameter follows from the size, the schedules of some more sizes count, too.
     """
     blocked = collective(schedule.collective).blocked
-    by_holder: dict[int, set[Order]] = {}
-    by_piece: dict[tuple[int, int], set[Order]] = {}
-    depth = 0
+    by_holder: dict[int, set[Sum]] = {}
+    by_piece: dict[tuple[int, int], set[Sum]] = {}
     for size, of_size in enumerate((schedule, *_of_more_sizes(schedule))):
         for (rank, slot), total in _sums(of_size, own_first).items():
             # A rank's block is a part of the message that all ranks have together.
-            by_holder.setdefault(0 if blocked else rank, set()).add(total.order)
-            by_piece.setdefault((size, slot), set()).add(total.order)
-            depth = max(depth, total.height)
+            by_holder.setdefault(0 if blocked else rank, set()).add(total)
+            by_piece.setdefault((size, slot), set()).add(total)
     return BitDependence(
         positions=any(len(held) > 1 for held in by_holder.values()),
         ranks=any(len(held) > 1 for held in by_piece.values()),
-        depth=depth,
-        orders=tuple(set().union(*by_holder.values())),
+        sums=tuple(set().union(*by_holder.values())),
     )
 
 

@@ -21,7 +21,7 @@ from ccbench.runner.accumulation import (
     order_text,
 )
 from ccbench.schedules import schedule_for
-from ccbench.schedules.orders import Order, bit_dependence
+from ccbench.schedules.orders import Order, Sum, bit_dependence
 from tests.backends.measuring import case_of
 from tests.schedules.test_orders import evaluated
 
@@ -68,6 +68,10 @@ def chain(ranks: Sequence[int]) -> Order:
 def halves(ranks: Sequence[int]) -> Order:
     middle = len(ranks) // 2
     return (halves(ranks[:middle]), halves(ranks[middle:])) if middle else ranks[0]
+
+
+def summed(order: Order) -> Sum:
+    return Sum.of(order) if isinstance(order, int) else summed(order[0]) + summed(order[1])
 
 
 every_type = pytest.mark.parametrize("dtype", EXPONENTS)
@@ -152,8 +156,8 @@ def test_orders_of_own_schedules_are_candidates(name: str) -> None:
 
 
 def test_orders_of_many_ranks_are_named_by_kind_and_height() -> None:
-    assert order_text(chain(range(9))) == "chain of height 8"
-    assert order_text(halves(range(16))) == "tree of height 4"
+    assert order_text(summed(chain(range(9)))) == "chain of height 8"
+    assert order_text(summed(halves(range(16)))) == "tree of height 4"
     assert named(reducing(ranks=16), [chain(range(16))]) == "float32, chain of height 15"
 
 
@@ -216,4 +220,4 @@ def test_trees_that_end_at_any_root_are_named(root: int) -> None:
         "cpu", "reduce", "default", 5, root=root, dtype="float32", inexact=InexactData()
     )
     (order,) = bit_dependence(schedule_for("reduce", "binomial", 5, root)).orders
-    assert named(case, [order]) == f"float32, {order_text(order)}"
+    assert named(case, [order]) == f"float32, {order_text(summed(order))}"

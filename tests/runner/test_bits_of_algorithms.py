@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ccbench.backends.kernels.summation import kernel_bits
 
 from ccbench.backends.control_block import Control
 from ccbench.backends.cuda_host import BACKEND, CHANNELS, EmulatedEndpoint
@@ -24,6 +23,7 @@ from ccbench.runner.workers.team import WorkerTeam
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.orders import BitDependence, bit_dependence
 from tests.backends import measuring
+from tests.backends.kernels.summation import kernel_bits
 from tests.backends.measuring import SAMPLING
 
 SIZE_BYTES = 256 << 10

@@ -55,13 +55,12 @@ def kernel_bits(
         sums = [_climbed(tree, tree.parents.index(-1)) for tree in trees]
     else:
         sums = [chain(range(ranks))]
-    distinct = {total.order for total in sums}
+    distinct = set(sums)
     # Whoever adds hands on what it got, or all add in the same order.
     return BitDependence(
         positions=len(distinct) > 1,
         ranks=False,
-        depth=max(total.height for total in sums),
-        orders=tuple(distinct),
+        sums=tuple(distinct),
     )
 
 

@@ -52,23 +52,11 @@ def is_inexact(case: Case) -> bool:
 
 
 def inexact_values(case: Case, rank: int, start: int, length: int) -> Array:
-    """Return elements [start, start + length) of the inexact data of ``rank``, a view."""
+    """Return elements [start, start + length) of the inexact data of ``rank``."""
     assert case.inexact is not None, "only a case with such data is filled with them"
-    table = _tiled(case.inexact, case.dtype, case.op == "prod", case.ranks, rank)
-    begin = start % INEXACT_PERIOD
-    if begin + length > len(table):
-        longer: Array = np.resize(np.roll(table[:INEXACT_PERIOD], -begin), length)
-        return longer
-    part: Array = table[begin : begin + length]
-    return part
-
-
-@lru_cache(maxsize=32)
-def _tiled(data: InexactData, dtype: str, factors: bool, ranks: int, rank: int) -> Array:
-    """Return one rank's period so often that long slices are views."""
-    table = np.tile(inexact_period(data, dtype, factors, ranks, rank), 18)
-    table.setflags(write=False)
-    return table
+    period = inexact_period(case.inexact, case.dtype, case.op == "prod", case.ranks, rank)
+    values: Array = np.resize(np.roll(period, -(start % INEXACT_PERIOD)), length)
+    return values
 
 
 @lru_cache(maxsize=256)

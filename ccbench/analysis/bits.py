@@ -124,7 +124,15 @@ def bit_rows(points: Iterable[Point]) -> tuple[BitRow, ...]:
             "rounds": _largest(point.differing_over_rounds for point in members),
             "starts": _largest(point.differing_over_starts for point in members),
             "ranks": _largest(point.differing_over_ranks for point in members),
-            "positions": _of_largest([point.differing_over_positions for point in by_size]),
+            # Of the largest message in which anything differs: small ones repeat few numbers.
+            "positions": next(
+                (
+                    point.differing_over_positions
+                    for point in reversed(by_size)
+                    if point.differing_over_positions
+                ),
+                _largest(point.differing_over_positions for point in members),
+            ),
             "sizes": _between(grouped(by_size, POINT.without("size_bytes")).values()),
             "placement": _between(grouped(by_size, POINT.without("in_place")).values()),
         }
@@ -147,12 +155,6 @@ def _tried(shares: dict[str, float | None]) -> dict[str, float]:
 
 def _largest(shares: Iterable[float | None]) -> float | None:
     return max((share for share in shares if share is not None), default=None)
-
-
-def _of_largest(shares: Sequence[float | None]) -> float | None:
-    """Return the share of the largest message in which anything differs: small ones repeat few numbers."""
-    having = [share for share in shares if share is not None]
-    return next((share for share in reversed(having) if share), 0.0 if having else None)
 
 
 def _between(groups: Iterable[Sequence[Point]]) -> float | None:
@@ -257,6 +259,17 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
         raise UsageError(
             "--reproducible: no case has bits; measure with 'accuracy: bits' in the suite's sweep"
         )
+
+    def cost(rows: Sequence[BitRow]) -> tuple[int, float]:
+        """Minus the sizes that the rows cover, then the mean logarithm of the shortest time at each."""
+        seconds: dict[tuple[int, bool], float] = {}
+        for point in (point for row in rows for point in row.points):
+            if point.is_timed:
+                key = point.size_bytes, point.in_place
+                shortest = seconds.get(key, math.inf)
+                seconds[key] = min(shortest, point.median_seconds or math.inf)
+        return -len(seconds), mean(map(math.log, seconds.values())) if seconds else math.inf
+
     rows = [row for row in every if row.reproducible]
     work = CONFIGURATION.without("backend", *CHOICES)
     kept: set[str] = set()
@@ -274,16 +287,6 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
                 classes.append([row])
             else:
                 group.append(row)
-        best = min(classes, key=_mean_log_seconds)
+        best = min(classes, key=cost)
         kept |= {point.case_id for row in best for point in row.points}
     return frozenset(kept)
-
-
-def _mean_log_seconds(rows: Sequence[BitRow]) -> tuple[int, float]:
-    """Return (minus the sizes that the rows cover, mean logarithm of the shortest time at each)."""
-    seconds: dict[tuple[int, bool], float] = {}
-    for point in (point for row in rows for point in row.points):
-        if point.is_timed:
-            key = point.size_bytes, point.in_place
-            seconds[key] = min(seconds.get(key, math.inf), point.median_seconds or math.inf)
-    return -len(seconds), mean(map(math.log, seconds.values())) if seconds else math.inf

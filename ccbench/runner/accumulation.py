@@ -181,7 +181,7 @@ def _families(collective: str, ranks: int, root: int) -> tuple[Family, ...]:
     starts = [[rank, *(peer for peer in range(ranks) if peer != rank)] for rank in range(ranks)]
     return (
         # Of three ranks every tree is a chain.
-        Family("tree", tuple(_trees(ranks)) if ranks > 3 else ()),
+        Family("tree", tuple(trees(ranks)) if ranks > 3 else ()),
         Family("chain", tuple(map(chain, turns))),
         Family("chain backwards", tuple(chain(turn[::-1]) for turn in turns)),
         Family("chain that begins with the owner", tuple(map(chain, starts))),
@@ -189,7 +189,7 @@ def _families(collective: str, ranks: int, root: int) -> tuple[Family, ...]:
     )
 
 
-def _trees(ranks: int) -> Iterator[Sum]:
+def trees(ranks: int) -> Iterator[Sum]:
     """Yield trees over neighbours and over halves; ranks beyond a power of two are added to another first."""
     power = 1 << (ranks.bit_length() - 1)
     extra = ranks - power

@@ -38,7 +38,11 @@ def read_accuracy(value: Any) -> InexactData | None:
     if not 1 <= number <= LARGEST_SPREAD or isinstance(spread, bool):
         cure = f"write a number from 1 to {LARGEST_SPREAD:g}"
         raise MisfitError(f"{shown(spread)} is not a spread; {cure}", "spread")
-    seed = whole_number(keys.get("seed", 1), 0, LARGEST_SEED, "seed")
+    seed = read_at(
+        ("seed",),
+        lambda item: whole_number(item, 0, LARGEST_SEED, "seed"),
+        keys.get("seed", 1),
+    )
     return InexactData(name, number, seed)
 
 
@@ -58,10 +62,12 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-def _written(data: InexactData | None) -> Any:
-    if data is None or str(data) == data.distribution:
-        return data and data.distribution
-    return {"data": data.distribution, "spread": data.spread, "seed": data.seed}
-
-
-ACCURACY = Reads(read_accuracy, _SCHEMA, write=_written)
+ACCURACY = Reads(
+    read_accuracy,
+    _SCHEMA,
+    write=lambda data: (
+        data.distribution
+        if data and str(data) == data.distribution
+        else data and {"data": data.distribution, "spread": data.spread, "seed": data.seed}
+    ),
+)

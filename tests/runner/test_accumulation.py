@@ -19,6 +19,7 @@ from ccbench.runner.accumulation import (
     UNKNOWN,
     accumulation_of,
     order_text,
+    trees,
 )
 from ccbench.schedules import schedule_for
 from ccbench.schedules.orders import Order, Sum, bit_dependence
@@ -221,3 +222,11 @@ def test_trees_that_end_at_any_root_are_named(root: int) -> None:
     )
     (order,) = bit_dependence(schedule_for("reduce", "binomial", 5, root)).orders
     assert named(case, [order]) == f"float32, {order_text(summed(order))}"
+
+
+@pytest.mark.parametrize("ranks", range(2, 17))
+def test_trees_hold_every_rank_once_and_are_as_flat_as_can_be(ranks: int) -> None:
+    for tree in trees(ranks):
+        assert tree.ranks == (1 << ranks) - 1
+        # Ranks beyond a power of two cost one addition more.
+        assert tree.height == (ranks - 1).bit_length()

@@ -16,6 +16,7 @@ from ccbench.cases.measurement import Rounding
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.inexact import INEXACT_PERIOD, INEXACT_SEED, Array, bits_of, inexact_values
+from ccbench.runner.accumulation import FEWEST_ELEMENTS
 from ccbench.runner.bits import (
     LARGE_BYTES,
     LARGE_LAUNCHES,
@@ -261,8 +262,9 @@ def test_another_chain_in_each_block_depends_on_the_position(ranks: int) -> None
     assert alike.differing_over_positions == 0
 
 
-def test_a_result_without_a_place_twice_says_nothing_of_positions() -> None:
-    for count, differing in ((INEXACT_PERIOD, None), (INEXACT_PERIOD + 1, 0.0)):
+def test_a_result_with_few_places_twice_says_nothing_of_positions() -> None:
+    for more, differing in ((0, None), (FEWEST_ELEMENTS - 1, None), (FEWEST_ELEMENTS, 0.0)):
+        count = INEXACT_PERIOD + more
         case = reducing(3, count)
 
         def outcome(rank: int, launch: int, case: Case = case) -> Array:

@@ -63,7 +63,6 @@ def test_a_sweep_that_names_none_asks_for_none() -> None:
         ("3", "sweep.accuracy", "normal"),
         ("[bits]", "sweep.accuracy", "bits"),
         ("{date: normal}", "sweep.accuracy.date", "unknown key; did you mean 'data'"),
-        ("{data: bits}", "sweep.accuracy.data", "normal"),
         ("{data: cancel}", "sweep.accuracy.data", "did you mean 'cancelling'"),
         ("{spread: 0.5}", "sweep.accuracy.spread", "write a number from 1 to 1e+30"),
         ("{spread: 1e31}", "sweep.accuracy.spread", "1e+31 is not a spread"),

@@ -105,6 +105,7 @@ class BitRow:
 
 def differing_share(bits: Sequence[int], other_bits: Sequence[int]) -> float | None:
     """Return the share of elements that differ among those that both have; None where there are none."""
+    # The shorter message is the beginning of the longer one.
     common = min(len(bits), len(other_bits))
     if not common:
         return None
@@ -171,6 +172,7 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
     if not rows:
         return ""
     of_all = f"of {plural(len(rows), 'configuration')}"
+    # What no pin helps against comes before what a pin does.
     unstable = [row for row in rows if row.unstable]
     if unstable:
         words = ", ".join(dict.fromkeys(word for row in unstable for word in row.unstable))
@@ -188,6 +190,8 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
         and not (name == "sizes" and any(row.shares.get("positions") for row in rows))
     ]
     tried = f"the same {', '.join(kept)}"
+    if all(row.point.group_ranks == 2 for row in rows):
+        return f"Bits are {tried}; two ranks have one order of additions, so ask with more: --ranks 4"
     if not pinned:
         return (
             f"Bits stay: {tried}; nothing that was tried must be pinned but the number of ranks"
@@ -274,6 +278,7 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
     work = CONFIGURATION.without("backend", *CHOICES)
     kept: set[str] = set()
     for alike in grouped(rows, lambda row: work(row.point)).values():
+        # A choice for small sizes and another for large ones keep bits together where both add alike.
         classes: list[list[BitRow]] = []
         for row in alike:
             bits = row.point.result_bits

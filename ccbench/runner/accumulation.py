@@ -87,7 +87,7 @@ def _accumulation(
         if order is not None:
             fitting.append((name, order))
     if not fitting:
-        narrower = _narrower_type(bits.view(kind), dtype)
+        narrower = narrower_type(bits.view(kind), dtype)
         return f"{narrower}, order {UNKNOWN}" if narrower else UNKNOWN
     # The type of the data comes first, then the narrowest that is wider.
     name, order = fitting[0]
@@ -156,13 +156,14 @@ def _added(order: Order, parts: Sequence[Array], name: str, factors: bool) -> Ar
         return combined(order).astype(parts[0].dtype)
 
 
-def _narrower_type(values: Array, dtype: str) -> str:
+def narrower_type(values: Array, dtype: str) -> str:
     """Return the narrowest type that holds all ``values`` of ``dtype``, '' where none is narrower than that."""
     for name in reversed(TYPES):
         narrower = EXACT_LIMIT[name] < EXACT_LIMIT[dtype]
         if narrower and EXPONENTS[name][1] <= EXPONENTS[dtype][1]:
             with np.errstate(all="ignore"):
                 held = values.astype(numpy_dtype(name)).astype(values.dtype)
+            # Sums in a wider type are hardly all such numbers by chance.
             if np.array_equal(held, values):
                 return name
     return ""
@@ -172,6 +173,7 @@ def _narrower_type(values: Array, dtype: str) -> str:
 def _families(collective: str, ranks: int, root: int) -> tuple[Family, ...]:
     """Return the orders to try, those of more libraries first."""
     own = []
+    # Own schedules have the orders of most libraries' algorithms for one collective or another.
     for name in algorithms_of(collective):
         schedule = schedule_for(collective, name, ranks, root, prove=False)
         if followed(schedule):

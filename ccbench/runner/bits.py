@@ -73,6 +73,7 @@ def launch_inexact(
     first: dict[int, RankBits] = {}
     values: dict[int, Array] = {}
     for number in range(launches):
+        # What the last launch left must not pass for what this one did.
         endpoint.poison()
         if not number or case.in_place:
             endpoint.refill(INEXACT_SEED)
@@ -191,6 +192,7 @@ def _over_ranks(case: Case, in_order: Sequence[RankBits]) -> tuple[float | None,
     worst, text = 0.0, ""
     for group in dict.fromkeys(rank.group for rank in in_order):
         members = [rank for rank in in_order if rank.group == group]
+        # Who is alone is the odd one, whichever rank it is.
         usual, _ = Counter(rank.digest for rank in members).most_common(1)[0]
         usual_bits = next(rank.bits for rank in members if rank.digest == usual)
         for rank in members:

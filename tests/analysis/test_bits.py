@@ -164,6 +164,13 @@ def test_sums_in_a_narrower_type_than_the_data_are_doubted(
     assert kinds == ["narrow_sums"] * narrow
 
 
+def test_two_ranks_show_nothing_and_the_sentence_says_so() -> None:
+    sentence = bits_sentence(bit_rows(sizes(BITS, BITS, ranks=2)))
+    assert sentence.endswith(
+        "two ranks have one order of additions, so ask with more: --ranks 4"
+    )
+
+
 def test_what_depends_on_the_position_is_not_called_the_same_at_all_sizes() -> None:
     """The first elements may lie in one block at every size."""
     sentence = bits_sentence(bit_rows(sizes(BITS, BITS, differing_over_positions=0.2)))

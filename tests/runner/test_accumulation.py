@@ -18,6 +18,7 @@ from ccbench.runner.accumulation import (
     MOST_RANKS,
     UNKNOWN,
     accumulation_of,
+    narrower_type,
     order_text,
     trees,
 )
@@ -230,3 +231,20 @@ def test_trees_hold_every_rank_once_and_are_as_flat_as_can_be(ranks: int) -> Non
         assert tree.ranks == (1 << ranks) - 1
         # Ranks beyond a power of two cost one addition more.
         assert tree.height == (ranks - 1).bit_length()
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ([1.0, 1.5, 0.0], "float8_e5m2"),
+        ([1.0, 1.125], "float8_e4m3"),
+        ([1.0 + 2**-7, 300.0], "bfloat16"),
+        ([1.0 + 2**-9], "float16"),
+        ([1.0 + 2**-11], ""),
+        ([2.0**100, 2.0**-20], "bfloat16"),
+    ],
+)
+def test_the_narrowest_type_is_that_which_holds_every_value(
+    values: list[float], name: str
+) -> None:
+    assert narrower_type(np.array(values, np.float32), "float32") == name

@@ -480,6 +480,7 @@ class CudaRanks(SingleProcessEndpoint):
 
     def results(self) -> Iterator[Result]:
         """Yield every rank's result."""
+        self._raise_errors()
         for rank, output in self.outputs():
             yield Result(rank, output.read())
 

@@ -26,12 +26,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 666_776
+WHOLE = 666_722
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
-    "analysis": 69_512,
-    "backends": 91_555,
+    "analysis": 69_494,
+    "backends": 91_561,
     "cases": 5_099,
     "cli": 24_151,
     "machine": 24_913,
@@ -40,7 +40,7 @@ CEILINGS = {
     "plan": 30_435,
     "report": 72_280,
     "results": 23_600,
-    "runner": 46_149,
+    "runner": 46_107,
     "schedules": 17_223,
     "suite": 14_191,
     "topology": 34_258,

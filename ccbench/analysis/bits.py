@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import mean
 
@@ -19,13 +19,16 @@ from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import UsageError
 from ccbench.findings import Finding
 from ccbench.results import Point, Run
-from ccbench.results.keys import CURVE, POINT, grouped
+from ccbench.results.keys import POINT, grouped
 from ccbench.units import percent, plural
 
 CHOICES = tuple(axis.name for axis in AXES if axis.choice)
 """Axes that are a library's choice: bits may depend on each."""
 
-CONFIGURATION = CURVE.without("in_place")
+SAME_DATA = POINT.beside("run", "inexact_data")
+"""Of points of one run with equal numbers: no others may be compared."""
+
+CONFIGURATION = SAME_DATA.without("size_bytes", "in_place")
 """Of points that differ in size and placement alone."""
 
 UNSTABLE = {
@@ -72,10 +75,8 @@ class BitRow:
 
     @property
     def subject(self) -> str:
-        """Backend, algorithm, collective and type in one line."""
-        point = self.point
-        named = (point.backend, point.algorithm * (point.algorithm != "default"))
-        return " ".join(filter(None, (*named, point.collective, point.dtype, point.variant)))
+        """What tells it from other configurations, in one line."""
+        return f"{self.point.run} {replace(self.point, in_place=False).name}".strip()
 
     @property
     def unstable(self) -> tuple[str, ...]:
@@ -116,7 +117,7 @@ def differing_share(bits: Sequence[int], other_bits: Sequence[int]) -> float | N
 def bit_rows(points: Iterable[Point]) -> tuple[BitRow, ...]:
     """Return a row for every configuration of ``points`` that has bits, in their order."""
     having = [point for point in points if point.result_bits]
-    beside = {name: grouped(having, POINT.without(name)) for name in CHOICES}
+    beside = {name: grouped(having, SAME_DATA.without(name)) for name in CHOICES}
     rows = []
     for members in grouped(having, CONFIGURATION).values():
         by_size = sorted(members, key=lambda point: point.size_bytes)
@@ -134,14 +135,14 @@ def bit_rows(points: Iterable[Point]) -> tuple[BitRow, ...]:
                 ),
                 _largest(point.differing_over_positions for point in members),
             ),
-            "sizes": _between(grouped(by_size, POINT.without("size_bytes")).values()),
-            "placement": _between(grouped(by_size, POINT.without("in_place")).values()),
+            "sizes": _between(grouped(by_size, SAME_DATA.without("size_bytes")).values()),
+            "placement": _between(grouped(by_size, SAME_DATA.without("in_place")).values()),
         }
         choices = {
             name: _between(
                 (point, alike)
                 for point in members
-                for alike in groups[POINT.without(name)(point)]
+                for alike in groups[SAME_DATA.without(name)(point)]
                 if alike is not point
             )
             for name, groups in beside.items()
@@ -258,7 +259,7 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
     Choices whose own bits depend on anything that was tried are left out, and so are those without bits.
     UsageError where no case has any.
     """
-    every = bit_rows(point for run in runs for point in run.points)
+    every = [row for run in runs for row in bit_rows(run.points)]
     if not every:
         raise UsageError(
             "--reproducible: no case has bits; measure with 'accuracy: bits' in the suite's sweep"

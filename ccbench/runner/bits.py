@@ -136,13 +136,12 @@ def _difference(before: Array, now: Array) -> tuple[float, str]:
     differing = np.flatnonzero(before != now)
     if not len(differing):
         return 0.0, ""
-    place, digits = differing[0], 2 * before.dtype.itemsize
+    place = differing[0]
     old, new = int(before[place]), int(now[place])
-    flipped = [bit for bit in range(4 * digits) if (old ^ new) >> bit & 1]
     what = f"{len(differing)} of {len(before)} elements, first at place {place}"
-    if len(differing) == 1 and len(flipped) == 1:
-        what = f"one bit ({flipped[0]}) of one element, at place {place}"
-    return len(differing) / len(before), f"{what}: 0x{new:0{digits}x}, was 0x{old:0{digits}x}"
+    if len(differing) == 1 and (old ^ new).bit_count() == 1:
+        what = f"one bit ({(old ^ new).bit_length() - 1}) of one element, at place {place}"
+    return len(differing) / len(before), f"{what}: 0x{new:x}, was 0x{old:x}"
 
 
 def rounding_of_ranks(case: Case, ranks: Iterable[RankBits]) -> Rounding:

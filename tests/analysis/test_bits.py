@@ -110,7 +110,9 @@ def test_what_alone_is_different_between_two_cases_is_what_to_pin(
     assert not any(row.pins for row in bit_rows([point(), point(**changes)]))
 
 
-@pytest.mark.parametrize("name", ["dtype", "op", "ranks", "collective", "backend"])
+@pytest.mark.parametrize(
+    "name", ["dtype", "op", "ranks", "collective", "backend", "run", "inexact_data"]
+)
 def test_other_work_is_never_compared(name: str) -> None:
     values = {
         "dtype": "bfloat16",
@@ -118,8 +120,11 @@ def test_other_work_is_never_compared(name: str) -> None:
         "ranks": 8,
         "collective": "reduce",
         "backend": "gloo",
+        "run": "second",
+        "inexact_data": "normal, seed 2",
     }
-    rows = bit_rows([point(), point(OTHER_BITS, **{name: values[name]})])
+    unlike = point(OTHER_BITS, size_bytes=1600, **{name: values[name]})
+    rows = bit_rows([point(), unlike])
     assert len(rows) == 2
     assert not any(row.pins for row in rows)
 

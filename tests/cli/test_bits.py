@@ -57,7 +57,7 @@ def test_the_answer_comes_first_and_says_what_to_pin(ccbench: Command, run: str)
     assert first.endswith("the same from launch to launch, over fresh starts, on all ranks")
     (rows,) = ccbench("report", run, "--json").json["bits"].values()
     ring, doubling = sorted(rows, key=lambda row: row["reproducible"])
-    assert ring["configuration"] == "cpu ring all_reduce float32"
+    assert ring["configuration"] == "cpu all_reduce ring float32 sum 3 ranks"
     assert ring["differing_over_sizes"] > 0.2
     assert doubling["pins"] == ["the algorithm"]
     assert doubling["differing_over_starts"] == 0

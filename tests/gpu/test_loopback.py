@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from ccbench.backends.kernels.sources import unsupported
+from ccbench.cases.axes import InexactData
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.runner.bits import rounding_of_ranks
 from ccbench.runner.measure import measure
-from tests.backends.measuring import wrong_elements
+from tests.backends.measuring import measured, wrong_elements
 
 from .cases import OPS, POINTS, SAMPLING, STAGED, case_of, emulated, reducing_share, results
 from .conftest import Opened
@@ -63,6 +65,23 @@ def test_every_type_and_op_agrees_with_the_emulation(
             continue
         pairs = zip(results(endpoint, case, 5), results(host, case, 5), strict=True)
         assert all(np.array_equal(device, other) for device, other in pairs), case.label
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll"])
+def test_rounding_on_a_device_is_that_of_the_emulation(
+    opened: Opened, algorithm: str, dtype: str
+) -> None:
+    """Bit for bit where all add in the order of ranks; elsewhere a device has channels of its own."""
+    case = case_of("all_reduce", algorithm, 4, 20_011, dtype, inexact=InexactData())
+    device, host = (
+        rounding_of_ranks(case, measured(endpoint, case, SAMPLING)[0].bits)
+        for endpoint in (opened(4), emulated(4))
+    )
+    assert device.differing_over_launches == device.differing_over_ranks == 0
+    if algorithm not in ("ring", "tree"):
+        assert device.accumulation == host.accumulation
+        assert device.result_bits == host.result_bits
 
 
 @pytest.mark.parametrize("mode", ["streaming", "graph", "cold", "isolated"])

@@ -7,6 +7,7 @@ message's size. Cases that differ in one thing alone show whether bits depend on
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -15,6 +16,7 @@ from statistics import mean
 import numpy as np
 
 from ccbench.cases.axes import AXES
+from ccbench.cases.measurement import BY_BLOCKS
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import UsageError
 from ccbench.findings import Finding
@@ -46,6 +48,21 @@ PINNED = {
 }
 """What to pin where bits differ between these."""
 
+BEYOND = 1e-9
+"""Share that stands for differences after the first period of results, of which nobody knows how many."""
+
+EQUAL_NUMBERS = POINT.without("size_bytes", "in_place", "backend", *CHOICES).beside(
+    "inexact_data"
+)
+"""Of points into which the same numbers went."""
+
+UNTRIED = {
+    "sizes": "other sizes",
+    "placement": "the other placement",
+    "starts": "fresh starts (start_ranks: each_round)",
+}
+"""What a sentence names where it was not varied."""
+
 KEPT = {
     "launches": "from launch to launch",
     "starts": "over fresh starts",
@@ -76,7 +93,26 @@ class BitRow:
     @property
     def subject(self) -> str:
         """What tells it from other configurations, in one line."""
-        return f"{self.point.run} {replace(self.point, in_place=False).name}".strip()
+        point = self.point
+        data = f"on {point.inexact_data} data" * (point.inexact_data != "normal")
+        return " ".join(filter(None, (point.run, replace(point, in_place=False).name, data)))
+
+    @property
+    def accumulation(self) -> str:
+        """Types and orders of additions, one after the other where they change with the size."""
+        return " | ".join(
+            dict.fromkeys(point.accumulation for point in self.points if point.accumulation)
+        )
+
+    @property
+    def correctly_rounded_share(self) -> float:
+        """Least share of results that are rounded right."""
+        return min(point.correctly_rounded_share or 0.0 for point in self.points)
+
+    @property
+    def largest_error_ulp(self) -> float:
+        """Largest error in units in the last place."""
+        return max(point.largest_error_ulp or 0.0 for point in self.points)
 
     @property
     def unstable(self) -> tuple[str, ...]:
@@ -94,8 +130,9 @@ class BitRow:
 
     @property
     def reproducible(self) -> bool:
-        """True if its bits are the same in all that was tried with this configuration."""
-        return not any(self.shares.values())
+        """True if its bits are the same in all that was tried, sizes or positions among it."""
+        tried = "sizes" in self.shares or "positions" in self.shares
+        return not any(self.shares.values()) and (tried or self.point.group_ranks == 2)
 
     @property
     def pinned_share(self) -> float:
@@ -114,6 +151,31 @@ def differing_share(bits: Sequence[int], other_bits: Sequence[int]) -> float | N
     return float(np.mean(differs))
 
 
+def changed_share(base: Point, new: Point) -> float | None:
+    """Return the share of elements whose bits differ, BEYOND where only those after the first period do.
+
+    None where one has no bits, or other numbers went in: other work, another number of ranks, other inexact data.
+    """
+    if EQUAL_NUMBERS(base) != EQUAL_NUMBERS(new):
+        return None
+    share = differing_share(base.result_bits, new.result_bits)
+    hidden = base.size_bytes == new.size_bytes and base.result_digests != new.result_digests
+    return BEYOND if share == 0 and hidden else share
+
+
+def not_compared(base: Point, new: Point) -> str:
+    """Return why the bits of two points that have some are not compared; empty where they are, or have none."""
+    if not base.result_bits and not new.result_bits:
+        return ""
+    if not base.result_bits or not new.result_bits:
+        return f"{'new' if base.result_bits else 'base'} has none"
+    if changed_share(base, new) is not None:
+        return ""
+    if base.inexact_data != new.inexact_data:
+        return f"other inexact data ({base.inexact_data} / {new.inexact_data})"
+    return "other numbers are added"
+
+
 def bit_rows(points: Iterable[Point]) -> tuple[BitRow, ...]:
     """Return a row for every configuration of ``points`` that has bits, in their order."""
     having = [point for point in points if point.result_bits]
@@ -122,22 +184,20 @@ def bit_rows(points: Iterable[Point]) -> tuple[BitRow, ...]:
     for members in grouped(having, CONFIGURATION).values():
         by_size = sorted(members, key=lambda point: point.size_bytes)
         shares = {
-            "launches": _largest(point.differing_over_launches for point in members),
-            "rounds": _largest(point.differing_over_rounds for point in members),
-            "starts": _largest(point.differing_over_starts for point in members),
-            "ranks": _largest(point.differing_over_ranks for point in members),
-            # Of the largest message in which anything differs: small ones repeat few numbers.
-            "positions": next(
-                (
-                    point.differing_over_positions
-                    for point in reversed(by_size)
-                    if point.differing_over_positions
-                ),
-                _largest(point.differing_over_positions for point in members),
-            ),
-            "sizes": _between(grouped(by_size, SAME_DATA.without("size_bytes")).values()),
-            "placement": _between(grouped(by_size, SAME_DATA.without("in_place")).values()),
+            name: _largest(getattr(point, f"differing_over_{name}") for point in members)
+            for name in UNSTABLE
         }
+        positions = [point.differing_over_positions for point in by_size]
+        blocks = any(BY_BLOCKS in point.accumulation for point in members)
+        # Of the largest message in which anything differs: small ones repeat few numbers.
+        shares["positions"] = next(
+            (share for share in reversed(positions) if share),
+            BEYOND if blocks else _largest(positions),
+        )
+        sizes = _between(grouped(by_size, SAME_DATA.without("size_bytes")).values())
+        # What depends on the position depends on the size, though the first elements may not show it.
+        shares["sizes"] = None if sizes is None else max(sizes, shares["positions"] or 0.0)
+        shares["placement"] = _between(grouped(by_size, SAME_DATA.without("in_place")).values())
         choices = {
             name: _between(
                 (point, alike)
@@ -162,10 +222,15 @@ def _largest(shares: Iterable[float | None]) -> float | None:
 def _between(groups: Iterable[Sequence[Point]]) -> float | None:
     """Return the largest share that differs between two points of one group."""
     return _largest(
-        differing_share(point.result_bits, other.result_bits)
+        changed_share(point, other)
         for points in groups
         for point, other in combinations(points, 2)
     )
+
+
+def share_text(share: float) -> str:
+    """Return ``31 %``, ``same``, or ``differ`` where nobody knows how many."""
+    return "same" if not share else "differ" if share == BEYOND else percent(share)
 
 
 def bits_sentence(rows: Sequence[BitRow]) -> str:
@@ -177,32 +242,33 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
     unstable = [row for row in rows if row.unstable]
     if unstable:
         words = ", ".join(dict.fromkeys(word for row in unstable for word in row.unstable))
-        return (
-            f"BITS DIFFER {words} in {len(unstable)} {of_all}, first {unstable[0].subject}: "
-            "nothing that was pinned keeps them"
-        )
-    pinned = [row for row in rows if row.pins]
+        return f"BITS DIFFER {words} in {len(unstable)} {of_all}, first {unstable[0].subject}"
     kept = [
-        words
-        for name, words in KEPT.items()
-        if any(name in row.shares for row in rows)
-        and not any(row.shares.get(name) for row in rows)
-        # What depends on the position depends on the size, though the first elements may not show it.
-        and not (name == "sizes" and any(row.shares.get("positions") for row in rows))
+        words for name, words in KEPT.items() if {row.shares.get(name) for row in rows} == {0.0}
     ]
     tried = f"the same {', '.join(kept)}"
-    if all(row.point.group_ranks == 2 for row in rows):
-        return f"Bits are {tried}; two ranks have one order of additions, so ask with more: --ranks 4"
+    untried = [
+        words for name, words in UNTRIED.items() if not any(name in row.shares for row in rows)
+    ]
+    rest = f"; not tried: {', '.join(untried)}" if untried else ""
+    pinned = [row for row in rows if row.pins]
+    if not pinned and all(row.point.group_ranks == 2 for row in rows):
+        more = "larger groups" if rows[0].point.groups else "more, such as --ranks 4"
+        return f"Bits are {tried}; two ranks have one order of additions: ask with {more}"
     if not pinned:
-        return (
-            f"Bits stay: {tried}; nothing that was tried must be pinned but the number of ranks"
-        )
+        return f"Bits are {tried}{rest}; the number of ranks must always be pinned"
     pins = ", ".join(dict.fromkeys(pin for row in pinned for pin in row.pins))
-    share = percent(max(row.pinned_share for row in pinned))
+    share = max(row.pinned_share for row in pinned)
+    amount = "bits" if share == BEYOND else f"up to {percent(share)} of elements"
     return (
-        f"To keep bits, pin {pins}: they change up to {share} of elements in {len(pinned)} {of_all}; "
-        f"bits are {tried}"
+        f"To keep bits, pin {pins}: they change {amount} in {len(pinned)} {of_all}; "
+        f"bits are {tried}{rest}"
     )
+
+
+def bits_are_unstable(run: Run) -> bool:
+    """Return whether bits of one request differ anywhere in ``run``, which is as bad as wrong data."""
+    return any(row.unstable for row in bit_rows(run.points))
 
 
 def bits_findings(points: Sequence[Point]) -> Iterator[Finding]:
@@ -225,32 +291,25 @@ def bits_findings(points: Sequence[Point]) -> Iterator[Finding]:
             sum(len(row.points) for row in unstable),
         )
     narrow = [
-        row
+        point
         for row in rows
-        if EXACT_LIMIT.get(row.point.accumulation.partition(",")[0], math.inf)
-        < EXACT_LIMIT.get(row.point.dtype, 0)
+        for point in row.points
+        if any(
+            EXACT_LIMIT.get(name, math.inf) < EXACT_LIMIT.get(point.dtype, 0)
+            for name in re.findall(r"(?:^|; rank \d+: )(\w+)", point.accumulation)
+        )
     ]
     if narrow:
-        point = narrow[0].point
+        point = narrow[0]
         yield Finding(
             "doubt",
             "narrow_sums",
             (),
             f"{point.label}: {point.accumulation}, {percent(point.correctly_rounded_share or 0.0)} rounded right",
             "ask the library for sums in the type of the data, or count with this error",
-            f"Sums are added in a narrower type than their own in {plural(len(narrow), 'configuration')}",
-            sum(len(row.points) for row in narrow),
+            f"Sums are added in a narrower type than their own in {plural(len(narrow), 'case')}",
+            len(narrow),
         )
-
-
-def changed_share(base: Point, new: Point) -> float | None:
-    """Return the share of elements whose bits differ; None where one has none, or of other inexact data."""
-    if not base.result_bits or base.inexact_data != new.inexact_data:
-        return None
-    share = differing_share(base.result_bits, new.result_bits)
-    if share == 0.0 and base.result_digests != new.result_digests:
-        return 1 / len(new.result_bits)  # what differs is beyond the first period
-    return share
 
 
 def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
@@ -259,10 +318,17 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
     Choices whose own bits depend on anything that was tried are left out, and so are those without bits.
     UsageError where no case has any.
     """
-    every = [row for run in runs for row in bit_rows(run.points)]
+    # Either placement is a situation of its own.
+    every = [
+        row
+        for run in runs
+        for in_place in (False, True)
+        for row in bit_rows(point for point in run.points if point.in_place is in_place)
+    ]
     if not every:
         raise UsageError(
-            "--reproducible: no case has bits; measure with 'accuracy: bits' in the suite's sweep"
+            "--reproducible: no case has bits; measure floating point sums of several ranks with "
+            "'accuracy: bits' in the suite's sweep"
         )
 
     def cost(rows: Sequence[BitRow]) -> tuple[int, float]:
@@ -276,7 +342,7 @@ def reproducible_cases(runs: Iterable[Run]) -> frozenset[str]:
         return -len(seconds), mean(map(math.log, seconds.values())) if seconds else math.inf
 
     rows = [row for row in every if row.reproducible]
-    work = CONFIGURATION.without("backend", *CHOICES)
+    work = CONFIGURATION.beside("in_place").without("backend", *CHOICES)
     kept: set[str] = set()
     for alike in grouped(rows, lambda row: work(row.point)).values():
         # A choice for small sizes and another for large ones keep bits together where both add alike.

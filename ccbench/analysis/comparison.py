@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.analysis.bits import changed_share
+from ccbench.analysis.bits import changed_share, not_compared
 from ccbench.analysis.significance import (
     Floats,
     Rounds,
@@ -524,7 +524,10 @@ def _verdicts(
             continue
         result = _undecided((new_points or old_points)[0], old, now, settings)
         if old_points and new_points:
-            result = replace(result, changed_bits=changed_share(old_points[0], new_points[0]))
+            pair = old_points[0], new_points[0]
+            result = replace(
+                result, changed_bits=changed_share(*pair), bits_reason=not_compared(*pair)
+            )
         if old is None:
             result = replace(
                 result, cause=NoVerdict.MISSING_IN_BASE, reason="the base has no such point"

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from ccbench.analysis.bits import share_text
 from ccbench.collectives import COLLECTIVES
 from ccbench.documents import MOST_BYTES, FileKind, read_document
 from ccbench.errors import UsageError
@@ -235,8 +236,8 @@ class Settings:
     share of false findings that is let pass. undecided: share of points whose interval may be too wide before
     the exit code says so. accepted_flags: flags that make nothing doubtful. across_machines: other devices
     are no reason for having no verdict. by_systems: against a model or published figures, where the spread of
-    healthy systems is known, that spread counts in place of a threshold. same_bits: bits that changed are
-    a regression, and points without any not decided. draws: of the bootstrap. seed: of
+    healthy systems is known, that spread counts in place of a threshold. same_bits: bits alone decide: any
+    that changed are a regression, and points whose bits are not compared not decided. draws: of the bootstrap. seed: of
     everything that is drawn.
     """
 
@@ -261,7 +262,8 @@ class Comparison:
     rank_p_value: Mann-Whitney's, not corrected. in_pairs: the ratio is the median of those of rounds that
     were measured in turn, and the tests are Yuen's and the one of signs. cause and reason: of having no
     verdict; reason also says what is unusual about a verdict. wrong: the new run gave wrong elements.
-    changed_bits: share of elements whose bits differ on equal inexact data, None where one has none.
+    changed_bits: share of elements whose bits differ on equal inexact data (1e-9: an unknown one), None where they
+    are not compared; bits_reason: why not, where one has some.
     """
 
     point: Point
@@ -281,6 +283,7 @@ class Comparison:
     wrong: bool = False
     in_pairs: bool = False
     changed_bits: float | None = None
+    bits_reason: str = ""
 
     @property
     def words(self) -> str:
@@ -339,15 +342,18 @@ class Compared:
     def exit_code(self) -> int:
         """1 where anything is slower or wrong; else 3 where anything was not decided; else 0.
 
-        Where bits must be the same, 1 where any changed and 3 where none were compared, too.
+        Where bits alone decide, 1 where any changed or are wrong, 3 where some or all were not compared.
         """
+        if self.settings.same_bits:
+            if any(self.changed_bits) or any(point.wrong for point in self.points):
+                return REGRESSION
+            open_bits = any(point.bits_reason for point in self.points)
+            return NO_VERDICT if open_bits or self.unread or not self.changed_bits else FINE
         # What was found outranks what was not looked at.
         if any(point.verdict is Verdict.SLOWER or point.wrong for point in self.points):
             return REGRESSION
-        if self.settings.same_bits and any(self.changed_bits):
-            return REGRESSION
         # Nothing at all is not decided, nor is a run of which a file could not be read.
-        if self.unread or (self.settings.same_bits and not self.changed_bits):
+        if self.unread:
             return NO_VERDICT
         # Of the points whose interval is too wide, the share that the settings name is let pass.
         open_points = self.of(Verdict.NONE)
@@ -365,12 +371,20 @@ class Compared:
 
     @property
     def bits_text(self) -> str:
-        """Words about bits that changed, or did not; empty where no point tells."""
-        shares = self.changed_bits
-        if not any(shares):
-            return f"the same bits in all {len(shares)} that have them" if shares else ""
-        changed = sum(map(bool, shares))
-        return f"BITS CHANGED in {changed} of {len(shares)}, up to {percent(max(shares))} of elements"
+        """Words about bits that changed, or did not, or were not compared; empty where no point has any."""
+        shares, parts = self.changed_bits, []
+        if any(shares):
+            most = share_text(max(shares)).replace("differ", "an unknown share")
+            changed = sum(map(bool, shares))
+            parts.append(
+                f"BITS CHANGED in {changed} of {len(shares)}, up to {most} of elements"
+            )
+        elif shares:
+            parts.append(f"the same bits in {len(shares)}")
+        reasons = [point.bits_reason for point in self.points if point.bits_reason]
+        if reasons:
+            parts.append(f"bits of {len(reasons)} not compared: {reasons[0]}")
+        return ", ".join(parts)
 
     @property
     def threshold_text(self) -> str:

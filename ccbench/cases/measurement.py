@@ -169,6 +169,10 @@ class CaseFacts:
 _EXACT = "the suite asks for no accuracy, or the result is exact in any order"
 
 
+BY_BLOCKS = "another one in each block"
+"""End of an accumulation whose order depends on where in the message an element is."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rounding:
     """Results of launches on inexact data: how far from right, and where bits differ.
@@ -200,8 +204,8 @@ class Rounding:
     )
     accumulation: str = column(
         "",
-        "type and order of additions that give these very bits, found by trying; `unknown` where none "
-        "does",
+        "type and order of additions that give the bits of the first period, found by trying, with ranks that "
+        "add in another type; `unknown` where none does",
         null_when=_EXACT + ", or there are too few results to tell",
         rounds="first",
     )

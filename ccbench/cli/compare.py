@@ -88,7 +88,7 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 @click.option(
     "--same-bits",
     is_flag=True,
-    help="Bits that changed are a regression; both runs need 'accuracy: bits' in their suite.",
+    help="Bits alone decide: 1 where any changed; both runs need 'accuracy: bits' in their suite.",
 )
 @click.option(
     "--by", "axis", metavar="AXIS", help="Of one RUN: its values of an axis, such as variant."
@@ -143,7 +143,7 @@ def compare(
 
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
     and the base is one of its values of the axis. Exit code 1: something is slower,
-    or wrong, or with --same-bits changed; 3: nothing is, but something was not decided, or BASE is missing;
+    or wrong, or with --same-bits its bits changed; 3: nothing is, but something was not decided, or BASE is missing;
     0: nothing is slower.
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model

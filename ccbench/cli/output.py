@@ -77,13 +77,14 @@ NO_VERDICT_EXIT_CODE = 3
 
 
 def exit_code_of(runs: Sequence[Run]) -> int:
-    """Exit code of a command that shows ``runs``: of wrong results, of no case at all, else 0."""
+    """Exit code of a command that shows ``runs``: of wrong results, or bits that do not stay; of no case; else 0."""
+    from ccbench.analysis.bits import bits_are_unstable
     from ccbench.cases.measurement import EXIT_CODES, Status
 
     statuses = {point.status for run in runs for point in run.points}
     return (
         EXIT_CODES[Status.WRONG]
-        if Status.WRONG in statuses
+        if Status.WRONG in statuses or any(map(bits_are_unstable, runs))
         else 0
         if statuses
         else NO_VERDICT_EXIT_CODE

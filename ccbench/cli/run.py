@@ -23,6 +23,7 @@ from ccbench.cli.output import (
     drop,
     duration,
     every_case,
+    exit_code_of,
     folds_sentences,
     print_json,
     say,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ccbench.results import Run
     from ccbench.runner.planning import Plan, RunOptions
     from ccbench.runner.run import RunOutcome
+    from ccbench.suite.model import Suite
 
 RESULTS = Path("results")
 
@@ -221,7 +223,7 @@ def run(
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    code, judged = _ended(outcome, threshold)
+    code, judged = _ended(loaded, outcome, threshold)
     try:
         _print_results(outcome, code, Shown(suite, every, not no_report, as_json, judged))
     except (KeyboardInterrupt, Exception) as error:
@@ -238,13 +240,17 @@ def run(
     return code
 
 
-def _ended(outcome: RunOutcome, gate: Gate | None) -> tuple[int, Gated]:
+def _ended(suite: Suite, outcome: RunOutcome, gate: Gate | None) -> tuple[int, Gated]:
     """Exit code of the run and what its gate says, which decides nothing about an interrupted one."""
     from ccbench.results import load_run
 
+    code = _exit_code(outcome)
+    # Bits of one request that differ are wrong data to who asks for bits.
+    if not code and any(sweep.accuracy for sweep in suite.sweep):
+        code = exit_code_of([load_run(outcome.folder)])
     if gate is None or outcome.interrupted:
-        return _exit_code(outcome), Gated()
-    judged = gated(gate, _exit_code(outcome), (load_run(outcome.folder),))
+        return code, Gated()
+    judged = gated(gate, code, (load_run(outcome.folder),))
     return judged.code, judged
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ccbench.analysis.bits import bit_rows
+from ccbench.analysis.bits import bit_rows, share_text
 from ccbench.report.present import ShownColumn, Table, documents, filled, named, table_of
 from ccbench.results import Point
+from ccbench.results.points import ORDER
 from ccbench.units import percent, plural
 
 TEXT = (
-    "Elements whose bits differ when nothing changes but what heads the column; a dash: not tried. Right: rounded "
-    "as the exact sum is; off by: largest error in units in the last place."
+    "Elements whose bits differ when nothing changes but what heads the column; a dash: not tried. Added in: "
+    "what explains the first period of results. Right: rounded as the exact sum is, at the least; off by: largest "
+    "error in units in the last place."
 )
 
 
@@ -21,13 +23,9 @@ def _share(name: str, title: str, keep: int = 8) -> ShownColumn:
         title,
         keep=keep,
         value=lambda row: row.shares.get(name),
-        form=_share_text,
+        form=share_text,
         name=f"differing_over_{name}",
     )
-
-
-def _share_text(share: float) -> str:
-    return percent(share) if share else "same"
 
 
 COLUMNS = (
@@ -35,7 +33,7 @@ COLUMNS = (
         "configuration", right=False, keep=12, tells=True, value="subject", name="configuration"
     ),
     _share("launches", "launches", 9),
-    _share("rounds", "buffers", 5),
+    _share("rounds", "rounds", 5),
     _share("starts", "starts"),
     _share("ranks", "ranks", 9),
     _share("positions", "positions"),
@@ -46,27 +44,28 @@ COLUMNS = (
         right=False,
         keep=6,
         show=lambda row: ", ".join(
-            f"{name} {_share_text(share)}" for name, share in row.choices.items()
+            f"{name} {share_text(share)}" for name, share in row.choices.items()
         ),
     ),
-    ShownColumn(
-        "added in", right=False, keep=7, value="point.accumulation", name="accumulation"
-    ),
+    ShownColumn("added in", right=False, keep=7, value="accumulation", name="accumulation"),
     ShownColumn(
         "right",
         keep=6,
-        value="point.correctly_rounded_share",
+        value="correctly_rounded_share",
         form=percent,
         name="correctly_rounded_share",
     ),
     ShownColumn(
         "off by",
         keep=4,
-        value="point.largest_error_ulp",
+        value="largest_error_ulp",
         form=lambda error: f"{error:.3g}",
         name="largest_error_ulp",
     ),
-    *named("point.backend_version", "point.ranks", "pins", "choices", "reproducible"),
+    *named(
+        "point.backend_version", *(f"point.{name}" for name in ORDER if name != "size_bytes")
+    ),
+    *named("point.inexact_data", "pins", "choices", "reproducible"),
     ShownColumn(
         name="sizes_bytes", value=lambda row: sorted({p.size_bytes for p in row.points})
     ),

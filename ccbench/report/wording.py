@@ -346,8 +346,15 @@ def more_findings(run: Run, shown: Collection[Finding]) -> list[str]:
 def health_lines(run: Run) -> list[str]:
     """Return the verdict about machine, fleet or bits, of a suite that asks for it; the blamed stand first."""
     verdict = machine_verdict(run)
+    lines = verdict.lines() if verdict else []
     sentence = bits_sentence(bit_rows(run.points))
-    return [*(verdict.lines() if verdict else []), *filter(None, [sentence])]
+    asked_for = any(sweep.get("accuracy") for sweep in run.manifest.mappings("suite", "sweep"))
+    if asked_for and not sentence and run.points:
+        sentence = (
+            "No bits: the suite asks for accuracy, but no case that was measured adds floating point numbers of "
+            "several ranks"
+        )
+    return [*lines, *filter(None, [sentence])]
 
 
 def sentences(

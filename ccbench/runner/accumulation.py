@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases.axes import Case, InexactData
+from ccbench.cases.measurement import BY_BLOCKS
 from ccbench.dtypes import EXACT_LIMIT, EXPONENTS, numpy_dtype
 from ccbench.inexact import Array, bits_of, inexact_period
 from ccbench.schedules import algorithms_of, schedule_for
@@ -108,7 +109,7 @@ def _explanation(
                 fitting.append(order_text(total))
             unexplained &= ~agrees
         if not fitting and not unexplained.any():
-            return f"{family.name}, another one in each block"
+            return f"{family.name}, {BY_BLOCKS}"
     if not fitting:
         return None
     tried = sum(len(family.sums) for family in families)

@@ -159,7 +159,7 @@ def rounding_of_ranks(case: Case, ranks: Iterable[RankBits]) -> Rounding:
     # Of several ranks that hold a place the lowest counts.
     held, firsts = np.unique(places, return_index=True)
     shares = [rank.over_positions for rank in in_order if rank.over_positions is not None]
-    if case.collective == "reduce_scatter" and len(places) > len(held):
+    if case.collective == "reduce_scatter" and len(places) >= len(held) + FEWEST_ELEMENTS:
         # Blocks are parts of one message: the same place of the period in two of them is at two positions.
         first_bits = bits[firsts][np.searchsorted(held, places)]
         shares.append(np.count_nonzero(bits != first_bits) / (len(places) - len(held)))
@@ -173,7 +173,7 @@ def rounding_of_ranks(case: Case, ranks: Iterable[RankBits]) -> Rounding:
         relative_l2_error=(
             float(np.linalg.norm(values.astype(np.float64) - right)) / norm if norm else None
         ),
-        accumulation=accumulation_of(case, held, bits[firsts]),
+        accumulation=accumulation_of_ranks(case, in_order, held, bits[firsts]),
         differing_over_launches=max(rank.over_launches for rank in in_order),
         differing_over_ranks=over_ranks,
         differing_over_positions=max(shares, default=None),
@@ -181,6 +181,19 @@ def rounding_of_ranks(case: Case, ranks: Iterable[RankBits]) -> Rounding:
         result_digests=tuple(rank.digest for rank in in_order),
         result_bits=tuple(bits[firsts].astype(np.int64).tolist()),
     )
+
+
+def accumulation_of_ranks(
+    case: Case, in_order: Sequence[RankBits], held: NDArray[np.int64], bits: Array
+) -> str:
+    """Return what explains ``bits`` at the places ``held``, and ranks whose own are added in another type."""
+    first = accumulation_of(case, held, bits)
+    texts = [first]
+    for rank in in_order if len({rank.digest for rank in in_order}) > 1 else ():
+        own = accumulation_of(case, rank.places, rank.bits)
+        if own and own != "unknown" and own.split(",")[0] != first.split(",")[0]:
+            texts.append(f"rank {rank.rank}: {own}")
+    return "; ".join(texts)
 
 
 def _over_ranks(case: Case, in_order: Sequence[RankBits]) -> tuple[float | None, str]:

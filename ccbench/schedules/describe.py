@@ -97,7 +97,8 @@ def _bits(schedule: Schedule) -> Iterator[str]:
         yield f"bits: depend on the position in the message, and so on its size{holders}"
     else:
         yield f"bits: the same at every position and size{holders}"
-        if bit_dependence(schedule, own_first=True).positions:
+        # In place a root's own part may come first whatever the position.
+        if schedule.root < 0 and bit_dependence(schedule, own_first=True).positions:
             yield (
                 "in place on the cpu backend they depend on the position: there a rank begins with its own"
             )

@@ -19,9 +19,9 @@ KEYS = ("data", "spread", "seed")
 
 
 def read_accuracy(value: Any) -> InexactData | None:
-    """Return the data for ``bits``, a distribution, or a mapping of KEYS; None for nothing."""
-    if value is None or isinstance(value, InexactData):
-        return value
+    """Return the data for ``bits``, a distribution, or a mapping of KEYS; None for false or nothing."""
+    if value is None or value is False or isinstance(value, InexactData):
+        return value or None
     keys = value if isinstance(value, Mapping) else {"data": value}
     for key in keys:
         if key not in KEYS:
@@ -48,7 +48,7 @@ def read_accuracy(value: Any) -> InexactData | None:
 
 _SCHEMA: dict[str, Any] = {
     "anyOf": [
-        {"enum": [BITS, *INEXACT_SPREADS, None]},
+        {"enum": [BITS, *INEXACT_SPREADS, False, None]},
         {
             "type": "object",
             "properties": {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,14 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.bits import (
+    BEYOND,
     bit_rows,
     bits_findings,
     bits_sentence,
     changed_share,
     differing_share,
+    not_compared,
     reproducible_cases,
+    share_text,
 )
-from ccbench.cases.measurement import Status
+from ccbench.cases.measurement import BY_BLOCKS, Status
 from ccbench.errors import UsageError
 from ccbench.results import Point, Run
 
@@ -76,7 +80,8 @@ def test_bits_that_change_with_the_size_must_have_it_pinned() -> None:
     assert not row.reproducible
     assert bits_sentence([row]) == (
         "To keep bits, pin the size of messages: they change up to 30 % of elements in 1 of 1 configuration; "
-        "bits are the same from launch to launch, on all ranks"
+        "bits are the same from launch to launch, on all ranks; not tried: the other placement, fresh starts "
+        "(start_ranks: each_round)"
     )
 
 
@@ -85,11 +90,13 @@ def test_what_differs_in_nothing_needs_no_pin_and_what_was_not_tried_is_not_said
     assert rows[0].pins == ()
     assert rows[0].reproducible
     sentence = bits_sentence(rows)
-    assert sentence.startswith(
-        "Bits stay: the same from launch to launch, on all ranks, at all sizes"
+    assert sentence == (
+        "Bits are the same from launch to launch, on all ranks, at all sizes; not tried: the other placement, "
+        "fresh starts (start_ranks: each_round); the number of ranks must always be pinned"
     )
-    assert "fresh starts" not in sentence
-    assert "fresh starts" in bits_sentence(bit_rows(sizes(BITS, differing_over_starts=0.0)))
+    fresh = bits_sentence(bit_rows(sizes(BITS, differing_over_starts=0.0)))
+    assert "on all ranks, over" not in fresh
+    assert "not tried: other sizes, the other placement; the number of ranks" in fresh
 
 
 @pytest.mark.parametrize(
@@ -158,6 +165,7 @@ def test_the_same_request_with_other_bits_is_a_problem_that_the_first_sentence_s
         ("float32, order unknown", "float64", True),
         ("unknown", "float32", False),
         ("", "float32", False),
+        ("float32, chain 0+1+2; rank 1: bfloat16, chain 0+1+2", "float32", True),
     ],
 )
 def test_sums_in_a_narrower_type_than_the_data_are_doubted(
@@ -172,8 +180,14 @@ def test_sums_in_a_narrower_type_than_the_data_are_doubted(
 def test_two_ranks_show_nothing_and_the_sentence_says_so() -> None:
     sentence = bits_sentence(bit_rows(sizes(BITS, BITS, ranks=2)))
     assert sentence.endswith(
-        "two ranks have one order of additions, so ask with more: --ranks 4"
+        "two ranks have one order of additions: ask with more, such as --ranks 4"
     )
+    in_pairs = bits_sentence(bit_rows(sizes(BITS, BITS, ranks=4, groups="rank // 2")))
+    assert in_pairs.endswith("ask with larger groups")
+    changing = bits_sentence(
+        bit_rows([point(ranks=2), point(OTHER_BITS, ranks=2, variant="new")])
+    )
+    assert changing.startswith("To keep bits, pin the variant")
 
 
 def test_what_depends_on_the_position_is_not_called_the_same_at_all_sizes() -> None:
@@ -196,9 +210,50 @@ def test_positions_are_judged_by_the_largest_message_that_shows_any() -> None:
 def test_a_change_between_runs_counts_elements_and_hidden_ones_by_their_digest() -> None:
     assert changed_share(point(), point()) == 0.0
     assert changed_share(point(), point(OTHER_BITS)) == pytest.approx(0.3)
-    assert changed_share(point(), point(result_digests=("elsewhere",))) == 1 / len(BITS)
-    assert changed_share(point(), point(inexact_data="normal, seed 2")) is None
-    assert changed_share(replace(point(), result_bits=()), point()) is None
+    assert changed_share(point(), point(result_digests=("elsewhere",))) == BEYOND
+    assert share_text(BEYOND) == "differ"
+    larger = point(result_digests=("of more elements",), size_bytes=800)
+    assert changed_share(point(), larger) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"inexact_data": "normal, seed 2"}, r"other inexact data \(normal / normal, seed 2\)"),
+        ({"ranks": 3}, "other numbers are added"),
+        ({"dtype": "int32"}, "other numbers are added"),
+        ({"op": "prod"}, "other numbers are added"),
+        ({"result_bits": ()}, "new has none"),
+        ({"backend": "gloo"}, ""),
+        ({"variant": "newer"}, ""),
+    ],
+)
+def test_bits_of_other_numbers_are_not_compared_and_the_reason_is_told(
+    changes: dict[str, Any], reason: str
+) -> None:
+    new = replace(point(), **changes)
+    assert (changed_share(point(), new) is None) == bool(reason)
+    assert re.fullmatch(reason, not_compared(point(), new))
+
+
+def test_placements_of_one_size_are_compared_beyond_the_first_period() -> None:
+    (row,) = bit_rows([point(), point(in_place=True, result_digests=("elsewhere",))])
+    assert row.shares["placement"] == BEYOND
+    assert bits_sentence([row]).startswith(
+        "To keep bits, pin the placement (in or out of place): they change bits in 1 of 1"
+    )
+
+
+def test_another_order_in_each_block_is_a_dependence_on_the_position() -> None:
+    (row,) = bit_rows([point(accumulation=f"float32, chain, {BY_BLOCKS}")])
+    assert row.pins == ("the size of messages",)
+    assert not row.reproducible
+
+
+def test_at_a_single_size_nobody_knows_whether_bits_stay_at_others() -> None:
+    (row,) = bit_rows([point()])
+    assert not row.reproducible
+    assert "not tried: other sizes" in bits_sentence([row])
 
 
 def test_of_choices_that_give_equal_bits_at_all_sizes_the_fastest_are_kept() -> None:
@@ -216,10 +271,20 @@ def test_of_choices_that_give_equal_bits_at_all_sizes_the_fastest_are_kept() -> 
 
 
 def test_without_bits_nobody_can_say_what_is_reproducible() -> None:
-    with pytest.raises(UsageError, match="no case has bits; measure with 'accuracy: bits'"):
+    with pytest.raises(
+        UsageError,
+        match="no case has bits; measure floating point sums",
+    ):
         reproducible_cases(runs(replace(point(), result_bits=())))
 
 
 def test_a_failed_case_has_no_time_and_is_no_error() -> None:
-    failed = point(status=Status.FAILED, median_seconds=None)
-    assert reproducible_cases(runs(failed)) == {failed.case_id}
+    failed = sizes(BITS, BITS, status=Status.FAILED, median_seconds=None)
+    assert reproducible_cases(runs(*failed)) == {each.case_id for each in failed}
+
+
+def test_either_placement_is_advised_by_itself() -> None:
+    """Out of place nothing depends on anything; in place the bits depend on the size."""
+    kept = sizes(BITS, BITS)
+    dependent = sizes(BITS, OTHER_BITS, in_place=True)
+    assert reproducible_cases(runs(*kept, *dependent)) == {each.case_id for each in kept}

@@ -54,7 +54,9 @@ def test_the_answer_comes_first_and_says_what_to_pin(ccbench: Command, run: str)
     assert first.startswith(
         "To keep bits, pin the algorithm, the size of messages: they change"
     )
-    assert first.endswith("the same from launch to launch, over fresh starts, on all ranks")
+    assert first.endswith(
+        "the same from launch to launch, over fresh starts, on all ranks; not tried: the other placement"
+    )
     (rows,) = ccbench("report", run, "--json").json["bits"].values()
     ring, doubling = sorted(rows, key=lambda row: row["reproducible"])
     assert ring["configuration"] == "cpu all_reduce ring float32 sum 3 ranks"
@@ -75,7 +77,7 @@ def test_bits_that_changed_are_told_and_fail_where_they_must_be_the_same(
     ccbench: Command, run: str, again: str
 ) -> None:
     same = ccbench("compare", run, again, "--json").json
-    assert same["verdict"].endswith("the same bits in all 4 that have them")
+    assert same["verdict"].endswith("the same bits in 4")
     assert [point["changed_bits"] for point in same["points"]] == [0.0] * 4
     by_algorithm = ccbench("compare", run, "--by", "algorithm", "--same-bits")
     assert "BITS CHANGED in 2 of 2, up to" in by_algorithm.out
@@ -84,7 +86,10 @@ def test_bits_that_changed_are_told_and_fail_where_they_must_be_the_same(
 
 def test_bits_of_other_data_are_not_compared(ccbench: Command, run: str, other: str) -> None:
     ended = ccbench("compare", run, other, "--same-bits", "--json")
-    assert "bits" not in ended.json["verdict"].lower()
+    assert (
+        "bits of 4 not compared: other inexact data (normal / normal, seed 2)"
+        in ended.json["verdict"]
+    )
     assert ended.code == 3
 
 
@@ -100,6 +105,33 @@ def test_advice_that_keeps_bits_names_what_gives_equal_ones(ccbench: Command, ru
 def test_advice_without_bits_says_how_to_get_them(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "plain", sweep())
     assert (
-        "measure with 'accuracy: bits'"
+        "with 'accuracy: bits' in the suite's sweep"
         in ccbench("tune", "plain", "--reproducible").refused.err
     )
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"), [("flipped", "from launch to launch"), ("reordered", "between ranks")]
+)
+def test_bits_that_differ_where_nothing_changed_end_run_and_report_with_1(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch, fault: str, word: str
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", f"{fault}:rank=1")
+    sizes = ("--sizes", "32K", "--ranks", "3", "--rounds", "1", "--backend", "cpu")
+    ended = ccbench(
+        "run", "all_reduce", *sizes, "--accuracy", "bits", "-o", "out", "--no-report"
+    )
+    assert ended.code == 1
+    assert ended.out.startswith(f"BITS DIFFER {word} in 1 of 1 configuration")
+    assert ccbench("report", "out").code == 1
+    plain = ccbench("run", "all_reduce", *sizes, "-o", "plain", "--no-report")
+    assert plain.code == 0
+    assert "bits" not in plain.out.lower()
+
+
+def test_a_suite_that_asks_for_bits_where_there_are_none_is_told(ccbench: Command) -> None:
+    sizes = ("--sizes", "32K", "--ranks", "2", "--rounds", "1", "--backend", "cpu")
+    ended = ccbench(
+        "run", "all_gather", *sizes, "--accuracy", "bits", "-o", "out", "--no-report"
+    )
+    assert ended.done.out.startswith("No bits: the suite asks for accuracy, but no case")

@@ -206,18 +206,17 @@ def _over_ranks(case: Case, in_order: Sequence[RankBits]) -> tuple[float | None,
         members = [rank for rank in in_order if rank.group == group]
         # Who is alone is the odd one, whichever rank it is.
         usual, _ = Counter(rank.digest for rank in members).most_common(1)[0]
-        usual_bits = next(rank.bits for rank in members if rank.digest == usual)
+        usual_rank = next(rank for rank in members if rank.digest == usual)
         for rank in members:
             if rank.digest == usual:
                 continue
-            share, where = _difference(usual_bits, rank.bits)
+            share, where = _difference(usual_rank.bits, rank.bits)
             # What differs may be beyond the first period.
             share = max(share, 1 / looked_at(case.count).size)
             if share > worst:
                 worst = share
-                text = (
-                    f"rank {rank.rank} beside most ranks: {where or 'beyond the first period'}"
-                )
+                where = where or "beyond the first period"
+                text = f"rank {rank.rank}, unlike rank {usual_rank.rank}: {where}"
     return worst, text
 
 

@@ -56,7 +56,7 @@ def test_a_rank_that_adds_in_another_order_is_named(monkeypatch: pytest.MonkeyPa
     for rounding in measured(monkeypatch, "reordered:rank=2", cases("all_reduce", root=2)):
         assert rounding.differing_over_ranks
         assert rounding.differing_over_launches == 0
-        assert rounding.first_difference.startswith("rank 2 beside most ranks: ")
+        assert rounding.first_difference.startswith("rank 2, unlike rank ")
 
 
 EVERYWHERE = ("all_reduce", "reduce_scatter", "reduce")

@@ -274,7 +274,7 @@ def test_what_bits_say_is_read_as_it_was_written() -> None:
         accumulation="float32, chain 0+1",
         differing_over_launches=0.0,
         differing_over_ranks=0.125,
-        first_difference="rank 1 beside most ranks: beyond the first period",
+        first_difference="rank 1, unlike rank 0: beyond the first period",
         result_digests=("0f", "1e"),
         result_bits=(-(2**63), 0, 2**31),
     )

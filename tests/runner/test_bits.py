@@ -198,7 +198,7 @@ def test_of_100_ranks_that_add_in_another_order_every_one_is_named() -> None:
         result = rounding(trial.case, outcome)
         assert result.differing_over_ranks
         assert result.differing_over_launches == 0
-        assert result.first_difference.startswith(f"rank {trial.rank} beside most ranks: ")
+        assert result.first_difference.startswith(f"rank {trial.rank}, unlike rank ")
 
 
 def test_of_100_flipped_bits_every_one_is_named() -> None:
@@ -312,7 +312,7 @@ def test_ranks_are_compared_with_their_group_and_named_by_their_number_in_the_te
 
     strange = rounding(case, outcome)
     assert strange.differing_over_ranks
-    assert strange.first_difference.startswith("rank 5 beside most ranks: ")
+    assert strange.first_difference.startswith("rank 5, unlike rank ")
 
 
 def test_groups_that_add_in_orders_of_their_own_do_not_differ() -> None:
@@ -332,7 +332,7 @@ def test_what_differs_beyond_the_first_period_is_noticed() -> None:
 
     result = rounding(case, outcome)
     assert result.differing_over_ranks == 1 / case.count
-    assert result.first_difference == "rank 1 beside most ranks: beyond the first period"
+    assert result.first_difference == "rank 1, unlike rank 0: beyond the first period"
     assert result.differing_over_positions == 1 / (2 * INEXACT_PERIOD)
     assert result.largest_error_ulp is not None
     assert result.largest_error_ulp > 2**18, "the damaged element is judged, too"

@@ -244,7 +244,9 @@ def bits_sentence(rows: Sequence[BitRow]) -> str:
         words = ", ".join(dict.fromkeys(word for row in unstable for word in row.unstable))
         return f"BITS DIFFER {words} in {len(unstable)} {of_all}, first {unstable[0].subject}"
     kept = [
-        words for name, words in KEPT.items() if {row.shares.get(name) for row in rows} == {0.0}
+        words
+        for name, words in KEPT.items()
+        if {row.shares[name] for row in rows if name in row.shares} == {0.0}
     ]
     tried = f"the same {', '.join(kept)}"
     untried = [

@@ -288,3 +288,9 @@ def test_either_placement_is_advised_by_itself() -> None:
     kept = sizes(BITS, BITS)
     dependent = sizes(BITS, OTHER_BITS, in_place=True)
     assert reproducible_cases(runs(*kept, *dependent)) == {each.case_id for each in kept}
+
+
+def test_what_only_some_configurations_can_show_is_said_of_those() -> None:
+    """Ranks hold the same elements after an all_reduce alone."""
+    scattered = sizes(BITS, BITS, collective="reduce_scatter", differing_over_ranks=None)
+    assert "on all ranks" in bits_sentence(bit_rows([*sizes(BITS, BITS), *scattered]))

@@ -410,7 +410,8 @@ class Compared:
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
         parts += [f"{wrong} with wrong results"] * bool(wrong)
         unread = f"; {plural(self.unread, 'file')} could not be read" if self.unread else ""
-        bits = f"; {self.bits_text}" if self.bits_text else ""
-        return (
-            f"{words}: {', '.join(parts)} of {plural(len(self.points), 'point')}{unread}{bits}"
-        )
+        times = f"{', '.join(parts)} of {plural(len(self.points), 'point')}{unread}"
+        if self.settings.same_bits:
+            # Times decide nothing then, and must not read as if they had passed.
+            return f"{words} of bits: {self.bits_text or 'no point has any'}; times: {times}"
+        return f"{words}: {times}" + (f"; {self.bits_text}" if self.bits_text else "")

@@ -31,7 +31,7 @@ from ccbench.inexact import (
     is_inexact,
     looked_at,
 )
-from ccbench.runner.accumulation import FEWEST_ELEMENTS, accumulation_of
+from ccbench.runner.accumulation import FEWEST_ELEMENTS, UNKNOWN, accumulation_of
 from ccbench.verification import part_of
 
 LAUNCHES = 4
@@ -191,7 +191,7 @@ def accumulation_of_ranks(
     texts = [first]
     for rank in in_order if len({rank.digest for rank in in_order}) > 1 else ():
         own = accumulation_of(case, rank.places, rank.bits)
-        if own and own != "unknown" and own.split(",")[0] != first.split(",")[0]:
+        if own and own != UNKNOWN and own.split(",")[0] != first.split(",")[0]:
             texts.append(f"rank {rank.rank}: {own}")
     return "; ".join(texts)
 

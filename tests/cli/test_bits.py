@@ -82,6 +82,11 @@ def test_bits_that_changed_are_told_and_fail_where_they_must_be_the_same(
     by_algorithm = ccbench("compare", run, "--by", "algorithm", "--same-bits")
     assert "BITS CHANGED in 2 of 2, up to" in by_algorithm.out
     assert by_algorithm.code == 1
+    alone = ccbench("compare", run, again, "--same-bits", "--json")
+    assert alone.json["verdict"].startswith(
+        "no regression of bits: the same bits in 4; times: "
+    )
+    assert alone.code == 0
 
 
 def test_bits_of_other_data_are_not_compared(ccbench: Command, run: str, other: str) -> None:

@@ -327,7 +327,7 @@ def _xgmi(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
         box = library_system(load_catalog("mi250"), ranks=ranks)
         rate, links = box.intra_bytes_per_second, box.links_per_gpu
         return _Inside(Intra.XGMI, rate, links, f"{words}: the first {ranks} dies of mi250")
-    link = xgmi_rate(gpu, generation)
+    link = xgmi_rate(generation)
     if link is None:
         raise MachineError(f"{shown(gpu)}: the rate of its Infinity Fabric links is not known")
     origin = (
@@ -382,7 +382,11 @@ def _unsaid(
         inside = _nvlinks(
             gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH
         )
-    elif generation is Generation.CDNA3 and ranks <= 8 and "xgmi" not in absent:
+    elif (
+        generation in (Generation.CDNA3, Generation.CDNA4)
+        and ranks <= 8
+        and "xgmi" not in absent
+    ):
         inside = _xgmi(gpu, generation, ranks, f"the board's mesh, assumed ({words})")
     elif absent or (is_card(gpu) and generation is not Generation.UNKNOWN):
         inside = _pcie(gpu, generation, f"PCIe, assumed ({words})", Intra.PCIE)

@@ -34,14 +34,16 @@ def predict_case(
     algorithm_used: str = "",
     gpus_per_process: int | None = 1,
     host: Machine | None = None,
+    version: tuple[int, ...] = (),
 ) -> Prediction | None:
     """The prediction for one launch of ``case``, None where there is no model of what ran.
 
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on while
-    the clock runs, 0 where all was enqueued before; None where nobody says, priced as one. On a
-    cluster of another number of ranks than the case has there is none either. A network of hosts prices what
-    the library that it was probed with does (``ccbench.model.host_collectives``); where all its ranks share
-    one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
+    the clock runs, 0 where all was enqueued before; None where nobody says, priced as one. version: of the GPU
+    library; () is a current one. On a cluster of another number of ranks than the case has there is none either.
+    A network of hosts prices what the library that it was probed with does (``ccbench.model.host_collectives``);
+    where all its ranks share one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is
+    not modelled.
     """
     able = capabilities_of(case.backend)
     if case.mode == OVERLAP or case.memory != DEFAULT or case.cta_policy != DEFAULT:
@@ -66,10 +68,11 @@ def predict_case(
             if case.ranks != machine.ranks:
                 return None
             if able.priced_by is PricedBy.GPU_LIBRARY:
-                request = _request(case, algorithm_used, gpus_per_process)
+                request = _request(case, algorithm_used, gpus_per_process, version)
                 beside = case.concurrent_case
                 if beside is not None:
-                    both = (case, request), (beside, _request(beside, "", gpus_per_process))
+                    request_beside = _request(beside, "", gpus_per_process, version)
+                    both = (case, request), (beside, request_beside)
                     return library_at_once(machine, *both).prediction
                 if subset_of(case) == ALL_RANKS:
                     return library_points(machine, request, _root(case))[0].prediction
@@ -95,7 +98,9 @@ def predict_case(
     )
 
 
-def _request(case: Case, algorithm_used: str, gpus_per_process: int | None) -> LibraryRequest:
+def _request(
+    case: Case, algorithm_used: str, gpus_per_process: int | None, version: tuple[int, ...]
+) -> LibraryRequest:
     named = (algorithm_used or case.algorithm).lower()
     if named in ("collnetdirect", "collnetchain"):
         named = "collnet"  # its two forms
@@ -109,6 +114,7 @@ def _request(case: Case, algorithm_used: str, gpus_per_process: int | None) -> L
         named if named in ALGORITHMS else "default",
         protocol if protocol in PROTOCOLS else "default",
         1 if gpus_per_process is None else gpus_per_process,
+        version,
         traffic=case.traffic if case.collective == UNEVEN else "",
         launch_known=gpus_per_process is not None,
     )

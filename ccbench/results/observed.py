@@ -20,7 +20,7 @@ from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.readers.benchmarks.log import ImportedLog, ImportedTable
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.keys import CURVE, grouped
-from ccbench.results.systems import gpus_per_process, machines_of
+from ccbench.results.systems import gpus_per_process, machines_of, version_in, versions_of
 from ccbench.topology.words import said_and_denied
 from ccbench.units import plural
 
@@ -44,7 +44,6 @@ _ALGORITHMS = {name: name for name in ALGORITHMS} | dict.fromkeys(
 _PROTOCOLS = {name: name for name in PROTOCOLS}
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
-_VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?")
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,6 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     off = bool(listed) and ("nvls" in listed) is listed.startswith("^")
     prose = (stated.forced, stated.interconnect, str(table.facts.get("variant", "")))
     off = off or any("nvls" in said_and_denied(words)[1].lower() for words in prose)
-    texts = (stated.nccl_version, log.versions.get("NCCL", ""), log.versions.get("RCCL", ""))
-    version = next(filter(None, map(_VERSION.match, texts)), None)
     launched_on = gpus_per_process(log, table)
     return LibraryRequest(
         collective,
@@ -112,7 +109,7 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
         **chosen,
         multicast_off=off or variables.get("NCCL_NVLS_ENABLE") == "0",
         gpus_per_process=launched_on or 1,
-        version=tuple(int(part) for part in version.groups() if part) if version else (),
+        version=version_in(stated.nccl_version, *versions_of(log)),
         launch_known=launched_on is not None,
     )
 

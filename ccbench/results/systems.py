@@ -150,7 +150,12 @@ def machines_of(
     # Boards of other makers exist in one form. An NVSwitch board may be used in part; of direct links the
     # catalog's form is sure only where it is whole.
     form = class_of_model(model, highest)
-    only = generation in (Generation.CDNA2, Generation.CDNA3, Generation.ASCEND)
+    only = generation in (
+        Generation.CDNA2,
+        Generation.CDNA3,
+        Generation.CDNA4,
+        Generation.ASCEND,
+    )
     switched = form.certain and form.nvswitch is not False
     whole = {form.topology_class, *form.candidates} - {TopologyClass.NVSWITCH}
     # A part of a board of direct links looks like a part of one with switches.
@@ -394,7 +399,8 @@ class Pricer:
                 "sizes are priced for one, and may take longer"
             )
         most = None if launched_on is None else min(launched_on, case.ranks)
-        return predict_case(case, cluster, gpus_per_process=most)
+        version = version_in(*versions_of(log))
+        return predict_case(case, cluster, gpus_per_process=most, version=version)
 
 
 @lru_cache(maxsize=16)
@@ -456,6 +462,20 @@ def _cluster(system: StatedSystem, ranks: int, nodes: int) -> Cluster:
     if node.gpus and per_node > len(node.gpus):
         node = with_cards(node, system.source, per_node)
     return cluster_of(node, spread, system.network or None, ranks)
+
+
+_VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?")
+
+
+def versions_of(log: ImportedLog) -> tuple[str, str]:
+    """What a log says of the version of NCCL and of RCCL."""
+    return log.versions.get("NCCL", ""), log.versions.get("RCCL", "")
+
+
+def version_in(*texts: str) -> tuple[int, ...]:
+    """The version that the first of ``texts`` with one says, such as (2, 23, 4); () where none does."""
+    found = next(filter(None, map(_VERSION.match, texts)), None)
+    return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
 _A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test", "job"})

@@ -323,7 +323,7 @@ def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
 def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep())
     (line,) = closeness(run.points)
-    assert "64 KiB and up: 21 % (normal: " in line
+    assert "64 KiB and up: 20 % (normal: " in line
     for point in run.points:
         if point.usual_bound_shares is not None and point.bound_share is not None:
             low, high = point.usual_bound_shares

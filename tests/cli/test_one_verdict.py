@@ -78,6 +78,15 @@ def test_a_slow_log_is_slower_than_the_model_as_well(ccbench: Command) -> None:
     assert ccbench("compare", "model", "run").code == 1
 
 
+def test_a_log_of_an_old_library_is_priced_as_that(ccbench: Command) -> None:
+    """NCCL 2.9.9 gave p4d half of what 2.17 does: healthy with it, slow with today's."""
+    log = (LOGS / "awkward_a100_16g_2n_all_reduce_p4d_debug.txt").read_text(encoding="utf-8")
+    assert "NCCL version 2.9.9+" in log
+    for version, word in (("2.9.9", "NORMAL"), ("2.23.4", "SLOW")):
+        Path("log.txt").write_text(log.replace("version 2.9.9+", f"version {version}+"))
+        assert ccbench("import", "log.txt", "-o", version).out.startswith(f"{word}: ")
+
+
 def test_published_figures_of_another_system_are_no_regression(ccbench: Command) -> None:
     file = LOGS / "h100sxm_16g_2n_all_reduce_ib.txt"
     stated = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")

@@ -28,6 +28,7 @@ class Generation(str, Enum):
     BLACKWELL = "blackwell"
     CDNA2 = "cdna2"
     CDNA3 = "cdna3"
+    CDNA4 = "cdna4"
     ASCEND = "ascend"
     UNKNOWN = "unknown"
 
@@ -127,7 +128,7 @@ class LibrarySystem:
     @property
     def is_amd(self) -> bool:
         """True if RCCL runs there."""
-        return self.generation in {Generation.CDNA2, Generation.CDNA3}
+        return self.generation in {Generation.CDNA2, Generation.CDNA3, Generation.CDNA4}
 
     @property
     def network_family(self) -> str:

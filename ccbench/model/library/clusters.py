@@ -119,11 +119,13 @@ def nvlinks_of(model: str) -> int | None:
     return None
 
 
-def xgmi_rate(model: str, generation: Generation) -> tuple[float, str] | None:
+def xgmi_rate(generation: Generation) -> tuple[float, str] | None:
     """Bytes per second of one Infinity Fabric link in one direction, and where that is from."""
-    if re.search(r"MI35|GFX95", model.upper()):
-        return XGMI["gfx95"]
-    return {Generation.CDNA2: XGMI["gfx90a"], Generation.CDNA3: XGMI["gfx94"]}.get(generation)
+    return {
+        Generation.CDNA2: XGMI["gfx90a"],
+        Generation.CDNA3: XGMI["gfx94"],
+        Generation.CDNA4: XGMI["gfx95"],
+    }.get(generation)
 
 
 def pcie_generation(generation: Generation) -> int | None:
@@ -150,7 +152,7 @@ def with_rates_of_model(topology: Topology) -> Topology:
     generation = next(iter(generations_in(model)), None)
     if generation is None or all(link.bytes_per_second for link in topology.links):
         return topology
-    xgmi = xgmi_rate(model, generation)
+    xgmi = xgmi_rate(generation)
     slot = pcie_rate(pcie_generation(generation) or 0)
     rates = {
         LinkKind.NVLINK: nvlink_rate(generation, model),
@@ -392,7 +394,7 @@ def _rate(
         if rate is not None:
             return rate, 1, f"assumed: PCIe {number} x16, the port of {generation.value} cards"
     elif kind is Intra.XGMI:
-        rate_per_link = xgmi_rate(model, generation)
+        rate_per_link = xgmi_rate(generation)
         if rate_per_link is not None:
             count, (per_link, source) = links or len(gpus) - 1, rate_per_link
             return (

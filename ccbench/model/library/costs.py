@@ -1,12 +1,13 @@
 """Seconds of one algorithm with one protocol on one system, at all sizes of a sweep.
 
-    T = base + hops x latency + fill + bytes / rate
+    T = base + hops x latency + fill + handshakes + bytes / rate
 
 fill = 1 / (1 / (hops x bytes / rate) + 1 / (2 sqrt(latency x bytes / rate))): a message that is not cut
 goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x transfer) (Sanders, Speck and
 Traeff, Parallel Computing 35 (2009) 581, for trees), until chunks grow no more: bytes there are
 bytes x most / (bytes + most). The harmonic sum goes over from one to the other. Rings of all_reduce, all_gather
-and reduce_scatter have none: every link is busy at every step. docs/model-library.md has the rest.
+and reduce_scatter have a share of it: every link is busy at every step, with the chunks of one block. Handshakes are
+those of libfabric, for messages that are too long to be sent unasked. docs/model-library.md has the rest.
 
 Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """
@@ -91,6 +92,17 @@ _NETWORKS = {
 _FABRIC = ("latency.fabric_us", "efficiency.fabric")
 """Names of a network's constants, by its word; InfiniBand's, RoCE's and their like."""
 
+HANDSHAKES = {
+    "efa": "handshake.efa_us",
+    "slingshot": "handshake.slingshot_us",
+    "tcpx": "handshake.tcpx_us",
+    "tcpxo": "handshake.tcpx_us",
+}
+"""Names of what a long message of a network costs beside a short one; those whose NICs read it alone have nothing."""
+
+EAGER_BYTES = 8192.0
+"""Longer messages wait for an answer of their receiver (aws-ofi-nccl: OFI_NCCL_EAGER_MAX_SIZE was 8 KiB)."""
+
 _INSIDE = {Intra.XGMI: "xgmi", Intra.HCCS: "hccs", Intra.PCIE: "pcie"}
 """Names of efficiencies of links that all generations have alike; NVLink's without switches elsewhere."""
 
@@ -143,7 +155,8 @@ class Cost:
 def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
     """Protocols that may carry ``shape``: LL128 needs NVLink and ordered stores, EFA mostly Simple.
 
-    Sources: NCCL's src/graph/tuning.cc (LL128 up to PXB, from Volta); aws-ofi-nccl for EFA.
+    Sources: NCCL's src/graph/tuning.cc (LL128 up to PXB, from Volta); aws-ofi-nccl for EFA;
+    RCCL's changelog for gfx950.
     """
     if shape.algorithm in SIMPLE_ALGORITHMS:
         return ("simple",)
@@ -153,10 +166,11 @@ def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
     if word == "efa":
         recent = system.generation in {Generation.HOPPER, Generation.BLACKWELL}
         return ("ll128", "simple") if recent else ("simple",)
+    if system.is_amd:
+        return PROTOCOLS if system.generation is Generation.CDNA4 else ("ll", "simple")
     no_ll128 = (
-        system.intra in {Intra.HOST, Intra.PCIE, Intra.XGMI, Intra.HCCS}
+        system.intra in {Intra.HOST, Intra.PCIE, Intra.HCCS}
         or word in SOCKETS
-        or system.is_amd
         or system.generation in {Generation.PASCAL, Generation.TURING}
     )
     return ("ll", "simple") if no_ll128 else PROTOCOLS
@@ -183,12 +197,19 @@ def cost(
     uncut = max(1, shape.inside_hops + shape.network_hops) * transfer
     most = table["pipeline_mebibytes"] * MEBI
     growing = size_bytes * (most / (size_bytes + most))
-    cut = 2.0 * table["fill"] * np.sqrt(latency * seconds_per_byte * growing)
+    # Where every rank has a block to send at every step, no link waits for the first, but for chunks of its block.
+    filling = table["fill" if shape.fills else "fill_of_blocks"]
+    cut = 2.0 * filling * np.sqrt(latency * seconds_per_byte * growing)
     total = uncut + cut
     fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
-    if not shape.fills:
-        # Every rank has a block to send at every step, so that no link waits for the first to arrive.
-        fill = np.zeros_like(total)
+    word = system.network.word if system.network is not None and system.nodes > 1 else ""
+    if word in HANDSHAKES:
+        # Messages that their receivers are asked for: blocks of a ring or of sends, all that a tree passes on. Half of
+        # what LL sends are flags.
+        parts = shape.peers or (1 if shape.fills else system.ranks)
+        message = size_bytes * (2.0 if protocol == "ll" else 1.0) / parts
+        waiting = shape.network_hops * table[HANDSHAKES[word]] * MICRO
+        fill += waiting * message / (message + EAGER_BYTES)
     return Cost(
         shape, protocol, inside, network, hop, network_hop, base + latency, fill, transfer, base
     )

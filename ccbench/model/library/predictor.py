@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import LibraryConstants, reasons, shipped
-from ccbench.model.library.costs import MICRO, SWITCH_ALGORITHMS, Cost, Floats, cost, protocols
+from ccbench.model.library.costs import (
+    HANDSHAKES,
+    MICRO,
+    SWITCH_ALGORITHMS,
+    Cost,
+    Floats,
+    cost,
+    protocols,
+)
 from ccbench.model.library.shapes import Shape, busy_nics, gpus_of_network, links_share, shapes
 from ccbench.units import format_seconds
 
@@ -160,7 +168,9 @@ def _bottleneck(
     """A sentence on the largest of the three; launch: the least that launching takes, all in seconds."""
     total, shape = latency + fill + bandwidth, option.shape
     if fill > max(latency, bandwidth):
-        return f"filling the pipeline: {fill / total:.0%} ({format_seconds(fill)})"
+        asks = system.network is not None and system.network.word in HANDSHAKES
+        waiting = " and waiting for receivers' answers" if asks and shape.network_hops else ""
+        return f"filling the pipeline{waiting}: {fill / total:.0%} ({format_seconds(fill)})"
     if bandwidth < latency and launch == latency:
         return f"launches: {format_seconds(launch)} for one thread to launch on its GPUs"
     if bandwidth < latency:

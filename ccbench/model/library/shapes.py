@@ -35,7 +35,7 @@ class Shape:
     one_pair: port_bytes pass only the links of a GPU that lead to one other GPU.
     one_rail: node_bytes pass only the NICs near one GPU, not all of a node.
     unasked: True if the library takes it without being told to.
-    fills: False if all links are busy from the first step to the last, so that no pipeline must fill.
+    fills: False if all links are busy from the first step to the last, so that only chunks of a block fill a pipeline.
     """
 
     algorithm: str
@@ -71,6 +71,12 @@ SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat"
 ALL_PAIRS_RANKS = 8
 """GPUs of a node for which RCCL has all pairs (ROCm/rccl, tools/msccl-algorithms/allreduce-allpairs-8n-*)."""
 
+_ALL_PAIRS = frozenset({Generation.CDNA3, Generation.CDNA4})
+
+HALVES_SINCE = (2, 12)
+"""Version from which trees of two nodes exchange each half once. A published p4d with NCCL 2.9.9 has the 43.4 GB/s that
+rings of its NICs give, with 2.17 and 2.23 it has 76 to 78; nothing between these versions is published."""
+
 FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 
 PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
@@ -105,6 +111,11 @@ def shapes(
         loads = uneven_loads(system, traffic)
         built = tuple(
             replace(shape, port_bytes=loads.inside, node_bytes=loads.nic) for shape in built
+        )
+    if system.nodes == 2 and version and version < HALVES_SINCE and not system.is_amd:
+        built = tuple(
+            replace(shape, node_bytes=2.0) if shape.algorithm == "tree" else shape
+            for shape in built
         )
     return tuple(
         shape for shape in built if not version or version >= SINCE.get(shape.algorithm, ())
@@ -158,7 +169,7 @@ def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
         name = "nvls" if nodes == 1 else "nvlstree"
         port = 1.0 + 1.0 / min(inside, MOST_NVLS_SHARES)
         built.append(Shape(name, 2, 2 * depth, port, tree_network))
-    if nodes == 1 and system.generation is Generation.CDNA3 and inside == ALL_PAIRS_RANKS:
+    if nodes == 1 and system.generation in _ALL_PAIRS and inside == ALL_PAIRS_RANKS:
         # Every GPU sends every other its block, sums what it got, and sends the sum to every other.
         built.append(Shape("allpairs", 2, 0, 2 * (ranks - 1) / ranks, 0.0, fills=False))
     if nodes > 1 and system.network is not None and system.network.in_network_reduction:

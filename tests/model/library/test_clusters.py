@@ -320,6 +320,9 @@ def test_boxes_that_are_named_have_known_processors_and_the_origin_says_what_is_
         ("RTX PRO 6000 Blackwell", [Generation.BLACKWELL]),
         ("AMD Instinct MI250X", [Generation.CDNA2]),
         ("gfx942", [Generation.CDNA3]),
+        ("AMD Instinct MI325X", [Generation.CDNA3]),
+        ("AMD Instinct MI350X", [Generation.CDNA4]),
+        ("gfx950", [Generation.CDNA4]),
         ("Ascend 910B", [Generation.ASCEND]),
         # Parts of other words are no names, and of two the older is first.
         ("p4d.24xlarge", []),
@@ -369,10 +372,11 @@ def test_rates_are_those_of_topology() -> None:
     assert nvlink_rate(Generation.BLACKWELL, "B200") == 50e9
     assert nvlink_rate(Generation.AMPERE, "RTX 3090") == 14.0625e9
     assert nvlink_rate(Generation.ADA, "L40S") is None
-    xgmi = xgmi_rate("MI300X", Generation.CDNA3)
-    assert xgmi is not None
-    assert xgmi[0] == 64e9
-    assert xgmi_rate("H100", Generation.HOPPER) is None
+    for generation, rate in ((Generation.CDNA3, 64e9), (Generation.CDNA4, 76.8e9)):
+        xgmi = xgmi_rate(generation)
+        assert xgmi is not None
+        assert xgmi[0] == rate
+    assert xgmi_rate(Generation.HOPPER) is None
 
 
 def test_pcie_rates_follow_from_transfers_and_coding() -> None:

@@ -38,6 +38,12 @@ def priced(
     return cost(shape, protocol, system, np.array(sizes, dtype=np.float64), TABLE)
 
 
+def most_growing(size: float) -> float:
+    """The share of a transfer up to which chunks grow with the size."""
+    most = TABLE["pipeline_mebibytes"] * 2**20
+    return float(most / (size + most))
+
+
 def test_a_ring_with_simple_is_what_the_page_of_formulas_says() -> None:
     size = 1e9
     cost = priced(A100, "ring", "simple", size)
@@ -46,8 +52,9 @@ def test_a_ring_with_simple_is_what_the_page_of_formulas_says() -> None:
     transfer = 14 / 8 * size / (300e9 * TABLE["efficiency.nvlink"])
     assert cost.latency_seconds == pytest.approx(latency)
     assert cost.bandwidth_seconds[0] == pytest.approx(transfer)
-    assert cost.fill_seconds[0] == 0.0
-    assert cost.floored(0.0)[0] == pytest.approx(latency + transfer)
+    cut = 2 * TABLE["fill_of_blocks"] * np.sqrt(hops * transfer * most_growing(size))
+    assert cost.fill_seconds[0] == pytest.approx(1 / (1 / (14 * transfer) + 1 / cut))
+    assert cost.floored(0.0)[0] == pytest.approx(latency + transfer + cost.fill_seconds[0])
 
 
 def test_a_tree_with_simple_is_what_the_page_of_formulas_says() -> None:
@@ -55,27 +62,71 @@ def test_a_tree_with_simple_is_what_the_page_of_formulas_says() -> None:
     cost = priced(A100, "tree", "simple", size)
     hops = 14 * 4.0 * TABLE["hop.simple"] * MICRO
     transfer = 2 * size / (300e9 * TABLE["efficiency.nvlink"] * TABLE["tree_rate"])
-    most = TABLE["pipeline_mebibytes"] * 2**20
-    cut = 2 * TABLE["fill"] * np.sqrt(hops * transfer * most / (size + most))
+    cut = 2 * TABLE["fill"] * np.sqrt(hops * transfer * most_growing(size))
     assert cost.bandwidth_seconds[0] == pytest.approx(transfer)
     assert cost.fill_seconds[0] == pytest.approx(1 / (1 / (14 * transfer) + 1 / cut))
 
 
-@pytest.mark.parametrize(
-    ("collective", "fills"),
-    [
-        ("all_reduce", False),
-        ("all_gather", False),
-        ("reduce_scatter", False),
-        ("broadcast", True),
-        ("reduce", True),
-    ],
-)
-def test_only_a_ring_that_begins_or_ends_at_one_rank_must_fill(
-    collective: str, fills: bool
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("chain", ["broadcast", "reduce"])
+def test_a_ring_of_blocks_fills_less_than_one_that_begins_or_ends_at_one_rank(
+    collective: str, chain: str
 ) -> None:
-    cost = priced(A100, "ring", "simple", 1e6, collective=collective)
-    assert bool(cost.fill_seconds[0] > 0) is fills
+    blocks, whole = (
+        priced(A100, "ring", "simple", 1e8, collective=name).fill_seconds[0]
+        for name in (collective, chain)
+    )
+    assert 0 < blocks < whole / 2
+
+
+EFA, SLINGSHOT, TCPX = (replace(NDR, word=word) for word in ("efa", "slingshot", "tcpx"))
+
+
+@pytest.mark.parametrize("network", [EFA, SLINGSHOT, TCPX], ids=lambda network: network.word)
+@pytest.mark.parametrize("algorithm", ["ring", "tree"])
+def test_a_message_that_waits_for_an_answer_costs_a_handshake_on_every_hop_of_the_network(
+    network: NetworkPorts, algorithm: str
+) -> None:
+    system = clustered(H100, 4, network)
+    without = TABLE | {f"handshake.{network.word}_us": 1e-12}
+    shape = {shape.algorithm: shape for shape in shapes("all_reduce", system)}[algorithm]
+    sizes = np.array([8.0, 1e10])
+    short, long = (
+        cost(shape, "simple", system, sizes, TABLE).fill_seconds
+        - cost(shape, "simple", system, sizes, without).fill_seconds
+    )
+    all_hops = shape.network_hops * TABLE[f"handshake.{network.word}_us"] * MICRO
+    assert short < 1e-3 * all_hops
+    assert long == pytest.approx(all_hops, rel=1e-2)
+
+
+def test_nics_that_read_memory_themselves_wait_for_no_answer() -> None:
+    system = clustered(H100, 4, NDR)
+    handshakes = {name: 1e6 for name in TABLE if name.startswith("handshake.")}
+    assert handshakes
+    for shape in shapes("all_reduce", system):
+        plain, waiting = (
+            cost(shape, "simple", system, np.array([1e6]), table)
+            for table in (TABLE, TABLE | handshakes)
+        )
+        assert plain.floored(0.0) == waiting.floored(0.0)
+
+
+def test_flags_of_ll_make_a_message_twice_as_long_when_it_asks_its_receiver() -> None:
+    system = clustered(A100, 2, SLINGSHOT)
+    table = TABLE | {"handshake.slingshot_us": 1e9}  # so that nothing else counts
+    (ring,) = (one for one in shapes("all_gather", system) if one.algorithm == "ring")
+    size = 8192.0 * system.ranks
+    with_flags = cost(ring, "ll", system, np.array([size / 2]), table).fill_seconds
+    without = cost(ring, "simple", system, np.array([size]), table).fill_seconds
+    assert with_flags == pytest.approx(without, rel=1e-6)
+
+
+def test_rccl_has_ll128_from_cdna_4_on() -> None:
+    later = replace(MI300X, generation=Generation.CDNA4)
+    (ring, *_) = shapes("all_reduce", MI300X)
+    assert "ll128" not in protocols(ring, MI300X)
+    assert "ll128" in protocols(ring, later)
 
 
 def test_latencies_of_a_generation_are_scaled_as_a_whole() -> None:
@@ -261,15 +312,16 @@ def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
 def test_the_fill_of_a_pipeline_grows_with_the_size_up_to_that_of_the_largest_chunks(
     system: LibrarySystem, collective: str, sizes: list[float], data: st.DataObject
 ) -> None:
-    filling = [shape for shape in shapes(collective, system) if shape.fills]
-    assume(filling)
-    shape = data.draw(st.sampled_from(filling))
+    there = shapes(collective, system)
+    assume(there)
+    shape = data.draw(st.sampled_from(there))
     protocol = data.draw(st.sampled_from(protocols(shape, system)))
     most = TABLE["pipeline_mebibytes"] * 2**20
-    found = cost(shape, protocol, system, np.array([*sorted(sizes), 1e7 * most]), TABLE)
+    unasked = TABLE | {name: 1e-12 for name in TABLE if name.startswith("handshake.")}
+    found = cost(shape, protocol, system, np.array([*sorted(sizes), 1e7 * most]), unasked)
     fill, hops = found.fill_seconds, found.latency_seconds - found.base_seconds
     assert np.all(np.diff(fill) >= -1e-12 * fill[:-1])
     transfer = max(found.inside_seconds_per_byte, found.network_seconds_per_byte) * most
-    limit = 2 * TABLE["fill"] * np.sqrt(hops * transfer)
-    assert fill.max() <= limit * (1 + 1e-12)
+    limit = 2 * TABLE["fill" if shape.fills else "fill_of_blocks"] * np.sqrt(hops * transfer)
+    assert fill.max() <= limit * (1 + 1e-9)
     assert fill[-1] == pytest.approx(limit, rel=1e-2)

@@ -254,12 +254,17 @@ def test_grouped_sends_are_launched_peer_by_peer() -> None:
     ("system", "request_", "beginning"),
     [
         (A100, LibraryRequest("all_reduce", (8,)), "latency: "),
-        (A100, LibraryRequest("all_reduce", (1 << 31,)), "nvswitch: 100%"),
+        (A100, LibraryRequest("all_reduce", (1 << 36,)), "nvswitch: 100%"),
         (clustered(A100, 4, HDR), LibraryRequest("all_reduce", (1 << 34,)), "network: 100%"),
         (
             clustered(B200, 64),
             LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"),
-            "filling the",
+            "filling the pipeline: ",
+        ),
+        (
+            clustered(A100, 8, replace(HDR, word="efa")),
+            LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"),
+            "filling the pipeline and waiting for receivers' answers: ",
         ),
     ],
 )

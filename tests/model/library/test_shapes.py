@@ -14,6 +14,7 @@ from tests.model.library.systems import (
     A100,
     B200,
     H100,
+    HDR,
     MI300X,
     NDR,
     V100_CUBE,
@@ -248,3 +249,18 @@ def test_the_middle_of_a_chain_receives_and_sends_at_once(ranks: int, both: bool
 def test_over_pcie_what_goes_to_other_nodes_passes_the_same_port() -> None:
     cards = clustered(replace(A100, intra=Intra.PCIE, ranks_per_node=4), 2)
     assert shape("all_to_all", "pairwise", cards).port_bytes == pytest.approx(7 / 8)
+
+
+def test_trees_of_two_nodes_exchange_halves_since_nccl_2_12() -> None:
+    two = clustered(A100, 2, HDR)
+    by_version = {
+        version: next(
+            one.node_bytes
+            for one in shapes("all_reduce", two, version)
+            if one.algorithm == "tree"
+        )
+        for version in ((), (2, 9, 9), (2, 12), (2, 23, 4))
+    }
+    assert by_version == {(): 1.0, (2, 9, 9): 2.0, (2, 12): 1.0, (2, 23, 4): 1.0}
+    four = clustered(A100, 4, HDR)
+    assert shapes("all_reduce", four, (2, 9, 9)) == shapes("all_reduce", four, (2, 16))

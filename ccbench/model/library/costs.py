@@ -167,7 +167,9 @@ def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
         recent = system.generation in {Generation.HOPPER, Generation.BLACKWELL}
         return ("ll128", "simple") if recent else ("simple",)
     if system.is_amd:
-        return PROTOCOLS if system.generation is Generation.CDNA4 else ("ll", "simple")
+        # The files of all pairs are of LL and Simple.
+        has_ll128 = system.generation is Generation.CDNA4 and shape.algorithm != "allpairs"
+        return PROTOCOLS if has_ll128 else ("ll", "simple")
     no_ll128 = (
         system.intra in {Intra.HOST, Intra.PCIE, Intra.HCCS}
         or word in SOCKETS

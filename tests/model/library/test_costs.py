@@ -124,9 +124,10 @@ def test_flags_of_ll_make_a_message_twice_as_long_when_it_asks_its_receiver() ->
 
 def test_rccl_has_ll128_from_cdna_4_on() -> None:
     later = replace(MI300X, generation=Generation.CDNA4)
-    (ring, *_) = shapes("all_reduce", MI300X)
-    assert "ll128" not in protocols(ring, MI300X)
-    assert "ll128" in protocols(ring, later)
+    by_name = {shape.algorithm: shape for shape in shapes("all_reduce", MI300X)}
+    assert "ll128" not in protocols(by_name["ring"], MI300X)
+    assert "ll128" in protocols(by_name["ring"], later)
+    assert protocols(by_name["allpairs"], later) == ("ll", "simple")
 
 
 def test_latencies_of_a_generation_are_scaled_as_a_whole() -> None:

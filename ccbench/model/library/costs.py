@@ -7,7 +7,7 @@ goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x t
 Traeff, Parallel Computing 35 (2009) 581, for trees), until chunks grow no more: bytes there are
 bytes x most / (bytes + most). The harmonic sum goes over from one to the other. Rings of all_reduce, all_gather
 and reduce_scatter have a share of it: every link is busy at every step, with the chunks of one block. Handshakes are
-those of libfabric, for messages that are too long to be sent unasked. docs/model-library.md has the rest.
+those of networks that ask the receiver before a long message. docs/model-library.md has the rest.
 
 Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """
@@ -100,8 +100,14 @@ HANDSHAKES = {
 }
 """Names of what a long message of a network costs beside a short one; those whose NICs read it alone have nothing."""
 
+_WITHOUT_LL128 = frozenset(
+    {Generation.PASCAL, Generation.TURING, Generation.CDNA2, Generation.CDNA3}
+)
+"""RCCL has LL128 on CDNA 3 since ROCm 6.4.2; the published sweeps of MI300X are of versions before."""
+
 EAGER_BYTES = 8192.0
-"""Longer messages wait for an answer of their receiver (aws-ofi-nccl: OFI_NCCL_EAGER_MAX_SIZE was 8 KiB)."""
+"""Longer messages wait for an answer of their receiver (aws-ofi-nccl: OFI_NCCL_EAGER_MAX_SIZE was 8 KiB);
+assumed for the others."""
 
 _INSIDE = {Intra.XGMI: "xgmi", Intra.HCCS: "hccs", Intra.PCIE: "pcie"}
 """Names of efficiencies of links that all generations have alike; NVLink's without switches elsewhere."""
@@ -166,14 +172,11 @@ def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
     if word == "efa":
         recent = system.generation in {Generation.HOPPER, Generation.BLACKWELL}
         return ("ll128", "simple") if recent else ("simple",)
-    if system.is_amd:
-        # The files of all pairs are of LL and Simple.
-        has_ll128 = system.generation is Generation.CDNA4 and shape.algorithm != "allpairs"
-        return PROTOCOLS if has_ll128 else ("ll", "simple")
     no_ll128 = (
         system.intra in {Intra.HOST, Intra.PCIE, Intra.HCCS}
         or word in SOCKETS
-        or system.generation in {Generation.PASCAL, Generation.TURING}
+        or system.generation in _WITHOUT_LL128
+        or shape.algorithm == "allpairs"  # RCCL's files for it are of LL and Simple
     )
     return ("ll", "simple") if no_ll128 else PROTOCOLS
 

@@ -35,7 +35,7 @@ class Shape:
     one_pair: port_bytes pass only the links of a GPU that lead to one other GPU.
     one_rail: node_bytes pass only the NICs near one GPU, not all of a node.
     unasked: True if the library takes it without being told to.
-    fills: False if all links are busy from the first step to the last, so that only chunks of a block fill a pipeline.
+    fills: False if all links are busy from the first step to the last, so that only chunks of one block fill.
     """
 
     algorithm: str

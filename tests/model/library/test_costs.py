@@ -122,12 +122,17 @@ def test_flags_of_ll_make_a_message_twice_as_long_when_it_asks_its_receiver() ->
     assert with_flags == pytest.approx(without, rel=1e-6)
 
 
-def test_rccl_has_ll128_from_cdna_4_on() -> None:
+def test_ll128_of_amd_is_that_of_cdna_4_between_direct_links_and_not_over_sockets() -> None:
     later = replace(MI300X, generation=Generation.CDNA4)
     by_name = {shape.algorithm: shape for shape in shapes("all_reduce", MI300X)}
     assert "ll128" not in protocols(by_name["ring"], MI300X)
     assert "ll128" in protocols(by_name["ring"], later)
     assert protocols(by_name["allpairs"], later) == ("ll", "simple")
+    for other in (
+        clustered(later, 2, NetworkPorts("tcp", 12.5e9, 1)),
+        replace(later, intra=Intra.PCIE),
+    ):
+        assert "ll128" not in protocols(by_name["ring"], other)
 
 
 def test_latencies_of_a_generation_are_scaled_as_a_whole() -> None:

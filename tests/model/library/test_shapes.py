@@ -206,7 +206,8 @@ def test_pat_needs_one_gpu_a_node() -> None:
 def test_nvls_is_nvidias_alone() -> None:
     names = {
         shape.algorithm
-        for shape in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))
+        for generation in (Generation.CDNA3, Generation.CDNA4)
+        for shape in shapes("all_reduce", replace(H100, generation=generation))
     }
     assert names == {"ring", "tree", "allpairs"}
 

@@ -167,7 +167,7 @@ class LibraryRequest:
 class LibraryPoint:
     """The model's answer for one size; seconds of one launch.
 
-    latency_seconds + fill_seconds + bandwidth_seconds = seconds; handshakes are part of the fill. bottleneck: a sentence.
+    latency_seconds + fill_seconds + bandwidth_seconds = seconds; handshakes count as fill. bottleneck: a sentence.
     extrapolated: why this point lies outside what the constants were learned on; "" when it does not.
     """
 

@@ -226,12 +226,12 @@ def judged(text: str) -> None:
     assert len(message) < 1000
 
 
-@examples(100, 2500, FUZZ, text=mutated_texts())
+@examples(100, 1000, FUZZ, text=mutated_texts())
 def test_a_mutated_text_works_or_is_refused_in_one_line(text: str) -> None:
     works_or_is_refused(text)
 
 
-@examples(100, 2500, FUZZ, text=mutated_trees())
+@examples(100, 1000, FUZZ, text=mutated_trees())
 def test_a_mutated_tree_works_or_is_refused_in_one_line(text: str) -> None:
     works_or_is_refused(text)
 

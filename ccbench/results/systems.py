@@ -468,7 +468,7 @@ _VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3})
 
 
 def versions_of(log: ImportedLog) -> tuple[str, str]:
-    """What a log says of the version of NCCL and of RCCL."""
+    """Return the words of a log for its versions of NCCL and of RCCL, "" where it has none."""
     return log.versions.get("NCCL", ""), log.versions.get("RCCL", "")
 
 

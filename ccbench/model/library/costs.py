@@ -103,7 +103,7 @@ HANDSHAKES = {
 _WITHOUT_LL128 = frozenset(
     {Generation.PASCAL, Generation.TURING, Generation.CDNA2, Generation.CDNA3}
 )
-"""RCCL has LL128 on CDNA 3 since ROCm 6.4.2; the published sweeps of MI300X are of versions before."""
+"""RCCL has LL128 on CDNA 3 since ROCm 6.4.2; the one published sweep of it is too slow throughout to show that."""
 
 EAGER_BYTES = 8192.0
 """Longer messages wait for an answer of their receiver (aws-ofi-nccl: OFI_NCCL_EAGER_MAX_SIZE was 8 KiB);

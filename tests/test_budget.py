@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 668_027
+WHOLE = 668_024
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -35,11 +35,11 @@ CEILINGS = {
     "cases": 5_105,
     "cli": 24_212,
     "machine": 24_913,
-    "model": 62_719,
+    "model": 62_707,
     "readers": 132_456,
     "plan": 30_435,
     "report": 72_336,
-    "results": 23_664,
+    "results": 23_673,
     "runner": 46_272,
     "schedules": 17_232,
     "suite": 14_200,

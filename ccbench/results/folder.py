@@ -48,8 +48,13 @@ from ccbench.units import plural
 
 LOCK_NAME = "lock"
 
+PROBE_NAME = ".probe"
+
 PROBE_BYTES = 64 * 1024
 """More than a case's file usually takes, so that a full disk shows before the first case is measured."""
+
+LEFTOVERS = (PROBE_NAME, f".{PROBE_NAME}.*.tmp", f".{MANIFEST_NAME}.*.tmp")
+"""Patterns of what is in a run folder for a moment, with the temporary names of write_atomically."""
 
 DIGEST_KEY = "digest"
 """Entry of run.json: SHA-256 of the document without it."""
@@ -92,26 +97,14 @@ class RunFolder:
         with _cured(path):
             path.mkdir(parents=True, exist_ok=True)
         _refuse_used(path)
-        lock = _locked(path)
-        try:
-            # Another run may have filled the folder between the first look and the lock.
-            _refuse_used(path)
-            _probe(path)
-            # Loads pyarrow now: a missing or broken one must show before the first case is measured.
-            arrow_schema()
-            stamped = {
-                "schema_version": SCHEMA_VERSION,
-                "created_at": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
-                **manifest,
-            }
-            text = _as_json(path, stamped)
-            with _cured(path):
-                (path / CASES_NAME).mkdir(exist_ok=True)
-                write_atomically(path / MANIFEST_NAME, text.encode())
-        except BaseException:
-            os.close(lock)
-            raise
-        return cls(path, json.loads(text), lock)
+        # Loads pyarrow now: a missing or broken one must show before the first case is measured.
+        arrow_schema()
+        stamped = {
+            "schema_version": SCHEMA_VERSION,
+            "created_at": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
+            **manifest,
+        }
+        return cls._open(path, stamped, is_new=True)
 
     @classmethod
     def resume(cls, path: Path | str) -> RunFolder:
@@ -137,19 +130,32 @@ class RunFolder:
             raise RunFolderError(
                 f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
             )
+        # Cases of an earlier version stay as they are; those that come have this version.
+        return cls._open(path, manifest, is_new=False)
+
+    @classmethod
+    def _open(cls, path: Path, manifest: Mapping[str, Any], is_new: bool) -> RunFolder:
+        text = _as_json(path, manifest)
         lock = _locked(path)
         try:
-            _probe(path)
+            if is_new:
+                # Another run may have filled the folder between the first look and the lock.
+                _refuse_used(path)
             with _cured(path):
-                # Cases of an earlier version stay as they are; those that come have this version.
-                write_atomically(path / MANIFEST_NAME, _as_json(path, manifest).encode())
                 (path / CASES_NAME).mkdir(exist_ok=True)
-                for leftover in (path / CASES_NAME).glob(".*.tmp"):
-                    leftover.unlink()
+                # What killed runs left half written; none of it is in use, since this run holds the lock.
+                for pattern in (*LEFTOVERS, f"{CASES_NAME}/.*.tmp"):
+                    for leftover in path.glob(pattern):
+                        leftover.unlink()
+                # Really write, as a case is written: permissions and quotas tell too little, and now nothing
+                # has been measured yet.
+                write_atomically(path / PROBE_NAME, b"\0" * PROBE_BYTES)
+                (path / PROBE_NAME).unlink()
+                write_atomically(path / MANIFEST_NAME, text.encode())
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, manifest, lock)
+        return cls(path, json.loads(text), lock)
 
     def describe(self, **entries: Any) -> None:
         """Add ``entries`` to run.json, for what is known only after the folder was made."""
@@ -291,11 +297,18 @@ def _as_json(path: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _refuse_used(path: Path) -> None:
+    """Refuse what holds more than a run leaves that was killed before it had a manifest.
+
+    Nothing was measured then, and nothing can be resumed: the same command must work when it is given again.
+    """
     with _cured(path):
-        used = sorted(name for name in os.listdir(path) if name != LOCK_NAME)
+        left = {file for pattern in (LOCK_NAME, *LEFTOVERS) for file in path.glob(pattern)}
+        if not any((path / CASES_NAME).glob("*")):
+            left.add(path / CASES_NAME)
+        used = sorted({*path.iterdir()} - left)
     if used:
         raise RunFolderError(
-            f"{path}: the folder is not empty (it holds {used[0]!r}); "
+            f"{path}: the folder is not empty (it holds {used[0].name!r}); "
             f"give another name with -o, or go on with that run with --resume {path}"
         )
 
@@ -317,15 +330,6 @@ def _locked(path: Path) -> int:
             text = f"{path}: this filesystem cannot lock files ({error.strerror}); put the run elsewhere with -o"
         raise RunFolderError(text) from None
     return descriptor
-
-
-def _probe(path: Path) -> None:
-    """Really write: permissions and quotas tell too little, and now nothing has been measured yet."""
-    with _cured(path):
-        # As a case is written: a temporary file, synced and renamed.
-        probe = path / ".probe"
-        write_atomically(probe, b"\0" * PROBE_BYTES)
-        probe.unlink()
 
 
 _CURES = {

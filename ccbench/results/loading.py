@@ -166,12 +166,12 @@ def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
 
 
 def newest_run(root: Path | str) -> Path:
-    """The run folder directly below ``root`` that was created last.
+    """The run folder directly below ``root`` that was created last, but for imports that have not ended.
 
     Raises RunFolderError when there is none.
     """
     root = Path(root)
-    runs = [path.parent for path in root.glob(f"*/{MANIFEST_NAME}")]
+    runs = [path.parent for path in root.glob(f"[!.]*/{MANIFEST_NAME}")]
     if not runs:
         raise RunFolderError(f"{root}: holds no run; run a suite first, or name a run folder")
     created = {

@@ -369,7 +369,7 @@ class Pricer:
             models = tuple(
                 dict.fromkeys(device.model for device in log.devices if device.model)
             )
-            mismatch = _difference(source, models)
+            mismatch = difference(_node(source), models)
             if mismatch is not None and not mismatch.same_links:
                 raise MachineError(f"{mismatch}; {cure(mismatch.listed)}")
             if mismatch is not None:
@@ -408,11 +408,6 @@ def _node(source: str) -> Topology:
     from ccbench.machine.detection import load_topology
 
     return load_topology(source)
-
-
-@lru_cache(maxsize=64)
-def _difference(source: str, models: tuple[str, ...]) -> Difference | None:
-    return difference(_node(source), models)
 
 
 def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from ccbench.model.calibration import quick_machine  # noqa: F401 - imported for the forks
@@ -38,6 +39,8 @@ def main() -> None:
             status = 70
             try:
                 status = _runner(words[0], words[1], words[2] == "1")
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         print(pid, flush=True)

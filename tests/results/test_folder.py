@@ -127,6 +127,67 @@ def test_the_lock_of_a_killed_run_is_gone_with_it(tmp_path: Path) -> None:
     RunFolder.resume(tmp_path / "run").close()
 
 
+KILLED = """
+import itertools, os, signal, sys
+from ccbench.results import RunFolder
+
+for number in itertools.count():
+    pid = os.fork()
+    if pid == 0:
+        changes = itertools.count()
+
+        def end_before_change(event, arguments):
+            if event in ("open", "os.mkdir", "os.rename", "os.remove") and sys.argv[1] in str(arguments):
+                if next(changes) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(end_before_change)
+        getattr(RunFolder, sys.argv[2])(*eval(sys.argv[3], {"number": number, "root": sys.argv[1]}))
+        os._exit(0)
+    if os.waitpid(pid, 0)[1] == 0:
+        break
+print(number)
+"""
+"""Kills the making of a run folder before its first change of the disk, another before its second, and so on."""
+
+
+def killed_before_each_change(root: Path, method: str, arguments: str) -> int:
+    """How many were killed."""
+    command = [sys.executable, "-c", KILLED, str(root), method, arguments]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_run_that_is_killed_before_its_manifest_can_be_given_again(tmp_path: Path) -> None:
+    killed = killed_before_each_change(tmp_path, "create", "(f'{root}/{number}', {})")
+    assert killed >= 10
+    resumed = 0
+    for number in range(killed):
+        path = tmp_path / str(number)
+        if (path / "run.json").exists():
+            RunFolder.resume(path).close()
+            resumed += 1
+        else:
+            RunFolder.create(path, MANIFEST).close()
+        assert sorted(os.listdir(path)) == ["cases", "lock", "run.json"]
+    assert 0 < resumed < killed
+
+
+def test_a_resume_that_is_killed_anywhere_can_be_given_again(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        folder.write(measured(1024), None)
+    assert killed_before_each_change(tmp_path, "resume", "(f'{root}/run',)") >= 8
+    RunFolder.resume(tmp_path / "run").close()
+    assert sorted(os.listdir(tmp_path / "run")) == ["cases", "lock", "run.json"]
+    assert len(load_run(tmp_path / "run").points) == 1
+
+
+def test_files_that_only_look_temporary_are_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / ".mine.tmp").write_text("mine")
+    with pytest.raises(RunFolderError, match=r"not empty.*\.mine\.tmp"):
+        RunFolder.create(tmp_path, MANIFEST)
+    assert (tmp_path / ".mine.tmp").exists()
+
+
 def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> None:
     ends = [*Status]
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:

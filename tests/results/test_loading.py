@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -406,6 +407,9 @@ def test_the_newest_run_is_the_one_created_last_whatever_its_name(tmp_path: Path
             json.dumps({"created_at": when, "schema_version": 1})
         )
     (tmp_path / "no-run").mkdir()
+    shutil.copytree(
+        tmp_path / "a-new", tmp_path / ".z-half.import-1"
+    )  # such as an import that was killed
     assert newest_run(tmp_path) == tmp_path / "a-new"
     assert [run.path.name for run in load_runs([tmp_path / "z-old", tmp_path / "a-new"])] == [
         "z-old",

@@ -29,7 +29,10 @@ from hypothesis import settings
 CI_VARIABLE = "CCBENCH_CI"
 TESTED_VARIABLE = "CCBENCH_TESTED"
 
-# A shell starts what runs in its background with Ctrl-C ignored, and every process below inherits that.
+# A shell starts what runs in its background with Ctrl-C ignored, nohup with hang-ups, and every process below
+# inherits that.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -8,11 +8,8 @@ compiled by element size.
 
 from __future__ import annotations
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -151,14 +148,6 @@ def facts(source: CompilerInput, architecture: int) -> Facts:
     )
 
 
-@lru_cache(maxsize=1)
-def all_facts() -> dict[Instance, Facts]:
-    """As many at a time as there are processors: NVRTC compiles on several threads at once."""
-    instances = [*main_instances(), *other_instances(), *more_instances()]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(instances, pool.map(facts_of, instances), strict=True))
-
-
 def expected_counts() -> dict[str, dict[str, int]]:
     import yaml
 
@@ -167,29 +156,20 @@ def expected_counts() -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("name", sorted(entries()))
-def test_every_instance_fits_without_spilling(name: str) -> None:
-    of_entry = {
-        instance: facts for instance, facts in all_facts().items() if instance.entry == name
-    }
-    too_large = {
-        instance: facts
-        for instance, facts in of_entry.items()
-        if facts.spill_bytes > SPILLS.get((name, instance.architecture), 0)
-        or facts.registers > REGISTERS
-    }
-    assert of_entry
-    assert not too_large
-
-
-@pytest.mark.parametrize("name", sorted(entries()))
-def test_every_instance_synchronises_as_often_as_it_should(name: str) -> None:
+def test_every_instance_fits_without_spilling_and_synchronises_as_often_as_it_should(
+    name: str,
+) -> None:
     """A fence more costs time at every step; one fewer loses data."""
-    for instance, facts in all_facts().items():
-        if instance.entry == name:
-            assert {"fences": facts.fences, "acquires": facts.acquires} == expected_counts()[
-                name
-            ], instance
-            assert facts.forbidden == (), instance
+    every = (*main_instances(), *other_instances(), *more_instances())
+    instances = [instance for instance in every if instance.entry == name]
+    assert instances
+    for instance in instances:
+        seen = facts_of(instance)
+        assert seen.spill_bytes <= SPILLS.get((name, instance.architecture), 0), instance
+        assert seen.registers <= REGISTERS, instance
+        counts = {"fences": seen.fences, "acquires": seen.acquires}
+        assert counts == expected_counts()[name], instance
+        assert seen.forbidden == (), instance
 
 
 def test_the_expected_counts_are_of_kernels_that_there_are() -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -360,28 +360,41 @@ def test_the_order_is_that_of_what_is_worth_most_and_of_the_page() -> None:
 
 @pytest.mark.exhaustive
 def test_every_gpu_test_is_in_one_step() -> None:
-    everything = ids("tests/gpu")
+    commands = [
+        step.words for phase in PHASES for step in phase.steps if "pytest" in step.words
+    ]
+    everything, *steps = collected(
+        [("tests/gpu",), *(words[words.index("-o") + 7 :] for words in commands)]
+    )
     assert len(everything) > 1000
-    collected: list[str] = []
-    for phase in PHASES:
-        for step in phase.steps:
-            if "pytest" in step.words:
-                collected += ids(*step.words[step.words.index("-o") + 7 :])
-    assert len(set(collected)) == len(collected)
-    assert set(collected) == set(everything)
+    of_steps = [test for step in steps for test in step]
+    assert len(set(of_steps)) == len(of_steps)
+    assert set(of_steps) == set(everything)
 
 
-def ids(*words: str) -> list[str]:
-    """Tests that pytest collects of these words."""
-    options = ("--collect-only", "-q", "-p", "no:cacheprovider", "-o", "addopts=")
+COLLECT = """
+import contextlib, io, json, sys
+import pytest
+
+for words in json.loads(sys.argv[1]):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *words])
+    print(json.dumps([line for line in said.getvalue().splitlines() if line.startswith("tests/gpu/")]))
+"""
+"""Collects several times in one process, which imports everything once."""
+
+
+def collected(words: list[Sequence[str]]) -> list[list[str]]:
+    """The tests that pytest collects of each of these words."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *words],
+        [sys.executable, "-c", COLLECT, json.dumps(words)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
-    return [line for line in done.stdout.splitlines() if line.startswith("tests/gpu/")]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_profiles_hold_no_device_back_and_settings_are_those_of_their_names() -> None:

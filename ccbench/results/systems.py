@@ -89,11 +89,7 @@ class Difference:
 def difference(topology: Topology, models: Sequence[str]) -> Difference | None:
     """The first of ``models`` that is none of ``topology``'s GPUs; None where all may be."""
     gpus = topology.gpus
-    own = (
-        str(gpus[0].attributes.get("model") or topology.facts.get("gpu_model") or "")
-        if gpus
-        else ""
-    )
+    own = str(gpus[0].model or topology.facts.get("gpu_model") or "") if gpus else ""
     listed = next((model for model in models if is_other_model(model, own)), None)
     if listed is None:
         return None

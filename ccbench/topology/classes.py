@@ -430,7 +430,7 @@ def _class_of_node(
         return TopologyClass.HCCS_FULL_MESH
     if LinkKind.NVLINK in kinds:
         nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
-        modules = any(is_module(str(gpu.attributes.get("model") or "")) for gpu in gpus)
+        modules = any(is_module(gpu.model) for gpu in gpus)
         counted = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
         drawn = any(
             link.target not in names for link in nvlinks

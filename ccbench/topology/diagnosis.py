@@ -78,10 +78,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _model(gpu: Device) -> str:
-    return str(gpu.attributes.get("model") or "")
-
-
 def gpu_settings(topology: Topology) -> Iterator[Finding]:
     """Yield findings about the NVLink fabric and MIG, as the driver says."""
     bad = [gpu for gpu in topology.gpus if gpu.attributes.get("fabric") not in (None, "ok")]
@@ -279,12 +275,12 @@ def placement(topology: Topology) -> Iterator[Finding]:
 def nvlinks(topology: Topology) -> Iterator[Finding]:
     """Yield problems of NVLinks; silent where the source does not say how many there are."""
     up, down = _counted(topology)
-    cards = {gpu.name for gpu in topology.gpus if is_card(_model(gpu))}
+    cards = {gpu.name for gpu in topology.gpus if is_card(gpu.model)}
     resting = {name for name in cards if up[name] == 0}
     broken = []
     for gpu in topology.gpus:
         # Cards list more links than a bridge has: those beyond it are meant to be down.
-        expected = nvlinks_of_model(_model(gpu)) if gpu.name in cards else None
+        expected = nvlinks_of_model(gpu.model) if gpu.name in cards else None
         complete = expected is not None and up[gpu.name] >= expected
         if down[gpu.name] and gpu.name not in resting and not complete:
             broken.append(gpu.name)
@@ -338,7 +334,7 @@ def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
             (fault.get("down") for fault in faults if fault.get("gpu") in names), None
         )
         if numbers == ["all"]:
-            down[gpu.name] = max(down[gpu.name], nvlinks_of_model(_model(gpu)) or 1)
+            down[gpu.name] = max(down[gpu.name], nvlinks_of_model(gpu.model) or 1)
         elif isinstance(numbers, list):
             down[gpu.name] = max(down[gpu.name], len(numbers))
     return up, down
@@ -368,7 +364,7 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
         hidden |= {gpu.name for gpu, count in pairs if count is None}
     groups: dict[str, list[Device]] = {}
     for gpu in topology.gpus:
-        groups.setdefault(_model(gpu), []).append(gpu)
+        groups.setdefault(gpu.model, []).append(gpu)
     for model, gpus in groups.items():
         if not model and topology.topology_class is TopologyClass.NVLINK_BRIDGE:
             continue  # a source without models: cards beside a bridged pair may have no bridge on

@@ -81,6 +81,11 @@ class Device:
     numa_node: int | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    @property
+    def model(self) -> str:
+        """Name of the product; empty where the source has none."""
+        return str(self.attributes.get("model") or "")
+
 
 @dataclass(frozen=True)
 class Link:

@@ -15,7 +15,7 @@ from ccbench.topology.graph import DeviceKind, LinkKind, Topology
 from ccbench.topology.pci import GENERATIONS, bytes_per_second
 from ccbench.units import shown
 
-_SLOT = re.compile(r"([1-6])(?:\.0)?x([1-9][0-9]?)")
+_SLOT = re.compile(r"([1-6])(?:\.0)?x(1|2|4|8|12|16)")
 
 
 def completed(topology: Topology, words: str) -> Topology:
@@ -25,14 +25,17 @@ def completed(topology: Topology, words: str) -> Topology:
     """
     for key, value in parse_qsl(words, keep_blank_values=True):
         if key == "gpu":
-            own = {gpu.attributes.get("model") for gpu in topology.gpus} - {None, ""}
-            if own - {value}:
+            own = {gpu.model or value for gpu in topology.gpus}
+            # Who writes A100 where the source says NVIDIA A100-SXM4-80GB does not contradict it.
+            if any(value.lower() not in name.lower() for name in own):
                 raise MachineError(
-                    f"{topology.name}: its GPUs are {', '.join(sorted(map(str, own)))}, not {shown(value)}; leave "
-                    "the model out"
+                    f"{topology.name}: its GPUs are {', '.join(sorted(own))}, not {shown(value)}; leave the model out"
                 )
             devices = (
-                replace(device, attributes={**device.attributes, "model": value})
+                replace(
+                    device,
+                    attributes={**device.attributes, "model": device.model or value},
+                )
                 if device.kind is DeviceKind.GPU
                 else device
                 for device in topology.devices

@@ -9,6 +9,7 @@ import pytest
 from ccbench.errors import MachineError
 from ccbench.machine.detection import load_topology
 from ccbench.model.cluster import open_cluster
+from ccbench.model.library.clusters import library_system
 from ccbench.topology.graph import LinkKind
 
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \t{link}\t0-7\nGPU1\t{link}\t X \t0-7\n"
@@ -43,6 +44,7 @@ def test_slots_are_stated_as_generation_and_lanes(tmp_path: Path) -> None:
         ("cpu=x", "states nothing; write gpu=MODEL or pcie=4x16"),
         ("pcie=fast", "expected generation and lanes"),
         ("pcie=9x16", "expected generation and lanes"),
+        ("pcie=4x3", "expected generation and lanes"),
     ],
 )
 def test_what_cannot_be_stated_is_refused(words: str, message: str, tmp_path: Path) -> None:
@@ -54,6 +56,18 @@ def test_a_model_that_the_source_names_stays() -> None:
     with pytest.raises(MachineError, match="its GPUs are NVIDIA L40S, not 'NVIDIA A40'"):
         load_topology("l40s?gpu=NVIDIA A40")
     assert load_topology("l40s?gpu=NVIDIA L40S") == load_topology("l40s")
+    assert load_topology("l40s?gpu=l40s") == load_topology("l40s")
+
+
+def test_a_model_that_nobody_knows_is_named_where_it_does_not_say_enough(
+    tmp_path: Path,
+) -> None:
+    pasted = matrix(tmp_path, "PHB")
+    for words, model in (("", "not stated"), ("?gpu=banana", "banana")):
+        with pytest.raises(
+            MachineError, match=rf"\({model}\) says how fast pcie .*--pcie 4x16"
+        ):
+            library_system(load_topology(f"{pasted}{words}"))
 
 
 def test_rates_that_a_machine_states_are_not_touched() -> None:

@@ -147,7 +147,7 @@ BETWEEN_SOCKETS = 108e9
 
 def with_rates_of_model(topology: Topology) -> Topology:
     """Return ``topology`` with rates where links have none, as its GPUs' model has them; as it is without one."""
-    models = {str(gpu.attributes.get("model") or "") for gpu in topology.gpus}
+    models = {gpu.model for gpu in topology.gpus}
     model = models.pop() if len(models) == 1 else ""
     generation = next(iter(generations_in(model)), None)
     if generation is None or all(link.bytes_per_second for link in topology.links):
@@ -278,7 +278,7 @@ def library_system(
 def peers_are_assumed(topology: Topology, system: LibrarySystem) -> bool:
     """True where only the kind of link says that GeForce cards reach each other: their drivers seldom let them."""
     told = {"p2p_matrix", "peer_access"} & {*topology.facts}
-    models = (str(gpu.attributes.get("model") or "") for gpu in topology.gpus)
+    models = (gpu.model for gpu in topology.gpus)
     return system.intra is Intra.PCIE and not told and any(map(_GEFORCE.search, models))
 
 
@@ -343,12 +343,10 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
             kind = Intra.PCIE  # a ring through all pairs crosses PCIe, its slowest link
     if kind is Intra.PCIE:
         rows, among = topology.facts.get("p2p_matrix"), len(gpus)
-        rows = (
-            [row[:among] for row in rows[:among] if isinstance(row, list)]
-            if isinstance(rows, list)
-            else []
+        rows = rows[:among] if isinstance(rows, list) else []
+        without_peers = any(
+            word in _PEERLESS for row in rows if isinstance(row, list) for word in row[:among]
         )
-        without_peers = any(word in _PEERLESS for row in rows for word in row)
         if without_peers or topology.facts.get("peer_access") is False:
             return Intra.HOST
     return kind
@@ -411,8 +409,9 @@ def _rate(
                 f"assumed: {count} links of {nvlink / 1e9:g} GB/s ({model})",
             )
     raise MachineError(
-        f"{topology.name}: neither the source nor the GPUs' model says how fast {kind.value} is here; state "
-        "the model with --gpu 'NVIDIA A100-SXM4', or name a machine of the catalog, such as hgx-h100"
+        f"{topology.name}: neither the source nor the GPUs' model ({model or 'not stated'}) says how fast "
+        f"{kind.value} is here; state the model with --gpu 'NVIDIA A100-SXM4' and PCIe slots with --pcie 4x16, or "
+        "name a machine of the catalog, such as hgx-h100"
     )
 
 

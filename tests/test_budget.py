@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # Nodes of ccbench/; to reach: 500,000.
-WHOLE = 667_977
+WHOLE = 668_024
 
 # Nodes of every package; to reach: analysis, report and the modules of results/ itself 98,000 together.
 CEILINGS = {
@@ -39,7 +39,7 @@ CEILINGS = {
     "readers": 132_456,
     "plan": 30_435,
     "report": 72_324,
-    "results": 23_669,
+    "results": 23_716,
     "runner": 46_272,
     "schedules": 17_232,
     "suite": 14_200,

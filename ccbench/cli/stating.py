@@ -28,7 +28,7 @@ _OPTIONS = (
         help="Ranks where the file prints none and not all devices took part.",
     ),
     click.option(
-        "--library", help="Library where the file names none, such as nccl, rccl or mpi."
+        "--library", help="Library where the file names none, such as nccl, 'nccl 2.18' or mpi."
     ),
     click.option(
         "--dtype",

@@ -304,11 +304,15 @@ def _status(row: ImportedRow, ended: LogOutcome, detail: str) -> tuple[Status, s
 
 
 def _with_stated(log: ImportedLog, system: StatedSystem) -> ImportedLog:
-    """``log`` with the library and element type that the user states; UsageError where it names others."""
+    """``log`` with the library and element type that the user states; UsageError where it names others.
+
+    The library may have its version behind it, as in "nccl 2.18.3"; one that the log names counts more.
+    """
+    library, _, version = system.library.partition(" ")
     named = library_word(log) if log.library else ""
     dtypes = {row.dtype for table in log.tables for row in table.rows if row.dtype}
     for option, stated, shown_names in (
-        ("library", system.library, {named} - {""}),
+        ("library", library, {named} - {""}),
         ("dtype", system.dtype, dtypes),
     ):
         if stated and shown_names - {stated.lower()}:
@@ -325,7 +329,8 @@ def _with_stated(log: ImportedLog, system: StatedSystem) -> ImportedLog:
     )
     return replace(
         log,
-        library=log.library or system.library.upper(),
+        library=log.library or library.upper(),
+        versions={library.upper(): version, **log.versions} if version else log.versions,
         tables=tuple(tables) if system.dtype else log.tables,
     )
 

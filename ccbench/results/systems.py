@@ -362,13 +362,11 @@ class Pricer:
         if not source:
             return None
         try:
-            models = tuple(
-                dict.fromkeys(device.model for device in log.devices if device.model)
-            )
+            models = [device.model for device in log.devices if device.model]
             mismatch = difference(_node(source), models)
-            if mismatch is not None and not mismatch.same_links:
-                raise MachineError(f"{mismatch}; {cure(mismatch.listed)}")
-            if mismatch is not None:
+            if mismatch:
+                if not mismatch.same_links:
+                    raise MachineError(f"{mismatch}; {cure(mismatch.listed)}")
                 self.remarks.setdefault(
                     f"{mismatch}; predictions are for the former, on the same kind of slots"
                 )
@@ -396,6 +394,11 @@ class Pricer:
             )
         most = None if launched_on is None else min(launched_on, case.ranks)
         version = version_in(*versions_of(log))
+        if not version and log.library in ("NCCL", "RCCL"):
+            self.remarks.setdefault(
+                f"{log.source}: names no version of its library and is priced as of a current one; "
+                "--library 'nccl 2.18' states it"
+            )
         return predict_case(case, cluster, gpus_per_process=most, version=version)
 
 

@@ -191,6 +191,30 @@ def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(
     assert min(predictions(run)) == min(predictions(priced(tmp_path / "known", BOARD)[1]))
 
 
+@pytest.mark.parametrize(
+    ("library", "is_current"), [("", True), ("nccl 2.9.9", False), ("nccl 2.28.9", True)]
+)
+def test_a_log_without_a_version_is_priced_as_of_today_unless_one_is_stated(
+    tmp_path: Path, library: str, is_current: bool
+) -> None:
+    large = row(1 << 30, time=4253.0)
+    two_nodes = StatedSystem("dgx-a100", 16, 2, "ib-hdr-200x8", "dgx-a100", library=library)
+    text = "".join(
+        line
+        for line in output([large], range(16)).splitlines(keepends=True)
+        if "version" not in line
+    ).replace("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB")
+    files = import_logs([(tmp_path / "log.txt", log_of_text(text, "log.txt"))], two_nodes)
+    pricer = Pricer()
+    run = load_run(write_import(tmp_path / "run", files, two_nodes, "log", pricer))
+    assert any("names no version" in line for line in pricer.remarks) is not bool(library)
+    assert [point.backend_version for point in run.points] == [library.upper()] * 2
+    # Trees of two nodes carried everything in both directions before NCCL 2.12.
+    seconds = [time for time in predictions(run) if time is not None]
+    known = predictions(priced(tmp_path / "known", two_nodes, "NVIDIA A100-SXM4-40GB", 2)[1])
+    assert (max(seconds) == max(known)) is is_current
+
+
 MODELS = tuple(
     str(load_catalog(name).gpus[0].attributes["model"])
     for name in catalog_names()

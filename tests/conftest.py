@@ -4,7 +4,7 @@ The quick tier (``make check``) is what every change is tried with: each thing t
 The exhaustive one (``make check-all``) adds the tests marked ``exhaustive``: every truncation point, mutant,
 instance and pair of parameters, and what needs large packages. ``@pytest.mark.thinned(n)`` leaves n of a
 test's combinations in the quick tier, in which as many values of each parameter appear as can. Properties are
-tried on 20 examples there, and on 80 with ``--hypothesis-profile exhaustive``; on 200 that nobody has tried
+tried on 20 examples there, and on 40 with ``--hypothesis-profile exhaustive``; on 200 that nobody has tried
 yet with ``--hypothesis-profile explore``.
 
 Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network``, ``browser``,
@@ -167,7 +167,7 @@ _passed: list[str] = []
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests. Both tiers try
 # the same examples every time, so that what a change did not touch cannot fail it; 'explore' draws new ones.
 settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
-settings.register_profile("exhaustive", deadline=None, max_examples=80, derandomize=True)
+settings.register_profile("exhaustive", deadline=None, max_examples=40, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=200)
 settings.load_profile(
     "quick"

@@ -76,7 +76,7 @@ class NcclLog:
     @cached_property
     def models(self) -> str:
         """Names of GPUs, of machines and benchmark logs beside the lines."""
-        names = [gpu.model for _, topology in self.evidence.machines for gpu in topology.gpus]
+        names = [name for _, topology in self.evidence.machines for name in topology.models]
         names += [device.model for _, log in self.evidence.logs for device in log.devices]
         return " ".join(dict.fromkeys(names))
 

@@ -140,8 +140,7 @@ def picture(topology: Topology) -> Figure:
     words = [topology.topology_class.value] if known else []
     words += [plural(nodes, "machine")] if nodes > 1 else []
     words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
-    models = dict.fromkeys(gpu.model for gpu in topology.gpus if gpu.model)
-    words += [plain(model) for model in list(models)[:2]]
+    words += map(plain, topology.models[:2])
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
     figure.text(left, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
     if handles:

@@ -113,9 +113,8 @@ def _head(topology: Topology) -> Iterator[str]:
     elif network_line(topology.facts):
         yield plain(network_line(topology.facts), 400)
     # Of a mixed machine a few models are enough to tell.
-    models = dict.fromkeys(gpu.model for gpu in topology.gpus if gpu.model)
-    if models:
-        yield "GPUs: " + ", ".join(plain(model) for model in list(models)[:4])
+    if topology.models:
+        yield "GPUs: " + ", ".join(map(plain, topology.models[:4]))
     counts = {"NVLinks": nvlinks_per_gpu(topology) or ()}
     counts |= {
         f"{_LINK_WORDS[kind]} links": per_gpu

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
@@ -48,12 +47,12 @@ from ccbench.units import plural
 
 LOCK_NAME = "lock"
 
-PROBE_NAME = ".probe"
+PROBE_NAME = ".ccbench-probe"
 
 PROBE_BYTES = 64 * 1024
 """More than a case's file usually takes, so that a full disk shows before the first case is measured."""
 
-LEFTOVERS = (PROBE_NAME, f".{PROBE_NAME}.*.tmp", f".{MANIFEST_NAME}.*.tmp")
+LEFTOVERS = (PROBE_NAME, f".{PROBE_NAME}.[0-9]*.tmp", f".{MANIFEST_NAME}.[0-9]*.tmp")
 """Patterns of what is in a run folder for a moment, with the temporary names of write_atomically."""
 
 DIGEST_KEY = "digest"
@@ -222,9 +221,15 @@ class RunFolder:
                 yield read_case(path).select(columns).to_pylist()[0]
 
     def remove_if_empty(self) -> None:
-        """Take the folder away when it never got a case: it would only be in the way of the next run."""
-        if not any((self.path / CASES_NAME).glob("*.parquet")):
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Take the folder away when it never got a case: it would only be in the way of the next run.
+
+        Whatever else somebody has put there meanwhile stays.
+        """
+        with suppress(OSError):
+            (self.path / CASES_NAME).rmdir()
+            (self.path / MANIFEST_NAME).unlink()
+            (self.path / LOCK_NAME).unlink()
+            self.path.rmdir()
 
     def close(self) -> None:
         """Release the lock; safe to call twice."""
@@ -301,15 +306,17 @@ def _refuse_used(path: Path) -> None:
 
     Nothing was measured then, and nothing can be resumed: the same command must work when it is given again.
     """
+    cases = path / CASES_NAME
     with _cured(path):
         left = {file for pattern in (LOCK_NAME, *LEFTOVERS) for file in path.glob(pattern)}
-        if not any((path / CASES_NAME).glob("*")):
-            left.add(path / CASES_NAME)
-        used = sorted({*path.iterdir()} - left)
+        used = {*path.iterdir()} - {file for file in left if file.is_file()}
+        if cases.is_dir() and not any(cases.iterdir()):
+            used -= {cases}
     if used:
+        go_on = f", or go on with that run with --resume {path}"
         raise RunFolderError(
-            f"{path}: the folder is not empty (it holds {used[0].name!r}); "
-            f"give another name with -o, or go on with that run with --resume {path}"
+            f"{path}: the folder is not empty (it holds {min(used).name!r}); give another name with -o"
+            f"{go_on if path / MANIFEST_NAME in used else ''}"
         )
 
 

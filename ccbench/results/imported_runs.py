@@ -303,12 +303,16 @@ def _status(row: ImportedRow, ended: LogOutcome, detail: str) -> tuple[Status, s
     return Status.SKIPPED, "no time, algbw or busbw above 0 is printed"
 
 
+_LIBRARY = re.compile(r"^(.*?)(?:\s+v?([0-9]+\.[0-9]\S*))?$")
+"""Name and version; the latter, or both, may be empty."""
+
+
 def _with_stated(log: ImportedLog, system: StatedSystem) -> ImportedLog:
     """``log`` with the library and element type that the user states; UsageError where it names others.
 
     The library may have its version behind it, as in "nccl 2.18.3"; one that the log names counts more.
     """
-    library, _, version = system.library.partition(" ")
+    library, version = _LIBRARY.findall(system.library.strip())[0]
     named = library_word(log) if log.library else ""
     dtypes = {row.dtype for table in log.tables for row in table.rows if row.dtype}
     for option, stated, shown_names in (

@@ -108,13 +108,11 @@ def machines_with(model: str) -> tuple[str, ...]:
     from ccbench.topology.files import catalog_names, load_catalog
 
     bare = bare_model(model)
-    names = []
-    for name in catalog_names():
-        gpus = load_catalog(name).gpus
-        own = str(gpus[0].attributes.get("model", "")) if gpus else ""
-        if own and bare_model(own) == bare:
-            names.append(name)
-    return tuple(names)
+    return tuple(
+        name
+        for name in catalog_names()
+        if bare in map(bare_model, load_catalog(name).models[:1])
+    )
 
 
 def machines_of(
@@ -394,10 +392,9 @@ class Pricer:
             )
         most = None if launched_on is None else min(launched_on, case.ranks)
         version = version_in(*versions_of(log))
-        if not version and log.library in ("NCCL", "RCCL"):
+        if not version and log.library == "NCCL":
             self.remarks.setdefault(
-                f"{log.source}: names no version of its library and is priced as of a current one; "
-                "--library 'nccl 2.18' states it"
+                "logs without a version of NCCL are priced as of a current one; --library 'nccl 2.18' states it"
             )
         return predict_case(case, cluster, gpus_per_process=most, version=version)
 

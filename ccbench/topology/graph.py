@@ -150,6 +150,11 @@ class Topology:
         """The accelerators, in rank order."""
         return self.of_kind(DeviceKind.GPU)
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the accelerators' products, each once; those without a name count for nothing."""
+        return tuple(dict.fromkeys(gpu.model for gpu in self.gpus if gpu.model))
+
     def device(self, name: str) -> Device:
         """The device called ``name``; KeyError when there is none."""
         for device in self.devices:

@@ -25,16 +25,18 @@ def completed(topology: Topology, words: str) -> Topology:
     """
     for key, value in parse_qsl(words, keep_blank_values=True):
         if key == "gpu":
-            own = {gpu.model or value for gpu in topology.gpus}
-            # Who writes A100 where the source says NVIDIA A100-SXM4-80GB does not contradict it.
-            if any(value.lower() not in name.lower() for name in own):
+            own = topology.models
+            # Who writes A100 where the source says NVIDIA A100-SXM4-80GB does not contradict it; who writes A10 does.
+            whole = re.compile(rf"(?<![a-z0-9]){re.escape(value)}(?![a-z0-9])", re.IGNORECASE)
+            if not all(map(whole.search, own)):
                 raise MachineError(
-                    f"{topology.name}: its GPUs are {', '.join(sorted(own))}, not {shown(value)}; leave the model out"
+                    f"{topology.name}: its GPUs are {', '.join(own)}, not {shown(value)}; leave the model out"
                 )
+            model = next(iter(own), value)
             devices = (
                 replace(
                     device,
-                    attributes={**device.attributes, "model": device.model or value},
+                    attributes={**device.attributes, "model": device.model or model},
                 )
                 if device.kind is DeviceKind.GPU
                 else device
@@ -45,7 +47,7 @@ def completed(topology: Topology, words: str) -> Topology:
             match = _SLOT.fullmatch(value.strip().lower())
             if match is None:
                 raise MachineError(
-                    f"pcie={shown(value)}: expected generation and lanes, such as 4x16 for PCIe 4 with 16 lanes"
+                    f"pcie={shown(value)}: expected generation and lanes (1 to 16), such as 4x16 for PCIe 4"
                 )
             generation, lanes = map(int, match.groups())
             speed = next(speed for speed, number in GENERATIONS.items() if number == generation)

@@ -582,6 +582,8 @@ def test_without_an_output_the_run_is_the_newest_of_the_results(
         (("--dtype", "float31"), "--dtype float31: no element type"),
         (("--dtype", "bf16"), "names float32, not --dtype bfloat16; leave the option out"),
         (("--library", "rccl"), "names nccl, not --library rccl; leave the option out"),
+        (("--library", "rccl 2.18"), "names nccl, not --library rccl; leave the option out"),
+        (("--library", "nccl abc"), "names nccl, not --library nccl abc; leave the option out"),
     ],
 )
 def test_a_wrong_option_is_refused(
@@ -637,7 +639,10 @@ def test_library_and_type_of_a_table_that_names_none_are_stated(
         ((), "markdown-table", ""),
         (("--library", "nccl", "--dtype", "bf16"), "nccl", "bfloat16"),
         (("--library", "RCCL", "--dtype", "float"), "rccl", "float32"),
+        (("--library", "Open MPI 4.1.2", "--dtype", "float"), "mpi", "float32"),
+        (("--library", "Intel MPI", "--dtype", "float"), "mpi", "float32"),
     ):
-        assert ccbench("import", "page.md", *options, "-o", backend).done
-        (point,) = load_run(tmp_path / backend).points
+        folder = tmp_path / "-".join((backend, *options))
+        assert ccbench("import", "page.md", *options, "-o", str(folder)).done
+        (point,) = load_run(folder).points
         assert (point.backend, point.dtype, point.ranks) == (backend, dtype, 4)

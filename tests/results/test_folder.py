@@ -39,8 +39,38 @@ def test_a_new_folder_holds_the_manifest_with_schema_version_and_time(tmp_path: 
 
 def test_a_folder_that_holds_anything_is_refused_with_the_way_on(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match=r"not empty.*notes\.txt.*--resume"):
+    with pytest.raises(RunFolderError, match=r"not empty.*notes\.txt'\); .* -o$"):
         RunFolder.create(tmp_path, MANIFEST)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RunFolderError, match=r"not empty.*-o, or go on .*--resume"):
+        RunFolder.create(tmp_path, MANIFEST)
+
+
+@pytest.mark.parametrize("name", ["cases", ".ccbench-probe", "lock"])
+def test_what_is_no_leftover_but_has_the_name_of_one_is_refused_and_kept(
+    tmp_path: Path, name: str
+) -> None:
+    mine = tmp_path / name
+    if name == "cases":
+        mine.write_text("mine")
+    else:
+        mine.mkdir()
+    with pytest.raises(RunFolderError, match=rf"it holds '{name}'"):
+        RunFolder.create(tmp_path, MANIFEST)
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_folder_without_a_case_goes_and_what_others_put_there_stays(tmp_path: Path) -> None:
+    for name in ("empty", "mine", "measured"):
+        with RunFolder.create(tmp_path / name, MANIFEST) as folder:
+            if name == "mine":
+                (folder.path / "notes.txt").write_text("mine")
+            if name == "measured":
+                folder.write(measured(1024), None)
+            folder.remove_if_empty()
+    assert sorted(os.listdir(tmp_path)) == ["measured", "mine"]
+    assert os.listdir(tmp_path / "mine") == ["notes.txt"]
+    assert len(load_run(tmp_path / "measured").points) == 1
 
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
@@ -70,7 +100,7 @@ def test_a_folder_that_cannot_be_written_fails_before_anything_is_measured(
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(RunFolderError, match=words):
         RunFolder.create(tmp_path / "run", MANIFEST)
-    assert not list((tmp_path / "run").glob(".probe*"))
+    assert not list((tmp_path / "run").glob(".ccbench-probe*"))
 
 
 def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(

@@ -59,6 +59,14 @@ def test_a_model_that_the_source_names_stays() -> None:
     assert load_topology("l40s?gpu=l40s") == load_topology("l40s")
 
 
+@pytest.mark.parametrize(
+    "words", ["l40s?gpu=L4", "l40s?gpu=NVIDIA L40", "hgx-h200?gpu=H20", "l40s?gpu= "]
+)
+def test_a_shorter_name_is_of_whole_words(words: str) -> None:
+    with pytest.raises(MachineError, match="its GPUs are NVIDIA"):
+        load_topology(words)
+
+
 def test_a_model_that_nobody_knows_is_named_where_it_does_not_say_enough(
     tmp_path: Path,
 ) -> None:

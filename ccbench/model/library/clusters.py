@@ -278,8 +278,9 @@ def library_system(
 def peers_are_assumed(topology: Topology, system: LibrarySystem) -> bool:
     """True where only the kind of link says that GeForce cards reach each other: their drivers seldom let them."""
     told = {"p2p_matrix", "peer_access"} & {*topology.facts}
-    models = (gpu.model for gpu in topology.gpus)
-    return system.intra is Intra.PCIE and not told and any(map(_GEFORCE.search, models))
+    return (
+        system.intra is Intra.PCIE and not told and any(map(_GEFORCE.search, topology.models))
+    )
 
 
 def lanes_are_assumed(system: LibrarySystem) -> bool:

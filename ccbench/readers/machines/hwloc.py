@@ -276,10 +276,7 @@ class _Bandwidths:
         self.links: list[Link] = []
         self.direct: set[tuple[str, str]] = set()
         self.per_gpu: dict[str, int | None] = {}
-        models = {
-            gpu.name: str(gpu.attributes.get("model", ""))
-            for gpu in tree.of_kind(DeviceKind.GPU)
-        }
+        models = {gpu.name: gpu.model for gpu in tree.of_kind(DeviceKind.GPU)}
         for matrix in matrices:
             for key in matrix.keys:
                 if key not in tree.names:

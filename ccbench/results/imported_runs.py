@@ -303,7 +303,7 @@ def _status(row: ImportedRow, ended: LogOutcome, detail: str) -> tuple[Status, s
     return Status.SKIPPED, "no time, algbw or busbw above 0 is printed"
 
 
-_LIBRARY = re.compile(r"^(.*?)(?:\s+v?([0-9]+\.[0-9]\S*))?$")
+_LIBRARY = re.compile(r"(?s)^(.*?)(?:\s+v?([0-9]+\.[0-9]\S*))?$")
 """Name and version; the latter, or both, may be empty."""
 
 

@@ -583,6 +583,7 @@ def test_without_an_output_the_run_is_the_newest_of_the_results(
         (("--dtype", "bf16"), "names float32, not --dtype bfloat16; leave the option out"),
         (("--library", "rccl"), "names nccl, not --library rccl; leave the option out"),
         (("--library", "rccl 2.18"), "names nccl, not --library rccl; leave the option out"),
+        (("--library", "a\nb"), "names nccl, not --library"),
         (("--library", "nccl abc"), "names nccl, not --library nccl abc; leave the option out"),
     ],
 )

@@ -174,9 +174,10 @@ for number in itertools.count():
         sys.addaudithook(end_before_change)
         getattr(RunFolder, sys.argv[2])(*eval(sys.argv[3], {"number": number, "root": sys.argv[1]}))
         os._exit(0)
-    if os.waitpid(pid, 0)[1] == 0:
-        break
-print(number)
+    status = os.waitpid(pid, 0)[1]
+    if not os.WIFSIGNALED(status):
+        print(number)
+        sys.exit(os.waitstatus_to_exitcode(status))
 """
 """Kills the making of a run folder before its first change of the disk, another before its second, and so on."""
 

@@ -7,10 +7,9 @@ test's combinations in the quick tier, in which as many values of each parameter
 tried on 20 examples there, and on 40 with ``--hypothesis-profile exhaustive``; on 200 that nobody has tried
 yet with ``--hypothesis-profile explore``.
 
-Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network``, ``browser``,
-``mpich`` or ``oneccl``: a machine that builds ccbench must be able to test all of it, but not every one has
-a GPU, a browser, MPICH in place of Open MPI, or a kernel and the rights to make network namespaces; oneCCL
-has a leg of its own.
+Under ``CCBENCH_CI=1`` a skipped test fails the session unless it has a mark of MAY_SKIP: a machine that builds
+ccbench must be able to test all of it, but not every one has a GPU, a browser, MPICH in place of Open MPI, a kernel
+and the rights to make network namespaces, or processors that nobody else uses; oneCCL has a leg of its own.
 
 ``CCBENCH_TESTED=FILE`` notes in a file which tests have passed, and leaves out those that it holds, but for
 properties, which the exhaustive tier tries on more examples: what README's command has shown runs once.
@@ -18,6 +17,7 @@ properties, which the exhaustive tier tries on more examples: what README's comm
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections import defaultdict
@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-MAY_SKIP = {"gpu", "network", "browser", "mpich", "oneccl"}
+MAY_SKIP = {"gpu", "network", "browser", "mpich", "oneccl", "quiet"}
 """Marks of tests that need what not every machine has."""
 
 ALONE = (
@@ -80,6 +80,7 @@ PORTABLE = (
 """Tests of what other versions of Python and of libraries do otherwise."""
 
 
+@functools.cache
 def is_among(path: Path, places: tuple[str, ...]) -> bool:
     """Whether a file of tests is one of ``places`` or below."""
     return any(path.is_relative_to(Path(__file__).parent / place) for place in places)

@@ -165,15 +165,14 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv(traces.MARK, value)
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    before = traces.shared_memory()
-    yield value
+    with traces.own_shared_memory(value, monkeypatch):
+        yield value
     processes = traces.left_behind(value)
     for process in processes:  # they must not take other tests with them
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     assert processes == [], f"processes left behind: {processes}"
     assert [name for name in os.listdir(temporary) if not name.startswith(LAUNCHERS_OWN)] == []
-    assert traces.new_in_shared_memory(before) == set()
 
 
 @pytest.fixture

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
 MARK = "FAULT_TEST_MARK"
 """Environment variable by which a test knows every process that it caused, adopted ones included."""
+
+BACKING_FOLDERS = (
+    "OMPI_MCA_btl_vader_backing_directory",
+    "OMPI_MCA_btl_sm_backing_directory",
+)
+"""Variables by which Open MPI 4 and 5 are told where their shared memory is."""
 
 GONE_WITHIN_SECONDS = 5.0
 
@@ -100,37 +109,26 @@ def leader_of(runner: int) -> int:
     return found
 
 
-def shared_memory() -> set[str]:
-    """Names in /dev/shm that no living process holds or that nobody else's process explains."""
+@contextmanager
+def own_shared_memory(mark: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have Open MPI's segments in a folder of /dev/shm with the mark in its name; afterwards it is empty.
+
+    What other programs of the machine leave in /dev/shm is theirs.
+    """
+    folder = SHARED_MEMORY / f"ccbench-test-{mark}"
     try:
-        names = set(os.listdir(SHARED_MEMORY))
-    except OSError:
-        return set()
-    return names - _held(names)
-
-
-def new_in_shared_memory(before: set[str]) -> set[str]:
-    """Names that were not there before and stay for a grace time: other programs' come and go."""
+        folder.mkdir()
+    except OSError:  # no shared memory here, or none that can be written
+        yield
+        return
+    for variable in BACKING_FOLDERS:
+        monkeypatch.setenv(variable, str(folder))
+    yield
     deadline = time.monotonic() + GONE_WITHIN_SECONDS
-    found = shared_memory() - before
-    while found and time.monotonic() < deadline:
+    while (left := os.listdir(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
-        found &= shared_memory()
-    return found
-
-
-def _held(names: set[str]) -> set[str]:
-    """Those that a living process maps or was told of: other programs of this machine come and go, too."""
-    if not names:
-        return set()
-    held = set()
-    for pid in processes():
-        with suppress(OSError):
-            told = (PROC / str(pid) / "maps").read_bytes() + (
-                PROC / str(pid) / "environ"
-            ).read_bytes()
-            held |= {name for name in names if os.fsencode(SHARED_MEMORY / name) in told}
-    return held
+    shutil.rmtree(folder)
+    assert left == []
 
 
 def left_behind(mark: str) -> list[int]:

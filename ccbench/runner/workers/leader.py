@@ -187,7 +187,8 @@ class Leader:
         enter = self._open.enter_context
         listener = enter(Listener(several_hosts=launch.several_hosts and not launch.one_host))
         folders = {
-            name: enter(private_folder(parent)) for name, parent in launch.private_folders
+            name: enter(private_folder(os.environ.get(name) or parent))
+            for name, parent in launch.private_folders
         }
         if not launch.several_hosts:
             self._cleanup = FileCleanup()

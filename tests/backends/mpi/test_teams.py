@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
@@ -83,10 +84,9 @@ def pair() -> Iterator[WorkerTeam]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    before = traces.shared_memory()
-    yield
-    assert traces.new_in_shared_memory(before) == set()
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with traces.own_shared_memory(uuid.uuid4().hex, monkeypatch):
+        yield
 
 
 @pytest.mark.thinned(12)

@@ -61,9 +61,9 @@ def replay(
 ) -> int:
     """Say where the time of a job's collectives went, from its TRACEs, and what they take alone.
 
-    Traces are files or folders of torch.profiler (Kineto), Chakra, Flight Recorder (pickle or JSON), NCCL Inspector or
-    aicb, of one rank or several; 'ccbench help replay' says how to record them. With --backend each case is
-    measured here, with --machine predicted.
+    Traces are files or folders of torch.profiler (Kineto), Flight Recorder (pickle or JSON) or NCCL Inspector, of one
+    rank or several; 'ccbench help replay' says how to record them. With --backend each case is measured here, with
+    --machine predicted.
     """
     from ccbench.plan.replay import replay as taken_apart
     from ccbench.plan.replay import suite_of

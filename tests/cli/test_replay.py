@@ -159,11 +159,12 @@ def test_a_page_has_the_verdict_the_step_and_the_cases(
 def test_findings_of_a_page_say_what_they_are_about_and_name_files_without_folders(
     ccbench: Command,
 ) -> None:
-    files = [path_of(f"chakra/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
+    files = [path_of(f"kineto/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
     assert ccbench("replay", *files, "-o", "job.html").done
     page = Path("job.html").read_text()
     titles = re.findall(r'<span class="severity">(\w+)</span> ([^<]*)<', page)
-    assert titles[0][1].startswith("gloo_4ranks_rank0.json.gz and 3 more files: operators of")
+    assert titles[0][1].startswith("ranks of a group without a name: ranks 0, 2-3: ")
+    assert not any("/" in about for _, about in titles)
     assert (
         "note",
         "8 calls not compared: the trace does not say between which ranks",
@@ -262,24 +263,6 @@ def test_a_rank_under_mpirun_does_not_replay(
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     assert "replay starts its ranks itself" in ccbench("replay", *traces).refused.err
-
-
-@needs_traces
-def test_a_trace_that_names_no_ranks_takes_those_that_are_given(ccbench: Command) -> None:
-    trace = path_of("chakra/astra_all_reduce_8npus_1MB.0.et")
-    assert (
-        "not a case, 1 x: the trace does not say between which ranks; --ranks says how many"
-        in " ".join(ccbench("replay", trace).done.out.split())
-    )
-    (case,) = ccbench("replay", trace, "--ranks", "8", "--json").done.json["cases"]
-    assert (case["collective"], case["ranks"], case["size_bytes"]) == ("all_reduce", 8, 1 << 20)
-    for rank in range(4):
-        Path(f"made.{rank}.et").write_bytes(Path(trace).read_bytes())
-    document = ccbench("replay", *(f"made.{rank}.et" for rank in range(4)), "--json").done.json
-    assert [(case["ranks"], case["count"]) for case in document["cases"]] == [(4, 1)]
-    assert "those that use it are taken" in " ".join(
-        warning["text"] for warning in document["warnings"]
-    )
 
 
 def test_a_job_is_imported_and_set_beside_a_run(ccbench: Command, traces: list[str]) -> None:

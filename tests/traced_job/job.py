@@ -54,7 +54,6 @@ class Files:
     """Traces of all ranks, in the order of the ranks."""
 
     kineto: tuple[Path, ...]
-    chakra: tuple[Path, ...]
     flight_recorder: tuple[Path, ...]
 
 
@@ -92,15 +91,15 @@ def started(job: Job, folder: Path) -> Files:
     )
 
 
-KINDS = ("kineto", "chakra", "flight_recorder")
+KINDS = ("kineto", "flight_recorder")
 
 
 @contextmanager
 def recording(job: Job, folder: Path, rank: int) -> Iterator[Any]:
-    """Record what happens inside, and write the three files of a rank at its end; yield the profiler."""
+    """Record what happens inside, and write both files of a rank at its end; yield the profiler."""
     torch: Any = import_module("torch")
     profiler = import_module("torch.profiler")
-    kineto, chakra, recorded = (folder / f"{kind}-{rank}.json" for kind in KINDS)
+    kineto, recorded = (folder / f"{kind}-{rank}.json" for kind in KINDS)
     with ExitStack() as stack:
         recorder = stack.enter_context(
             profiler.profile(
@@ -111,9 +110,6 @@ def recording(job: Job, folder: Path, rank: int) -> Iterator[Any]:
                 if job.scheduled
                 else None,
                 on_trace_ready=lambda finished: finished.export_chrome_trace(str(kineto)),
-                execution_trace_observer=profiler.ExecutionTraceObserver().register_callback(
-                    str(chakra)
-                ),
             )
         )
         yield recorder

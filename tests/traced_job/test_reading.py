@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from ccbench.readers.traces.events import Communication, Trace
 from ccbench.readers.traces.reading import read_traces
 
@@ -60,18 +58,10 @@ def read(*kinds: Sequence[Path]) -> Trace:
     return read_traces([path for paths in kinds for path in paths])
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        ["kineto", "flight_recorder"],
-        ["chakra", "flight_recorder"],
-        ["kineto", "chakra", "flight_recorder"],
-    ],
-)
 def test_with_flight_recorder_every_call_is_found_with_its_group_and_bytes(
-    traced: Files, kinds: list[str]
+    traced: Files,
 ) -> None:
-    trace = read(*(getattr(traced, kind) for kind in kinds))
+    trace = read(traced.kineto, traced.flight_recorder)
     for rank in RANKS:
         expected = Counter(
             {call: JOB.steps * count for call, count in calls_of_a_step(rank).items()}
@@ -90,9 +80,8 @@ def test_flight_recorder_alone_has_these_calls_and_those_before_the_recorded_ste
         )
 
 
-@pytest.mark.parametrize("kind", ["kineto", "chakra"])
-def test_without_it_only_groups_that_sizes_tell_are_named(traced: Files, kind: str) -> None:
-    trace = read(getattr(traced, kind))
+def test_without_it_only_groups_that_sizes_tell_are_named(traced: Files) -> None:
+    trace = read(traced.kineto)
     assert len(trace.communications) == JOB.ranks * JOB.steps * (JOB.layers + 3)
     everybody = tuple(RANKS)
     assert {

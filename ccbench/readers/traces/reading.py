@@ -35,22 +35,15 @@ class Reader:
 def readers() -> tuple[Reader, ...]:
     """Readers in the order they are asked; the last is for logs, in which its lines may come late."""
     from ccbench.readers.traces import (
-        aicb,
-        chakra,
-        chakra_protobuf,
         flight_recorder,
         kineto,
         nccl_inspector,
         nccl_ras,
-        simulator_workloads,
-        tracelens,
         watchdog,
     )
 
     return (
         Reader("kineto", "PyTorch profiler (Kineto) JSON", kineto.recognises, kineto.read),
-        Reader("chakra", "Chakra execution traces (JSON)", chakra.recognises, chakra.read),
-        Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
         Reader(
             "flight-recorder",
             "Flight Recorder dumps (pickle or JSON)",
@@ -64,16 +57,6 @@ def readers() -> tuple[Reader, ...]:
             nccl_inspector.read,
         ),
         Reader("nccl-ras", "ncclras JSON", nccl_ras.recognises, nccl_ras.read),
-        Reader("aicb", "aicb CSV", aicb.recognises, aicb.read),
-        Reader(
-            "simulator-workload",
-            "text workloads of SimAI (aicb) and ASTRA-sim",
-            simulator_workloads.recognises,
-            simulator_workloads.read,
-        ),
-        Reader(
-            "tracelens", "TraceLens' NCCL summaries (CSV)", tracelens.recognises, tracelens.read
-        ),
         Reader("nccl-watchdog", "logs of NCCL's watchdog", watchdog.recognises, watchdog.read),
     )
 

@@ -100,7 +100,6 @@ def test_the_smaller_buffer_needs_the_number_of_ranks() -> None:
         ("dumps/fr-host07_6", 6),
         ("run_20260102_123456.json", None),
         ("job/rank-4/trace.json", 4),
-        ("all.tar.gz: data/chakra.0.et", 0),
         ("flight_3.json", 3),
         ("resnet_2gpu_1.1.0.json.gz", None),
         ("node01-pid123.log", None),

@@ -1,14 +1,12 @@
-"""One job of four ranks on Gloo, recorded by the profiler, the execution trace observer and Flight Recorder.
+"""One job of four ranks on Gloo, recorded by the profiler and by Flight Recorder.
 
-All three must give one table of its second step. What Gloo's own records forbid is named here, and nothing
+Both must give one table of its second step. What Gloo's own records forbid is named here, and nothing
 else may differ.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-
-import pytest
 
 from ccbench.readers.traces.events import Communication, Trace
 from ccbench.readers.traces.reading import read_traces
@@ -17,11 +15,11 @@ from tests.readers.traces.recorded import needs_traces, path_of
 pytestmark = needs_traces
 
 CALLS_OF_A_STEP = 10
-"""Of one rank, without sends: Flight Recorder holds two steps, the other two hold the second."""
+"""Of one rank, without sends: Flight Recorder holds two steps, the profiler the second."""
 
 
 def traces(*kinds: str) -> Trace:
-    names = {"kineto": "{}.json.gz", "chakra": "{}.json.gz", "flight_recorder": "{}.json"}
+    names = {"kineto": "{}.json.gz", "flight_recorder": "{}.json"}
     files = [
         f"{kind}/gloo_4ranks_rank{names[kind].format(rank)}"
         for kind in kinds
@@ -43,34 +41,11 @@ def second_step(trace: Trace) -> list[Communication]:
     return [call for calls in of_rank for call in calls[-CALLS_OF_A_STEP:]]
 
 
-def test_the_profiler_and_the_execution_trace_have_the_same_calls() -> None:
-    profiled, observed = traces("kineto"), traces("chakra")
-    assert Counter(map(row, profiled.communications)) == Counter(
-        map(row, observed.communications)
-    )
-    assert len(profiled.communications) == 4 * CALLS_OF_A_STEP + 2
-    # Gloo's operators hold their group as an object: a group is known where buffers tell its size alone.
-    sizes = {
-        (communication.collective, communication.group.size)
-        for communication in observed.communications
-    }
-    assert {collective for collective, size in sizes if size} == {
-        "all_gather",
-        "reduce_scatter",
-    }
-    assert {
-        call.group.size for call in [*observed.communications, *profiled.communications]
-    } == {
-        0,
-        4,
-    }
-
-
 def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_which_gloo_is_the_reason() -> (
     None
 ):
     recorded = Counter(map(row, second_step(traces("flight_recorder"))))
-    observed = Counter(map(row, traces("chakra").communications))
+    observed = Counter(map(row, traces("kineto").communications))
     assert observed - recorded == Counter(
         [
             *(
@@ -83,9 +58,8 @@ def test_flight_recorder_differs_in_a_reduce_scatter_and_a_message_for_each_of_w
     assert recorded - observed == Counter((rank, "all_reduce", 16000) for rank in range(4))
 
 
-@pytest.mark.parametrize("kind", ["kineto", "chakra"])
-def test_with_flight_recorder_every_collective_has_its_group(kind: str) -> None:
-    both = traces(kind, "flight_recorder")
+def test_with_flight_recorder_every_collective_has_its_group() -> None:
+    both = traces("kineto", "flight_recorder")
     dump = Counter(
         (row(call), call.group.ranks) for call in second_step(traces("flight_recorder"))
     )
@@ -113,7 +87,7 @@ def test_gloo_gives_times_to_the_profiler_alone() -> None:
             communication.duration_seconds is not None
             for communication in traces(kind).communications
         )
-        for kind in ("kineto", "chakra", "flight_recorder")
+        for kind in ("kineto", "flight_recorder")
     }
     assert timed["kineto"] == 4 * CALLS_OF_A_STEP + 2
-    assert timed["chakra"] == timed["flight_recorder"] == 0
+    assert timed["flight_recorder"] == 0

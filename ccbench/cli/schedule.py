@@ -39,7 +39,7 @@ schedule_files_option = click.option(
     metavar="FILE",
     callback=_use,
     expose_value=False,
-    help="Measure FILE's algorithms, too: Python that is run, an MSCCL or MSCCL++ plan; repeatable.",
+    help="Measure FILE's algorithms, too: Python that is run, or an MSCCL++ plan; repeatable.",
 )
 
 
@@ -53,7 +53,7 @@ schedule_files_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     callback=_use,
-    help="Take algorithms of FILE: Python that is run, an MSCCL or MSCCL++ plan; repeatable.",
+    help="Take algorithms of FILE: Python that is run, or an MSCCL++ plan; repeatable.",
 )
 @click.option(
     "--ranks", type=click.IntRange(min=1), help="Number of ranks; a plan has its own."

@@ -25,7 +25,7 @@ COMMANDS = re.findall(r"^ccbench (.*)$", PAGE, flags=re.MULTILINE)
 @pytest.fixture
 def _files(tmp_path: Path) -> None:
     (tmp_path / "star.py").write_text(PROGRAM)
-    (tmp_path / "allreduce.xml").write_text(plans.ring(8))
+    (tmp_path / "allreduce.json").write_text(plans.text(plans.two_shot()))
 
 
 @pytest.mark.usefixtures("_files")
@@ -35,7 +35,13 @@ def test_every_command_does_what_it_says(ccbench: Command, tmp_path: Path) -> No
         words = shlex.split(command)
         # Whole sweeps take a minute; that a case is measured is shown in test_schedule_files.
         ended = ccbench(*words, *(["--plan"] if words[0] == "run" else [])).done
-        name = "star" if "star.py" in words else "allreduce" if ".xml" in command else "ring"
+        name = (
+            "star"
+            if "star.py" in words
+            else "my_plan"
+            if "allreduce.json" in command
+            else "ring"
+        )
         assert name in ended.out
         assert words[0] == "run" or "--export" in words or "proven: every output" in ended.out
     for name in ("star.svg", "plan.json"):

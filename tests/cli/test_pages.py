@@ -37,7 +37,7 @@ SHELL = ("", "sh")
 
 YOURS = {
     "README.md": {"all_reduce.log", "logs", "trace.json.gz", "nccl.log"},
-    "algorithms.md": {"star.py", "allreduce.xml"},
+    "algorithms.md": {"star.py", "allreduce.json"},
     "ci.md": {"nccl-tests.log"},
     "clusters.md": {"two-hosts"},
     "fleet.md": {"/data/fleet"},

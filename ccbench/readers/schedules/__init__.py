@@ -1,4 +1,4 @@
-"""Algorithms of the user's own files: Python that builds schedules, and plans of MSCCL and MSCCL++.
+"""Algorithms of the user's own files: Python that builds schedules, and plans of MSCCL++.
 
 A file is read once, where the user has named it; what goes to other processes is its text. Rows of the files
 stand beside the table in ``ccbench.schedules``, so whatever takes an algorithm by name takes theirs.
@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from ccbench.errors import ScheduleError
-from ccbench.readers.schedules.msccl import read_msccl
 from ccbench.readers.schedules.mscclpp import read_mscclpp
 from ccbench.readers.schedules.program import read_program
 from ccbench.schedules import Algorithm, add_algorithms
@@ -43,7 +42,6 @@ class ScheduleFile:
 
 READERS: dict[str, Callable[[str, str], list[Algorithm]]] = {
     ".py": read_program,
-    ".xml": read_msccl,
     ".json": read_mscclpp,
 }
 """By ending: (name, text) -> rows."""

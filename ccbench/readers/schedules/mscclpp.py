@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import defaultdict
 from itertools import chain, pairwise
 from typing import Any
 
 from ccbench.errors import ScheduleError
-from ccbench.readers.schedules.msccl import plan_name
 from ccbench.readers.schedules.plans import (
     COLLECTIVES,
     Chunk,
@@ -22,7 +22,7 @@ from ccbench.readers.schedules.plans import (
     ThreadblockPlan,
 )
 from ccbench.readers.schedules.threadblocks import schedule_of
-from ccbench.schedules import Algorithm
+from ccbench.schedules import Algorithm, algorithms_of
 from ccbench.units import suggestion
 
 PAIRED = ("put", "pws", "pwsf", "get", "copy")
@@ -67,6 +67,13 @@ def read_mscclpp(name: str, text: str) -> list[Algorithm]:
             ranks=built.ranks,
         )
     ]
+
+
+def plan_name(name: str, collective: str) -> str:
+    """Return a plan's name as a suite can write it; ``plan_`` goes before digits and names of the table."""
+    spelled = re.sub(r"[^a-z0-9]", "_", name.lower())
+    plain = spelled[:1].isalpha() and spelled not in algorithms_of(collective, added=False)
+    return (spelled if plain else f"plan_{spelled}")[:48]
 
 
 class _PlanFile:

@@ -1,6 +1,6 @@
 """Orders that a plan of threadblocks keeps: refused are races, and operations that wait forever.
 
-Ordered are a threadblock's own operations, dependencies, messages, signals and barriers. Two operations that
+Ordered are a threadblock's own operations, dependencies, signals and barriers. Two operations that
 touch a chunk, of which at least one writes it, must be ordered (vector clocks: Fidge, Timestamps in
 message-passing systems that preserve the partial ordering, 1988).
 """

@@ -9,7 +9,7 @@ from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
 
 Chunk = tuple[int, str, int]
-"""(GPU, buffer, index). Buffers: i, o and s of the plan, m for messages, t for sums that are not kept."""
+"""(GPU, buffer, index). Buffers: i (input), o (output) and s (scratch) of the plan."""
 
 COLLECTIVES = {
     "allreduce": "all_reduce",
@@ -75,16 +75,12 @@ class ThreadblockPlan:
 
 @dataclass(frozen=True)
 class Flow:
-    """A chunk that is copied, or added, at a time; place: of the operation that writes it.
+    """A chunk that is copied, or added, at a time; place: of the operation that writes it."""
 
-    since: when a message's source had its value.
-    """
-
-    time: float
+    time: int
     source: Chunk
     target: Chunk
     place: StepPlace | None = None
-    since: float | None = None
 
 
 class ChunkLayout:
@@ -118,7 +114,7 @@ class ChunkLayout:
     def named(self, chunk: Chunk) -> str:
         """Return a canonical chunk in words."""
         gpu, buffer, index = chunk
-        names = {"i": "input", "o": "output", "s": "scratch", "m": "message"}
+        names = {"i": "input", "o": "output", "s": "scratch"}
         if self.plan.in_place:
             names["o"] = "shared"
         number, part = divmod(index, self.plan.parts)
@@ -137,14 +133,14 @@ class ChunkLayout:
         """Return ``flows`` with copies to the output where it cannot share slots with the input."""
         if self.plan.in_place or self.plan.collective == "all_to_all":
             return flows
-        read: dict[tuple[int, int], float] = {}
-        written: dict[tuple[int, int], float] = {}
+        read: dict[tuple[int, int], int] = {}
+        written: dict[tuple[int, int], int] = {}
         for flow in flows:
             for chunk, times in ((flow.source, read), (flow.target, written)):
                 gpu, buffer, index = chunk
                 if buffer == "i":
                     times[gpu, index] = max(flow.time, times.get((gpu, index), 0))
-        first: dict[tuple[int, int], float] = {}
+        first: dict[tuple[int, int], int] = {}
         for flow in flows:
             gpu, buffer, index = flow.target
             if buffer == "o":
@@ -153,7 +149,7 @@ class ChunkLayout:
         self.separate = any(
             read.get(key, 0) > time or key in written for key, time in first.items()
         )
-        last = max((flow.time for flow in flows), default=0.0) + 2
+        last = max((flow.time for flow in flows), default=0) + 2
         end = last - last % 2
         copies = [Flow(end, (gpu, "o", index), (gpu, "i", index)) for gpu, index in first]
         return flows + copies if self.separate else flows

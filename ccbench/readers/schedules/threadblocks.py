@@ -3,8 +3,7 @@
 Where a plan orders all that must be ordered (``ordering``), every order that the hardware may choose gives
 the same result, and a schedule of steps may stand for all of them.
 
-Not checked: how many messages fit between two GPUs before the sender waits, and that threads of a block meet
-before they signal.
+Not checked: that threads of a block meet before they signal.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def schedule_of(plan: ThreadblockPlan) -> Schedule:
     layout = ChunkLayout(plan)
     order = in_order(plan)
     refuse_races(plan, layout, order)
-    flows = layout.with_outputs(_staged(_timed(layout, order)))
-    times: dict[float, list[tuple[int, int, int, int]]] = defaultdict(list)
+    flows = layout.with_outputs(_timed(layout, order))
+    times: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
     for flow in flows:
         if layout.moves(flow):
             ends = layout.slot(flow.source), layout.slot(flow.target)
@@ -89,72 +88,43 @@ def _timed(layout: ChunkLayout, order: list[PlanOperation]) -> list[Flow]:
     """Return the flows of all operations. Copies have even times and sums odd ones, so that no step has both."""
     flows: list[Flow] = []
     over: dict[PlanOperation, int] = {}
-    # Where the value of a message stands, and since when.
-    messages: dict[Chunk, tuple[Chunk, int | None]] = {}
-    sums = 0
 
     def move(time: int, source: Chunk, target: Chunk) -> None:
-        value, since = messages.get(source, (source, None))
-        flows.append(Flow(time, value, target, operation.place, since))
+        flows.append(Flow(time, source, target, operation.place))
 
     for operation in order:
         ready = over[operation] = max((over[earlier] for earlier in operation.after), default=0)
-        if not operation.sources:
+        if not (operation.sources and operation.targets):
             continue
         for at in range(len(operation.sources[0])):
             sources = [layout.canonical(operand[at]) for operand in operation.sources]
             targets = [layout.canonical(operand[at]) for operand in operation.targets]
-            kept = [target for target in targets if target[1] != "m"]
             standing, time = sources[0], ready
             if len(sources) > 1:
-                inside = [target for target in kept if target in sources]
+                inside = [target for target in targets if target in sources]
+                standing = (inside or targets)[0]
                 if inside:
-                    standing = inside[0]
                     sources.remove(standing)
                 else:
-                    sums += not kept
-                    standing = kept[0] if kept else (operation.place.gpu, "t", -sums)
                     time += 2 - time % 2
-                    # Of a message and the GPU's own chunk the latter is there already.
-                    sources.sort(key=lambda chunk: chunk[1] == "m")
                     move(time, sources.pop(0), standing)
                 time += 1 + time % 2
                 for source in sources:
                     move(time, source, standing)
-                kept = [target for target in kept if target != standing]
-            if kept:
+                targets = [target for target in targets if target != standing]
+            if targets:
                 time += 2 - time % 2
-                for target in kept:
+                for target in targets:
                     move(time, standing, target)
-                standing = kept[0] if standing[1] == "m" else standing
             over[operation] = max(over[operation], time)
-            messages.update(
-                {target: (standing, time) for target in targets if target[1] == "m"}
-            )
     return flows
-
-
-def _staged(flows: list[Flow]) -> list[Flow]:
-    """Return flows with a message kept aside where its source is overwritten before it is received."""
-    written: dict[Chunk, list[float]] = defaultdict(list)
-    for flow in flows:
-        written[flow.target].append(flow.time)
-    staged = []
-    for number, flow in enumerate(flows):
-        since = flow.since
-        if since is not None and any(since < time < flow.time for time in written[flow.source]):
-            aside = (flow.target[0], "t", number)
-            staged.append(Flow(since + 0.5, flow.source, aside))
-            flow = Flow(flow.time, aside, flow.target, flow.place)
-        staged.append(flow)
-    return staged
 
 
 def _first_chunks(
     plan: ThreadblockPlan,
     layout: ChunkLayout,
-    times: Mapping[float, list[tuple[int, int, int, int]]],
-) -> tuple[dict[float, list[tuple[int, int, int, int]]], int]:
+    times: Mapping[int, list[tuple[int, int, int, int]]],
+) -> tuple[dict[int, list[tuple[int, int, int, int]]], int]:
     """Return the flows of the first chunk of every block, and the slots they need.
 
     A block is one piece here: ScheduleError unless all its chunks go the same ways in the same order.
@@ -163,7 +133,7 @@ def _first_chunks(
     carried: dict[tuple[int, int], int] = {}
     renamed: list[dict[tuple[int, int], int]] = [{} for _ in range(each)]
     extra: list[dict[int, int]] = [defaultdict(int) for _ in range(each)]
-    ways: list[dict[float, list[tuple[int, int, int, int]]]] = [
+    ways: list[dict[int, list[tuple[int, int, int, int]]]] = [
         defaultdict(list) for _ in range(each)
     ]
 

@@ -1,90 +1,10 @@
-"""Plans in the forms that MSCCL and MSCCL++ publish, made here for any number of GPUs."""
+"""Plans in the form that MSCCL++ publishes, made here for two GPUs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from typing import Any
-
-Step = tuple[str, str, int, str, int]
-"""Type, source buffer and chunk, target buffer and chunk."""
-
-
-def step(number: int, kind: Step, count: int = 1, after: tuple[int, int] = (-1, -1)) -> str:
-    name, source, read, target, written = kind
-    return (
-        f'<step s="{number}" type="{name}" srcbuf="{source}" srcoff="{read}" dstbuf="{target}" '
-        f'dstoff="{written}" cnt="{count}" depid="{after[0]}" deps="{after[1]}" hasdep="1"/>'
-    )
-
-
-def block(number: int, peers: tuple[int, int], steps: Sequence[str], channel: int = 0) -> str:
-    inside = "\n".join(steps)
-    return f'<tb id="{number}" send="{peers[0]}" recv="{peers[1]}" chan="{channel}">\n{inside}\n</tb>'
-
-
-def algo(
-    gpus: Sequence[Sequence[str]],
-    coll: str,
-    chunks: tuple[int, int, int],
-    in_place: bool = True,
-) -> str:
-    sizes = 'i_chunks="{}" o_chunks="{}" s_chunks="{}"'.format(*chunks)
-    inside = "\n".join(
-        f'<gpu id="{rank}" {sizes}>\n' + "\n".join(blocks) + "\n</gpu>"
-        for rank, blocks in enumerate(gpus)
-    )
-    return (
-        f'<algo name="My {coll}" proto="Simple" nchannels="1" ngpus="{len(gpus)}" coll="{coll}" '
-        f'inplace="{int(in_place)}">\n{inside}\n</algo>\n'
-    )
-
-
-def ring(gpus: int, target: str = "i") -> str:
-    """An all-reduce on a ring, one threadblock a GPU; out of place where the target is o."""
-    blocks = []
-    for rank in range(gpus):
-        chunks = [(rank - turn) % gpus for turn in range(gpus)]
-        kinds: list[Step] = [("s", "i", rank, "i", rank)]
-        kinds += [("rrs", "i", chunk, "i", chunk) for chunk in chunks[1:-1]]
-        kinds += [("rrcs", "i", chunks[-1], target, chunks[-1])]
-        kinds += [("rcs", "i", chunk, target, chunk) for chunk in chunks[:-2]]
-        kinds += [("r", "i", chunks[-2], target, chunks[-2])]
-        steps = [step(number, kind) for number, kind in enumerate(kinds)]
-        blocks.append([block(0, ((rank + 1) % gpus, (rank - 1) % gpus), steps)])
-    return algo(blocks, "allreduce", (gpus, gpus if target == "o" else 0, 0), target == "i")
-
-
-def exchange(each: int = 2) -> str:
-    """An all-to-all of two GPUs, ``each`` chunks a block, one threadblock for each way and one for its own."""
-    blocks = []
-    for rank in (0, 1):
-        peer = 1 - rank
-        own = step(0, ("cpy", "i", rank * each, "o", rank * each), each)
-        send = step(0, ("s", "i", peer * each, "o", rank * each), each)
-        receive = step(0, ("r", "i", rank * each, "o", peer * each), each)
-        blocks.append(
-            [
-                block(0, (-1, -1), [own]),
-                block(1, (peer, -1), [send]),
-                block(2, (-1, peer), [receive]),
-            ]
-        )
-    return algo(blocks, "alltoall", (2 * each, 2 * each, 0), in_place=False)
-
-
-def through_scratch() -> str:
-    """An all-reduce of two GPUs: whole buffers to scratch by one threadblock, added by another."""
-    blocks = []
-    for rank in (0, 1):
-        peer = 1 - rank
-        moves = [
-            step(0, ("s", "i", 0, "s", 0), 2),
-            step(1, ("r", "i", 0, "s", 0), 2),
-        ]
-        added = [step(0, ("re", "s", 0, "i", 0), 2, after=(0, 1))]
-        blocks.append([block(0, (peer, peer), moves), block(1, (-1, -1), added)])
-    return algo(blocks, "allreduce", (2, 0, 2))
 
 
 def channel_step(name: str, number: int = 0) -> dict[str, Any]:
@@ -167,6 +87,30 @@ def gathered() -> dict[str, Any]:
         }
         gpus.append([*meeting(), work, *meeting()])
     return plan(gpus, "allgather", (1, 2, 0), "o")
+
+
+def exchanged(each: int, first: int = 0) -> dict[str, Any]:
+    """An all-to-all of two GPUs, ``each`` chunks a block; chunks go to where ``first`` says that a block begins."""
+    gpus = []
+    for rank in (0, 1):
+        peer = 1 - rank
+        own, sent = rank * each, peer * each
+        copy = {
+            "name": "copy",
+            "src_buff": [local("i", own, each)],
+            "dst_buff": [local("o", own, each)],
+        }
+        puts = [
+            {
+                "name": "put",
+                "src_buff": [local("i", sent + chunk)],
+                "dst_buff": [remote(own + (first + chunk) % each)],
+                **channel_step("put"),
+            }
+            for chunk in range(each)
+        ]
+        gpus.append([*meeting(), copy, *puts, *meeting()])
+    return plan(gpus, "alltoall", (2 * each, 2 * each, 0), "o") | {"inplace": False}
 
 
 def text(document: dict[str, Any]) -> str:

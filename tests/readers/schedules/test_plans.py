@@ -1,4 +1,4 @@
-"""Plans of MSCCL and MSCCL++: proven as they are, and refused at the step that was changed."""
+"""Plans of MSCCL++: proven as they are, and refused at the step that was changed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Any
 import pytest
 
 from ccbench.errors import ScheduleError
-from ccbench.readers.schedules.msccl import plan_name, read_msccl
-from ccbench.readers.schedules.mscclpp import read_mscclpp
+from ccbench.readers.schedules.mscclpp import plan_name, read_mscclpp
 from ccbench.schedules.proof import prove
 from ccbench.schedules.schedule import Schedule, sent_pieces
 from tests.readers.schedules import plans
-
-
-def of_xml(text: str) -> Schedule:
-    (row,) = read_msccl("p.xml", text)
-    return row.build(row.ranks, 0)
 
 
 def of_json(document: dict[str, Any]) -> Schedule:
@@ -25,116 +19,23 @@ def of_json(document: dict[str, Any]) -> Schedule:
     return row.build(row.ranks, 0)
 
 
-@pytest.mark.parametrize("target", ["i", "o"])
-@pytest.mark.parametrize("gpus", [3, 4, 8])
-def test_a_ring_sends_what_a_ring_does(gpus: int, target: str) -> None:
-    built = of_xml(plans.ring(gpus, target))
-    prove(built)
-    assert (built.collective, built.algorithm, built.pieces) == (
-        "all_reduce",
-        "my_allreduce",
-        gpus,
-    )
-    assert built.steps == 2 * (gpus - 1)
-    assert set(sent_pieces(built).tolist()) == {2 * (gpus - 1)}
-
-
 @pytest.mark.parametrize("each", [1, 2, 3])
 def test_chunks_of_a_block_that_stay_together_are_one_piece(each: int) -> None:
-    built = of_xml(plans.exchange(each))
+    built = of_json(plans.exchanged(each))
     prove(built)
-    assert (built.pieces, built.steps, sent_pieces(built).tolist()) == (2, 1, [1, 1])
+    assert (built.pieces, sent_pieces(built).tolist()) == (2, [1, 1])
 
 
 def test_chunks_of_a_block_that_part_are_refused() -> None:
-    crossed = plans.exchange(2).replace('dstoff="2" cnt="2"', 'dstoff="2" cnt="1"', 1)
-    with pytest.raises(ScheduleError, match=r"the other end|goes other ways"):
-        of_xml(crossed)
-
-
-def test_a_dependency_orders_two_threadblocks() -> None:
-    prove(of_xml(plans.through_scratch()))
-    with pytest.raises(
-        ScheduleError,
-        match=r"gpu 0, threadblock 1, step 0: re .*(to which nothing|races with r of "
-        "gpu 0, threadblock 0, step 1)",
-    ):
-        of_xml(plans.through_scratch().replace('depid="0" deps="1"', 'depid="-1" deps="-1"', 1))
-
-
-RING = plans.ring(4)
-RCS = 'type="rcs" srcbuf="i" srcoff="0" dstbuf="i" dstoff='
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "sentence"),
-    [
-        # What goes wrong shows where the plan writes it.
-        ('type="rrcs" srcbuf="i" srcoff="1"', 'type="rrcs" srcbuf="i" srcoff="2"', "p.xml: gpu 0, threadblock 0, step"),
-        (f'{RCS}"0"', f'{RCS}"3"', "gpu 0: .* slot 0 of rank 0 holds A0"),
-        ('s="0" type="s"', 's="0" type="nop"', "waits forever: nobody sends it"),
-        ('s="6" type="r"', 's="6" type="nop"', "is received by nobody"),
-        ('s="1" type="rrs"', 's="1" type="xyz"', "gpu 0, threadblock 0, step 1: type 'xyz', expected one of nop"),
-        ('s="1" type="rrs"', 's="2" type="rrs"', "step 1: s is 2, expected 1"),
-        ('srcoff="0"', 'srcoff="9"', "srcoff 9 and cnt 1, but i has 4 chunks"),
-        ('srcoff="0"', 'srcoff="zero"', "line 4: <step>: srcoff is 'zero', expected a whole number"),
-        ('cnt="1"', 'cnt="2"', r"cnt is \d, and \d at the other end"),
-        ('srcbuf="i"', 'srcbuf="x"', "srcbuf 'x', expected i, o or s"),
-        ('send="1"', 'send="0"', "whose send is 0, expected another gpu"),
-        ('coll="allreduce"', 'coll="custom"', "coll 'custom'"),
-        ('<gpu id="1"', '<gpu id="7"', r"gpus \[0, 7, 2, 3\], expected each of 0 to 3 once"),
-        ('depid="-1" deps="-1"', 'depid="5" deps="0"', "waits for step 0 of threadblock 5, which is not there"),
-        ('depid="-1" deps="-1"', 'depid="0" deps="3"', "waits forever: for"),
-        ("</algo>", "", "expected a whole <algo>"),
-        ("<algo", "<!DOCTYPE a [<!ENTITY b 'c'>]><algo", "declared"),
-    ],
-)  # fmt: skip
-def test_a_changed_step_is_refused_with_its_place(
-    before: str, after: str, sentence: str
-) -> None:
-    assert before in RING
-    with pytest.raises(ScheduleError, match=sentence):
-        of_xml(RING.replace(before, after, 1))
-
-
-def test_a_dependency_on_a_step_that_tells_nobody_waits_forever() -> None:
-    silent = plans.through_scratch().replace('hasdep="1"', 'hasdep="0"')
-    with pytest.raises(
-        ScheduleError, match="step 1 of threadblock 0 and those behind it tell nobody"
-    ):
-        of_xml(silent)
-
-
-def test_a_source_that_is_overwritten_before_it_is_received_is_kept_aside() -> None:
-    # GPU 0 sends its chunk and adds to it; GPU 1 takes it two copies later.
-    early = [
-        plans.step(0, ("s", "i", 0, "i", 0)),
-        plans.step(1, ("rrc", "i", 0, "i", 0)),
-        plans.step(2, ("s", "i", 0, "s", 0)),
-        plans.step(3, ("r", "i", 0, "s", 0)),
-    ]
-    waiting = [
-        plans.step(0, ("s", "i", 0, "i", 0)),
-        plans.step(1, ("cpy", "i", 0, "s", 0)),
-        plans.step(2, ("cpy", "s", 0, "s", 1)),
-        plans.step(3, ("rrc", "i", 0, "i", 0)),
-        plans.step(4, ("s", "i", 0, "s", 0)),
-        plans.step(5, ("r", "i", 0, "s", 0)),
-    ]
-    blocks = [[plans.block(0, (1, 1), early)], [plans.block(0, (0, 0), waiting)]]
-    built = of_xml(plans.algo(blocks, "allreduce", (1, 0, 2)))
-    prove(built)
-    # Input, two chunks of scratch, and the message.
-    assert built.slots == 4
+    with pytest.raises(ScheduleError, match=r"chunk 0 of a block goes where chunk 1 belongs"):
+        of_json(plans.exchanged(2, first=1))
 
 
 @pytest.mark.parametrize(
     ("document", "collective", "sent"),
     [(plans.two_shot(), "all_reduce", [2, 2]), (plans.gathered(), "all_gather", [1, 1])],
 )
-def test_a_plan_of_mscclpp_is_proven(
-    document: dict[str, Any], collective: str, sent: list[int]
-) -> None:
+def test_a_plan_is_proven(document: dict[str, Any], collective: str, sent: list[int]) -> None:
     built = of_json(document)
     prove(built)
     assert (built.collective, built.algorithm) == (collective, "my_plan")
@@ -217,7 +118,7 @@ def changed(step: int, **change: Any) -> dict[str, Any]:
         (plans.two_shot() | {"collective": "sendrecv"}, "collective 'sendrecv'"),
     ],
 )  # fmt: skip
-def test_a_changed_step_of_mscclpp_is_refused_with_its_place(
+def test_a_changed_step_is_refused_with_its_place(
     document: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ScheduleError, match=sentence):

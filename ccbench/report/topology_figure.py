@@ -1,13 +1,14 @@
 """A topology as a picture: network at the top, then NICs, processors, PCIe switches, GPUs, NVSwitches.
 
-Kinds of links differ by colour and by dashes, rates by width; equal links side by side are one line.
+The first machine is drawn; the others are one box, and so are devices of a kind that are linked alike, where there are
+many. Kinds of links differ by colour and by dashes, rates by width; numbers stand on one link of a kind.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,21 +23,42 @@ from ccbench.report.drawing import (
     VERMILION,
     save_picture,
 )
-from ccbench.report.topology_layout import (
-    HEIGHT,
-    LABEL_POINTS,
-    PictureLayout,
-    laid_out,
-    way_words,
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    Topology,
+    TopologyClass,
 )
-from ccbench.report.topology_merged import MergedLink
-from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.matrix import is_counted
+from ccbench.topology.node_nics import ASSUMED
 from ccbench.topology.summary import device_count, node_count
-from ccbench.units import plain, plural
+from ccbench.units import format_rate, plain, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+SLOT, HEIGHT, ROW, MARGIN, FOOT = 0.86, 0.4, 1.0, 0.3, 1.2
+"""Inches: a device with its gap, a box, a row, around the picture, and below it for the legend."""
+
+WIDEST, MOST_IN_A_ROW = 9.2, 16
+WIDEST_RATE = 450e9
+"""Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
+
+# Row from the top, one, many, colour. Links between two kinds are counted at the one named first.
+KINDS: dict[DeviceKind, tuple[int, str, str, str]] = {
+    DeviceKind.GPU: (4, "GPU", "GPUs", "#d6e8f5"),
+    DeviceKind.NIC: (1, "NIC", "NICs", "#d3efe5"),
+    DeviceKind.PCIE_SWITCH: (3, "PCIe", "PCIe switches", "#fae3d4"),
+    DeviceKind.CPU: (2, "CPU", "CPUs", "#ececec"),
+    DeviceKind.NVSWITCH: (5, "NVSwitch", "NVSwitches", "#b9d7ec"),
+    DeviceKind.NETWORK_SWITCH: (0, "switch", "network switches", "#b5e3d3"),
+}
+MERGED = (DeviceKind.NETWORK_SWITCH, DeviceKind.NVSWITCH)
+OTHERS = "other machines"
 
 NOT_UP: dict[LinkState, tuple[str, tuple[float, ...]]] = {
     LinkState.DOWN: ("#C00000", (1.0, 2.0)),
@@ -44,225 +66,237 @@ NOT_UP: dict[LinkState, tuple[str, tuple[float, ...]]] = {
 }
 """Colour and dashes of links that carry nothing, or of which nobody could see whether they do."""
 
-NOT_UP_POINTS = 1.4
-WIDEST_RATE = 450e9
-"""Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
-
-DASH_POINTS = 1.7
-"""Length of a dash of length one."""
-
-LEAST_WIDTH = 7.6
-"""Inches: room for the title and the legend."""
-
-LABEL_BOX = {
-    "boxstyle": "square,pad=0.08",
-    "facecolor": "white",
-    "edgecolor": "none",
-    "alpha": 0.9,
-}
-LEGEND_COLUMNS = 3
-MOST_OF_A_KIND = 4
-
-
-@dataclass(frozen=True)
-class Look:
-    """Drawing of a kind of link; ``dashes`` are on and off lengths, empty for a solid line."""
-
-    label: str
-    colour: str
-    dashes: tuple[float, ...]
-
 
 # Okabe and Ito, "Color Universal Design", 2008; dashes say the same on a grey print. The meshes of
 # different makers never meet in one picture: all are solid, which many crossing lines need.
-LOOKS: dict[LinkKind, Look] = {
-    LinkKind.NVLINK: Look("NVLink", BLUE, ()),
-    LinkKind.C2C: Look("NVLink C2C", SKY, (7, 1, 2, 1)),
-    LinkKind.XGMI: Look("XGMI", PINK, ()),
-    LinkKind.HCCS: Look("HCCS", ORANGE, ()),
-    LinkKind.PCIE: Look("PCIe", VERMILION, (4, 1.5)),
-    LinkKind.INTER_SOCKET: Look("between processors", "#7a7a7a", (1.2, 1.2)),
-    LinkKind.SHARED_MEMORY: Look("shared memory", "#000000", (3, 1, 1, 1, 1, 1)),
-    LinkKind.INFINIBAND: Look("InfiniBand", GREEN, (6, 1.5, 1.5, 1.5)),
-    LinkKind.ROCE: Look("RoCE", "#7B3294", (6, 1.5)),
-    LinkKind.EFA: Look("EFA", "#B8860B", (6, 1.5, 1.5, 1.5, 1.5, 1.5)),
-    LinkKind.ETHERNET: Look("Ethernet", "#5E3C1E", (2.5, 1)),
+# Word, colour, and lengths of dashes and gaps.
+LOOKS: dict[LinkKind, tuple[str, str, tuple[float, ...]]] = {
+    LinkKind.NVLINK: ("NVLink", BLUE, ()),
+    LinkKind.C2C: ("NVLink C2C", SKY, (7, 1, 2, 1)),
+    LinkKind.XGMI: ("XGMI", PINK, ()),
+    LinkKind.HCCS: ("HCCS", ORANGE, ()),
+    LinkKind.PCIE: ("PCIe", VERMILION, (4, 1.5)),
+    LinkKind.INTER_SOCKET: ("between processors", "#7a7a7a", (1.2, 1.2)),
+    LinkKind.SHARED_MEMORY: ("shared memory", "#000000", (3, 1, 1, 1, 1, 1)),
+    LinkKind.INFINIBAND: ("InfiniBand", GREEN, (6, 1.5, 1.5, 1.5)),
+    LinkKind.ROCE: ("RoCE", "#7B3294", (6, 1.5)),
+    LinkKind.EFA: ("EFA", "#B8860B", (6, 1.5, 1.5, 1.5, 1.5, 1.5)),
+    LinkKind.ETHERNET: ("Ethernet", "#5E3C1E", (2.5, 1)),
 }
-FILLS: dict[DeviceKind, str] = {
-    DeviceKind.GPU: "#d6e8f5",
-    DeviceKind.CPU: "#ececec",
-    DeviceKind.NIC: "#d3efe5",
-    DeviceKind.PCIE_SWITCH: "#fae3d4",
-    DeviceKind.NVSWITCH: "#b9d7ec",
-    DeviceKind.NETWORK_SWITCH: "#b5e3d3",
-}
+
+
+@dataclass(frozen=True)
+class Box:
+    """One device, or several of a kind; ``x``, ``y`` (its middle) and ``width`` in inches."""
+
+    name: str
+    label: str
+    kind: DeviceKind
+    devices: int
+    x: float = 0.0
+    y: float = 0.0
+    width: float = SLOT - 0.1
+
+    @property
+    def left(self) -> float:
+        """Its left edge."""
+        return self.x - self.width / 2
+
+    @property
+    def right(self) -> float:
+        """Its right edge."""
+        return self.x + self.width / 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """All links of a kind and state between two boxes, as one device of ``low`` has them."""
+
+    low: Box
+    high: Box
+    kind: LinkKind
+    state: LinkState
+    count: int
+    bytes_per_second: float | None
+
+    @property
+    def numbers(self) -> str:
+        """``x18, 450 GB/s``, in one direction; the state of links that are not up."""
+        if self.low.name == OTHERS:
+            return ""
+        if self.state is not LinkState.UP:
+            return str(self.state.value).replace("_", " ")
+        count = f"x{self.count}" if self.count > 1 else ""
+        rate = format_rate(self.bytes_per_second) if self.bytes_per_second else ""
+        each = " each" if (count or rate) and self.low.devices > 1 else ""
+        return ", ".join(filter(None, (count, rate))) + each
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Colour, width in points and dashes: the width grows with the root of the rate."""
+        colour, dashes = NOT_UP.get(self.state, LOOKS[self.kind][1:])
+        share = min((self.bytes_per_second or 10e9) / WIDEST_RATE, 1.5)
+        width = 0.7 + 4.3 * share**0.5 if self.state is LinkState.UP else 1.4
+        dashed = (0, tuple(1.7 * dash / width for dash in dashes)) if dashes else "solid"
+        return {"color": colour, "linewidth": width, "linestyle": dashed}
 
 
 def draw_topology(topology: Topology, path: Path | str) -> None:
     """Draw ``topology`` into ``path``, whose ending chooses SVG, PNG or PDF.
 
-    Of a cluster the first machines are drawn, then how many more there are. The same topology gives the
-    same bytes. Raises UsageError for another ending, and where the file cannot be written.
+    The same topology gives the same bytes. Raises UsageError for another ending, and where the file cannot be written.
     """
     save_picture(lambda: picture(topology), Path(path))
 
 
-def picture(topology: Topology) -> Figure:
-    """The drawing as a matplotlib figure."""
-    from matplotlib.figure import Figure
+def boxes_of(topology: Topology) -> dict[str, Box]:
+    """Return the box of every device, placed: rows of equal width, each kind's in the order of its devices."""
+    rows: dict[int, list[Box]] = defaultdict(list)
+    box_of: dict[str, str] = {}
+    for kind, (row, one, many, _) in KINDS.items():
+        devices = [device for device in topology.of_kind(kind) if device.node <= 0]
+        for group in _groups(devices, topology.links, kind in MERGED):
+            number = plain(group[0].name.rpartition(".")[2].removeprefix(one.lower()), 8)
+            label = f"{len(group)} {many}" if len(group) > 1 else f"{one} {number}"
+            rows[row].append(Box(group[0].name, label, kind, len(group)))
+            box_of |= dict.fromkeys((device.name for device in group), group[0].name)
+    most = max((len(row) for row in rows.values()), default=1)
+    widest = most * min(SLOT, WIDEST / most) if most > 1 else 3.2
+    placed: dict[str, Box] = {}
+    for height, rank in enumerate(sorted(rows, reverse=True)):
+        slot = widest / len(rows[rank])
+        for place, box in enumerate(rows[rank]):
+            # A box of several reaches over its row, so that links drop straight into it.
+            width = slot if box.devices > 1 else min(slot, SLOT)
+            placed[box.name] = replace(
+                box, x=(place + 0.5) * slot, y=height * ROW, width=width - 0.1
+            )
+    others = node_count(topology) - 1
+    if others > 0:
+        words = plural(others, "more machine")
+        y = max((box.y for box in placed.values() if box.kind not in MERGED), default=0.0)
+        placed[OTHERS] = Box(OTHERS, words, DeviceKind.NIC, others, widest + 1.1, y, 1.6)
+        box_of |= {device.name: OTHERS for device in topology.devices if device.node > 0}
+    return {device: placed[name] for device, name in box_of.items()}
 
-    layout = laid_out(topology)
-    handles, labels = _legend(layout.lines)
-    note = "A wider line carries more; numbers are links and bytes per second in one direction."
-    note = (note if handles else "") + (
-        f"\nNot shown: {layout.left_out}." if layout.left_out else ""
-    )
-    margin, top, foot = 0.3, 0.62, 0.36 if "\n" not in note else 0.5
-    bottom = foot + 0.12 + 0.2 * -(-len(labels) // LEGEND_COLUMNS)
-    width = max(layout.width + 2 * margin, LEAST_WIDTH)
-    height = layout.height + top + bottom
+
+def _groups(
+    devices: Sequence[Device], links: Iterable[Link], merged: bool
+) -> Iterable[Sequence[Device]]:
+    """Return devices one by one, or, where there are many, those together whose links are alike."""
+    ways: dict[str, set[Any]] = {device.name: set() for device in devices}
+    if not merged and len(devices) <= MOST_IN_A_ROW:
+        return [[device] for device in devices]
+    for link in links:
+        if link.source in ways:
+            rate = None if merged else link.bytes_per_second
+            ways[link.source].add((link.kind, link.state, rate))
+    alike: dict[frozenset[Any], list[Device]] = defaultdict(list)
+    for device in devices:
+        alike[frozenset(ways[device.name])].append(device)
+    return alike.values() if len(alike) <= MOST_IN_A_ROW else [devices]
+
+
+def lines_of(topology: Topology, boxes: Mapping[str, Box]) -> list[Line]:
+    """Return a line for all links of a kind and state between two boxes."""
+    order = list(KINDS)
+    ways: dict[tuple[Box, Box, LinkKind, LinkState], list[Link]] = defaultdict(list)
+    for link in topology.links:
+        low, high = boxes.get(link.source), boxes.get(link.target)
+        if low and high and low is not high and low.name in (link.source, OTHERS):
+            ways[low, high, link.kind, link.state].append(link)
+    lines = []
+    for (low, high, kind, state), links in ways.items():
+        if (order.index(low.kind), low.name) > (order.index(high.kind), high.name):
+            continue  # its other direction stands for both
+        rates = [link.bytes_per_second for link in links]
+        rate = None if None in rates else sum(filter(None, rates))
+        count = sum(link.count for link in links) if all(map(is_counted, links)) else 0
+        lines.append(Line(low, high, kind, state, count, rate))
+    return lines
+
+
+def picture(topology: Topology) -> Figure:
+    """Return the drawing as a matplotlib figure."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import FancyBboxPatch
+
+    boxes = boxes_of(topology)
+    shown = {box.name: box for box in boxes.values()}.values()
+    lines = lines_of(topology, boxes)
+    width = max([7.0, *(box.right for box in shown)]) + 2 * MARGIN
+    arcs = (abs(line.low.x - line.high.x) for line in lines if line.low.y == line.high.y)
+    foot = FOOT + 0.2 * max(arcs, default=0.0)
+    height = max((box.y for box in shown), default=0.0) + foot + 1.1
     figure = Figure(figsize=(width, height), facecolor="white")
-    shift = (width - layout.width) / 2
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(-shift, width - shift)
-    axes.set_ylim(-bottom, layout.height + top)
+    axes.set_xlim(-MARGIN, width - MARGIN)
+    axes.set_ylim(-foot, height - foot)
     axes.axis("off")
-    _draw(layout, axes)
-    # The title, and what kind of machine it is.
-    left = margin / width
-    title = plain(topology.name or topology.source) or "topology"
-    figure.text(left, 1 - 0.16 / height, title, fontsize=13, weight="bold", color=INK, va="top")
-    nodes, gpus = (
-        node_count(topology),
-        device_count(topology, DeviceKind.GPU) or len(topology.gpus),
-    )
-    known = topology.topology_class is not TopologyClass.UNKNOWN
-    words = [topology.topology_class.value] if known else []
+    _draw_lines(axes, lines)
+    for box in shown:
+        corner, style = (box.left, box.y - HEIGHT / 2), "round,pad=0,rounding_size=0.07"
+        colour = "white" if box.name == OTHERS else KINDS[box.kind][3]
+        axes.add_patch(
+            FancyBboxPatch(corner, box.width, HEIGHT, style, facecolor=colour, zorder=5)
+        )
+        axes.text(box.x, box.y, box.label, ha="center", va="center", fontsize=8, zorder=6)
+    left, gpus = MARGIN / width, device_count(topology, DeviceKind.GPU) or len(topology.gpus)
+    kind, nodes = topology.topology_class, node_count(topology)
+    words = [kind.value] if kind is not TopologyClass.UNKNOWN else []
     words += [plural(nodes, "machine")] if nodes > 1 else []
-    words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
-    words += map(plain, topology.models[:2])
-    figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
-    figure.text(left, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
-    if handles:
+    words += [plural(gpus, "GPU") if gpus else "no GPU seen", *map(plain, topology.models[:2])]
+    if any(nic.attributes.get("place") == ASSUMED for nic in topology.of_kind(DeviceKind.NIC)):
+        words.append("places of NICs assumed")
+    title = plain(topology.name or topology.source, 60) or "topology"
+    figure.text(left, 1 - 0.16 / height, title, fontsize=13, weight="bold", color=INK, va="top")
+    figure.text(left, 1 - 0.45 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
+    legend: dict[str, Any] = {}
+    for line in lines:
+        text = ", ".join(filter(None, (LOOKS[line.kind][0], line.numbers)))
+        legend[text] = Line2D([], [], **line.style)
+    if legend:
+        note = "A wider line carries more; numbers are links and bytes per second in one direction."
+        figure.text(left, 0.1 / height, note, fontsize=7.5, color=GREY, va="bottom")
         figure.legend(
-            handles,
-            labels,
+            list(legend.values())[:9],
+            list(legend)[:9],
             loc="lower left",
-            bbox_to_anchor=(left, foot / height),
-            ncols=LEGEND_COLUMNS,
+            bbox_to_anchor=(left, 0.3 / height),
+            ncols=3,
             frameon=False,
-            borderpad=0,
-            borderaxespad=0,
-            handlelength=3.2,
             fontsize=8.5,
-            columnspacing=1.6,
         )
     return figure
 
 
-def _draw(layout: PictureLayout, axes: Axes) -> None:
-    """Draw the first machine's frame where there are more, then lines, then boxes over them."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import FancyBboxPatch
+def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw lines, straight down where two boxes lie over each other, and numbers on one between two rows."""
+    from matplotlib.patches import FancyArrowPatch
 
-    def rounded(
-        left: float, low: float, width: float, height: float, rounding: float, **style: Any
-    ) -> None:
-        shape = f"round,pad=0,rounding_size={rounding}"
-        axes.add_patch(FancyBboxPatch((left, low), width, height, boxstyle=shape, **style))
-
-    def centred(x: float, y: float, text: str, **style: Any) -> None:
-        axes.text(x, y, text, ha="center", va="center", **style)
-
-    if layout.frame:
-        rounded(
-            *layout.frame,
-            rounding=0.12,
-            zorder=0,
-            facecolor="#fafaf8",
-            edgecolor="#c8c8c8",
-            linewidth=0.9,
-        )
-        left, low, _, height = layout.frame
-        # In the corner that no line to the network or to shared switches passes.
-        y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
-        centred(left + 0.5, y, "machine 0", fontsize=9, color=GREY, zorder=8)
-    for line in layout.lines:
-        style = _style(line.kind, line.state, _line_width(line.count, line.bytes_per_second))
-        xs, ys = zip(*line.points, strict=True)
-        axes.add_line(
-            Line2D(
-                xs,
-                ys,
-                dash_capstyle="butt",
-                solid_capstyle="butt",
-                alpha=0.85,
+    beside: Counter[tuple[str, str]] = Counter()
+    labelled = set()
+    for line in lines:
+        lower, upper = sorted((line.low, line.high), key=lambda box: (box.y, box.x))
+        left, right = max(lower.left, upper.left), min(lower.right, upper.right)
+        begin, end = ((left + right) / 2,) * 2 if left < right else (lower.x, upper.x)
+        # Kinds of links between the same boxes stand side by side.
+        shift = 0.12 * beside[line.low.name, line.high.name]
+        beside[line.low.name, line.high.name] += 1
+        is_arc = lower.y == upper.y
+        axes.add_patch(
+            FancyArrowPatch(
+                (begin + shift, lower.y - HEIGHT / 2 * is_arc),
+                (end + shift, upper.y - HEIGHT / 2 * is_arc),
+                arrowstyle="-",
+                connectionstyle="arc3,rad=0.35" if is_arc else "arc3",
                 zorder=2,
-                **style,
+                **line.style,
             )
         )
-        if line.label:
-            label = {"fontsize": LABEL_POINTS, "color": style["color"], "bbox": LABEL_BOX}
-            centred(*line.label_at, line.label, zorder=4, **label)
-    for box in layout.boxes.values():
-        fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
-        rounded(
-            box.x - box.width / 2,
-            box.y - HEIGHT / 2,
-            box.width,
-            HEIGHT,
-            rounding=0.07,
-            facecolor=fill,
-            edgecolor=edge,
-            linewidth=0.8,
-            linestyle=(0, (4, 2)) if box.more else "solid",
-            zorder=5,
-        )
-        bold = box.kind is DeviceKind.GPU and box.width > 0.6 and not box.more
-        y, weight = box.y + (0.075 if box.detail else 0.0), "bold" if bold else "normal"
-        centred(box.x, y, box.label, fontsize=8, color=INK, weight=weight, zorder=6)
-        if box.detail:
-            centred(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", zorder=6)
-
-
-def _line_width(count: int, bytes_per_second: float | None) -> float:
-    """Points: grows with the square root of the rate, so that 12 and 900 GB/s can both be seen."""
-    if bytes_per_second is None:
-        return 0.6 + 0.5 * float(min(count, 36) ** 0.5)
-    return 0.7 + 4.3 * float(min(bytes_per_second / WIDEST_RATE, 1.5) ** 0.5)
-
-
-def _style(kind: LinkKind, state: LinkState, points: float) -> dict[str, Any]:
-    """Colour, width and dashes; matplotlib multiplies dashes by the width, these are to stay as they are."""
-    colour, dashes = NOT_UP.get(state, (LOOKS[kind].colour, LOOKS[kind].dashes))
-    points = NOT_UP_POINTS if state in NOT_UP else points
-    style = (0, tuple(dash * DASH_POINTS / points for dash in dashes)) if dashes else "solid"
-    return {"color": colour, "linewidth": points, "linestyle": style}
-
-
-def _legend(lines: Sequence[MergedLink]) -> tuple[list[Any], list[str]]:
-    """A row for each kind, number and rate, the fastest first; of a kind with many the most frequent."""
-    from matplotlib.lines import Line2D
-
-    looks = Counter(
-        (line.kind, line.count, line.bytes_per_second, line.is_counted)
-        for line in lines
-        if line.state is LinkState.UP
-    )
-    chosen: list[tuple[LinkKind, int, float | None, bool]] = []
-    for entry, _ in looks.most_common():
-        if sum(entry[0] is other[0] for other in chosen) < MOST_OF_A_KIND:
-            chosen.append(entry)
-    chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], LOOKS[entry[0]].label))
-    entries: dict[str, Any] = {}
-    for kind, count, rate, counted in chosen:
-        style = _style(kind, LinkState.UP, _line_width(count, rate))
-        words = ", ".join(
-            word for word in (LOOKS[kind].label, way_words(count, rate, counted)) if word
-        )
-        entries.setdefault(words, Line2D([], [], **style))
-    for line in lines:
-        if line.state in NOT_UP:
-            style = _style(line.kind, line.state, NOT_UP_POINTS)
-            entries.setdefault(line.state.value.replace("_", " "), Line2D([], [], **style))
-    return list(entries.values()), list(entries)
+        if line.numbers and upper.y - lower.y == ROW and lower.y not in labelled:
+            labelled.add(lower.y)
+            place = (begin + end) / 2 + shift, (lower.y + upper.y) / 2
+            box = {"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none"}
+            axes.text(*place, line.numbers, ha="center", va="center", fontsize=7, bbox=box)

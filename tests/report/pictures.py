@@ -20,7 +20,8 @@ def nothing_overlaps(figure: Figure) -> None:
     renderer: RendererBase = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]  # untyped there
     texts = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
     texts += [text for legend in figure.legends for text in legend.get_texts()]
-    texts += [text for axes in figure.axes for text in (axes.title, *axes.get_yticklabels())]
+    with_labels = [axes for axes in figure.axes if axes.axison]
+    texts += [text for axes in with_labels for text in (axes.title, *axes.get_yticklabels())]
     figure.draw(renderer)
     # Of an annotation without words the arrow alone is drawn.
     places = [

@@ -51,7 +51,7 @@ def topo(
     """Show the topology of this machine, or of SOURCE.
 
     SOURCE is a catalog name (dgx-a100), a topology file, or what another tool printed: nvidia-smi topo -m,
-    an NCCL topology XML, an NCCL log, rocm-smi --showtopo, hwloc XML ...; - reads stdin. With --nodes and
+    an NCCL topology XML, an NCCL log, rocm-smi --showtopo ...; - reads stdin. With --nodes and
     --network it becomes a cluster; one node then shows the NICs that the network gives it.
     """
     from ccbench.errors import MachineError

@@ -38,8 +38,6 @@ _JUDGED_LINES = 400
 
 OWNED_BY_MACHINES = {
     "nccl_xml": r"^\s*<",
-    "nccl_graph_xml": r"^\s*<",
-    "hwloc": r"^\s*(?:<|Machine|Package|NUMANode|L\d|PCI|HostBridge|Bridge|Core|PU|GPU|Net|Block|OpenFabrics|CoProc)",
     "nccl_log": r"[NR]CCL |^\s*\+ |/[\d.]+/[A-Z]{3}\)",
     "npu_smi": r"^\s*(?:NPU|PHY|Legend|X\s|Self|SYS|HCCS|PI[XB]|PXB|PHB|NIC)",
     "rocm_smi": r"^\s*(?:GPU|=+|\(Topology\)|GPU\[|DRM)",

@@ -2,7 +2,7 @@
 
 What links end at decides: two A100 with twelve links each may be a bridged pair or two ports of a switch.
 
-* Both ends of every link known (detection, NCCL and hwloc XML, NCCL logs): ``topology_class`` and
+* Both ends of every link known (detection, NCCL XML, NCCL logs): ``topology_class`` and
   ``class_of_direct_links``.
 * ``NV#`` of a matrix only, which counts the links of a path without saying what they end at:
   ``class_of_counts``.
@@ -10,8 +10,7 @@ What links end at decides: two A100 with twelve links each may be a bridged pair
 
 Tables: what the name of a GPU model says (how many NVLinks, card or module of a board), and what one NVLink
 carries in one direction, by its version or by the GPU's compute capability. Versions as in hwloc's
-topology-nvml.c: 20, 25, 25, 25 and 50 GB/s for 1 to 5. The reader of hwloc has a table of its own by model,
-because it divides what hwloc multiplied, which knows no 14.06 GB/s.
+topology-nvml.c: 20, 25, 25, 25 and 50 GB/s for 1 to 5.
 """
 
 from __future__ import annotations

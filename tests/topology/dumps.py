@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ def _folder() -> Path | None:
 DUMPS: Path | None = _folder()
 """The corpus, or None where there is none."""
 
+NOT_READ = r"hwloc|lstopo|graph XML"
+"""Kinds of dumps in the corpus that no reader takes."""
+
 ABSENT = "no topology dumps here: set CCBENCH_TOPOLOGY_DUMPS to a folder with manifest.yaml"
 
 needs_dumps = pytest.mark.skipif(DUMPS is None, reason=ABSENT)
@@ -37,9 +41,8 @@ def _manifest() -> tuple[dict[str, Any], ...]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(
-        yaml.load((DUMPS / "manifest.yaml").read_text(encoding="utf-8"), loader)["entries"]
-    )
+    listed = yaml.load((DUMPS / "manifest.yaml").read_text(encoding="utf-8"), loader)["entries"]
+    return tuple(entry for entry in listed if not re.search(NOT_READ, entry["kind"]))
 
 
 def entries(kind_folder: str = "") -> list[dict[str, Any]]:

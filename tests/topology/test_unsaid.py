@@ -17,7 +17,7 @@ from ccbench.readers.machines import read_text, topology_of_text
 from ccbench.readers.machines.smi_table import MOST_TABLES, labels_of
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import MOST_MACHINES, topology_yaml
-from ccbench.topology.graph import Device, DeviceKind, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Topology
 from ccbench.topology.summary import device_count, summary
 
 TOPO = "nvidia-smi topo"
@@ -275,8 +275,6 @@ def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '<graphs version="1"></graphs>',
-        "<topology><object",
         '<system version="1"></system>',
         '<system version="1"><cpu',
         "<system/>",
@@ -305,16 +303,6 @@ def test_rates_that_are_written_in_are_not_called_unprinted(tmp_path: Path) -> N
     )
     rated = [link for link in load_topology(str(path)).links if link.bytes_per_second]
     assert {link.origin for link in rated} == {"nvidia-smi topo -m"}
-
-
-def test_a_class_that_comes_from_a_products_name_says_so() -> None:
-    text = (
-        '<?xml version="1.0"?>\n<topology version="2.0"><object type="Machine" os_index="0">'
-        '<info name="DMIProductName" value="NVIDIA_DGX_Spark"/></object></topology>'
-    )
-    topology = read_text(text)
-    assert topology.topology_class is TopologyClass.SINGLE_GPU
-    assert any("product's name" in warning.text for warning in topology.warnings)
 
 
 def test_a_port_without_a_name_is_listed_without_one() -> None:

@@ -23,8 +23,6 @@ from ccbench.units import shown
 
 READERS: tuple[str, ...] = (
     "nccl_xml",
-    "nccl_graph_xml",
-    "hwloc",
     "nccl_log",
     "npu_smi",
     "rocm_smi",
@@ -39,7 +37,7 @@ before ``nvlink``, because a paste of both says more in its matrix.
 """
 
 FORMATS = (
-    "an NCCL or RCCL topology or graph XML, an hwloc XML or lstopo text, an NCCL_DEBUG=INFO log, "
+    "an NCCL or RCCL topology XML, an NCCL_DEBUG=INFO log, "
     "'nvidia-smi topo -m', 'nvidia-smi nvlink -s', 'rocm-smi --showtopo', 'amd-smi topology' or 'npu-smi info -t topo'"
 )
 

@@ -13,9 +13,6 @@ from ccbench.readers.machines import READERS, read_text, reader
 from tests.clocks import within
 from tests.readers.machines import (
     test_amd_smi,
-    test_hwloc,
-    test_lstopo_text,
-    test_nccl_graph_xml,
     test_nccl_log,
     test_nccl_xml,
     test_npu_smi,
@@ -30,11 +27,6 @@ TEXTS = {
     "nccl_xml": xml.system(
         xml.cpu(xml.gpu(xml.A, xml.nvlink(xml.B, 4)), xml.gpu(xml.B, xml.nvlink(xml.A)))
     ),
-    "nccl_graph_xml": test_nccl_graph_xml.graph(
-        'pattern="4" nchannels="1"', test_nccl_graph_xml.ring(0, 1)
-    ),
-    "hwloc": test_hwloc.TWO,
-    "hwloc text": test_lstopo_text.TEXT,
     "nccl_log": test_nccl_log.prefixed(test_nccl_log.BOX, "host0:1:1 [0] NCCL INFO ")
     + test_nccl_log.ring_lines(4, 4)
     + test_nccl_log.tree_log(3),
@@ -134,13 +126,6 @@ def test_text_of_no_tool_is_recognised_by_no_reader_and_refused_in_one_line(
     [
         ("nccl_xml", "\n<graphs/>", "line 2: <graphs> was found, <system> was expected"),
         ("nccl_xml", "GPU0 X <0> <system>", "no XML element"),
-        (
-            "nccl_graph_xml",
-            "<!-- <graphs> --><system/>",
-            "<system> was found, <graphs> was expected",
-        ),
-        ("hwloc", "<system/>", "<topology>"),
-        ("hwloc", "hello\n", "lstopo"),
         ("nccl_log", "hello\n", "NCCL_DEBUG=INFO"),
         ("npu_smi", "\tGPU0\tGPU1\nGPU0\tX\tPIX\n", "npu-smi"),
         ("rocm_smi", "hello", "rocm-smi"),
@@ -213,12 +198,6 @@ LARGE = [
             '<cpu><pci busid="x"/></cpu>',
             GPU_IN_XML,
         )
-    ),
-    (
-        "hwloc",
-        '<topology><object type="Machine">',
-        '<object type="NUMANode" os_index="{0}" cpuset="0x1"/>',
-        "</object></topology>",
     ),
 ]
 

@@ -185,18 +185,6 @@ class Flag(str, Enum):
         "there were",
         "import it again with --machine, which states the number of ranks",
     )
-    SIZE_NOT_STATED = (
-        "size_not_stated",
-        About.FIGURES,
-        "an imported row that does not say its size; size_bytes is 0 and means nothing",
-        "use its rates for ratios only",
-    )
-    RATE_KIND_UNKNOWN = (
-        "rate_kind_unknown",
-        About.FIGURES,
-        "an imported row whose rate is not said to be algbw or busbw",
-        "look up in the source which of the two it is",
-    )
     CPU_TIME = (
         "cpu_time",
         About.FIGURES,

@@ -445,7 +445,7 @@ def _is_asked(point: Point) -> bool:
     plain_case = all(getattr(point, axis.name) == axis.default for axis in WORK)
     return (
         (plain_case and not (point.simulated or point.emulated))
-        and (point.size_bytes > 0 or Flag.SIZE_NOT_STATED in point.flags)
+        and point.size_bytes > 0
         and able.device in (Device.GPU, Device.UNKNOWN)
         and point.mode == "streaming"
         and point.transport == DEFAULT

@@ -222,8 +222,7 @@ def _case(
         seconds=row.seconds,
         algbw=row.algbw,
         busbw=row.busbw,
-        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED}
-        & set(row.flags),
+        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK} & set(row.flags),
         extra={
             name: value for name, value in row.extra.items() if name not in ("status", "detail")
         },
@@ -261,12 +260,7 @@ def _case(
 
 def _asked(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: LoggedTeam) -> Case:
     collective, count = COLLECTIVES.get(table.collective), row.count
-    if (
-        count is None
-        and collective
-        and row.dtype in ITEM_BYTES
-        and Flag.SIZE_NOT_STATED not in row.flags
-    ):
+    if count is None and collective and row.dtype in ITEM_BYTES:
         count = collective.count_for(row.size_bytes, team.ranks, ITEM_BYTES[row.dtype])
     return Case(
         suite=log.tool,
@@ -294,8 +288,6 @@ def _status(row: ImportedRow, ended: LogOutcome, detail: str) -> tuple[Status, s
         return Status(stated), str(row.extra.get("detail", ""))
     if row.wrong_elements:
         return Status.WRONG, f"{row.wrong_elements} wrong elements"
-    if Flag.SIZE_NOT_STATED in row.flags and not row.seconds:
-        return Status.SKIPPED, "a rate is printed without the size it was measured at"
     if row.seconds or row.algbw or row.busbw or row.samples_seconds:
         return Status.OK, ""
     if ended in _STATUS_OF_OUTCOME:

@@ -633,17 +633,17 @@ def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
 def test_library_and_type_of_a_table_that_names_none_are_stated(
     ccbench: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "page.md").write_text(
-        "all_reduce, 4 ranks\n\n| size | busbw (GB/s) |\n|---|---|\n| 64 MiB | 2.4 |\n"
+    (tmp_path / "comms.txt").write_text(
+        "world_size: 4\n\tCOMMS-RES-all_reduce 67108864 1.6 2.4\n"
     )
     for options, backend, dtype in (
-        ((), "markdown-table", ""),
+        ((), "param", ""),
         (("--library", "nccl", "--dtype", "bf16"), "nccl", "bfloat16"),
         (("--library", "RCCL", "--dtype", "float"), "rccl", "float32"),
         (("--library", "Open MPI 4.1.2", "--dtype", "float"), "mpi", "float32"),
         (("--library", "Intel MPI", "--dtype", "float"), "mpi", "float32"),
     ):
-        folder = tmp_path / "-".join((backend, *options))
-        assert ccbench("import", "page.md", *options, "-o", str(folder)).done
+        folder = tmp_path / "-".join((backend, "run", *options))
+        assert ccbench("import", "comms.txt", *options, "-o", str(folder)).done
         (point,) = load_run(folder).points
         assert (point.backend, point.dtype, point.ranks) == (backend, dtype, 4)

@@ -28,7 +28,6 @@ ANSWERS = (
         "^WRONG: .*2 of 16 cases",
         "NORMAL",
     ),
-    ("import", "logs/04_markdown*.txt", "", 0, "1 table, 6 rows", ""),
     ("import", "logs/05_osu*.txt", "--machine dgx-a100", 0, "1 table, 3 rows", ""),
     (
         "import",
@@ -69,14 +68,6 @@ ANSWERS = (
         "clocks",
     ),
     ("import", "reports/r18*/log.txt", "", 0, "^SLOW: .*2.8[23] GB/s", ""),
-    (
-        "import",
-        "reports/r19*/table.md",
-        "--machine rtx-pcie",
-        0,
-        "^SLOW: nccl all_reduce, 4 ranks",
-        "CANNOT SAY",
-    ),
     (
         "diagnose",
         "reports/r02*/no_gdr.txt",

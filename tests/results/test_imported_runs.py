@@ -152,12 +152,6 @@ def test_a_rate_that_rounding_ate_is_computed_from_the_time(tmp_path: Path) -> N
     assert (case_row["printed_algbw_GB_s"], list(case_row["flags"])) == (0.0, [])
 
 
-def test_a_rate_without_its_size_has_no_speed(tmp_path: Path) -> None:
-    bare = row(0, seconds=None, algbw=None, flags=(Flag.SIZE_NOT_STATED,))
-    (case_row,) = rows_of(tmp_path, log(bare))
-    assert (case_row["status"], case_row["printed_busbw_GB_s"]) == ("skipped", 175.0)
-
-
 def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
     ended = log(
         row(), empty(2 * MIB), table={"outcome": LogOutcome.CUT}, outcome=LogOutcome.HUNG
@@ -218,7 +212,7 @@ def test_a_collective_that_reduces_nothing_has_no_op_whatever_is_printed() -> No
 
 
 def test_figures_of_unknown_meaning_are_kept_without_a_speed(tmp_path: Path) -> None:
-    odd = empty(flags=("rate_kind_unknown",), extra={"rate_gb_per_second": 1.2})
+    odd = empty(extra={"rate_gb_per_second": 1.2})
     (case_row,) = rows_of(tmp_path, log(odd))
     assert (case_row["status"], case_row["extra"]) == ("skipped", '{"rate_gb_per_second": 1.2}')
 

@@ -54,6 +54,7 @@ def test_most_healthy_logs_of_gpu_libraries_are_modelled() -> None:
                 "leaves open",
                 "does not say",
                 "without rows",
+                "no benchmark output",
             )
         ), (log.entry.file, log.reason)
 

@@ -37,25 +37,15 @@ _SHARED_BY_NEARLY_ALL = 0.9
 
 FORMS = (
     "nccl-tests and rccl-tests (text, JSON, CSV), OSU micro-benchmarks, Intel MPI Benchmarks, torch "
-    "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, ucc_perftest, Gloo's "
-    "benchmark, and Markdown tables with rates or times"
+    "all_reduce_bench, PARAM comms, mscclpp-test, nccom-test, hccl_test, ucc_perftest and Gloo's benchmark"
 )
 
 
 @cache
 def readers() -> dict[str, LogReader]:
-    """Readers by name, in the order they are asked: those with words of their own first, Markdown last.
-
-    A page in Markdown may quote any of the others in full.
-    """
+    """Return readers by name, in the order they are asked: those with words of their own first."""
     from ccbench.readers.benchmarks import host_benchmarks as host
-    from ccbench.readers.benchmarks import (
-        markdown_tables,
-        nccl_reports,
-        nccl_tests,
-        nccl_tests_csv,
-        ucc_perftest,
-    )
+    from ccbench.readers.benchmarks import nccl_reports, nccl_tests, ucc_perftest
     from ccbench.readers.benchmarks import torch_benchmarks as torch
     from ccbench.readers.benchmarks import vendor_tests as vendor
     from ccbench.readers.benchmarks.log import LogReader
@@ -71,9 +61,7 @@ def readers() -> dict[str, LogReader]:
         LogReader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
         LogReader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
         LogReader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
-        LogReader("nccl_tests_csv", nccl_tests_csv.recognises, nccl_tests_csv.read),
         LogReader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
-        LogReader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
     )
     return {reader.name: reader for reader in listed}
 

@@ -525,8 +525,6 @@ def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> Importe
         # NVIDIA/nccl-tests#44: algbw = size / ranks / time, busbw = algbw x (ranks - 1).
         factor = None if ranks is None else float(ranks - 1)
         moved = None if ranks is None else row.size_bytes / ranks
-    if Flag.SIZE_NOT_STATED in row.flags:
-        moved = None
     # Every figure as the interval that its rounding leaves.
     seconds, algbw, busbw = (
         None if value is None else (max(value - (half or 0.0), 0.0), value + (half or 0.0))

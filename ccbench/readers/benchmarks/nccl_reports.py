@@ -7,7 +7,9 @@ whole.
 
 rccl-tests' ``-Z json|csv -x FILE`` (github.com/ROCm/rccl-tests#93, #140): one record for each placement of
 each size: a JSON document a line, or a list of them, or CSV with a header. Builds with MPI give nodes, ranks,
-ranksPerNode and gpusPerRank, others the number of GPUs. There is no root and no count of elements.
+ranksPerNode and gpusPerRank, others the number of GPUs. There is no root and no count of elements. CSV under
+nccl-tests' own column names, in any order, is read as these are; columns of a placement that come twice are out of
+place, then in place.
 """
 
 from __future__ import annotations
@@ -37,13 +39,16 @@ from ccbench.readers.benchmarks.nccl_tests_columns import (
     likely_collective,
     nodes_of_devices,
     ranks_of_devices,
+    ranks_of_figures,
 )
 from ccbench.readers.benchmarks.words import (
+    LibraryLines,
     capped,
     collective_name,
     decoded,
     dtype_name,
     program_collective,
+    source_lines,
     variables_in,
     whole,
 )
@@ -67,10 +72,21 @@ _COLUMNS = Columns(
     PrintedColumn("algbw", "algbw"),
     PrintedColumn("busbw", "busbw"),
     PrintedColumn("type", "dtype"),
+    PrintedColumn("count", "count"),
     PrintedColumn("[a-z#]+", ""),
 )
-_NAMES = {"collective": "name", "#wrong": "wrong", "errors": "wrong"}
+_NAMES = {
+    "collective": "name",
+    "#wrong": "wrong",
+    "errors": "wrong",
+    "error": "wrong",
+    "nranks": "ranks",
+}
 _NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
+_NEEDED_OF_CSV = {"size", "algbw", "busbw"}
+_SECOND = " in place"
+"""Ends the names of columns that come a second time."""
+
 _WITHOUT_NODES = (
     *(
         "numcycle",
@@ -302,42 +318,72 @@ def read_records(text: str) -> ImportedLog:
         )
         listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
         record = _record(line) if line.startswith("{") else listed
-        cells = cells_of(_COLUMNS.each(list(record)), list(record.values()))
-        if cells is None or record["inplace"] not in ("0", "1", "true", "false"):
+        rows = _record_rows(number, record)
+        if not rows:
             warnings.append(
                 SourceWarning("damaged_line", "no whole record, or one without a size", number)
             )
             continue
-        wrong, cycle = figure(record.get("wrong", "")), whole(record.get("numcycle", ""))
-        row = row_of(
-            number,
-            {**cells, "cycle": cycle},
-            op=record.get("redop", "").lower(),
-            in_place=record["inplace"] in ("1", "true"),
-            wrong_elements=None if wrong is None else int(wrong.value),
-        )
         ranks, devices, nodes, each = (
             whole(record.get(name, "")) for name in ("ranks", "gpus", "nodes", "gpusperrank")
         )
-        groups.setdefault((record["name"], ranks or devices, nodes, each or 1), []).append(row)
+        key = record.get("name", ""), ranks or devices, nodes, each or 1
+        groups.setdefault(key, []).extend(rows)
     tables = []
     for (name, ranks, nodes, gpus), rows in groups.items():
-        collective = collective_name(name)
+        collective = collective_name(name) or program_collective(text)
+        collective = collective or likely_collective(rows, header, ranks)
         # With MPI the form counts processes, of perhaps several GPUs: their rates tell.
         fastest = max(rows, key=lambda row: row.algbw or 0.0)
         factor, busbw = bus_factor(collective, ranks), fastest.busbw or 0.0
         if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
             ranks = ranks * gpus if ranks is not None else None
+        ranks = ranks or ranks_of_figures(rows, collective)
         tables.append(ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line))
     cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
+    library_lines = LibraryLines()
+    for source in source_lines(text):
+        library_lines.take(source)
+    of_rccl = bool(tables) and {"name", "inplace"} <= {*(header or _NEEDED)}
     return ImportedLog(
-        tool="rccl-tests",
-        library="RCCL",
+        tool="rccl-tests" if of_rccl else "nccl-tests",
+        library="RCCL" if of_rccl else "NCCL",
         tables=tuple(tables),
+        versions=library_lines.versions,
+        environment=library_lines.environment,
         warnings=capped(warnings),
         outcome=LogOutcome.CUT if cut else LogOutcome.UNKNOWN,
         detail="records are missing or broken" if cut else "",
     )
+
+
+def _record_rows(number: int, record: Mapping[str, str]) -> list[ImportedRow]:
+    """Return the row of a record, two where it has columns of both placements; none of one that is not whole."""
+    inside = {
+        name.removesuffix(_SECOND): text
+        for name, text in record.items()
+        if name.endswith(_SECOND)
+    }
+    outside = {name: text for name, text in record.items() if not name.endswith(_SECOND)}
+    rows = []
+    for members, second in ((outside, False), ({**outside, **inside}, True)):
+        if second and not inside:
+            continue
+        placed = members.get("inplace", "0").lower()
+        cells = cells_of(_COLUMNS.each(list(members)), list(members.values()))
+        if cells is None or placed not in ("0", "1", "true", "false"):
+            return []
+        wrong, root = figure(members.get("wrong", "")), members.get("root", "-1")
+        row = row_of(
+            number,
+            {**cells, "cycle": whole(members.get("numcycle", ""))},
+            op=members.get("redop", "").lower(),
+            root=int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
+            in_place=second or placed in ("1", "true"),
+            wrong_elements=None if wrong is None else int(wrong.value),
+        )
+        rows.append(row)
+    return rows
 
 
 def _record(line: str) -> dict[str, str]:
@@ -350,17 +396,23 @@ def _record(line: str) -> dict[str, str]:
 
 
 def _csv_header(line: str) -> tuple[str, ...]:
-    named = (
-        tuple(map(_name, _csv_cells(line)))
-        if "busbw," in line[:_LONGEST_RECORD].lower()
-        else ()
+    if "busbw" not in line[:_LONGEST_RECORD].lower():
+        return ()
+    names: list[str] = []
+    for word in map(_name, _csv_cells(line.lstrip("# "))):
+        names.append(word + _SECOND if word in names else word)
+    return (
+        tuple(names) if _NEEDED_OF_CSV.issubset(names) and len({*names}) == len(names) else ()
     )
-    return named if _NEEDED.issubset(named) else ()
 
 
 def _csv_cells(line: str) -> list[str]:
     try:
-        cells = next(csv.reader([line[:_LONGEST_RECORD]], skipinitialspace=True), [])
+        delimiter = max(",;\t", key=line.count)
+        reader = csv.reader(
+            [line[:_LONGEST_RECORD]], delimiter=delimiter, skipinitialspace=True
+        )
+        cells = next(reader, [])
     except csv.Error:
         return []
     return [cell.strip() for cell in cells]

@@ -6,28 +6,20 @@ each rank's mean over iterations; rates are in 1e9 bytes per second. Old lines h
 collective; new ones are COMMS-RES-<collective>-<dtype>. Source: comms.py and pytorch_dist_backend.py
 (get_mem_size) of https://github.com/facebookresearch/param.
 
-all_reduce_bench.py, in the forms it has printed over the years: blocks of one rank and one trial ("3:",
-"duration: s", "algo throughput: bps", "busbw: Gbps"), where busbw is in bits and "algo throughput" counts the
-buffer twice, so that it is no algbw; one closing paragraph with algbw and busbw in GBps; a Markdown table of
-payloads. The type is float32 in all of them. Source: https://github.com/bigscience-workshop/bigscience
-(experiments/bandwidth) and https://github.com/stas00/ml-engineering (network/benchmarks/all_reduce_bench.py).
-Processes write their blocks at the same time, so that lines of several blocks mix: a line belongs to that
-open block whose figures it fits (the throughput times the duration is twice the payload in bits; busbw is the
-throughput times (ranks - 1) / ranks).
+all_reduce_bench.py: one closing paragraph with algbw and busbw in GBps, or a Markdown table of payloads. The type is
+float32 in both. Source: https://github.com/stas00/ml-engineering (network/benchmarks/all_reduce_bench.py). Older
+versions let each rank print its figures; lines of ranks that mix cannot be told apart and are not read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from typing import Any
 
 from ccbench.findings import SourceWarning
-from ccbench.flags import Flag
 from ccbench.readers.benchmarks.log import (
     Columns,
-    DeviceLine,
     ImportedLog,
     ImportedRow,
     ImportedTable,
@@ -36,7 +28,6 @@ from ccbench.readers.benchmarks.log import (
     log_of,
     row_of,
 )
-from ccbench.readers.benchmarks.markdown_tables import figure_tables
 from ccbench.readers.benchmarks.words import (
     LARGEST_SIZE,
     Launch,
@@ -53,6 +44,7 @@ from ccbench.readers.benchmarks.words import (
     whole,
 )
 from ccbench.readers.lines import PrintedFigure, figure
+from ccbench.units import parse_size
 
 # -- PARAM --------------------------------------------------------------------------------------------------
 
@@ -139,15 +131,6 @@ def read_param(text: str) -> ImportedLog:
 
 # -- all_reduce_bench.py ------------------------------------------------------------------------------------
 
-_RANK = re.compile(r"((?:[\w.-]{1,100}:)?\d{1,7}):[ \t]*$")
-_DURATION = re.compile(r"[ \t]*duration: (\d[\d.]{0,20}) sec")
-_THROUGHPUT = re.compile(r"[ \t]*algo throughput: (?:\d[\d.]{0,30} bps, )?(\d[\d.]{0,20}) Gbps")
-_BUSBW = re.compile(r"[ \t]*busbw: (\d[\d.]{0,20}) {1,4}Gbps")
-_RANKS = re.compile(r"\bnranks (\d{1,7})\b")
-_MOST_OPEN = 64
-"""Blocks that wait for their lines; more are never waited for at once."""
-
-_PAYLOAD = re.compile(r"(?:^|[ \t])data size:[ \t]*(\d[\d.e+]{0,20}) GB")
 _PARAGRAPH = re.compile(
     r"The average bandwidth of all_reduce with a (\d[\d.e+-]{0,20})GB payload "
     r"\((\d{1,6}) trials, (\d{1,7}) ranks\)"
@@ -155,33 +138,15 @@ _PARAGRAPH = re.compile(
 _SWEEP = re.compile(r"bandwidth of all_reduce over (\d{1,7}) ranks")
 _PAIR = re.compile(r"[ \t]*(algbw|busbw):[ \t]*(\d[\d.]{0,20}) GBps")
 _OWN_HEADER = re.compile(r"\|[ \t]*payload[ \t]*\|[ \t]*busbw[ \t]*\|[ \t]*algbw[ \t]*\|")
-_SIGNS = ("algo throughput:", "bandwidth of all_reduce")
-_CONNECTED = re.compile(
-    r"(?:([\w.-]{1,200}):(\d{1,10}):\d{1,10} )?.{0,40}\brank (\d{1,7}) nranks \d{1,7} cudaDev (\d{1,4})"
-    r"(?: nvmlDev \d{1,4})? busId ([0-9a-fA-F]{1,16})\b"
+_NUMBER = r"[ \t]*(\d{1,12}(?:\.\d{1,9})?"
+_OWN_ROW = re.compile(
+    rf"[ \t]*\|{_NUMBER} ?[KMGT]?i?B)[ \t]*\|{_NUMBER}) ?GBps[ \t]*\|{_NUMBER}) ?GBps[ \t]*\|"
 )
-"""A rank whose communicator is complete."""
-
-
-@dataclass
-class _RankFigures:
-    """One rank's figures of one trial. Throughput and busbw in 1e9 bits per second."""
-
-    rank: str
-    line: int
-    duration: PrintedFigure | None = None
-    throughput: PrintedFigure | None = None
-    busbw: PrintedFigure | None = None
-
-    @property
-    def seconds(self) -> float:
-        """The duration; 0 where it has not been read."""
-        return self.duration.value if self.duration else 0.0
 
 
 def is_all_reduce_bench(text: str) -> bool:
     """Return whether ``text`` has a line that only this script prints."""
-    return any(sign in text for sign in _SIGNS) or (
+    return "bandwidth of all_reduce" in text or (
         "payload" in text and bool(_OWN_HEADER.search(text))
     )
 
@@ -189,44 +154,20 @@ def is_all_reduce_bench(text: str) -> bool:
 def read_all_reduce_bench(text: str) -> ImportedLog:
     """Every payload that ``text`` has figures of, each form as its own table."""
     lines = list(source_lines(text))
-    stated = {_payload(match[1]) for line in lines if (match := _PAYLOAD.search(line.text))} - {
-        0
-    }
     warnings: list[SourceWarning] = []
-    tables = [
-        *_of_blocks(lines, stated.pop() if len(stated) == 1 else 0, warnings),
-        *_paragraphs(lines),
-    ]
-    # The Markdown tables of payloads; their number of ranks is in the heading before them.
-    headings = [(line.number, int(m[1])) for line in lines if (m := _SWEEP.search(line.text))]
-    for table in figure_tables(text):
-        above = [count for number, count in headings if number < table.line]
-        rows = tuple(
-            replace(row, dtype="float32", op="sum", in_place=True) for row in table.rows
-        )
-        ranks = table.ranks or (above[-1] if above else None)
-        tables.append(replace(table, collective="all_reduce", rows=rows, ranks=ranks))
     if lines and _PARAGRAPH.search(lines[-1].text):
         warnings.append(
             SourceWarning("truncated", "the last payload has no figures", lines[-1].number)
         )
     library_lines = LibraryLines()
-    devices: dict[int, DeviceLine] = {}
     for line in lines:
         library_lines.take(line)
-        if "Init COMPLETE" in line.text and (match := _CONNECTED.search(line.text)):
-            rank, process = int(match[3]), int(match[2]) if match[2] else None
-            device = DeviceLine(
-                rank, None, process, match[1] or "", int(match[4]), match[5].lower()
-            )
-            devices.setdefault(rank, device)
     return log_of(
         "torch-all-reduce-bench",
         lines,
-        tables,
+        [*_paragraphs(lines), *_sweeps(lines)],
         warnings,
         library="NCCL" if "NCCL" in text else "",
-        devices=tuple(devices[rank] for rank in sorted(devices)),
         versions=library_lines.versions,
         environment=library_lines.environment,
         hints=library_lines.hints,
@@ -234,103 +175,19 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
     )
 
 
-def _blocks(
-    lines: Sequence[LogLine], payload_bytes: int, ranks: int
-) -> tuple[list[_RankFigures], int]:
-    """(blocks by line, number of those that lack lines)."""
-    share = (ranks - 1) / ranks if ranks else 1.0
-    waiting: list[_RankFigures] = []
-    closed: list[_RankFigures] = []
-    for line in lines:
-        if match := _RANK.match(line.text):
-            waiting = [*waiting, _RankFigures(match[1], line.number)][-_MOST_OPEN:]
-        elif (match := _DURATION.match(line.text)) and (duration := figure(match[1])):
-            youngest = next(
-                (block for block in reversed(waiting) if block.duration is None), None
-            )
-            if youngest:
-                youngest.duration = duration
-        elif (match := _THROUGHPUT.match(line.text)) and (throughput := figure(match[1])):
-            # Of equals the youngest; where the payload is not known all are equal.
-            fitting = [
-                block
-                for block in reversed(waiting)
-                if block.duration and block.throughput is None
-            ]
-            comparable = payload_bytes > 0 and throughput.value > 0
-            expected = 2 * payload_bytes * 8 / (throughput.value * 1e9) if comparable else 0.0
-            if fitting:
-                best = (
-                    min(fitting, key=lambda block: abs(block.seconds - expected))
-                    if comparable
-                    else fitting[0]
-                )
-                best.throughput = throughput
-        elif (match := _BUSBW.match(line.text)) and (busbw := figure(match[1])):
-            rated = [
-                (abs(block.throughput.value * share - busbw.value), -place)
-                for place, block in enumerate(waiting)
-                if block.throughput
-            ]
-            if rated:
-                block = waiting.pop(-min(rated)[1])
-                block.busbw = busbw
-                closed.append(block)
-    left = [block for block in waiting if block.duration]
-    return sorted([*closed, *left], key=lambda block: block.line), len(waiting)
-
-
-def _of_blocks(
-    lines: list[LogLine], size_bytes: int, warnings: list[SourceWarning]
-) -> Iterator[ImportedTable]:
-    """One row: the time of a trial is its slowest rank's, and the row shows the trial of median time."""
-    stated = {int(match[1]) for line in lines if (match := _RANKS.search(line.text))}
-    named = {match[1] for line in lines if (match := _RANK.match(line.text))}
-    ranks = stated.pop() if len(stated) == 1 else len(named)
-    blocks, unfinished = _blocks(lines, size_bytes, ranks)
-    by_rank: dict[str, list[_RankFigures]] = {}
-    for block in blocks:
-        by_rank.setdefault(block.rank, []).append(block)
-    longest = max(map(len, by_rank.values()), default=0)
-    if unfinished or any(len(own) < longest for own in by_rank.values()):
-        text = (
-            f"{unfinished} blocks without all their lines; not every rank has {longest} trials"
-        )
-        warnings.append(SourceWarning("truncated", text))
-    if not blocks:
-        return
-    # The k-th block of each rank belongs to trial k.
-    trials = ([own[k] for own in by_rank.values() if k < len(own)] for k in range(longest))
-    slowest = [max(trial, key=lambda block: block.seconds) for trial in trials]
-    shown = sorted(slowest, key=lambda block: block.seconds)[(len(slowest) - 1) // 2]
-    row = _row(
-        shown.line,
-        size_bytes,
-        {"seconds": shown.duration, "busbw": shown.busbw.over(8) if shown.busbw else None},
-        samples_seconds=tuple(block.seconds for block in slowest),
-        flags=() if size_bytes else (Flag.SIZE_NOT_STATED,),
-        extra={
-            "rank": shown.rank,
-            "blocks": len(blocks),
-            "rank_seconds": {
-                rank: tuple(block.seconds for block in own) for rank, own in by_rank.items()
-            },
-        },
-    )
-    yield ImportedTable(
-        collective="all_reduce",
-        rows=(row,),
-        ranks=ranks or None,
-        # One process of each node is local rank 0.
-        nodes=sum(line.text.strip() == "local_rank: 0" for line in lines) or None,
-        mode="isolated",
-        line=shown.line,
-        facts={
-            "seconds_are": "slowest rank of the trial of median time",
-            "trials": len(slowest),
-            "first_trial_is_cold": True,
-        },
-    )
+def _sweeps(lines: list[LogLine]) -> Iterator[ImportedTable]:
+    """One table for each Markdown table of payloads; the ranks are in the heading before it."""
+    ranks: int | None = None
+    rows: list[ImportedRow] = []
+    for line in [*lines, LogLine(0, "")]:
+        if heading := _SWEEP.search(line.text):
+            ranks = int(heading[1])
+        if match := _OWN_ROW.match(line.text):
+            rates = {"busbw": figure(match[2]), "algbw": figure(match[3])}
+            rows.append(_row(line.number, parse_size(match[1]), rates))
+        elif rows and not line.text.lstrip().startswith("|"):
+            yield ImportedTable("all_reduce", tuple(rows), ranks, line=rows[0].line)
+            rows = []
 
 
 def _paragraphs(lines: list[LogLine]) -> Iterator[ImportedTable]:

@@ -184,33 +184,6 @@ UCC_BARRIER = (
 """
 )
 
-TORCH_BLOCKS = """\
-local_rank: 0
-local_rank: 1
-0 data size: 4.0 GB
-1 data size: 4.0 GB
-NCCL version 2.10.3+cuda11.3
-node1:100:110 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1a000 - Init COMPLETE
-node1:101:111 [1] NCCL INFO comm 0x2 rank 1 nranks 2 cudaDev 1 busId 1c000 - Init COMPLETE
-0:
- duration: 0.8000 sec
-1:
- duration: 0.5000 sec
- algo throughput: 80000000000.0000 bps, 80.0000 Gbps
- busbw: 40.0000  Gbps
- algo throughput: 128000000000.0000 bps, 128.0000 Gbps
- busbw: 64.0000  Gbps
-ignore me 7
-0:
- duration: 0.1000 sec
- algo throughput: 640000000000.0000 bps, 640.0000 Gbps
- busbw: 320.0000  Gbps
-1:
- duration: 0.1250 sec
- algo throughput: 512000000000.0000 bps, 512.0000 Gbps
- busbw: 256.0000  Gbps
-"""
-
 TORCH_PARAGRAPH = """\
 [host-1:0]:The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):
 [host-1:0]: algbw: 45.000 GBps (360.0 Gbps)
@@ -233,28 +206,6 @@ MSCCLPP = (
     '"size":24576, "time":12.00, "target":"latency"}\n'
 )
 
-MARKDOWN_PAGE = """\
-# Our cluster
-
-All-reduce with a 8GiB payload:
-
-| GPUs | algorithm | busbw     | busbw, NVLS off | gain  |
-| ---: | :-------- | --------: | --------------: | ----: |
-|    4 | Ring      | 360.0GBps |       360.5GBps | 1.00x |
-|    8 | NVLS      | 470.0GBps |       362.0GBps | 1.30x |
-
-What people ate:
-
-| dish | plates |
-| ---- | -----: |
-| soup | 12     |
-
-| collective | size | time (us) | algbw (GB/s) | busbw (GB/s) |
-| ---------- | ---- | --------: | -----------: | -----------: |
-| all-gather, `NCCL_ALGO=Ring` | 1 MiB | 20.97 | 50.0 | 43.75 |
-| broadcast  | 2 MiB | 20.97 | 100.0 | 100.0 |
-"""
-
 EVERY_OUTPUT: dict[str, str] = {
     "OSU all-reduce": OSU_ALL_REDUCE,
     "OSU all-gather": OSU_ALL_GATHER,
@@ -272,10 +223,8 @@ EVERY_OUTPUT: dict[str, str] = {
     "UCC all-to-all": UCC_ALL_TO_ALL,
     "UCC all-reduce": UCC_ALL_REDUCE,
     "UCC barrier": UCC_BARRIER,
-    "torch blocks": TORCH_BLOCKS,
     "torch paragraph": TORCH_PARAGRAPH,
     "torch sweep": TORCH_SWEEP,
     "mscclpp": MSCCLPP,
-    "Markdown": MARKDOWN_PAGE,
 }
 """Name of the form -> its text."""

@@ -147,9 +147,6 @@ def test_what_the_output_does_not_say_is_not_checked() -> None:
     wrong = replace(ROW, busbw=1.0)
     assert flags_of(wrong, collective="") == ()
     assert flags_of(wrong, ranks=None) == ()
-    assert flags_of(replace(ROW, size_bytes=0, flags=(Flag.SIZE_NOT_STATED,))) == (
-        Flag.SIZE_NOT_STATED,
-    )
 
 
 def test_rates_of_one_ranks_bytes_are_checked_as_such() -> None:

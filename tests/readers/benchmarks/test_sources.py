@@ -22,7 +22,6 @@ TOOL_OF_FORM = {
     "Gloo": "gloo-benchmark",
     "torch": "torch-all-reduce-bench",
     "mscclpp": "mscclpp",
-    "Markdown": "markdown-table",
 }
 
 
@@ -39,14 +38,9 @@ def test_the_reader_is_chosen_by_what_a_file_says(form: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("form", outputs.EVERY_OUTPUT)
 def test_only_the_readers_of_common_tables_take_another_tools_form(form: str) -> None:
     text = outputs.EVERY_OUTPUT[form]
-    takers = [name for name, reader in [*readers().items()][:-4] if reader.recognises(text)]
-    assert tuple(readers())[-4:] == (
-        "nccl_reports",
-        "nccl_tests_csv",
-        "nccl_tests",
-        "markdown_tables",
-    )
-    assert len(takers) == (0 if form == "Markdown" else 1), takers
+    takers = [name for name, reader in [*readers().items()][:-2] if reader.recognises(text)]
+    assert tuple(readers())[-2:] == ("nccl_reports", "nccl_tests")
+    assert len(takers) == 1, takers
 
 
 @needs_logs

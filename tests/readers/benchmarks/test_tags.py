@@ -149,7 +149,7 @@ def any_tag(draw: st.DrawFn) -> str:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    form=st.sampled_from(["nccl-tests", "OSU all-reduce", "Markdown", "HCCL"]),
+    form=st.sampled_from(["nccl-tests", "OSU all-reduce", "HCCL"]),
     tag=any_tag(),
     indent=st.sampled_from(["", "  ", "\t"]),
     end=st.sampled_from(["\n", "\r\n", "\x1b[0m\n"]),

@@ -7,63 +7,11 @@ import re
 import pytest
 
 from ccbench.readers.benchmarks import readers
-from ccbench.readers.benchmarks.log import LogOutcome
 from ccbench.units import parse_size
 from tests.readers.benchmarks import outputs
 from tests.readers.benchmarks.logs import text_of
 
 torch_bench = readers()["torch_bench"]
-
-BLOCKS = [
-    ("awkward_torch_a100_32g_4n_all_reduce_bench-a100-n4.txt", 32, 4),
-    ("awkward_torch_v100_16g_4n_all_reduce_bench-32gb-n4.txt", 16, 4),
-    ("awkward_torch_v100_4g_1n_n1_16gb_all_reduce_bench.txt", 4, 1),
-    ("awkward_torch_v100_4g_1n_n1_32gb_all_reduce_bench.txt", 4, 1),
-    ("awkward_torch_v100_64g_16n_n16_32gb_all_reduce_bench.txt", 64, 16),
-]
-
-
-@pytest.mark.parametrize(("name", "ranks", "nodes"), BLOCKS)
-def test_every_block_of_every_rank_is_read(name: str, ranks: int, nodes: int) -> None:
-    text = text_of({"file": name})
-    log = torch_bench.read(text)
-    (table,) = log.tables
-    (row,) = table.rows
-    assert (table.ranks, table.nodes, row.size_bytes) == (ranks, nodes, 4_000_000_000)
-    printed = sorted(float(seconds) for seconds in re.findall(r"duration: ([\d.]+) sec", text))
-    assert row.extra["blocks"] == len(printed) == 5 * ranks
-    assert sorted(s for own in row.extra["rank_seconds"].values() for s in own) == printed
-    assert len(row.samples_seconds) == 5
-    assert max(row.samples_seconds) == printed[-1]
-    assert (log.warnings, len(log.devices)) == ((), ranks)
-    assert row.seconds is not None
-    busbw = row.size_bytes / row.seconds * 2 * (ranks - 1) / ranks / 1e9
-    # The time has four decimals only: half a unit of 0.0479 s is one part in a thousand.
-    assert row.busbw == pytest.approx(busbw, rel=0.5e-4 / row.seconds + 1e-4)
-
-
-def test_lines_of_several_ranks_that_mixed_find_their_blocks() -> None:
-    (table,) = torch_bench.read(outputs.TORCH_BLOCKS).tables
-    (row,) = table.rows
-    assert row.extra["rank_seconds"] == {"0": (0.8, 0.1), "1": (0.5, 0.125)}
-    assert row.samples_seconds == (0.8, 0.125)
-    assert (row.seconds, row.busbw) == (0.125, 32.0)
-
-
-def test_a_block_without_its_end_is_told() -> None:
-    log = torch_bench.read(outputs.TORCH_BLOCKS[: outputs.TORCH_BLOCKS.rindex("1:")])
-    assert [warning.kind for warning in log.warnings] == ["truncated"]
-    assert log.outcome is LogOutcome.CUT
-    assert log.tables[0].rows[0].samples_seconds == (0.8, 0.1)
-
-
-def test_nccls_own_lines_give_versions_and_devices() -> None:
-    log = torch_bench.read(outputs.TORCH_BLOCKS)
-    assert log.versions == {"NCCL": "2.10.3", "CUDA": "11.3"}
-    assert [(d.rank, d.host, d.process_id, d.device, d.bus_id) for d in log.devices] == [
-        (0, "node1", 100, 0, "1a000"),
-        (1, "node1", 101, 1, "1c000"),
-    ]
 
 
 def test_the_closing_paragraph_gives_both_rates_and_the_ranks() -> None:
@@ -96,20 +44,6 @@ def test_every_payload_of_a_published_sweep_is_read() -> None:
     for row in table.rows:
         assert row.algbw is not None
         assert row.busbw == pytest.approx(row.algbw * 2 * 7 / 8, abs=0.02)
-
-
-def test_trials_of_one_payload_take_it_from_the_heading() -> None:
-    text = (
-        "The 4GiB payload bandwidth of all_reduce over 8 ranks (5 warmups / 2 trials):\n\n"
-        "|    busbw   |    algbw   |\n| ---------: | ---------: |\n"
-        "| 472.10GBps | 269.77GBps |\n| 471.90GBps | 269.66GBps |\n"
-    )
-    (table,) = torch_bench.read(text).tables
-    assert table.ranks == 8
-    assert [(row.size_bytes, row.busbw) for row in table.rows] == [
-        (4 * 2**30, 472.1),
-        (4 * 2**30, 471.9),
-    ]
 
 
 param = readers()["param"]

@@ -120,7 +120,6 @@ def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) ->
     """
     subset, beside = subset_of(case), case.concurrent_case
     if isinstance(where, Cluster) and beside is None and subset == ALL_RANKS:
-        # Of so many ranks that no schedule can be listed, too.
         sizes = (case.size_bytes,)
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[
             0

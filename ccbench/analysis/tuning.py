@@ -16,19 +16,12 @@ from statistics import median
 from typing import TypeVar
 
 from ccbench.cases.axes import AXIS, SETTINGS, WORK
-from ccbench.cases.measurement import Status
 from ccbench.errors import UsageError
-from ccbench.flags import Flag
-from ccbench.results import Manifest, Point, Run
-from ccbench.results.points import LONGEST_NAME
+from ccbench.results import Point, Run
 from ccbench.stats import Interval, rounds_interval
-from ccbench.units import plain, plural, shown
+from ccbench.units import plural, shown
 
 DEFAULT = "default"
-
-SIZE_NOT_STATED = -1
-"""Size of a timing whose source prints a bandwidth and not the size it was measured at."""
-
 
 SETTINGS_OF_LIBRARIES = tuple(
     axis for axis in SETTINGS if axis.choice and axis.name != "channels"
@@ -40,17 +33,13 @@ NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """A choice that somebody can ask for. settings: values of SETTINGS_OF_LIBRARIES.
-
-    variant: of a library started differently, in the words of a source.
-    """
+    """A choice that somebody can ask for. settings: values of SETTINGS_OF_LIBRARIES."""
 
     backend: str
     algorithm: str = DEFAULT
     protocol: str = DEFAULT
     channels: int = 0
     settings: tuple[str | int | bool, ...] = NOT_SET
-    variant: str = ""
 
     @property
     def is_default(self) -> bool:
@@ -69,7 +58,7 @@ class Choice:
             axis.label_of(value)
             for axis, value in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)
         ]
-        return ", ".join(filter(None, (*words, self.variant)))
+        return ", ".join(filter(None, words))
 
 
 @dataclass(frozen=True, order=True)
@@ -156,8 +145,7 @@ def timings_of(
 
     kept: ids of cases that alone may be advised; None: all.
 
-    Left out: cases that are not ok, times of an emulation, single ranks. A row that states a bandwidth but
-    not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
+    Left out: cases that are not ok, times of an emulation, single ranks.
     """
     # The processor is said where one name of a machine stands for several, as measured-2-cores does.
     named = [(run.manifest.machine, run.manifest.processor) for run in runs]
@@ -170,36 +158,19 @@ def timings_of(
     timings = []
     for run, (name, processor) in zip(runs, named, strict=True):
         place = ", ".join(filter(None, (name, processor))) if name in several else name
-        # (source, table from 1) -> the words with which an imported table sets itself apart, if it does.
-        variants = {
-            (plain(file.get("source", ""), LONGEST_NAME), number): str(variant)[:60]
-            for file in run.manifest.mappings("imported")
-            for number, table in enumerate(Manifest(file).mappings("tables"), start=1)
-            if (variant := Manifest(table).at("facts", "variant"))
-        }
         for point in run.points:
-            # (size, seconds), or (SIZE_NOT_STATED, inverse bandwidth), or nothing
-            speed: tuple[int, float] | None = None
-            unsized = point.status is Status.SKIPPED and Flag.SIZE_NOT_STATED in point.flags
-            if point.is_timed:
-                speed = point.size_bytes, point.median_seconds or 0.0
-            elif unsized and point.printed_busbw is not None and point.printed_busbw > 0:
-                speed = SIZE_NOT_STATED, 1e-9 / point.printed_busbw
-            if speed is not None and not point.emulated and point.ranks >= 2:
-                variant = variants.get((point.source, point.source_table), "")
+            if point.is_timed and not point.emulated and point.ranks >= 2:
                 # What somebody knows to have been forced outranks what a log does not say.
                 known_choice = (
                     forced(point.source) if forced is not None and point.source else None
                 )
                 requested = known_choice or (point.algorithm, point.protocol)
-                timing = _timing(point, place, requested, variant, speed)
+                timing = _timing(point, place, requested)
                 timings.append(replace(timing, kept=kept is None or point.case_id in kept))
     return tuple(timings)
 
 
-def _timing(
-    point: Point, place: str, requested: tuple[str, str], variant: str, speed: tuple[int, float]
-) -> Timing:
+def _timing(point: Point, place: str, requested: tuple[str, str]) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
     work = (axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
     situation = Situation(
@@ -215,9 +186,9 @@ def _timing(
     )
     return Timing(
         situation=situation,
-        choice=Choice(point.backend, *requested, point.channels, settings, variant),
-        size_bytes=speed[0],
-        median_seconds=speed[1],
+        choice=Choice(point.backend, *requested, point.channels, settings),
+        size_bytes=point.size_bytes,
+        median_seconds=point.median_seconds or 0.0,
         samples_seconds=tuple(point.samples_seconds.tolist()),
         round_samples=point.round_samples,
         flags=point.flags,

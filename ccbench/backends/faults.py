@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccbench.cases.axes import Case
-from ccbench.cases.measurement import PROBE
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import UsageError
 from ccbench.inexact import INEXACT_PERIOD, inexact_values
@@ -66,10 +65,9 @@ class Fault:
     size_bytes: int = -1
 
     def matches(self, case: Case, rank: int) -> bool:
-        """Return whether this rank must misbehave in this case, which is one of the suite's."""
+        """Return whether this rank must misbehave in this case."""
         return (
-            case.suite != PROBE
-            and self.rank in (rank, ALL_RANKS)
+            self.rank in (rank, ALL_RANKS)
             and self.collective in ("", case.collective)
             and self.algorithm in ("", case.algorithm)
             and self.size_bytes in (-1, case.size_bytes)

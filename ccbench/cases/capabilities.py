@@ -32,9 +32,7 @@ class PricedBy(Enum):
 
     SCHEDULE = "the schedule's steps on the machine's memory or links"
     GPU_LIBRARY = "NCCL's choice of algorithm and protocol on the links of GPUs"
-    MPI = "messages between processes, in the plans of MPI libraries"
-    GLOO = "messages between processes, in Gloo's plans"
-    ONECCL = "messages between processes, in oneCCL's plans"
+    NO_MODEL = "nobody: how long a library's messages between processes take is measured only"
 
 
 @dataclass(frozen=True)
@@ -127,14 +125,9 @@ class Capabilities:
         return self.device is Device.MODEL
 
     @property
-    def priced_by_messages(self) -> bool:
-        """True if predictions need the times of messages between these very processes."""
-        return self.priced_by in (PricedBy.MPI, PricedBy.GLOO, PricedBy.ONECCL)
-
-    @property
     def priced_on_processors(self) -> bool:
         """True if predictions are of processes that have the host's processors to themselves."""
-        return self.device is Device.PROCESS and not self.priced_by_messages
+        return self.device is Device.PROCESS and self.priced_by is PricedBy.SCHEDULE
 
 
 DECLARED: dict[str, Capabilities] = {}

@@ -19,10 +19,6 @@ NO_TEAM = "no team could be started for further rounds"
 """The stop reason of a round that never began, and of a case that has the rounds before it alone."""
 
 
-PROBE = "network probe"
-"""The suite of cases that are measured for predictions, before those that were asked for."""
-
-
 class Status(str, Enum):
     """End of a case. Only ``OK`` and ``WRONG`` carry samples; only ``OK`` has a speed."""
 

@@ -11,16 +11,16 @@ where the size of all_gather and reduce_scatter is the full buffer and that of a
 They hold for datasheet rates; nothing here knows of protocols.
 
 The optimum of all_gather is the largest rate x per shard such that for every set S of vertices that lacks a
-rank, x times the ranks in S can leave S. It is found by Dinkelbach's iteration over minimum cuts. Capacities
-are exact: rates become whole numbers of one common unit. The solver knows 32-bit numbers only; where the
-scaled numbers do not fit they are rounded for the search, while every cut that comes out is counted again
-exactly, so that a bound is right in any case and at worst not the tightest.
+rank, x times the ranks in S can leave S. It is found by Dinkelbach's iteration over minimum cuts. The solver
+knows 32-bit numbers only, to which rates are rounded for the search, while every cut that comes out is counted
+again exactly, so that a bound is right in any case and at worst not the tightest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -41,131 +41,87 @@ MOST_FLOW_VERTICES = 160
 MOST_FLOWS = 256
 """Separating flows that one bound may try; beyond that, links are only added up, which stays safe."""
 
-LARGEST_CAPACITY = 2**31 - 1
-"""Largest capacity that scipy's maximum_flow takes."""
-
 MOST_STARTS = 32
 """Ranks whose distances to all others are looked at, where these all count alike."""
-
-MOST_UNITS = 2**30
-GRID = 2**14
-"""Steps between zero and the fastest rate where rates have to be rounded."""
 
 ROUNDING = 1e-11
 """Prices are sums of up to millions of terms: a bound that equals one must not exceed it by rounding."""
 
-Side = NDArray[np.bool_]
-"""One truth per vertex: is it on the source's side?"""
+LARGEST_CAPACITY = 2**31 - 1
+"""Largest capacity that scipy's maximum_flow takes."""
+
+Vertices = AbstractSet[int]
+"""One side of a cut."""
 
 
 @dataclass(frozen=True, eq=False)
 class FlowGraph:
-    """Vertices are the devices of a topology, edges its links that carry data.
+    """Vertices are the devices of a topology, edges its links that may carry data.
 
-    compute: vertices of the ranks, in rank order.
-    capacity: whole numbers of ``unit_bytes_per_second``, one per link.
+    ranks: vertices of the ranks, in rank order. rates: exact bytes per second by source and target.
     """
 
-    vertices: int
-    compute: tuple[int, ...]
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    capacity: tuple[int, ...]
-    unit_bytes_per_second: Fraction
+    vertices: frozenset[int]
+    ranks: tuple[int, ...]
+    rates: Mapping[tuple[int, int], Fraction]
 
     def reversed(self) -> FlowGraph:
         """Every link turned round: what is true of gathering here is true of scattering there."""
-        return replace(self, source=self.target, target=self.source)
+        turned = {(target, source): rate for (source, target), rate in self.rates.items()}
+        return replace(self, rates=turned)
+
+    def out_of(self, side: Vertices) -> Fraction:
+        """Bytes per second of all links out of ``side``."""
+        crossing = (
+            rate
+            for (source, target), rate in self.rates.items()
+            if source in side and target not in side
+        )
+        return sum(crossing, Fraction(0))
 
     @cached_property
-    def sizes(self) -> NDArray[np.object_]:
-        """Capacities as an array of Python's whole numbers, whose sums cannot overflow."""
-        return np.array(self.capacity, dtype=object)
+    def arrays(self) -> tuple[NDArray[np.int64], Floats]:
+        """Sources and targets of all links, and their rates, rounded."""
+        ends = np.array(list(self.rates), dtype=np.int64).reshape(-1, 2).T
+        return ends, np.array(list(self.rates.values()), dtype=np.float64)
 
-    def capacity_out(self, side: Side) -> int:
-        """Capacity of all links out of ``side``, exact."""
-        return int(self.sizes[side[self.source] & ~side[self.target]].sum())
+    def near(self, supply: Mapping[int, Fraction | None], sinks: Iterable[int]) -> Vertices:
+        """The near side of a least cut between what ranks supply and ``sinks``.
 
-    def ranks_in(self, side: Side) -> int:
-        """Number of ranks that ``side`` holds."""
-        return int(side[list(self.compute)].sum())
-
-    def side_of(self, vertices: Iterable[int]) -> Side:
-        """The side that holds exactly ``vertices``."""
-        side = np.zeros(self.vertices, dtype=np.bool_)
-        side[list(vertices)] = True
-        return side
-
-    @cached_property
-    def layout(self) -> tuple[list[int], NDArray[np.int64], Any]:
-        """Capacities of edges, the place of each in scipy's matrix, and that: links, a source, a sink."""
-        from scipy.sparse import csr_array
-
-        vertices, ranks = self.vertices, len(self.compute)
-        start, end = vertices, vertices + 1
-        # Links between the same two vertices are one edge here.
-        keys, edge_of_link = np.unique(
-            self.source * vertices + self.target, return_inverse=True
-        )
-        edges: list[int] = [0] * len(keys)
-        for edge, capacity in zip(edge_of_link.tolist(), self.capacity, strict=True):
-            edges[edge] += capacity
-        compute = np.array(self.compute, dtype=np.int64)
-        rows = np.concatenate([keys // vertices, np.full(ranks, start), compute])
-        columns = np.concatenate([keys % vertices, compute, np.full(ranks, end)])
-        order = np.lexsort((columns, rows))
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        units = np.ones(len(order), dtype=np.int32)
-        matrix = csr_array(
-            (units, (rows[order], columns[order])), shape=(vertices + 2, vertices + 2)
-        )
-        matrix.sort_indices()
-        return edges, place, matrix
-
-    def cut_below(
-        self, needed: Fraction, supply: Sequence[Fraction | None], sink: int
-    ) -> Side | None:
-        """A cut that keeps ``needed`` units from reaching ``sink``; None where they can flow.
-
-        supply: units that each rank can offer; None for as many as wanted. The cut is the source's side of a
-        minimum cut.
+        supply: bytes per second that each rank can offer; None for as many as wanted.
         """
+        from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-        if needed <= 0:
-            return None
-        denominator = math.lcm(
-            needed.denominator, *{part.denominator for part in supply if part is not None}
+        start, end = len(self.vertices), len(self.vertices) + 1
+        ends, rates = self.arrays
+        offers = np.array(
+            [math.inf if offer is None else float(offer) for offer in supply.values()]
         )
-        # Multiplied up until all are whole numbers, or rounded where those would not fit 32 bits.
-        exact = needed * denominator <= LARGEST_CAPACITY
-        scale = Fraction(denominator) if exact else LARGEST_CAPACITY / needed / 2
-        most = round(needed * scale)
-        edges, place, matrix = self.layout
-        data = np.zeros(len(place), dtype=np.int32)
-        count, ranks = len(edges), len(supply)
-        # Of a link nothing above what is asked for can matter.
-        scaled = {capacity: min(most, round(capacity * scale)) for capacity in set(edges)}
-        data[place[:count]] = [scaled[capacity] for capacity in edges]
-        offers = {
-            part: most if part is None else min(most, round(part * scale))
-            for part in set(supply)
-        }
-        data[place[count : count + ranks]] = [offers[part] for part in supply]
-        data[place[count + ranks + self.compute.index(sink)]] = most
-        matrix.data = data
-        result = maximum_flow(matrix, self.vertices, self.vertices + 1)
-        if result.flow_value >= most:
-            return None
+        beyond = list(sinks)
+        places = np.concatenate(
+            [
+                ends,
+                [[start] * len(offers), list(supply)],
+                [beyond, [end] * len(beyond)],
+            ],
+            axis=1,
+        )
+        bytes_per_second = np.concatenate([rates, offers, np.full(len(beyond), math.inf)])
+        # All that can reach the sinks is half of the largest capacity, so that what carries as much as wanted
+        # is never full.
+        at_sinks = sum(supply.get(sink) or 0 for sink in beyond)
+        most = float(self.out_of(self.vertices - set(beyond)) + at_sinks) or 1.0
+        capacity = np.minimum(bytes_per_second / most, 2) * (LARGEST_CAPACITY // 2)
+        matrix = csr_array(
+            (np.rint(capacity).astype(np.int32), places), shape=(end + 1, end + 1)
+        )
         # What the source still reaches over unused capacity is its side of the cut.
-        residual: Any = matrix - result.flow
+        residual: Any = matrix - maximum_flow(matrix, start, end).flow
         residual.data[residual.data < 0] = 0
         residual.eliminate_zeros()
-        reached = breadth_first_order(residual, self.vertices, return_predecessors=False)
-        side = np.zeros(self.vertices + 2, dtype=np.bool_)
-        side[reached] = True
-        return side[:-2]
+        reached = breadth_first_order(residual, start, return_predecessors=False)
+        return frozenset(reached.tolist()) - {start}
 
 
 def flow_graph(topology: Topology) -> FlowGraph:
@@ -178,60 +134,56 @@ def flow_graph(topology: Topology) -> FlowGraph:
     ranks = [device.name for device in topology.gpus]
     if len(ranks) < 2:
         raise MachineError(f"{topology.name}: {len(ranks)} GPUs; a bound needs at least two")
-    index = {device.name: position for position, device in enumerate(topology.devices)}
-    links = tuple(
-        link for link in topology.links if link.may_carry and link.source != link.target
-    )
-    for link in links:
+    index = {device.name: vertex for vertex, device in enumerate(topology.devices)}
+    rates: dict[tuple[int, int], Fraction] = {}
+    for link in topology.links:
+        ends = index[link.source], index[link.target]
+        if not link.may_carry or link.source == link.target:
+            continue
         if link.bytes_per_second is None:
             raise MachineError(
                 f"{topology.name}: the link {link.source} -> {link.target} has no rate; give its "
                 "bytes_per_second"
             )
-    # The largest unit of which every rate is a whole number.
-    rates = {link.bytes_per_second: Fraction(link.bytes_per_second or 0) for link in links}
-    denominator = math.lcm(1, *(rate.denominator for rate in rates.values()))
-    divisor = math.gcd(*(int(rate * denominator) for rate in rates.values())) or 1
-    unit = Fraction(divisor, denominator)
-    whole = {rate: int(exact / unit) for rate, exact in rates.items()}
-    return FlowGraph(
-        len(index),
-        tuple(index[name] for name in ranks),
-        np.array([index[link.source] for link in links], dtype=np.int64),
-        np.array([index[link.target] for link in links], dtype=np.int64),
-        tuple(whole[link.bytes_per_second] for link in links),
-        unit,
-    )
+        # Links between the same two devices are one edge here.
+        rates[ends] = rates.get(ends, Fraction(0)) + Fraction(link.bytes_per_second)
+    return FlowGraph(frozenset(index.values()), tuple(index[name] for name in ranks), rates)
 
 
-def _gather_bound(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Fraction, Side]:
+def _gather_bound(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Fraction, Vertices]:
     """Largest size over time at which every rank of ``sinks`` hears all others, and the cut that limits it.
 
     Dinkelbach: a rate that some cut does not carry falls to what that cut carries, until no cut is tighter.
     """
-    ranks = len(graph.compute)
+    count = len(graph.ranks)
     # The cut round the one sink into which least can flow is a first guess, and often the answer.
-    into = dict.fromkeys(range(graph.vertices), 0)
-    for target, capacity in zip(graph.target.tolist(), graph.capacity, strict=True):
-        into[target] += capacity
-    poorest = min(sinks, key=lambda sink: into[sink])
-    side, rate = ~graph.side_of([poorest]), Fraction(into[poorest], ranks - 1)
+    poorest = min(sinks, key=lambda sink: graph.out_of(graph.vertices - {sink}))
+    side: Vertices = graph.vertices - {poorest}
+    rate = graph.out_of(side) / (count - 1)
     verified: set[int] = set()
-    pending = list(sinks)
-    while pending:
-        sink = pending[-1]
-        # A verified rank lies in every set that is still too tight, so it may as well be the source.
-        supply = [None if vertex in verified else rate for vertex in graph.compute]
-        cut = graph.cut_below(rate * ranks, supply, sink)
-        if cut is not None:
-            tighter = Fraction(graph.capacity_out(cut), graph.ranks_in(cut))
-            if tighter < rate:
-                side, rate = cut, tighter
-                continue
-        pending.pop()
-        if len(sinks) == ranks:
+    for sink in sinks:
+        while rate:
+            # A verified rank lies in every set that is still too tight, so it may as well be the source.
+            supply = {rank: None if rank in verified else rate for rank in graph.ranks}
+            near = graph.near(supply, [sink])
+            inside = len(near & set(graph.ranks))
+            if graph.out_of(near) >= rate * inside:
+                break
+            rate, side = graph.out_of(near) / inside, near
+        if len(sinks) == count:
             verified.add(sink)
-    return rate * ranks * graph.unit_bytes_per_second, side
+    return rate * count, side
+
+
+def _separated(graph: FlowGraph, group: Collection[int], by_flow: bool) -> Fraction:
+    """What leaves the ranks of ``group`` through the cheapest known cut that has all other ranks beyond it."""
+    inside = [rank for rank in graph.ranks if rank in set(group)]
+    least = min(graph.out_of(set(group)), graph.out_of(set(inside)))
+    if not by_flow:
+        return least
+    # The minimum cut, by one flow from all of the ones to all of the others.
+    beyond = [rank for rank in graph.ranks if rank not in set(group)]
+    return min(least, graph.out_of(graph.near(dict.fromkeys(inside), beyond)))
 
 
 def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fraction:
@@ -242,12 +194,9 @@ def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
     sum of what can leave the groups. Tried: single ranks, equal runs of consecutive ranks, machines, and the
     two sides of all_gather's cut.
     """
-    ranks = list(graph.compute)
-    _, cut = _gather_bound(graph, ranks)
-    splits: list[Sequence[Sequence[int]]] = [
-        machines,
-        [[vertex for vertex in ranks if cut[vertex] == chosen] for chosen in (False, True)],
-    ]
+    ranks = graph.ranks
+    _, near = _gather_bound(graph, ranks)
+    splits: list[Sequence[Collection[int]]] = [machines, [near, graph.vertices - near]]
     size = 1
     while size < len(ranks) and len(ranks) % size == 0:
         splits.append([ranks[start : start + size] for start in range(0, len(ranks), size)])
@@ -255,44 +204,11 @@ def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
     rates = []
     for groups in splits:
         with_ranks = [group for group in groups if set(group) & set(ranks)]
-        if len(with_ranks) >= 2:
-            sides = [
-                _separating(graph, group, len(with_ranks) <= MOST_FLOWS) for group in with_ranks
-            ]
-            leaving = (
-                sum(graph.capacity_out(side) for side in sides) * graph.unit_bytes_per_second
-            )
-            rates.append(leaving / (2 * (len(sides) - 1)))
+        count = len(with_ranks)
+        if count >= 2:
+            leaving = (_separated(graph, group, count <= MOST_FLOWS) for group in with_ranks)
+            rates.append(sum(leaving, Fraction(0)) / (2 * (count - 1)))
     return min(rates)  # the single ranks are always at least two groups
-
-
-def _separating(graph: FlowGraph, group: Sequence[int], by_flow: bool) -> Side:
-    """The cheapest known cut that has the ranks of ``group`` on its side and all other ranks beyond."""
-    ranks = [vertex for vertex in graph.compute if vertex in set(group)]
-    candidates = [graph.side_of(group), graph.side_of(ranks)]
-    if by_flow and graph.vertices <= 4 * MOST_FLOWS:
-        # The minimum cut, by one flow from all of one to all of the other. The others are merged into one of
-        # them, which a flow to a single sink needs; vertices that are merged keep their numbers.
-        beyond = [vertex for vertex in graph.compute if vertex not in set(ranks)]
-        alias = np.arange(graph.vertices)
-        alias[beyond] = beyond[0]
-        source, target = alias[graph.source], alias[graph.target]
-        inner = zip((source == target).tolist(), graph.capacity, strict=True)
-        merged = replace(
-            graph,
-            compute=(*ranks, beyond[0]),
-            source=source,
-            target=target,
-            capacity=tuple(0 if within else size for within, size in inner),
-        )
-        everything = Fraction(merged.capacity_out(merged.side_of(ranks)) + 1)
-        supply: list[Fraction | None] = [None] * len(ranks) + [Fraction(0)]
-        side = merged.cut_below(everything, supply, beyond[0])
-        assert side is not None  # more was asked for than can leave
-        whole_side = side[alias]
-        whole_side[ranks] = True
-        candidates.append(whole_side)
-    return min(candidates, key=graph.capacity_out)
 
 
 def _all_to_all_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fraction:
@@ -301,25 +217,21 @@ def _all_to_all_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fr
     The worst set is hard to find; tried are single ranks, machines, and consecutive halves, quarters and so
     on of the ranks, both directions each. Every one of them is a limit, so the least is.
     """
-    ranks = list(graph.compute)
+    ranks, count = graph.ranks, len(graph.ranks)
     # Large ones first, for flows are spent on these.
-    blocks = [
-        list(machine) for machine in machines if 0 < len(set(machine) & set(ranks)) < len(ranks)
+    blocks: list[Sequence[int]] = [
+        machine for machine in machines if 0 < len(set(machine) & set(ranks)) < count
     ]
-    size = len(ranks) // 2
-    while size > 1:
-        blocks += [
-            ranks[start : start + size] for start in range(0, len(ranks) - size + 1, size)
-        ]
+    size = count // 2
+    while size:
+        blocks += [ranks[start : start + size] for start in range(0, count - size + 1, size)]
         size //= 2
-    blocks += [[vertex] for vertex in ranks]
     rates = []
-    for direction in (graph, graph.reversed()):
-        for flows, group in enumerate(blocks):
-            side = _separating(direction, group, flows < MOST_FLOWS)
-            inside = direction.ranks_in(side)
-            leaving = direction.capacity_out(side) * graph.unit_bytes_per_second
-            rates.append(leaving * len(ranks) / (inside * (len(ranks) - inside)))
+    for way in (graph, graph.reversed()):
+        for place, group in enumerate(blocks):
+            inside = len(set(group) & set(ranks))
+            leaving = _separated(way, group, place < MOST_FLOWS)
+            rates.append(leaving * count / (inside * (count - inside)))
     return min(rates)
 
 
@@ -331,8 +243,8 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
     does, and for a root that is no rank.
     """
     graph = flow_graph(topology)
-    if not 0 <= root < len(graph.compute):
-        raise MachineError(f"root: {root} is not a rank; write 0 to {len(graph.compute) - 1}")
+    if not 0 <= root < len(graph.ranks):
+        raise MachineError(f"root: {root} is not a rank; write 0 to {len(graph.ranks) - 1}")
     # Vertices of each machine: its ranks and all that is in the same box.
     machines: dict[int, list[int]] = {}
     for vertex, device in enumerate(topology.devices):
@@ -341,37 +253,24 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
     if collective in ("reduce_scatter", "scatter", "reduce"):
         # What reduces in GPUs only is what it undoes, with every link turned round.
         graph = graph.reversed()
+    ranks, start = graph.ranks, graph.ranks[root]
     match collective:
         case "all_gather" | "reduce_scatter":
-            return _gather_bound(graph, graph.compute)[0]
+            return _gather_bound(graph, ranks)[0]
         case "gather" | "scatter":
-            return _gather_bound(graph, [graph.compute[root]])[0]
+            return _gather_bound(graph, [start])[0]
         case "broadcast" | "reduce":
             # The least maximum flow from the root to any rank, which trees can use up (Edmonds).
-            start = graph.compute[root]
-            rate = Fraction(graph.capacity_out(graph.side_of([start])))
-            pending = [vertex for vertex in graph.compute if vertex != start]
-            while pending:
-                supply = [rate if vertex == start else Fraction(0) for vertex in graph.compute]
-                cut = graph.cut_below(rate, supply, pending[-1])
-                if cut is not None and cut[start] and graph.capacity_out(cut) < rate:
-                    rate = Fraction(graph.capacity_out(cut))
-                else:
-                    pending.pop()
-            return rate * graph.unit_bytes_per_second
+            others = (rank for rank in ranks if rank != start)
+            return min(graph.out_of(graph.near({start: None}, [rank])) for rank in others)
         case "all_reduce":
             return _all_reduce_bound(graph, list(machines.values()))
         case "all_to_all" | "all_to_all_v":
             return _all_to_all_bound(graph, list(machines.values()))
         case "send_recv":
             # A ring shift: each rank sends its size to the next one and receives as much.
-            ways = (graph, graph.reversed())
-            capacities = (
-                way.capacity_out(way.side_of([vertex]))
-                for way in ways
-                for vertex in graph.compute
-            )
-            return min(capacities) * graph.unit_bytes_per_second
+            ways = graph, graph.reversed()
+            return min(way.out_of({rank}) for way in ways for rank in ranks)
     raise MachineError(f"collective: {collective!r} moves no data; it has no bound by links")
 
 
@@ -491,15 +390,6 @@ def _limits(
         alike = "broadcast" if in_network and collective == "all_reduce" else collective
         rates.append(level_bound(fabric, alike)[0])
     if fabric.vertices <= MOST_FLOW_VERTICES:
-        # Maximum flows are found with 32-bit whole numbers: where rates have no large common divisor they are
-        # rounded up a little, so that what the cuts say still holds.
-        nominal = fabric.link_bytes_per_second
-        unit = 0
-        if bool(np.all(nominal == np.floor(nominal))) and np.unique(nominal).sum() < 2**62:
-            unit = int(np.gcd.reduce(nominal.astype(np.int64)))
-        if not unit or nominal.sum() / unit >= MOST_UNITS:
-            grid = math.ceil(float(nominal.max()) / GRID)
-            fabric = replace(fabric, link_bytes_per_second=np.ceil(nominal / grid) * grid)
         topology = fabric.topology()
         # Every set of ranks holds rank 0 or lacks it: what leaves it is cut by the first or by the second.
         reducing = in_network and collective == "all_reduce"

@@ -17,8 +17,7 @@ from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.bounds import bound_on_fabric
-from ccbench.model.fabric_loads import FabricCosts
-from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
+from ccbench.model.fabric_pricing import MOST_RANKS, FabricCosts, FabricPrices, price_algorithm
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import (
     lanes_are_assumed,
@@ -287,7 +286,8 @@ def library_points(
     """Predictions for the collective library; bounds are of any algorithm on the cluster's links."""
     bounds = bound_seconds(cluster, request.collective, request.size_bytes, root)
     name, shared = PAIRWISE_SCHEDULES.get(request.collective), None
-    if name is not None and cluster.ranks > 1 and cluster.system.intra is not Intra.NVSWITCH:
+    switched = cluster.system.intra is Intra.NVSWITCH
+    if name is not None and 1 < cluster.ranks <= MOST_RANKS and not switched:
         # The library's model knows one GPU's links and one node's NICs; where messages of several GPUs share
         # a link in between (PCIe trees, cube meshes, two sockets), the graph knows better.
         arguments = request.collective, name, cluster.fabric, request.size_bytes, cluster.costs
@@ -410,7 +410,7 @@ def points_of(
     """``prices`` of a schedule on so many ranks as points, with a bound for each size."""
     return tuple(
         ClusterPoint(
-            prices.loads.traffic.collective,
+            prices.loads[index].traffic.collective,
             algorithm,
             "default",
             ranks,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of, library_points, schedule_points
 from ccbench.model.concurrent import cheapest, library_at_once, schedules_at_once
 from ccbench.model.group_points import group_points
-from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
@@ -30,10 +28,9 @@ from ccbench.units import format_seconds
 
 def predict_case(
     case: Case,
-    machine: Machine | Cluster | HostNetwork,
+    machine: Machine | Cluster,
     algorithm_used: str = "",
     gpus_per_process: int | None = 1,
-    host: Machine | None = None,
     version: tuple[int, ...] = (),
 ) -> Prediction | None:
     """The prediction for one launch of ``case``, None where there is no model of what ran.
@@ -41,25 +38,21 @@ def predict_case(
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on while
     the clock runs, 0 where all was enqueued before; None where nobody says, priced as one. version: of the GPU
     library; () is a current one. On a cluster of another number of ranks than the case has there is none either.
-    A network of hosts prices what the library that it was probed with does (``ccbench.model.host_collectives``);
-    where all its ranks share one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is
-    not modelled.
+    Of computing meanwhile nothing is said: how long it takes is not modelled.
     """
     able = capabilities_of(case.backend)
-    if case.mode == OVERLAP or case.memory != DEFAULT or case.cta_policy != DEFAULT:
-        return None  # neither a library of the host on memory of devices, nor copy engines are modelled
+    if (
+        able.priced_by is PricedBy.NO_MODEL
+        or case.mode == OVERLAP
+        or case.cta_policy != DEFAULT
+    ):
+        return None  # copy engines are not modelled
     if case.collective in SETUPS:
         return None  # what a library does then, no model says
-    by_library = able.priced_by is not PricedBy.SCHEDULE
+    by_library = able.priced_by is PricedBy.GPU_LIBRARY
     if by_library and not case.size_bytes and COLLECTIVES[case.collective].moves_data:
         return (
             None  # nothing to send: libraries return at once, or with a handshake of their own
-        )
-    if isinstance(machine, HostNetwork):
-        return predict_host_library(case, machine, algorithm_used, host)
-    if able.priced_by_messages:
-        return (
-            None  # a library's own messages are priced on what such messages were seen to cost
         )
     try:
         if isinstance(machine, Machine) and able.gpu_ranks:
@@ -127,7 +120,6 @@ def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) ->
     """
     subset, beside = subset_of(case), case.concurrent_case
     if isinstance(where, Cluster) and beside is None and subset == ALL_RANKS:
-        # Of so many ranks that no schedule can be listed, too.
         sizes = (case.size_bytes,)
         return schedule_points(where, case.collective, algorithm, sizes, _root(case))[
             0
@@ -153,14 +145,12 @@ class PredictionContext:
     """Machines that prices come from; None where there is nothing of the kind.
 
     host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
-    them, as ``ccbench predict --network`` has it. host_networks: one host or several, as seen over a library,
-    by backend and ranks. launched: a launcher starts a process for each rank.
+    them, as ``ccbench predict --network`` has it. launched: a launcher starts a process for each rank.
     """
 
     host: Machine | None = None
     gpus: Topology | None = None
     network: str | None = None
-    host_networks: Mapping[tuple[str, int], HostNetwork] = field(default_factory=dict)
     launched: bool = False
     _clusters: dict[tuple[int, int], Cluster | None] = field(
         default_factory=dict, repr=False, compare=False
@@ -176,9 +166,6 @@ class PredictionContext:
         if protocol_used:
             case = replace(case, protocol=protocol_used)
         used = algorithm_used or ("" if case.algorithm == DEFAULT else case.algorithm)
-        hosts = self.host_networks.get((case.backend, case.ranks))
-        if hosts is not None:
-            return predict_case(case, hosts, used, host=self.host)
         machine = self.machine_of(case)
         # The model of a machine's GPUs says nothing of processes.
         processes = capabilities_of(case.backend).device is Device.PROCESS

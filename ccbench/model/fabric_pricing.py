@@ -1,25 +1,19 @@
 """Costs of a schedule on a fabric, all sizes of a sweep at once.
 
 T = sum over steps of (sender + latency of the slowest way + the longer of slot bytes x worst link and of the
-busiest rank's messages after its first). Combining what was received costs nothing: GPUs do it while they
-copy, in what the links' efficiency already holds. Steps follow one another for all ranks together; within a
-step all flows run at once and share links fairly. docs/model-links.md has the formulas, their sources, and
-what is left out.
-
-The cost of a pipeline for any number of pieces follows from one look at its edges. An edge that is busy from
-its start for k steps (k pieces) covers an interval of steps. A link that is shared by edges of different
-starts carries their sum where their intervals overlap; the worst link of each step follows from the
-intervals, so no step is looked at one by one. With every step at a + b n / k the total is
-(d + k - 1)(a + b n / k), least at k = sqrt((d - 1) b n / a), where it is (sqrt((d - 1) a) + sqrt(b n))^2: the
-term 2 sqrt((d - 1) a b n) of pipelines (Hockney's a and b; Pjesivac-Grbovic et al., 2007).
+busiest rank's messages after its first). The worst link is the one whose flows, each with a fair share of it,
+take longest (Hockney's model with contention; Parallel Computing 20 (1994) 389); messages are those of LogGP
+(Alexandrov et al., SPAA 1995). Combining what was received costs nothing: GPUs do it while they copy, in what
+the links' efficiency already holds. Steps follow one another for all ranks together; within a step all flows
+run at once. Every step is looked at, flow by flow, and no load depends on the size, so that a sweep over sizes
+costs nothing more. docs/model-links.md has the formulas, their sources, and what is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,210 +21,63 @@ from numpy.typing import ArrayLike
 
 from ccbench.errors import MachineError
 from ccbench.model.bounds import moved_sizes
-from ccbench.model.fabric_loads import FabricCosts, FabricStepLoad, LinkTable, pattern_loads
-from ccbench.model.traffic_patterns import (
-    AlgorithmTraffic,
-    PipelineSteps,
-    traffic_for,
-    traffic_of,
-)
-from ccbench.schedules.schedule import Schedule
+from ccbench.schedules import OF_EACH, PIECES, algorithm_row, parse_algorithm, schedule_for
+from ccbench.schedules.schedule import Indices, Phase, Schedule
 from ccbench.topology.fabrics import Fabric, Floats, Ints
 from ccbench.units import plural
 
-MOST_PIECES_UNDER_WAY = 4096
+# Values that hold arrays are equal only to themselves (eq=False), as phases are.
+
+MOST_RANKS = 2048
+"""Up to as many ranks a schedule is priced: all pairs of them are four million flows."""
+
+MOST_FLOWS_AT_ONCE = 262_144
+"""Flows routed in one go; more at once are slower, for they no longer fit the caches."""
+
+PIECE_COUNTS = tuple(1 << power for power in range(13))
+"""Numbers of pieces that are tried. a + b k + c / k is flat at its minimum: sqrt(2) beside it the part that
+depends on k is 6% higher, and that part is at most half of the time."""
 
 
 @dataclass(frozen=True, eq=False)
-class Overlaps:
-    """Costs ``value[i]`` in every step in which what starts at first[i] and at last[i] is both busy.
+class FabricCosts:
+    """Costs of a message beyond what the fabric itself states.
 
-    place: the link (or rank) that costs it.
+    sender_seconds: of a rank's first message in a step, before it is on its way.
+    link_latency_seconds: instead of the fabric's.
+    rate_efficiency: what is usable of a link's rate, above 0 and at most 1.
+    message_seconds: for which a rank is busy with each further message over the link: LogP's o, or its gap g
+        where that is longer.
+
+    All but the first are one number, or one per link.
     """
 
-    first: Ints
-    last: Ints
-    value: Floats
-    place: Ints
+    sender_seconds: float = 0.0
+    link_latency_seconds: float | Floats | None = None
+    rate_efficiency: float | Floats = 1.0
+    message_seconds: float | Floats = 0.0
 
-    @cached_property
-    def even(self) -> float | None:
-        """The one value of all steps, where it is the same whatever is busy; None otherwise."""
-        alone = self.first[self.first == self.last]
-        unbroken = len(alone) == int(self.last.max()) + 1
-        return (
-            float(self.value[0]) if unbroken and self.value.min() == self.value.max() else None
-        )
-
-    def per_step(self, steps: int, pieces: int) -> Floats:
-        """The largest value in each of ``steps`` steps when everything is busy for ``pieces`` steps."""
-        if self.even is not None:
-            return np.full(steps, self.even)
-        # What starts at first and at last overlaps from last on until first's pieces have passed.
-        together = self.last - self.first < pieces
-        if not together.any():
-            return np.zeros(steps)
-        begin, end, value = (
-            self.last[together],
-            self.first[together] + pieces,
-            self.value[together],
-        )
-        levels = int((end - begin).max()).bit_length()
-        best = np.zeros((levels, steps))
-        # The largest power of two that fits: two such intervals, one from either end, cover the whole.
-        level = np.frexp((end - begin).astype(np.float64))[1] - 1
-        once = bool(np.all(np.diff(begin) > 0) and np.all(np.diff(end) > 0))
-        if once and bool(np.all(level == levels - 1)):
-            # Every place occurs once, as in chains: plain indexing, which is many times faster.
-            top, second = best[-1], end - (1 << (levels - 1))
-            top[begin] = value
-            top[second] = np.maximum(top[second], value)
-        else:
-            np.maximum.at(best, (level, begin), value)
-            np.maximum.at(best, (level, end - (1 << level)), value)
-        # What holds for an interval holds for both of its halves.
-        for level_above in range(levels - 1, 0, -1):
-            half = 1 << (level_above - 1)
-            np.maximum(best[level_above - 1], best[level_above], out=best[level_above - 1])
-            if half < steps:
-                np.maximum(
-                    best[level_above - 1, half:],
-                    best[level_above, :-half],
-                    out=best[level_above - 1, half:],
-                )
-        return np.asarray(best[0])
-
-
-def overlaps(place: Ints, start: Ints, cost_of_place: Floats, starts: int) -> Overlaps:
-    """All overlaps of what happens at the same place, each time at the place's cost; these add up.
-
-    Only the costliest place is kept for each pair of first and last start.
-    """
-    keys, times = np.unique(place * starts + start, return_counts=True)
-    where, begin = keys // starts, keys % starts
-    cost = times * cost_of_place[where]
-    # Sums over runs of starts at one place, by differences of one running sum.
-    before = np.concatenate([[0.0], np.cumsum(cost)])
-    rows = []
-    for reach in range(min(len(keys), MOST_PIECES_UNDER_WAY)):
-        together = np.flatnonzero(where[reach:] == where[: len(where) - reach])
-        if not len(together):
-            break
-        total = before[together + reach + 1] - before[together] if reach else cost
-        pair = begin[together] * starts + begin[together + reach]
-        order = np.lexsort((total, pair))
-        last = np.append(pair[order][1:] != pair[order][:-1], True)
-        chosen = order[last]
-        rows.append((pair[chosen], total[chosen], where[together][chosen]))
-    pairs, totals, places = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return Overlaps(pairs // starts, pairs % starts, totals, places)
-
-
-@dataclass(frozen=True, eq=False)
-class PipelineLoad:
-    """A pipeline on a fabric; ``starts`` is how many steps the first piece takes to reach every edge.
-
-    latency: of each start's slowest way. links: slots x seconds per byte. hops: of the slowest way.
-    messages: how many a rank sends, or takes; each but the first takes ``message_seconds``, as over the
-        costliest link.
-    """
-
-    starts: int
-    latency: Overlaps
-    links: Overlaps
-    hops: int
-    messages: Overlaps
-    message_seconds: float
-    cache: dict[int, PipelineTotals] = field(default_factory=dict)
-
-    def totals(self, pieces: int) -> PipelineTotals:
-        """Sums over all steps when ``pieces`` pieces are under way; found once."""
-        if pieces not in self.cache:
-            steps = self.starts + pieces - 1
-            latency, cost, messages = (
-                steps_of.per_step(steps, pieces)
-                for steps_of in (self.latency, self.links, self.messages)
+    def __post_init__(self) -> None:
+        if not 0 <= self.sender_seconds < math.inf:
+            raise MachineError(
+                f"sender_seconds: {self.sender_seconds} is not a number of seconds"
             )
-            further = (messages - 1) * self.message_seconds
-            many = further > 0  # in no step of a chain, however long it is
-            totals = PipelineTotals(
-                steps, float(latency.sum()), float(cost.sum()), further[many], cost[many]
+
+    def of_links(self, name: str, fabric: Fabric) -> Floats:
+        """The field ``name`` for each link. Raises MachineError where it does not fit the fabric."""
+        value = getattr(self, name)
+        values = np.asarray(
+            fabric.link_latency_seconds if value is None else value, dtype=np.float64
+        )
+        right, range_text = (values >= 0) & np.isfinite(values), "zero or more"
+        if name == "rate_efficiency":
+            right, range_text = (values > 0) & (values <= 1), "above 0 and at most 1"
+        if values.shape not in {(), (fabric.links,)} or not bool(right.all()):
+            raise MachineError(
+                f"{name}: not {range_text} for each of {fabric.links} links of {fabric.name}; give one number, "
+                "or one per link"
             )
-            self.cache[pieces] = totals
-        return self.cache[pieces]
-
-    def bottleneck(self, pieces: int) -> tuple[int, float]:
-        """The link that costs most while ``pieces`` pieces are under way, and its seconds per slot byte."""
-        together = np.flatnonzero(self.links.last - self.links.first < pieces)
-        worst = together[self.links.value[together].argmax()]
-        return int(self.links.place[worst]), float(self.links.value[worst])
-
-
-def beyond_bytes(
-    further_seconds: Floats, seconds_per_slot_byte: Floats, slot_bytes: Floats
-) -> Floats:
-    """Seconds by which a rank's messages after its first outlast their steps' bytes, shape (steps, sizes).
-
-    LogGP's o + (m - 1) max(o, k G) + k G, but for the bytes k of the last of m messages: these go meanwhile.
-    """
-    moving = seconds_per_slot_byte[:, None] * slot_bytes
-    return np.asarray(np.maximum(further_seconds[:, None] - moving, 0.0))
-
-
-@dataclass(frozen=True)
-class PipelineTotals:
-    """Sums over the steps of a pipeline: seconds of latency, seconds per slot byte.
-
-    further, cost: of each step in which a rank has more than one message, seconds of those after its first,
-        and seconds per slot byte.
-    """
-
-    steps: int
-    latency_seconds: float
-    seconds_per_slot_byte: float
-    further: Floats
-    cost: Floats
-
-
-def pipeline_load(table: LinkTable, pipeline: PipelineSteps) -> PipelineLoad | None:
-    """The load of ``pipeline``; None where it has no edge."""
-    if not len(pipeline.source):
-        return None
-    starts = int(pipeline.start.max()) + 1
-    links, begins, latencies = [], [], []
-    hops, each = 0, 0.0
-    for part, ids in table.routed(pipeline.source, pipeline.target):
-        used = ids >= 0
-        hops = max(hops, int(used.sum(axis=1).max()))
-        links.append(ids[used])
-        begins.append(np.repeat(pipeline.start[part], used.sum(axis=1)))
-        latencies.append(table.latency[ids].sum(axis=1))
-        each = max(each, float(table.message_seconds[ids].max()))
-    slowest = np.zeros(starts)
-    np.maximum.at(slowest, pipeline.start, np.concatenate(latencies))
-    link = np.concatenate(links)
-    every = np.arange(starts)
-    # What a rank sends and what it takes are counted apart, as if it were two.
-    handling = np.concatenate([pipeline.source, table.ranks + pipeline.target])
-    return PipelineLoad(
-        starts,
-        Overlaps(every, every, slowest, every),
-        overlaps(link, np.concatenate(begins), table.seconds_per_byte, starts),
-        hops,
-        overlaps(handling, np.tile(pipeline.start, 2), np.ones(2 * table.ranks), starts),
-        each,
-    )
-
-
-def piece_counts(most: int = MOST_PIECES_UNDER_WAY) -> Ints:
-    """Numbers of pieces worth trying: all up to 8, then steps of at most a quarter, so within 1% of the best.
-
-    a + b k + c / k is flat at its minimum: 12% beside it the part that depends on k is 0.7% higher.
-    """
-    counts = [1]
-    while counts[-1] < most:
-        counts.append(min(most, max(counts[-1] + 1, int(counts[-1] * 1.25))))
-    return np.array(counts, dtype=np.int64)
+        return np.broadcast_to(values, (fabric.links,))
 
 
 PLAIN = FabricCosts()
@@ -238,19 +85,191 @@ PLAIN = FabricCosts()
 
 
 @dataclass(frozen=True, eq=False)
+class RepeatedSteps:
+    """``turns`` steps in which ``width[i]`` slots go from ``source[i]`` to ``target[i]``, all i at once.
+
+    source_move, target_move: added to all sources and targets after each step, modulo the ranks.
+    """
+
+    source: Ints | Indices
+    target: Ints | Indices
+    width: Ints | Indices
+    turns: int = 1
+    source_move: int = 0
+    target_move: int = 0
+
+    def moved(self, turn: int, ranks: int) -> tuple[Ints, Ints]:
+        """Return sources and targets of a turn; schedules keep 32 bits, in which products would not fit."""
+        source, target = (ends.astype(np.int64) for ends in (self.source, self.target))
+        return (
+            (source + turn * self.source_move) % ranks,
+            (target + turn * self.target_move) % ranks,
+        )
+
+    def counted_turns(self, ranks: int) -> list[tuple[int, int]]:
+        """Return the turns to look at, and for how many each stands: one where all have the same flows."""
+        alike = (self.source_move - self.target_move) % ranks == 0
+        if self.turns > 1 and alike:
+            first, second = (
+                np.unique(np.stack([*self.moved(turn, ranks), self.width]), axis=1)
+                for turn in (0, 1)
+            )
+            if np.array_equal(first, second):
+                return [(0, self.turns)]
+        return [(turn, 1) for turn in range(self.turns)]
+
+
+@dataclass(frozen=True, eq=False)
+class AlgorithmTraffic:
+    """An algorithm's steps, one after the other; pieces: slots in the size of the collective."""
+
+    collective: str
+    algorithm: str
+    ranks: int
+    pieces: int
+    patterns: tuple[RepeatedSteps, ...]
+
+
+def steps_of(phase: Phase) -> RepeatedSteps:
+    """Return the messages of ``phase``, one by one: what goes between the same two ranks is one."""
+    ranks, move = int(phase.target.max(initial=0)) + 1, phase.advance
+    pairs, message = np.unique(
+        phase.source.astype(np.int64) * ranks + phase.target, return_inverse=True
+    )
+    width = np.bincount(message, phase.width).astype(np.int64)
+    return RepeatedSteps(
+        pairs // ranks, pairs % ranks, width, phase.repeat, move.source, move.target
+    )
+
+
+def traffic_of(schedule: Schedule) -> AlgorithmTraffic:
+    """Return what ``schedule`` sends."""
+    patterns = tuple(map(steps_of, schedule.phases))
+    return AlgorithmTraffic(
+        schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, patterns
+    )
+
+
+@dataclass(frozen=True)
+class FabricStepLoad:
+    """``repeat`` equal steps.
+
+    latency_seconds, hops: of the slowest way. seconds_per_slot_byte: of the worst link, whose number is
+    ``link`` and through which ``load`` slots go. messages: the most that one rank sends, or takes.
+    further_seconds: of the busiest rank's messages after its first, which is the cheapest.
+    """
+
+    repeat: int
+    latency_seconds: float
+    hops: int
+    seconds_per_slot_byte: float
+    link: int
+    load: float
+    messages: int
+    further_seconds: float
+
+
+class LinkTable:
+    """A fabric's links with what they cost; routes flows and adds up what goes through each link."""
+
+    def __init__(self, fabric: Fabric, costs: FabricCosts) -> None:
+        self.fabric = fabric
+        # The last entry is what the -1 of a route points at.
+        self.latency, self.message_seconds = (
+            np.append(costs.of_links(name, fabric), 0.0)
+            for name in ("link_latency_seconds", "message_seconds")
+        )
+        self.rates = fabric.link_bytes_per_second * costs.of_links("rate_efficiency", fabric)
+        self.seconds_per_byte = 1.0 / self.rates
+
+    def routed(self, source: Ints, target: Ints) -> Iterator[tuple[slice, Ints]]:
+        """Link ids of the flows, -1 for none, part by part. No flow may be local."""
+        for start in range(0, len(source), MOST_FLOWS_AT_ONCE):
+            part = slice(start, start + MOST_FLOWS_AT_ONCE)
+            yield part, self.fabric.router(source[part], target[part])
+
+    def carried(self, ids: Ints, width: Ints) -> Floats:
+        """Slots through each link when row i carries ``width[i]``."""
+        weights = np.repeat(width, ids.shape[1])
+        return np.asarray(np.bincount(ids.ravel() + 1, weights, self.fabric.links + 1)[1:])
+
+    def load(self, source: Ints, target: Ints, width: Ints) -> FabricStepLoad | None:
+        """One step's load; None where all its flows are local."""
+        apart = source != target
+        source, target, width = source[apart], target[apart], width[apart]
+        if not len(source):
+            return None
+        slots = np.zeros(self.fabric.links)
+        ways, own_seconds = [], []
+        for part, ids in self.routed(source, target):
+            slots += self.carried(ids, width[part])
+            seconds, hops = self.latency[ids].sum(axis=1), (ids >= 0).sum(axis=1)
+            slowest = seconds.max()
+            ways.append((float(slowest), int(hops[seconds == slowest].max())))
+            own_seconds.append(self.message_seconds[ids].max(axis=1))
+        busy = slots * self.seconds_per_byte
+        link = int(busy.argmax())
+        messages = max(int(np.bincount(ends).max()) for ends in (source, target))
+        further = 0.0
+        if messages > 1:
+            each = np.concatenate(own_seconds)
+            busiest = max(float(np.bincount(ends, each).max()) for ends in (source, target))
+            further = busiest - float(each.min())
+        return FabricStepLoad(
+            1, *max(ways), float(busy[link]), link, float(slots[link]), messages, further
+        )
+
+    def loads(self, steps: RepeatedSteps, ranks: int) -> Iterator[FabricStepLoad]:
+        """Yield the loads of all turns, of equal ones together."""
+        width = steps.width.astype(np.int64)
+        for turn, repeat in steps.counted_turns(ranks):
+            load = self.load(*steps.moved(turn, ranks), width)
+            if load is not None:
+                yield replace(load, repeat=repeat)
+
+
+@dataclass(frozen=True, eq=False)
 class FabricLoads:
-    """A traffic on a fabric with costs, without a size: steps, and pipelines for any number of pieces."""
+    """A traffic on a fabric with costs, without a size."""
 
     traffic: AlgorithmTraffic
-    fabric: Fabric
-    costs: FabricCosts
+    table: LinkTable
     steps: tuple[FabricStepLoad, ...]
-    pipelines: tuple[PipelineLoad, ...]
+    sender_seconds: float
 
-    @cached_property
-    def rates(self) -> Floats:
-        """Usable bytes per second of each link."""
-        return self.costs.rates(self.fabric)
+
+Steps = tuple[FabricStepLoad, ...]
+_KEPT: WeakKeyDictionary[
+    Fabric,
+    WeakKeyDictionary[
+        FabricCosts,
+        WeakKeyDictionary[Schedule | AlgorithmTraffic, tuple[AlgorithmTraffic, Steps]],
+    ],
+] = WeakKeyDictionary()
+"""What was found. Nothing in it holds a key: it is kept as long as somebody else holds what it is of."""
+
+
+def fabric_loads(
+    what: Schedule | AlgorithmTraffic, fabric: Fabric, costs: FabricCosts = PLAIN
+) -> FabricLoads:
+    """The loads of a schedule or traffic; found once for the same three values.
+
+    Raises MachineError where the fabric has too few ranks or the costs do not fit it.
+    """
+    if what.ranks > fabric.ranks:
+        raise MachineError(
+            f"{what.collective} {what.algorithm}: {what.ranks} ranks, but {fabric.name} has "
+            f"{fabric.ranks}; describe a larger fabric"
+        )
+    table = LinkTable(fabric, costs)
+    kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, WeakKeyDictionary())
+    if what not in kept:
+        traffic = traffic_of(what) if isinstance(what, Schedule) else what
+        every = (table.loads(pattern, what.ranks) for pattern in traffic.patterns)
+        # A traffic is kept by its own weak key: held here it would never go.
+        kept[what] = replace(traffic), tuple(load for loads in every for load in loads)
+    traffic, steps = kept[what]
+    return FabricLoads(traffic, table, steps, costs.sender_seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +278,7 @@ class FabricPrices:
 
     latency: sender overhead and the way of the first byte, step by step. bandwidth: bytes through each
     step's worst link. messages: what a rank's further messages take longer than those. pieces: how many
-    pieces a pipeline was cut into at each size, 0 where there is none.
+    pieces a pipeline was cut into at each size, 0 where there is none. loads: at each size.
     """
 
     size_bytes: Floats
@@ -267,7 +286,7 @@ class FabricPrices:
     messages: Floats
     bandwidth: Floats
     pieces: Ints
-    loads: FabricLoads
+    loads: tuple[FabricLoads, ...]
 
     @property
     def seconds(self) -> Floats:
@@ -280,33 +299,29 @@ class FabricPrices:
         Of links of the same rate one stands for all: the seconds are those of all steps whose worst link has
         that rate, the load is the largest that one of them has in a step. -1 where there is no step.
         """
-        pieces, rates = int(self.pieces[index]), self.loads.rates
-        slot = float(self.size_bytes[index]) / (self.loads.traffic.pieces * max(1, pieces))
-        spent = [
-            (step.link, step.load, step.repeat * step.seconds_per_slot_byte)
-            for step in self.loads.steps
-        ]
-        for pipeline in self.loads.pipelines:
-            link, cost = pipeline.bottleneck(pieces)
-            load = cost * float(rates[link])
-            spent.append((link, load, pipeline.totals(pieces).seconds_per_slot_byte))
-        of_rate: dict[float, list[tuple[int, float, float]]] = {}
-        for use in spent:
-            of_rate.setdefault(float(rates[use[0]]), []).append(use)
+        loads = self.loads[index]
+        slot = float(self.size_bytes[index]) / loads.traffic.pieces
+        of_rate: dict[float, list[FabricStepLoad]] = {}
+        for step in loads.steps:
+            of_rate.setdefault(float(loads.table.rates[step.link]), []).append(step)
         if not of_rate:
             return -1, 0.0, 0.0
+
+        def spent(steps: list[FabricStepLoad]) -> float:
+            return sum(step.repeat * step.seconds_per_slot_byte for step in steps)
+
         # Equal links share the blame: naming one of eight NICs as the bottleneck would hide seven eighths
         # of the time.
-        alike = max(of_rate.values(), key=lambda group: sum(seconds for _, _, seconds in group))
-        link, load, _ = max(alike, key=lambda use: use[1])
-        return link, load * slot, sum(seconds for _, _, seconds in alike) * slot
+        alike = max(of_rate.values(), key=spent)
+        worst = max(alike, key=lambda step: step.load)
+        return worst.link, worst.load * slot, spent(alike) * slot
 
     def explanation(self, index: int) -> str:
         """One sentence: the split in percent, the worst link by name with its load, steps and hops.
 
         Parts of less than half a percent are not told.
         """
-        total = float(self.seconds[index])
+        total, loads = float(self.seconds[index]), self.loads[index]
         if total <= 0:
             return "nothing to do"
         parts = []
@@ -317,23 +332,17 @@ class FabricPrices:
             # In decimal units, as people divide bytes by GB/s.
             units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
             factor, unit = next((unit for unit in units if load >= unit[0]), units[-1])
-            name, rate = self.loads.fabric.link_name(link), self.loads.rates[link]
+            name, rate = loads.table.fabric.link_name(link), loads.table.rates[link]
             carried = f"up to {load / factor:.4g} {unit} through it in a step"
             words = f"bandwidth ({name}, {rate / 1e9:.4g} GB/s, {carried}{most})"
             parts.append((float(self.bandwidth[index]), words))
-        plain, pipelines = self.loads.steps, self.loads.pipelines
         if self.messages[index] > 0:
-            busiest = [load.messages for load in plain] + [
-                load.messages.value.max() for load in pipelines
-            ]
-            words = f"messages (up to {max(busiest):,.0f} of one rank in a step)"
+            busiest = max(step.messages for step in loads.steps)
+            words = f"messages (up to {busiest:,.0f} of one rank in a step)"
             parts.append((float(self.messages[index]), words))
         if self.latency[index] > 0:
-            hops = max(
-                [load.hops for load in plain] + [load.hops for load in pipelines], default=0
-            )
-            steps = sum(load.repeat for load in plain)
-            steps += sum(load.starts + int(self.pieces[index]) - 1 for load in pipelines)
+            hops = max(step.hops for step in loads.steps)
+            steps = sum(step.repeat for step in loads.steps)
             words = f"latency of {plural(steps, 'step')} over up to {plural(hops, 'link')}"
             parts.append((float(self.latency[index]), words))
         parts.sort(key=lambda part: -part[0])
@@ -341,91 +350,27 @@ class FabricPrices:
         return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in significant)
 
 
-@dataclass(eq=False)
-class _Kept:
-    """Loads found for a fabric with costs: of patterns by number of ranks, of traffics, of schedules.
-
-    Nothing here holds the fabric, nor a key: it is kept as long as somebody else holds what it is of.
-    """
-
-    patterns: dict[int, dict[Hashable, Any]] = field(default_factory=dict)
-    loads: WeakKeyDictionary[
-        Schedule | AlgorithmTraffic, tuple[tuple[FabricStepLoad, ...], tuple[PipelineLoad, ...]]
-    ] = field(default_factory=WeakKeyDictionary)
-
-
-_KEPT: WeakKeyDictionary[Fabric, WeakKeyDictionary[FabricCosts, _Kept]] = WeakKeyDictionary()
-
-
-def fabric_loads(
-    what: Schedule | AlgorithmTraffic, fabric: Fabric, costs: FabricCosts = PLAIN
-) -> FabricLoads:
-    """The loads of a schedule or traffic; found once for the same three values.
-
-    Raises MachineError where the fabric has too few ranks or the costs do not fit it.
-    """
-    traffic = traffic_of(what) if isinstance(what, Schedule) else what
-    if traffic.ranks > fabric.ranks:
-        raise MachineError(
-            f"{traffic.collective} {traffic.algorithm}: {traffic.ranks} ranks, but {fabric.name} has "
-            f"{fabric.ranks}; describe a larger fabric"
-        )
-    kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept())
-    if what not in kept.loads:
-        table = LinkTable(
-            fabric, costs, traffic.ranks, kept.patterns.setdefault(traffic.ranks, {})
-        )
-        steps: list[FabricStepLoad] = []
-        pipelines: list[PipelineLoad] = []
-        for pattern in traffic.patterns:
-            if isinstance(pattern, PipelineSteps):
-                load = pipeline_load(table, pattern)
-                pipelines += [load] if load else []
-            else:
-                steps += pattern_loads(table, pattern)
-        kept.loads[what] = tuple(steps), tuple(pipelines)
-    return FabricLoads(traffic, fabric, costs, *kept.loads[what])
-
-
-def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
-    """Prices at every size; pipelines take the number of pieces that is fastest at each.
+def price_loads(loads: FabricLoads, size_bytes: ArrayLike, pieces: int = 0) -> FabricPrices:
+    """Prices at every size. pieces: into which a pipeline is cut, for the record.
 
     Raises MachineError for sizes that cannot be.
     """
     sizes = moved_sizes(loads.traffic.collective, size_bytes)
-    slot, sender = sizes / loads.traffic.pieces, loads.costs.sender_seconds
+    slot = sizes / loads.traffic.pieces
     repeat, latency, further, cost = (
         np.array([getattr(step, name) for step in loads.steps], dtype=np.float64)
         for name in ("repeat", "latency_seconds", "further_seconds", "seconds_per_slot_byte")
     )
-    many = further > 0  # in most algorithms a rank sends one message in a step
-    waiting = repeat[many] @ beyond_bytes(further[many], cost[many], slot)
-    terms = np.stack(
-        [np.full_like(slot, repeat @ (latency + sender)), waiting, float(repeat @ cost) * slot]
+    # LogGP's o + (m - 1) max(o, k G) + k G, but for the bytes k of the last of m messages: these go meanwhile.
+    beyond = np.maximum(further[:, None] - cost[:, None] * slot, 0.0)
+    return FabricPrices(
+        sizes,
+        np.full_like(slot, repeat @ (latency + loads.sender_seconds)),
+        repeat @ beyond,
+        float(repeat @ cost) * slot,
+        np.full(len(sizes), pieces),
+        (loads,) * len(sizes),
     )
-    chosen = np.zeros(len(sizes), dtype=np.int64)
-    if loads.pipelines:
-        fixed = loads.traffic.pieces_under_way
-        counts = piece_counts() if fixed is None else np.array([fixed])
-        options = []
-        for pieces in counts.tolist():
-            # One pipeline after the other, with so many pieces under way in each.
-            totals = [load.totals(pieces) for load in loads.pipelines]
-            waits = sum(total.latency_seconds for total in totals)
-            waits += sum(total.steps for total in totals) * sender
-            per_byte = sum(total.seconds_per_slot_byte for total in totals)
-            piece = slot / pieces
-            beyond = sum(
-                beyond_bytes(total.further, total.cost, piece).sum(axis=0) for total in totals
-            )
-            options.append(np.stack([np.full_like(slot, waits), beyond, per_byte * piece]))
-        # All numbers of pieces at all sizes; each size takes its own best.
-        every = np.stack(options)
-        best = every.sum(axis=1).argmin(axis=0)
-        terms += every[best, :, np.arange(len(sizes))].T
-        chosen = counts[best]
-    waits, messages, bandwidth = terms
-    return FabricPrices(sizes, waits, messages, bandwidth, chosen, loads)
 
 
 def price_algorithm(
@@ -438,10 +383,33 @@ def price_algorithm(
 ) -> FabricPrices:
     """The price of ``algorithm`` (a name or ``name:parameter``) on all ranks of the fabric.
 
-    size_bytes: in the sense of nccl-tests, one or many. Pipelines without a parameter take the number of
-    pieces that is fastest at each size. Works for any number of ranks, those included for which no schedule
-    can be listed. Raises UsageError and ScheduleError as ``schedule_for`` does, and MachineError as
-    ``fabric_loads`` and ``price_loads`` do.
+    size_bytes: in the sense of nccl-tests, one or many. Pipelines without a parameter take the fastest of
+    ``PIECE_COUNTS`` at each size. Raises UsageError and ScheduleError as ``schedule_for`` does, and
+    MachineError as ``fabric_loads`` and ``price_loads`` do, and for more than ``MOST_RANKS`` ranks.
     """
-    traffic = traffic_for(collective, algorithm, fabric.ranks, root)
-    return price_loads(fabric_loads(traffic, fabric, costs), size_bytes)
+    name, parameter = parse_algorithm(algorithm)
+    pipelined = algorithm_row(collective, name).parameter in (PIECES, OF_EACH)
+    if fabric.ranks > MOST_RANKS:
+        raise MachineError(
+            f"{collective} {algorithm}: schedules are priced on {MOST_RANKS} ranks at most, these are "
+            f"{fabric.ranks}; --model library prices more"
+        )
+    if not pipelined or parameter is not None:
+        schedule = schedule_for(collective, algorithm, fabric.ranks, root, prove=False)
+        return price_loads(fabric_loads(schedule, fabric, costs), size_bytes, parameter or 0)
+    called = collective, name, fabric.ranks, root
+    options = [
+        price_loads(
+            fabric_loads(schedule_for(*called, pieces, prove=False), fabric, costs),
+            size_bytes,
+            pieces,
+        )
+        for pieces in PIECE_COUNTS
+    ]
+    best = np.stack([option.seconds for option in options]).argmin(axis=0).tolist()
+    latency, messages, bandwidth, pieces = (
+        np.array([getattr(options[choice], field)[place] for place, choice in enumerate(best)])
+        for field in ("latency", "messages", "bandwidth", "pieces")
+    )
+    loads = tuple(options[choice].loads[place] for place, choice in enumerate(best))
+    return FabricPrices(options[0].size_bytes, latency, messages, bandwidth, pieces, loads)

@@ -14,13 +14,18 @@ from ccbench.collectives import collective as collective_row
 from ccbench.collectives import sent_elements
 from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster, ClusterPoint, points_of
-from ccbench.model.fabric_loads import LinkTable
-from ccbench.model.fabric_pricing import FabricPrices, price_loads
-from ccbench.model.fabric_pricing import fabric_loads as loads_of
+from ccbench.model.fabric_pricing import (
+    AlgorithmTraffic,
+    FabricPrices,
+    LinkTable,
+    RepeatedSteps,
+    fabric_loads,
+    price_loads,
+    steps_of,
+)
 from ccbench.model.group_points import _bounds, _groups_of_a_node
 from ccbench.model.group_systems import QUANTA, group_systems
 from ccbench.model.rank_subset import RankSubset, flow_weights, placed, turns_of
-from ccbench.model.traffic_patterns import AlgorithmTraffic, RepeatedSteps, steps_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Floats
 
@@ -54,7 +59,7 @@ def subset_prices(
 ) -> FabricPrices:
     """The price of all groups' flows together."""
     what = subset_flows(schedule, subset, cluster.ranks)
-    return price_loads(loads_of(what, cluster.fabric, cluster.costs), size_bytes)
+    return price_loads(fabric_loads(what, cluster.fabric, cluster.costs), size_bytes)
 
 
 def subset_flows(
@@ -98,10 +103,9 @@ def link_seconds(
         if isinstance(flows, Schedule)
         else flows.patterns
     )
-    table = LinkTable(cluster.fabric, cluster.costs, cluster.ranks)
+    table = LinkTable(cluster.fabric, cluster.costs)
     carried = np.zeros(cluster.fabric.links)
     for steps in patterns:
-        assert isinstance(steps, RepeatedSteps)  # ``placed`` and ``_uneven`` make nothing else
         # What a rank copies within itself uses no link.
         apart = steps.source != steps.target
         source, target, width = (

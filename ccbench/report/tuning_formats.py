@@ -29,7 +29,6 @@ from ccbench.analysis.tuning import (
     DEFAULT,
     KEPT,
     SETTINGS_OF_LIBRARIES,
-    SIZE_NOT_STATED,
     Advice,
     Band,
     Choice,
@@ -190,11 +189,7 @@ def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
 
 
 def _of_nccl(timings: Iterable[Timing]) -> tuple[Timing, ...]:
-    plain = (
-        timing
-        for timing in timings
-        if not timing.situation.work and timing.size_bytes != SIZE_NOT_STATED
-    )
+    plain = (timing for timing in timings if not timing.situation.work)
     return tuple(one for one in plain if capabilities_of(one.choice.backend).nccl_settings)
 
 
@@ -248,7 +243,7 @@ def _sayable(choice: Choice) -> bool:
         for axis, value in settings
         if value != axis.default and axis.name != "processes"
     ]
-    return not (others or choice.variant)
+    return not others
 
 
 def _comments(*texts: str) -> list[str]:
@@ -278,10 +273,7 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
         )
         rows = []
         for band in one.bands:
-            ends = dict.fromkeys(
-                "size not stated" if size == SIZE_NOT_STATED else format_size(size)
-                for size in (band.low_bytes, band.high_bytes)
-            )
+            ends = dict.fromkeys(map(format_size, (band.low_bytes, band.high_bytes)))
             if band.choice is None:
                 rows.append(
                     (
@@ -359,20 +351,14 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
 
 
 def _band_document(band: Band) -> dict[str, Any]:
-    low, high, *sizes = (
-        None if size == SIZE_NOT_STATED else size
-        for size in (band.low_bytes, band.high_bytes, *band.sizes_bytes)
-    )
     return {
-        "low_bytes": low,
-        "high_bytes": high,
-        "sizes_bytes": sizes,
+        "sizes_bytes": list(band.sizes_bytes),
         "choice": _choice_document(band.choice),
         "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
         "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
         "largest_gain": band.largest_gain and asdict(band.largest_gain),
         "reason": band.why,
-        **values_of(band, "bridged_bytes", "without_interval"),
+        **values_of(band, "low_bytes", "high_bytes", "bridged_bytes", "without_interval"),
     }
 
 
@@ -382,6 +368,4 @@ def _choice_document(choice: Choice | None) -> dict[str, Any] | None:
     names = ("backend", "algorithm", "protocol", "channels", "label")
     axes = (axis.name for axis in SETTINGS_OF_LIBRARIES)
     settings = dict(zip(axes, choice.settings, strict=True))
-    # Of a suite's variants, or of the words with which an imported table sets itself apart.
-    variant = {"variant": settings.get("variant") or choice.variant}
-    return values_of(choice, *names) | settings | variant
+    return values_of(choice, *names) | settings

@@ -100,7 +100,7 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     # Of lists of algorithms, "Ring,Tree" has no multicast, and neither has "^NVLS,NVLSTree".
     listed = variables.get("NCCL_ALGO", "").lower()
     off = bool(listed) and ("nvls" in listed) is listed.startswith("^")
-    prose = (stated.forced, stated.interconnect, str(table.facts.get("variant", "")))
+    prose = (stated.forced, stated.interconnect)
     off = off or any("nvls" in said_and_denied(words)[1].lower() for words in prose)
     launched_on = gpus_per_process(log, table)
     return LibraryRequest(

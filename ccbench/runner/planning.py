@@ -29,8 +29,6 @@ from ccbench.machine.host import usable_cores
 from ccbench.model.cluster import cluster_of
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
-from ccbench.runner.network_probe import SAMPLING as LOOKING
-from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.variants import planned_variants, versions_of_variants
 from ccbench.schedules import added_algorithms, algorithm_row, parse_algorithm, schedule_for
 from ccbench.topology.graph import Topology
@@ -598,12 +596,6 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
     return one_round + (8 + samples) * host_bytes / touched_per_second
 
 
-def opening_seconds(case: Case, looks: NetworkLooks) -> float:
-    """Return the time to start a team for ``case``, and to look at its messages where that is to be done."""
-    start = capabilities_of(case.backend).start_seconds
-    return start + sum(round_seconds(probe, LOOKING) for probe in looks.cases(case))
-
-
 def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
     """Return the time to start the teams, by backend: those on GPUs twice where not all can stay open."""
     teams: dict[Hashable, Case] = {}
@@ -614,19 +606,10 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
         teams.setdefault(
             (case.backend, case.ranks, settings, case.processes, case.variant), case
         )
-    looks, nothing = (
-        NetworkLooks(cases, several_hosts=False, host=None),
-        NetworkLooks((), False, None),
-    )
-    looking = {(case.backend, case.ranks): case for case in teams.values()}
     seconds: dict[str, float] = defaultdict(float)
+    starts = sampling.rounds if sampling.fresh_ranks else 1
     for case in teams.values():
-        first = looking.get((case.backend, case.ranks)) is case
-        seconds[case.backend] += opening_seconds(case, looks if first else nothing)
-        if sampling.fresh_ranks:
-            seconds[case.backend] += (sampling.rounds - 1) * capabilities_of(
-                case.backend
-            ).start_seconds
+        seconds[case.backend] += starts * capabilities_of(case.backend).start_seconds
     # Of those that hold memory of GPUs only a few stay open from round to round.
     costly = sorted(case.backend for case in teams.values() if case.on_gpus)
     for name in (

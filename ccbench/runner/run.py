@@ -35,13 +35,11 @@ from ccbench.runner.measure import (
     rounds_of,
     turned,
 )
-from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
     Guide,
     RunOptions,
     devices_missing,
-    opening_seconds,
     plan_suite,
     refuse_few_nodes,
     round_seconds,
@@ -52,7 +50,6 @@ from ccbench.runner.planning import (
 from ccbench.runner.progress import Forecast, Progress
 from ccbench.runner.starting import (
     context_of,
-    keep_note,
     launch_of,
     machine_for,
     modules_imported,
@@ -200,12 +197,8 @@ class _Run:
         self._several_hosts = options.launched is not None and options.launched.nodes > 1
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
-        # A look takes rounds for every host, and is lost where a pair hangs: who is guided does without.
         self._guide = options.guides.get(suite.verdict)
         self._planned = frozenset(case.case_id for case in cases)
-        self._networks = NetworkLooks(
-            () if self._guide else cases, self._several_hosts, context.host
-        )
         on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
         self._no_devices = devices_missing(options) if on_devices else ""
         self._forecast = Forecast()
@@ -544,7 +537,7 @@ class _Run:
         return team
 
     def _opened(self, case: Case, key: TeamKey) -> Team:
-        """Start a team, and look what messages between its ranks take where no team has shown that yet."""
+        """Start a team."""
         backend = self._backends[case.backend]
         if case.on_gpus:
             # The teams that were not used for longest end, so that one more can be opened.
@@ -561,41 +554,15 @@ class _Run:
             processes=case.processes,
             start_seconds=self._left_seconds(),
         )
-        began, planned = time.monotonic(), opening_seconds(case, self._networks)
+        began, planned = time.monotonic(), capabilities_of(case.backend).start_seconds
         try:
             with modules_imported(self._reading_modules):
-                team = open_team(backend, request, self._hub)
-            if not self._networks.cases(case) or self._looked_at(team, case):
-                return team
-            return open_team(backend, request, self._hub)
+                return open_team(backend, request, self._hub)
         finally:  # what this took corrects what is expected of others of the backend
             took = time.monotonic() - began
             self._opening_seconds += took
             self._forecast.correct(backend.name, planned, took)
             self._forecast.change(backend.name, 0, -planned)
-
-    def _looked_at(self, team: Team, case: Case) -> bool:
-        """Find what messages between the team's ranks take; False where that has cost the team."""
-        self._progress.note(f"measuring {self._networks.where} with {case.backend}")
-        try:
-            self._networks.look(team, case)
-        except BackendUnavailable as error:
-            keep_note(
-                f"{error}; there are none of {case.backend}", self._folder, self._progress
-            )
-            if team.usable():
-                return True
-            team.close()
-            if not self._in_process(case):
-                return False
-            raise BackendUnavailable(
-                f"{case.backend}: {error}; ranks that {self._launched_by} has started cannot be started "
-                "again; ccbench run --launch can"
-            ) from None
-        networks = self._networks.networks
-        self._context = replace(self._context, host_networks=dict(networks))
-        self._folder.describe(host_networks=[asdict(network) for network in networks.values()])
-        return True
 
     def _team_key(self, case: Case) -> TeamKey:
         settings = self._backends[case.backend].environment(case)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ccbench.backends.faults import ALL_RANKS, VARIABLE, Fault, fault_from_environment
-from ccbench.cases.axes import Case
-from ccbench.cases.measurement import PROBE
 from ccbench.errors import UsageError
 
 
@@ -50,10 +46,3 @@ def test_a_mistake_is_told_with_what_to_write(
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(UsageError, match=f"^{VARIABLE}: .*{sentence}"):
         fault_from_environment()
-
-
-def test_what_is_measured_before_the_cases_that_were_asked_for_is_not_hit() -> None:
-    fault = Fault("stop", rank=ALL_RANKS)
-    case_asked = Case("s", "mpi", "send_recv", "default", "uint8", "none", 8, 8, 2)
-    assert fault.matches(case_asked, 0)
-    assert not fault.matches(replace(case_asked, suite=PROBE), 0)

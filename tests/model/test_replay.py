@@ -8,8 +8,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from ccbench.model.fabric_loads import FabricCosts
-from ccbench.model.fabric_pricing import fabric_loads, price_algorithm, price_loads
+from ccbench.model.fabric_pricing import (
+    FabricCosts,
+    fabric_loads,
+    price_algorithm,
+    price_loads,
+)
 from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus

@@ -109,7 +109,6 @@ def check_places(folder: Path) -> None:
     assert (row["ranks"], row["nodes"]) == (4, 2)
     assert list(row["hosts"]) == ["h0", "h0", "h1", "h1"]
     assert list(row["node_of_rank"]) == [0, 0, 1, 1]
-    assert row["predicted_seconds"] > 0
     manifest = load_run(folder).manifest.document
     assert [(host["name"], host["ranks"]) for host in manifest["hosts"]] == [
         ("h0", 2),
@@ -117,8 +116,6 @@ def check_places(folder: Path) -> None:
     ]
     for host in manifest["hosts"]:
         assert any(interface.startswith("eth0") for interface in host["interfaces"])
-    (probed,) = manifest["host_networks"]
-    assert probed["hosts"] == ["h0", "h1"]
 
 
 @pytest.mark.exhaustive

@@ -305,15 +305,6 @@ def test_ranks_that_each_round_starts_are_in_the_plan_as_often() -> None:
     assert more == pytest.approx(5 * capabilities_of("cpu").start_seconds)
 
 
-def test_a_look_at_messages_is_in_the_plan_once() -> None:
-    sampling = Sampling(rounds=1)
-    cases = [
-        replace(CASE, backend="mpi", collective=name) for name in ("all_reduce", "broadcast")
-    ]
-    assert starting_seconds(cases[:1], sampling) == starting_seconds(cases, sampling)
-    assert starting_seconds(cases, sampling)["mpi"] > capabilities_of("mpi").start_seconds + 1.0
-
-
 @pytest.mark.parametrize(
     ("changes", "of_all", "of_one"),
     [

@@ -30,7 +30,6 @@ from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import Machine, load_machine, save_machine
 from ccbench.results import Run, load_run
-from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Left, PlainProgress, Progress
 from ccbench.runner.run import RunOutcome, run_suite
@@ -722,7 +721,7 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     assert set(choices) == {("tree", "ll")}
 
 
-@pytest.mark.parametrize("priced_by", [PricedBy.SCHEDULE, PricedBy.MPI])
+@pytest.mark.parametrize("priced_by", [PricedBy.SCHEDULE, PricedBy.NO_MODEL])
 def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_its_processors(
     teams: Teams, monkeypatch: pytest.MonkeyPatch, priced_by: PricedBy
 ) -> None:
@@ -733,15 +732,12 @@ def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_
         priced.append(case.collective)
 
     monkeypatch.setattr(PredictionContext, "predict", predict)
-    monkeypatch.setattr(
-        "ccbench.runner.network_probe.NetworkLooks.cases", lambda self, case: []
-    )
     conditions = Conditions(flags=(Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
     teams.answers["broadcast"] = lambda case, sampling: replace(
         good(case, sampling), conditions=conditions
     )
     run(teams)
-    disturbed = ["broadcast"] * (priced_by is PricedBy.MPI)
+    disturbed = ["broadcast"] * (priced_by is PricedBy.NO_MODEL)
     assert priced == ["all_reduce", *disturbed, "barrier"]
 
 
@@ -789,24 +785,6 @@ def test_a_machine_whose_measuring_fails_runs_without_predictions_and_says_so(
     )
 
 
-def test_a_rank_that_dies_while_messages_are_looked_at_is_told_at_the_end_too(
-    teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dies(self: NetworkLooks, team: Team, case: Case) -> None:
-        monkeypatch.setattr(NetworkLooks, "cases", lambda self, case: [])
-        raise BackendUnavailable(
-            "network probe: send_recv: failed: rank 1 (process 7) was killed by SIGKILL"
-        )
-
-    monkeypatch.setattr(NetworkLooks, "cases", lambda self, case: [case])
-    monkeypatch.setattr(NetworkLooks, "look", dies)
-    outcome = run(teams)
-    assert outcome.exit_code == 0
-    (note,) = outcome.notes
-    assert "rank 1 (process 7) was killed by SIGKILL; there are none of cpu" in note
-    assert load_run(outcome.folder).manifest.document["notes"] == [note]
-
-
 @pytest.mark.parametrize("refusal", [BackendUnavailable, CannotRun])
 def test_a_round_that_could_not_start_takes_nothing_from_those_before(
     teams: Teams, refusal: type[CcbenchError]
@@ -842,43 +820,6 @@ def test_what_results_are_shown_with_is_imported_before_the_first_case(
     run(teams, ["all_reduce"], reading_modules=("shows_results",))
     assert imported == [True]
     del sys.modules["shows_results"]
-
-
-# -- what is measured for predictions, before the cases -----------------------------------------------------
-
-
-@pytest.fixture
-def libraries(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> Teams:
-    """Teams of a library whose messages are measured first, which hangs."""
-    declared_as(monkeypatch, priced_by=PricedBy.MPI)
-    teams.answers["send_recv"] = status_of(Status.TIMED_OUT, "rank 1 is silent")
-    return teams
-
-
-def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
-    libraries: Teams,
-) -> None:
-    libraries.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
-    outcome = run(libraries)
-    assert outcome.counts == {Status.OK: 2, Status.FAILED: 1}
-    names = [name for name, _ in libraries.measured]
-    assert names == ["send_recv", *COLLECTIVES]  # looked at once, however many teams follow
-    assert libraries.opened == libraries.closed == 3
-    assert "host_networks" not in load_run(outcome.folder).manifest.document
-
-
-def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_the_run_with_the_reason(
-    libraries: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declared_as(monkeypatch, in_process_ranks=True)
-    monkeypatch.setattr(
-        "ccbench.runner.run.with_launched_ranks", lambda options, progress: options
-    )
-    with pytest.raises(
-        BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"
-    ):
-        run(libraries, launched_by="mpirun")
-    assert libraries.opened == libraries.closed == 1
 
 
 def test_ranks_that_a_launcher_started_cannot_be_started_for_each_round(

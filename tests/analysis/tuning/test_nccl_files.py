@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.tuning import SIZE_NOT_STATED, Choice, Timing, advise
+from ccbench.analysis.tuning import Choice, Timing, advise
 from ccbench.report.tuning_formats import nccl_csv, nccl_environment
 from tests.analysis.tuning.example_plugin import decided, read
-from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
+from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, timing
 
 MIB = 2**20
 
@@ -76,10 +76,9 @@ def test_a_choice_without_a_protocol_is_left_out_unless_the_library_said_it() ->
     ]
 
 
-def test_choices_of_other_backends_and_unstated_sizes_are_not_written() -> None:
+def test_choices_of_other_backends_are_not_written() -> None:
     own = Choice("cuda", "ring", "simple")
-    unsized = [printed(NCCL, SIZE_NOT_STATED, 2.0), printed(RING, SIZE_NOT_STATED, 1.0)]
-    assert read(nccl_csv([timing(NCCL, MIB, 2.0), timing(own, MIB, 1.0), *unsized])) == []
+    assert read(nccl_csv([timing(NCCL, MIB, 2.0), timing(own, MIB, 1.0)])) == []
 
 
 def test_no_comment_is_longer_than_the_plugin_reads_at_once() -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
+from ccbench.analysis.tuning import advise, forced_from, timings_of
 from ccbench.cases.axes import Case
 from ccbench.errors import UsageError
 from ccbench.readers.benchmarks import read_log
 from ccbench.readers.benchmarks.log import StatedSystem
-from ccbench.report.tuning_formats import advice_document
 from ccbench.results import load_run
 from ccbench.results.imported_runs import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
@@ -31,51 +30,6 @@ def imported(tmp_path: Path, *names: str, devices: int | None = None) -> Path:
     system = StatedSystem("", devices, 1 if devices else None)
     logs_read = import_logs([(file, read_log(file)) for file in logs(*names)], system)
     return write_import(tmp_path / "run", logs_read, system, "logs")
-
-
-@pytest.mark.parametrize(
-    ("name", "gains"),
-    [
-        (
-            "awkward_h200_4to8g_all_reduce_nvls_vs_ring_md.txt",
-            {5: 0.14, 6: 0.19, 7: 0.26, 8: 0.29},
-        ),
-        ("awkward_b200_4to8g_all_reduce_nvls_vs_ring_md.txt", {6: 0.15, 7: 0.19, 8: 0.23}),
-    ],
-)
-def test_advice_on_published_tables_of_nvls_against_ring_is_what_the_tables_say(
-    tmp_path: Path, name: str, gains: dict[int, float]
-) -> None:
-    run = load_run(imported(tmp_path, name, devices=8))
-    advised = {}
-    every = advise(timings_of([run]))
-    for advice, document in zip(every, advice_document(every)["situations"], strict=True):
-        (band,) = advice.bands
-        assert band.low_bytes == SIZE_NOT_STATED
-        if band.choice is not None:
-            assert (band.choice.algorithm, band.without_interval) == ("nvls", True)
-            assert [rival.variant for rival in band.rivals] == ["NVLS off"]
-            (stated,) = document["bands"]
-            assert stated["instead_of"]["variant"] == "NVLS off"
-            assert band.smallest_gain is not None
-            advised[advice.situation.ranks] = round(band.smallest_gain.median, 2)
-    assert advised == gains
-
-
-def test_advice_on_all_reduce_with_and_without_nvls_is_nvls(tmp_path: Path) -> None:
-    run = load_run(imported(tmp_path, "awkward_h200_8g_1n_collectives_16gib_md.txt", devices=8))
-    first_bands = {
-        advice.situation.collective: advice.bands[0] for advice in advise(timings_of([run]))
-    }
-    band = first_bands["all_reduce"]
-    assert band.choice is not None
-    assert band.smallest_gain is not None
-    assert (band.choice.algorithm, [rival.algorithm for rival in band.rivals]) == (
-        "nvls",
-        ["ring"],
-    )
-    assert band.smallest_gain.median == pytest.approx(480.0 / 367.2 - 1)
-    assert first_bands["all_gather"].choice is None
 
 
 def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(

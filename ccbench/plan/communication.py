@@ -144,12 +144,12 @@ def expert_parallel(strategy: Strategy) -> Iterator[StepCommunication]:
     up their outputs (Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py).
     """
     passes = 3 if strategy.settings.recompute == "full" else 2
+    size, whole = strategy.expert_bytes, strategy.expert_bytes * strategy.layout.expert_tp
     times = passes * strategy.moe_layers * strategy.micro_batches
-    exchange = "all_to_all_v" if strategy.settings.traffic else "all_to_all"
     what = "tokens of experts and their outputs, and their gradients"
-    yield StepCommunication("ep", exchange, strategy.expert_bytes, 2 * times, what)
+    yield StepCommunication("ep", "all_to_all", size, 2 * times, what)
     for collective in ("all_gather", "reduce_scatter"):
-        yield StepCommunication("etp", collective, strategy.gathered_bytes, times, what)
+        yield StepCommunication("etp", collective, whole, times, what)
 
 
 def pipeline_parallel(strategy: Strategy) -> Iterator[StepCommunication]:

@@ -20,7 +20,7 @@ from ccbench.documents import (
 )
 from ccbench.errors import SuiteError, UsageError
 from ccbench.plan.shape import ModelShape, named_shape, with_defaults
-from ccbench.plan.strategy import LayoutKeys, Settings, Text, Whole
+from ccbench.plan.strategy import LayoutKeys, Settings, Whole
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.units import shown
 
@@ -28,11 +28,11 @@ from ccbench.units import shown
 class PlanKeys(Settings):
     """All keys of a plan. model, layout, layouts: of several kinds, so they are read by themselves."""
 
-    name: Text = ""
+    name: str = ""
     model: Any = None
-    machine: Text = ""
+    machine: str = ""
     nodes: Whole = 0
-    network: Text = ""
+    network: str = ""
     layout: Any = None
     layouts: Any = None
 

@@ -14,9 +14,7 @@ from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import StepCommunication, communications
 from ccbench.plan.document import TrainingPlan
 from ccbench.plan.strategy import Strategy
-
-MOST_LISTED = 4096
-"""Ranks of a layout whose groups may be priced one by one where they do not stand alike."""
+from ccbench.suite.readers import MOST_RANKS
 
 
 @dataclass(frozen=True)
@@ -91,14 +89,15 @@ def _cluster(
 
 
 def _priced(cluster: Cluster, strategy: Strategy) -> tuple[PricedCommunication, ...]:
+    if cluster.ranks > MOST_RANKS:
+        raise UsageError(f"{cluster.ranks} devices are too many; take at most {MOST_RANKS}")
     placements: dict[tuple[str, bool], GroupPlacement | Groups] = {}
     priced = []
     for sent in communications(strategy):
         place = (sent.axis, sent.ends)
         if place not in placements:
             placements[place] = _placement(strategy.layout, *place, cluster)
-        traffic = strategy.settings.traffic if sent.collective == "all_to_all_v" else ""
-        request = LibraryRequest(sent.collective, (sent.size_bytes,), traffic=traffic)
+        request = LibraryRequest(sent.collective, (sent.size_bytes,))
         (point,) = group_points(cluster, placements[place], request)
         seconds, bottleneck = point.prediction.predicted_seconds, point.prediction.bottleneck
         ranks = 2 if sent.ends else strategy.layout.size(sent.axis)
@@ -112,11 +111,5 @@ def _placement(
     groups = layout.groups(axis)
     if ends:
         groups = tuple((group[0], group[-1]) for group in groups)
-    gpus = cluster.system.ranks_per_node
-    placement = placement_of(groups, gpus)
-    if placement is None and layout.ranks > MOST_LISTED:
-        raise UsageError(
-            f"{layout} on nodes of {gpus} GPUs cuts {axis} unevenly; choose sizes whose products divide "
-            f"{gpus} or are multiples of it"
-        )
-    return placement or groups
+    # Groups that do not stand alike are priced as they are listed.
+    return placement_of(groups, cluster.system.ranks_per_node) or groups

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, model_validator
 
 from ccbench.documents import read_installed
 from ccbench.errors import UsageError
 from ccbench.suite.model import StrictModel
-from ccbench.suite.readers import MisfitError, one_word, whole_number
+from ccbench.suite.readers import MisfitError, whole_number
 
 NORMS = {"layer": 2, "rms": 1}
 """Vectors of a norm: LayerNorm has a weight and a bias, RMSNorm a weight."""
@@ -64,7 +64,7 @@ class ModelShape(StrictModel):
     tied_embeddings: bool = False
     positions: Some = 0
     biases: bool = False
-    norm: Annotated[str, PlainValidator(one_word("norm", tuple(NORMS)))] = "rms"
+    norm: Literal["layer", "rms"] = "rms"
     experts: Some = 0
     top_k: Some = 0
     expert_ffn_hidden: Some = 0

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import PlainValidator
 
-from ccbench.collectives import read_traffic, shares
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
 from ccbench.groups import LAYOUT_AXES, Layout, make_layout
 from ccbench.plan.shape import ModelShape, whole
 from ccbench.suite.model import StrictModel
-from ccbench.suite.readers import MisfitError, one_text, one_word
-from ccbench.units import parse_size, shown
-
-RECOMPUTED = ("none", "selective", "full")
-"""Nothing; attention between its matrix products, which sends nothing; whole layers (Korthikanti et al. 2022)."""
-
-CONTEXT_KINDS = ("ring", "all_gather", "ulysses")
-"""Liu et al. 2023; Grattafiori et al. 2024 (Llama 3); Jacobs et al. 2023 (DeepSpeed-Ulysses)."""
+from ccbench.suite.readers import MisfitError, one_word
+from ccbench.units import parse_size
 
 BUCKET_BYTES = 25 * 2**20
 """Of PyTorch's DistributedDataParallel (Li et al., VLDB 2020; ``bucket_cap_mb``)."""
@@ -40,27 +32,8 @@ def _bucket(value: Any) -> int:
     return size
 
 
-def _traffic(value: Any) -> str:
-    try:
-        return read_traffic(json.dumps(value) if isinstance(value, list) else str(value))
-    except UsageError as problem:
-        raise MisfitError(str(problem).removeprefix("traffic: ")) from None
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise MisfitError(f"{shown(value)} is neither true nor false; write one of the two")
-    return value
-
-
-def _words(kind: str, choices: tuple[str, ...]) -> PlainValidator:
-    return PlainValidator(one_word(kind, choices))
-
-
 Whole = Annotated[int, whole(1)]
-Flag = Annotated[bool, PlainValidator(_flag)]
-Dtype = Annotated[str, _words("dtype", tuple(ITEM_BYTES))]
-Text = Annotated[str, PlainValidator(one_text("text", str.strip, "a name"))]
+Dtype = Annotated[str, PlainValidator(one_word("dtype", tuple(ITEM_BYTES)))]
 
 
 class Settings(StrictModel):
@@ -76,26 +49,26 @@ class Settings(StrictModel):
     (FSDP). reshard: with stage 3, parameters are let go after the forward pass and gathered again for the
     backward pass; without, they are gathered once a step.
     virtual_stages: parts that each stage holds, more than 1 in an interleaved pipeline.
-    recompute: what the backward pass computes a second time.
+    recompute: what the backward pass computes a second time: nothing; attention between its matrix products,
+    which sends nothing; whole layers (Korthikanti et al. 2022).
     dtype, gradient_dtype: of weights and activations; of gradients as they are communicated.
     bucket: gradients and parameters are communicated in portions of so many bytes.
-    context_kind: how attention sees the sequence that context parallel ranks split.
-    traffic: tokens among experts, as ``ccbench.collectives`` spells it, '' balanced.
+    context_kind: how attention sees the sequence that context parallel ranks split: Liu et al. 2023;
+    Grattafiori et al. 2024 (Llama 3); Jacobs et al. 2023 (DeepSpeed-Ulysses).
     """
 
     global_batch: Whole = 1
     sequence: Whole = 1
     micro_batch: Whole = 1
-    sequence_parallel: Flag = False
-    zero: Annotated[int, whole(0, 3)] = 0
-    reshard: Flag = True
+    sequence_parallel: bool = False
+    zero: Literal[0, 1, 2, 3] = 0
+    reshard: bool = True
     virtual_stages: Whole = 1
-    recompute: Annotated[str, _words("amount of recomputing", RECOMPUTED)] = "none"
+    recompute: Literal["none", "selective", "full"] = "none"
     dtype: Dtype = "bfloat16"
     gradient_dtype: Dtype = "bfloat16"
     bucket: Annotated[int, PlainValidator(_bucket)] = BUCKET_BYTES
-    context_kind: Annotated[str, _words("kind of context parallelism", CONTEXT_KINDS)] = "ring"
-    traffic: Annotated[str, PlainValidator(_traffic)] = ""
+    context_kind: Literal["ring", "all_gather", "ulysses"] = "ring"
 
 
 class LayoutKeys(Settings):
@@ -109,8 +82,8 @@ class LayoutKeys(Settings):
     dp: Whole = 1
     pp: Whole = 1
     etp: Whole = 1
-    order: Text = ""
-    name: Text = ""
+    order: str = ""
+    name: str = ""
 
     def on(self, shape: ModelShape, ranks: int) -> Strategy:
         """Return the strategy on so many ranks; UsageError where the numbers do not divide."""
@@ -169,7 +142,6 @@ class Strategy:
                 raise UsageError(
                     f"{what} {number} does not divide by {by} {parts}; choose numbers that do"
                 )
-        experts = layout.ep > 1 or layout.expert_tp != tp or settings.traffic
         for wrong, problem in (
             (stages > shape.layers, f"{shape.layers} layers for {stages} stages; choose fewer"),
             (stages > layout.pp == 1, "virtual_stages of one stage; choose pp from 2 on"),
@@ -178,8 +150,8 @@ class Strategy:
                 "ulysses with latent attention is not known; write context_kind: ring",
             ),
             (
-                experts and not shape.experts,
-                "the model has no experts; leave ep, etp and traffic out",
+                (layout.ep > 1 or layout.expert_tp != tp) and not shape.experts,
+                "the model has no experts; leave ep and etp out",
             ),
             (
                 shape.experts and tp > 1 and not settings.sequence_parallel,
@@ -236,14 +208,6 @@ class Strategy:
         """Bytes of a micro-batch that one rank sends to experts, each token as often as experts it visits."""
         rows = self.rank_tokens * self.shape.top_k // self.layout.tp
         return rows * self.shape.hidden * self.item_bytes
-
-    @property
-    def gathered_bytes(self) -> int:
-        """Bytes that tensor parallel ranks of the busiest expert gather."""
-        traffic, ep = self.settings.traffic, self.layout.ep
-        # Over those of a rank where traffic is balanced.
-        busiest = float(shares(traffic, ep).sum(axis=0).max()) if traffic else 1.0
-        return round(self.expert_bytes * busiest) * self.layout.expert_tp
 
     def stage(self, name: str) -> str:
         """Return the name of a stage; with one stage everything is on it."""

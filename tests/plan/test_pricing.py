@@ -34,6 +34,7 @@ def priced(layout: str, nodes: int) -> list[PricedCommunication]:
         (Layout(tp=2, dp=3, pp=4), "tp"),
         (Layout(tp=3, dp=8, pp=2), "pp"),
         (Layout(tp=12, dp=2), "dp"),
+        (Layout(tp=3, dp=8), "tp"),
     ],
 )
 def test_a_line_costs_what_the_model_says_of_all_groups_at_once(
@@ -73,10 +74,10 @@ def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
     assert "network" not in inside[0].bottleneck
 
 
-def test_groups_that_stand_unevenly_are_priced_one_by_one_or_refused() -> None:
-    assert priced("{tp: 3, dp: 8}", 3)
-    with pytest.raises(SuiteError, match=r"plan:6: layout: .* cuts tp unevenly"):
-        priced("{tp: 3, dp: 2048}", 768)
+def test_more_devices_than_can_be_listed_are_refused() -> None:
+    plan = read_plan(PLAN.replace("6144", "1000000") + "layout: {tp: 8}\n")
+    with pytest.raises(SuiteError, match=r"plan:6: layout: 8000000 devices are too many"):
+        price_plan(plan, nodes=1_000_000)
 
 
 def test_a_machine_of_the_command_line_keeps_its_own_error() -> None:

@@ -58,7 +58,7 @@ def tensor_parallel(strategy: Strategy) -> Iterator[StepCommunication]:
     section 3.2). With it an all_gather before and a reduce_scatter after, forward and backward, and one more
     all_gather of the inputs for the gradient of the weights (Korthikanti et al. 2022, section 4.2.2).
     """
-    size, again = strategy.stream_bytes, strategy.settings.recompute == "full"
+    size, again = strategy.stream_bytes, strategy.again
     split = strategy.settings.sequence_parallel
     # Routed experts take tokens as the sequence splits them; shared ones are dense.
     shared = strategy.moe_layers if strategy.shape.shared_experts else 0
@@ -143,9 +143,8 @@ def expert_parallel(strategy: Strategy) -> Iterator[StepCommunication]:
     GShard (Lepikhin et al. 2020, section 3). Tensor parallel experts gather the tokens of their group and add
     up their outputs (Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py).
     """
-    passes = 3 if strategy.settings.recompute == "full" else 2
     size, whole = strategy.expert_bytes, strategy.expert_bytes * strategy.layout.expert_tp
-    times = passes * strategy.moe_layers * strategy.micro_batches
+    times = (2 + strategy.again) * strategy.moe_layers * strategy.micro_batches
     what = "tokens of experts and their outputs, and their gradients"
     yield StepCommunication("ep", "all_to_all", size, 2 * times, what)
     for collective in ("all_gather", "reduce_scatter"):

@@ -136,12 +136,9 @@ def _layout(
 ) -> tuple[str, LayoutKeys]:
     """(name, keys) of one layout; what it says comes after what the plan says for all."""
     if isinstance(value, str) and re.fullmatch(r"[a-z]+\d+(-[a-z]+\d+)*", value):
-        sizes = {axis: int(size) for axis, size in re.findall(r"([a-z]+)(\d+)", value)}
-        value = {
-            **sizes,
-            "order": "-".join(axis for axis in sizes if axis != "etp"),
-            "name": value,
-        }
+        sizes = re.findall(r"([a-z]+)(\d+)", value)
+        order = "-".join(axis for axis, _ in sizes if axis != "etp")
+        value = {**{axis: int(size) for axis, size in sizes}, "order": order, "name": value}
     if not isinstance(value, dict):
         raise origin.error(spot, f"{shown(value)} is not a layout; write {{tp: 8, pp: 2}}")
     keys = _checked(LayoutKeys, {**settings, **value}, spot, origin)

@@ -118,21 +118,20 @@ class Strategy:
         tp, turn = layout.tp, settings.micro_batch * layout.dp
         stages = layout.pp * settings.virtual_stages
         ulysses = layout.cp > 1 and settings.context_kind == "ulysses"
-        rounds = turn * layout.pp if settings.virtual_stages > 1 else turn
+        # Micro-batches of an interleaved pipeline go round in turns of as many as there are stages.
+        turn *= layout.pp if settings.virtual_stages > 1 else 1
         split = layout.cp * (tp if settings.sequence_parallel else 1)
         shared, kv_and_tp = shape.shared_experts * shape.expert_ffn_hidden, (shape.kv_heads, tp)
         for what, number, by, parts in (
-            ("global_batch", settings.global_batch, "micro_batch x dp", turn),
             (
                 "global_batch",
                 settings.global_batch,
-                "micro_batch x dp x pp, interleaved,",
-                rounds,
+                "micro_batch x dp (x pp, interleaved)",
+                turn,
             ),
             ("sequence", settings.sequence, "the ranks that split it,", split),
-            ("heads", shape.heads, "tp", tp),
+            ("heads", shape.heads, "tp (x cp, ulysses)", tp * (layout.cp if ulysses else 1)),
             ("the larger of kv_heads and tp,", max(kv_and_tp), "the smaller,", min(kv_and_tp)),
-            ("heads", shape.heads, "tp x cp of ulysses", tp * layout.cp if ulysses else 1),
             ("ffn_hidden", shape.ffn_hidden, "tp", tp),
             ("experts", shape.experts, "ep", layout.ep),
             ("expert_ffn_hidden", shape.expert_ffn_hidden, "etp", layout.expert_tp),
@@ -171,6 +170,11 @@ class Strategy:
     def rank_tokens(self) -> int:
         """Tokens of a micro-batch that one context parallel rank has."""
         return self.settings.micro_batch * self.settings.sequence // self.layout.cp
+
+    @property
+    def again(self) -> int:
+        """1 where the backward pass computes whole layers a second time, with their communication."""
+        return int(self.settings.recompute == "full")
 
     @property
     def item_bytes(self) -> int:

@@ -68,6 +68,7 @@ MISTAKES = [
         (),
         ":7: layout: virtual_stages of one stage",
     ),
+    (LAYOUT, "layout: tp8-tp2", (), ":7: layout: order "),
     (LAYOUT, "layuot: {tp: 3}", (), ":7: layuot: unknown key; did you mean 'layout'?"),
     (LAYOUT, "layouts: [{tp: 8}, {tp: 3}]", (), ":7: layouts[1]: "),
     ("", "", ("--machine", "rtx-9090"), "rtx-9090"),

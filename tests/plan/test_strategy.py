@@ -71,13 +71,18 @@ def test_stages_hold_all_layers(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "layout", "settings", "message"),
     [
-        ("gpt2-xl", Layout(dp=3), {}, "global_batch 64 does not divide by micro_batch x dp 3"),
+        (
+            "gpt2-xl",
+            Layout(dp=3),
+            {},
+            "global_batch 64 does not divide by micro_batch x dp (x pp, interleaved) 3",
+        ),
         ("gpt2-xl", Layout(), {"virtual_stages": 2}, "choose pp from 2 on"),
         (
             "gpt2-xl",
             Layout(pp=3),
             {"virtual_stages": 2},
-            "micro_batch x dp x pp, interleaved, 3",
+            "micro_batch x dp (x pp, interleaved) 3",
         ),
         (
             "gpt2-xl",
@@ -86,11 +91,16 @@ def test_stages_hold_all_layers(name: str) -> None:
             "sequence 2048 does not divide by the ranks that split it",
         ),
         ("gpt3-175b", Layout(tp=3), {"sequence_parallel": True}, "the ranks that split it, 3"),
-        ("gpt3-175b", Layout(tp=7), {}, "heads 96 does not divide by tp 7"),
+        ("gpt3-175b", Layout(tp=7), {}, "heads 96 does not divide by tp (x cp, ulysses) 7"),
         ("gpt3-175b", Layout(pp=97), {}, "96 layers for 97 stages; choose fewer"),
         ("gpt3-175b", Layout(dp=2, ep=2), {}, "no experts; leave ep and etp out"),
         ("llama-2-70b", Layout(tp=64), {}, ""),
-        ("llama-2-70b", Layout(tp=8, cp=16), {"context_kind": "ulysses"}, "tp x cp of ulysses"),
+        (
+            "llama-2-70b",
+            Layout(tp=8, cp=16),
+            {"context_kind": "ulysses"},
+            "heads 64 does not divide by tp (x cp, ulysses) 128",
+        ),
         ("deepseek-v3", Layout(cp=2), {"context_kind": "ulysses"}, "write context_kind: ring"),
         ("mixtral-8x7b", Layout(dp=16, ep=16), {}, "experts 8 does not divide by ep 16"),
         ("mixtral-8x7b", Layout(tp=2), {}, "write sequence_parallel: true"),

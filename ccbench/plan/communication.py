@@ -114,7 +114,7 @@ def context_parallel(strategy: Strategy) -> Iterator[StepCommunication]:
     shape, layout, kind = strategy.shape, strategy.layout, strategy.settings.context_kind
     times, again = (
         strategy.layers * strategy.micro_batches,
-        strategy.settings.recompute == "full",
+        strategy.again,
     )
     heads, kv_heads = shape.heads // layout.tp, max(shape.kv_heads // layout.tp, 1)
     token = strategy.rank_tokens * strategy.item_bytes

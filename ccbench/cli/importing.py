@@ -149,7 +149,7 @@ def _written(
     sources = [file.log.source for file in files]
     with replacing_import(folder, sources, force) as new:
         # A case takes some ms, most of them for its file: a table of 200,000 rows takes half an hour.
-        progress = PacedLines(quiet=False)
+        progress = PacedLines()
         write_import(new, files, system, name, pricer, progress.show)
         progress.end()
     return folder

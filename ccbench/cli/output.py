@@ -47,10 +47,8 @@ class PacedLines:
     SECONDS = 3.0
     TERMINAL_SECONDS = 0.2
 
-    def __init__(self, quiet: bool) -> None:
-        """quiet: nothing is shown."""
-        self._quiet = quiet
-        self._live = sys.stderr.isatty() and not quiet
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
         self._shown_at = time.monotonic()
         self._width = 0
 
@@ -58,7 +56,7 @@ class PacedLines:
         """Show ``text`` where its time has come."""
         now = time.monotonic()
         pause = self.TERMINAL_SECONDS if self._live else self.SECONDS
-        if self._quiet or now - self._shown_at < pause:
+        if now - self._shown_at < pause:
             return
         self._shown_at = now
         if self._live:

@@ -1,4 +1,4 @@
-"""``ccbench predict`` and ``ccbench plan``: times without running anything, of a collective or a step."""
+"""``ccbench predict`` and ``ccbench plan``: prices without running anything, of a collective or of those of a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 
 from ccbench.cli.naming import ALGORITHM, COLLECTIVE, DTYPE, MACHINE, NETWORK, plans
 from ccbench.cli.output import (
-    PacedLines,
     as_json,
     completing,
     print_json,
@@ -553,7 +552,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     show_lines(lines)
 
 
-@click.command(short_help="Price a training step's communication on a machine, by layout.")
+@click.command(short_help="Price a training step's collectives on a machine.")
 @click.argument(
     "plan_file",
     type=click.Path(path_type=Path),
@@ -571,79 +570,22 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     type=NETWORK,
     help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.",
 )
-@click.option(
-    "--search", is_flag=True, help="Search all layouts that fit, whatever the plan names."
-)
-@click.option(
-    "--top",
-    "most",
-    type=click.IntRange(1, 1000),
-    default=20,
-    show_default=True,
-    help="Layouts to list.",
-)
-@click.option(
-    "--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices."
-)
-@click.option(
-    "--measured",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="A run whose measured points replace predictions of the same communication.",
-)
 @as_json
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A folder for figures (SVG, PNG), plan.json and plan.txt.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def plan(
-    plan_file: Path,
-    machine: str | None,
-    nodes: int | None,
-    network: str | None,
-    search: bool,
-    most: int,
-    scale: bool,
-    measured: tuple[Path, ...],
-    as_json: bool,
-    output: Path | None,
-    quiet: bool,
+    plan_file: Path, machine: str | None, nodes: int | None, network: str | None, as_json: bool
 ) -> None:
-    """Price a training step: each communication, and how much of it is exposed.
+    """List the collectives of a training step: how large, how often, what each costs on a machine.
 
-    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); 'ccbench help parallelism' has
-    its keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large,
-    how often, how long, how much computing hides, which link limits it, and whether that was measured or
-    predicted.
+    PLAN.yaml names a model, a machine and a layout (or layouts); 'ccbench help parallelism' has its keys. A
+    plan that ships goes by its name, such as gpt3. For each collective: which ranks, how large, how often,
+    how long, and which link limits it.
     """
     from ccbench.plan.document import load_plan
-    from ccbench.plan.planner import PlanOptions, plan_out
-
-    points = None
-    if measured:
-        from ccbench.plan.step import measured_points
-        from ccbench.results import load_runs
-
-        points = measured_points(load_runs(measured, details=False))
-    progress = PacedLines(quiet or as_json)
-    options = PlanOptions(machine, nodes, network, search, scale, points, most, progress.show)
-    try:
-        planned = plan_out(load_plan(plan_file), options)
-    finally:
-        progress.end()
+    from ccbench.plan.pricing import price_plan
     from ccbench.report.plan_text import plan_document, plan_lines
 
+    priced = price_plan(load_plan(plan_file), machine, nodes, network)
     if as_json:
-        print_json(plan_document(planned))
+        print_json(plan_document(priced))
     else:
-        show_lines(plan_lines(planned, table_lines))
-    if output is not None:
-        from ccbench.report.plan_figures import write_plan
-
-        for path in write_plan(planned, output):
-            say(f"wrote {path}")
+        show_lines(plan_lines(priced, table_lines))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.errors import UsageError
-from ccbench.groups import DENSE_AXES, Groups, Layout, offsets_of
+from ccbench.groups import Groups
 
 GpuSet = tuple[int, ...]
 """Numbers of GPUs within their node."""
@@ -89,43 +89,3 @@ def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
     return GroupPlacement(
         len(groups[0]), len(own), len(of_groups[0]), len(other_sets) + 1, (own, *other_sets)
     )
-
-
-def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacement:
-    """The placement of the groups of ``axis`` (or axes joined by ``-``), no ranks listed.
-
-    UsageError where a node's GPUs cut an axis at a place that is not one of its steps (6 of 8 GPUs, say), for
-    then groups of one axis do not stand alike: list them with ``layout.groups`` instead.
-    """
-    layout.size(axis)
-    joined = axis.split("-")
-    # Axes of the kind (dense or experts) that ``axis`` is of, the fastest varying first.
-    names = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
-    if set(joined) <= set(DENSE_AXES):
-        names = {name: name for name in DENSE_AXES}
-    gpus = min(gpus_per_node, layout.ranks)
-    # Of each axis how many steps stay within a node, and how many GPUs on one of them moves.
-    ours: list[tuple[int, int]] = []
-    across: list[tuple[int, int]] = []
-    stride = nodes = 1
-    for name in (names[name] for name in layout.order.split("-") if name in names):
-        size = layout.size(name)
-        within = min(size, max(1, gpus // stride))
-        filled = stride * within
-        if stride < gpus:
-            cut = gpus % filled or size % within or (within < size and filled != gpus)
-        else:
-            cut = stride % gpus
-        if cut:
-            raise UsageError(
-                f"layout: {layout} on nodes of {gpus_per_node} GPUs cuts {name} unevenly; choose sizes whose "
-                f"products divide {gpus_per_node} or are multiples of it"
-            )
-        (ours if name in joined else across).append((within, stride))
-        nodes *= size // within if name in joined else 1
-        stride *= size
-    offsets = sorted(offsets_of(ours))
-    sets = tuple(
-        tuple(start + offset for offset in offsets) for start in sorted(offsets_of(across))
-    )
-    return GroupPlacement(len(offsets) * nodes, len(offsets), nodes, len(sets), sets)

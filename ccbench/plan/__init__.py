@@ -1,1 +1,1 @@
-"""A training step and its demands on the fabric: shapes of models, strategies, communication and memory."""
+"""The collectives of a training step: shapes of models, strategies, communication and its prices."""

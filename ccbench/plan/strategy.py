@@ -1,266 +1,270 @@
-"""A way to train a model: ranks, batches, sharding, pipeline, recomputation; and what must divide what."""
+"""A way to train a model: layout, batches, sharding, stages, recomputation; and what must divide what."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
 
-from ccbench.collectives import read_traffic, shares
+from pydantic import PlainValidator
+
+from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
-from ccbench.groups import Layout
-from ccbench.plan.shape import ModelShape
-
-PIPELINES = ("gpipe", "1f1b", "interleaved")
-"""Huang et al. 2019; Narayanan et al. 2021 for the other two."""
-
-RECOMPUTED = ("none", "selective", "full")
-"""Nothing; attention between its matrix products; whole layers (Korthikanti et al. 2022)."""
-
-CONTEXT_KINDS = ("ring", "all_gather", "ulysses")
-"""Liu et al. 2023; Grattafiori et al. 2024 (Llama 3); Jacobs et al. 2023 (DeepSpeed-Ulysses)."""
-
-SAME_SUM = 1e-3
-"""Rows of a matrix of tokens whose sums differ by less are rounded alike."""
+from ccbench.groups import LAYOUT_AXES, Layout, make_layout
+from ccbench.plan.shape import ModelShape, whole
+from ccbench.suite.model import StrictModel
+from ccbench.suite.readers import MisfitError, one_word
+from ccbench.units import parse_size
 
 BUCKET_BYTES = 25 * 2**20
 """Of PyTorch's DistributedDataParallel (Li et al., VLDB 2020; ``bucket_cap_mb``)."""
 
+LEAST_BUCKET_BYTES = 2**20
 
-@dataclass(frozen=True)
-class Strategy:
-    """Settings of a training step besides the model.
+EVERY, FIRST, LAST = "every", "first", "last"
+"""Pipeline stages: every one (the fullest counts), or what only the first or the last has besides."""
 
-    Refused here is what does not go together; each setting by itself is checked where a plan is read.
 
-    Not known here: shards within a node and replicas across (HSDP, ZeRO++), schedules without bubbles, what
-    is kept in the host's memory.
+def _bucket(value: Any) -> int:
+    size = parse_size(value)
+    if size < LEAST_BUCKET_BYTES:
+        raise MisfitError(f"{size} bytes are too few; write 1 MiB or more")
+    return size
 
-    layout: sizes and order of the axes.
+
+Whole = Annotated[int, whole(1)]
+Dtype = Annotated[str, PlainValidator(one_word("dtype", tuple(ITEM_BYTES)))]
+
+
+class Settings(StrictModel):
+    """Keys that a plan has for all layouts, or one of them for itself.
+
+    Not known here: shards within a node and replicas across (HSDP, ZeRO++), what is kept in the host's
+    memory.
+
     micro_batch, global_batch: in sequences, of one data parallel rank and of the whole step.
     sequence: tokens of one.
     sequence_parallel: what tensor parallel ranks would hold alike is split among them along the sequence.
-    zero_stage: 0 replicates over data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters
-    too (FSDP). reshard: with stage 3, parameters are let go after the forward pass and gathered again for
-    the backward pass; without, they are gathered once a step. keep_gradients: with stages 2 and 3, they are
-    kept whole and reduced after the last micro-batch, not after each one (both are FSDP2's:
-    pytorch/pytorch#126166).
-    pipeline: schedule of micro-batches; virtual_stages: parts that each rank of an interleaved one holds.
-    uneven_stages: stages may differ by one layer, those in the middle the larger.
-    scatter_gather: tensor parallel ranks each send their share to the next stage, which gathers them.
-    recompute: what the backward pass computes a second time. fused_attention: scores are not stored, but
-    computed again inside the backward kernel (FlashAttention). dropout: its masks are kept.
-    parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes: for each number; gradients as they
-    are held and communicated, the optimizer's for Adam in mixed precision (Rajbhandari et al. 2020).
-    bucket_bytes: gradients and parameters are communicated in portions of this size.
-    overlap_*: whether communication may run behind computing: gradients behind the backward pass, parameters
-    behind the forward pass, tensor parallel communication behind the products beside it, exchanges with
-    experts behind another micro-batch.
-    context_kind: how attention sees the sequence that context parallel ranks split.
-    traffic: tokens among experts, as ``ccbench.collectives`` spells it, '' balanced. capacity: tokens of
-    an expert are padded or cut to this multiple of the balanced number; 0 takes all as they come.
+    zero: 0 replicates over data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters too
+    (FSDP). reshard: with stage 3, parameters are let go after the forward pass and gathered again for the
+    backward pass; without, they are gathered once a step.
+    virtual_stages: parts that each stage holds, more than 1 in an interleaved pipeline.
+    recompute: what the backward pass computes a second time: nothing; attention between its matrix products,
+    which sends nothing; whole layers (Korthikanti et al. 2022).
+    dtype, gradient_dtype: of weights and activations; of gradients as they are communicated.
+    bucket: gradients and parameters are communicated in portions of so many bytes.
+    context_kind: how attention sees the sequence that context parallel ranks split: Liu et al. 2023;
+    Grattafiori et al. 2024 (Llama 3); Jacobs et al. 2023 (DeepSpeed-Ulysses).
     """
 
-    layout: Layout
-    global_batch: int
-    sequence: int
-    micro_batch: int = 1
+    global_batch: Whole = 1
+    sequence: Whole = 1
+    micro_batch: Whole = 1
     sequence_parallel: bool = False
-    zero_stage: int = 0
+    zero: Literal[0, 1, 2, 3] = 0
     reshard: bool = True
-    keep_gradients: bool = False
-    pipeline: str = "1f1b"
-    virtual_stages: int = 1
-    uneven_stages: bool = False
-    scatter_gather: bool = True
-    recompute: str = "none"
-    fused_attention: bool = True
-    dropout: bool = False
-    parameter_bytes: int = 2
-    gradient_bytes: int = 2
-    optimizer_bytes: int = 12
-    activation_bytes: int = 2
-    bucket_bytes: int = BUCKET_BYTES
-    overlap_gradients: bool = True
-    overlap_parameters: bool = True
-    overlap_tensor: bool = False
-    overlap_experts: bool = False
-    context_kind: str = "ring"
-    traffic: str = ""
-    capacity: float = 0.0
+    virtual_stages: Whole = 1
+    recompute: Literal["none", "selective", "full"] = "none"
+    dtype: Dtype = "bfloat16"
+    gradient_dtype: Dtype = "bfloat16"
+    bucket: Annotated[int, PlainValidator(_bucket)] = BUCKET_BYTES
+    context_kind: Literal["ring", "all_gather", "ulysses"] = "ring"
+
+
+class LayoutKeys(Settings):
+    """One layout: sizes of axes, a name, and what differs from the plan; dp that is missing fills the machine."""
+
+    global_batch: Whole
+    sequence: Whole
+    tp: Whole = 1
+    cp: Whole = 1
+    ep: Whole = 1
+    dp: Whole = 1
+    pp: Whole = 1
+    etp: Whole = 1
+    order: str = ""
+    name: str = ""
+
+    def on(self, shape: ModelShape, ranks: int) -> Strategy:
+        """Return the strategy on so many ranks; UsageError where the numbers do not divide."""
+        axes = self.model_fields_set & {*LAYOUT_AXES, "etp", "order"}
+        return Strategy(
+            shape, self, make_layout({axis: getattr(self, axis) for axis in axes}, ranks)
+        )
+
+
+class LayerShare(NamedTuple):
+    """Parameters of one layer on one rank.
+
+    dense: outside the experts, replicated only over data and context parallel ranks and, of them, ``whole``
+    on every tensor parallel rank. experts: those of the rank's experts.
+    """
+
+    dense: int
+    whole: int
+    experts: int
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A model, the settings of a training step and the layout; UsageError for what does not go together."""
+
+    shape: ModelShape
+    settings: Settings
+    layout: Layout
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "traffic", read_traffic(self.traffic))
-        split = self.layout.cp * (self.layout.tp if self.sequence_parallel else 1)
-        a_turn = self.micro_batch * self.layout.dp
-        if self.global_batch % a_turn:
-            raise UsageError(
-                f"strategy: a global batch of {self.global_batch} does not divide into micro-batches of "
-                f"{self.micro_batch} on {self.layout.dp} data parallel ranks; choose a multiple of {a_turn}"
-            )
-        interleaved = self.pipeline == "interleaved"
-        if interleaved != (self.virtual_stages > 1):
-            raise UsageError(
-                f"strategy: pipeline {self.pipeline} with {self.virtual_stages} virtual stages; write 2 or "
-                "more for an interleaved one, 1 for the others"
-            )
-        if interleaved and self.layout.pp == 1:
-            raise UsageError(
-                "strategy: an interleaved pipeline of one stage; choose pp from 2 on, or 1f1b"
-            )
-        if interleaved and self.micro_batches % self.layout.pp:
-            raise UsageError(
-                f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, as they "
-                "must in an interleaved pipeline; choose a global batch that is a multiple of "
-                f"{a_turn * self.layout.pp}"
-            )
-        if self.sequence % split:
-            raise UsageError(
-                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; "
-                f"choose a multiple of {split}"
-            )
-        if self.capacity and self.traffic:
-            raise UsageError(
-                f"strategy: traffic {self.traffic} with a capacity, which balances it; write one of them"
-            )
+        shape, settings, layout = self.shape, self.settings, self.layout
+        tp, turn = layout.tp, settings.micro_batch * layout.dp
+        stages = layout.pp * settings.virtual_stages
+        ulysses = layout.cp > 1 and settings.context_kind == "ulysses"
+        # Micro-batches of an interleaved pipeline go round in turns of as many as there are stages.
+        turn *= layout.pp if settings.virtual_stages > 1 else 1
+        split = layout.cp * (tp if settings.sequence_parallel else 1)
+        shared, kv_and_tp = shape.shared_experts * shape.expert_ffn_hidden, (shape.kv_heads, tp)
+        for what, number, by, parts in (
+            (
+                "global_batch",
+                settings.global_batch,
+                "micro_batch x dp (x pp, interleaved)",
+                turn,
+            ),
+            ("sequence", settings.sequence, "the ranks that split it,", split),
+            ("heads", shape.heads, "tp (x cp, ulysses)", tp * (layout.cp if ulysses else 1)),
+            ("the larger of kv_heads and tp,", max(kv_and_tp), "the smaller,", min(kv_and_tp)),
+            ("ffn_hidden", shape.ffn_hidden, "tp", tp),
+            ("experts", shape.experts, "ep", layout.ep),
+            ("expert_ffn_hidden", shape.expert_ffn_hidden, "etp", layout.expert_tp),
+            ("shared experts' width", shared, "tp", tp),
+        ):
+            if number % parts:
+                raise UsageError(
+                    f"{what} {number} does not divide by {by} {parts}; choose numbers that do"
+                )
+        for wrong, problem in (
+            (stages > shape.layers, f"{shape.layers} layers for {stages} stages; choose fewer"),
+            (stages > layout.pp == 1, "virtual_stages of one stage; choose pp from 2 on"),
+            (
+                ulysses and shape.latent,
+                "ulysses with latent attention is not known; write context_kind: ring",
+            ),
+            (
+                (layout.ep > 1 or layout.expert_tp != tp) and not shape.experts,
+                "the model has no experts; leave ep and etp out",
+            ),
+            (
+                shape.experts and tp > 1 and not settings.sequence_parallel,
+                "experts with tp > 1 and without sequence parallelism would see every token tp times; write "
+                "sequence_parallel: true",
+            ),
+        ):
+            if wrong:
+                raise UsageError(problem)
 
-    @cached_property
+    @property
     def micro_batches(self) -> int:
         """Of each data parallel rank in one step."""
-        return self.global_batch // (self.micro_batch * self.layout.dp)
+        return self.settings.global_batch // (self.settings.micro_batch * self.layout.dp)
 
-    @cached_property
+    @property
     def rank_tokens(self) -> int:
         """Tokens of a micro-batch that one context parallel rank has."""
-        return self.micro_batch * self.sequence // self.layout.cp
+        return self.settings.micro_batch * self.settings.sequence // self.layout.cp
 
-    @cached_property
-    def sharded_tokens(self) -> int:
-        """Tokens of a micro-batch that one rank has where sequence parallelism splits them."""
-        return self.rank_tokens // (self.layout.tp if self.sequence_parallel else 1)
+    @property
+    def again(self) -> int:
+        """1 where the backward pass computes whole layers a second time, with their communication."""
+        return int(self.settings.recompute == "full")
 
-    @cached_property
-    def data_axis(self) -> str:
-        """The axis over which parameters outside the experts are replicated or sharded."""
-        return "dp-cp" if self.layout.cp > 1 else "dp"
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of a weight or an activation."""
+        return ITEM_BYTES[self.settings.dtype]
 
-    @cached_property
-    def data_ranks(self) -> int:
-        """Ranks of a group of data_axis."""
-        return self.layout.dp * self.layout.cp
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient."""
+        return ITEM_BYTES[self.settings.gradient_dtype]
 
-    @cached_property
-    def busiest_share(self) -> float:
-        """Tokens that the busiest rank of experts gets, over those of a rank where traffic is balanced."""
-        return (
-            float(shares(self.traffic, self.layout.ep).sum(axis=0).max())
-            if self.traffic
-            else 1.0
-        )
+    @property
+    def stream_bytes(self) -> int:
+        """Bytes of one micro-batch between two layers, on a context parallel rank: b s h / cp."""
+        return self.rank_tokens * self.shape.hidden * self.item_bytes
 
-    def expert_rows(self, shape: ModelShape) -> int:
-        """Tokens of a micro-batch that one rank sends to experts, each as often as experts it visits."""
-        rows = self.sharded_tokens * shape.top_k
-        # With a capacity every expert has as many places for each rank, filled or not.
-        return (
-            shape.experts * math.ceil(rows * self.capacity / shape.experts)
-            if self.capacity
-            else rows
-        )
+    @property
+    def layers(self) -> int:
+        """Layers of the fullest stage."""
+        return -(-self.shape.layers // self.layout.pp)
 
-    def stage_layers(self, shape: ModelShape) -> tuple[tuple[int, ...], ...]:
-        """Layers by stage, for each of its virtual stages; UsageError where they do not divide."""
-        stages, parts = self.layout.pp, self.layout.pp * self.virtual_stages
-        each, left = divmod(shape.layers, parts)
-        if each == 0 or (left and not self.uneven_stages):
-            raise UsageError(
-                f"strategy: {shape.layers} layers do not divide into {parts} stages; choose a product of pp "
-                f"and virtual_stages that divides {shape.layers}, or write uneven_stages: true"
-            )
-        # The first part has the embedding besides and the last the head: they are the last to get one more.
-        order = sorted(range(parts), key=lambda part: (part == 0, part == parts - 1, part))
-        larger = set(order[:left])
-        sizes = [each + (part in larger) for part in range(parts)]
-        return tuple(tuple(sizes[stage::stages]) for stage in range(stages))
+    @property
+    def dense_layers(self) -> int:
+        """Layers without experts of the fullest stage; in a model with experts the first has most."""
+        return min(self.layers, self.shape.dense_layers if self.shape.experts else self.layers)
 
-    def stage_moe_layers(self, shape: ModelShape) -> tuple[int, ...]:
-        """Layers with experts by stage; the leading ``dense_layers`` have none."""
-        counts = self.stage_layers(shape)
-        if not shape.experts:
-            return (0,) * len(counts)
-        moe_layers = [0] * len(counts)
-        before = 0
-        for turn in range(self.virtual_stages):
-            for stage, sizes in enumerate(counts):
-                dense = min(max(shape.dense_layers - before, 0), sizes[turn])
-                moe_layers[stage] += sizes[turn] - dense
-                before += sizes[turn]
-        return tuple(moe_layers)
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts of the fullest stage."""
+        with_experts = self.shape.layers - self.shape.dense_layers
+        return min(self.layers, with_experts) if self.shape.experts else 0
 
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of a micro-batch that one rank sends to experts, each token as often as experts it visits."""
+        rows = self.rank_tokens * self.shape.top_k // self.layout.tp
+        return rows * self.shape.hidden * self.item_bytes
 
-def check_strategy(shape: ModelShape, strategy: Strategy) -> None:
-    """Raise UsageError where the shape cannot be split this way: what does not divide, and what would."""
-    layout = strategy.layout
-    strategy.stage_layers(shape)
-    for what, number in (("heads", shape.heads), ("ffn_hidden", shape.ffn_hidden)):
-        if number % layout.tp:
-            raise UsageError(
-                f"strategy: tp {layout.tp} does not divide {what} {number}; choose a tp that does"
-            )
-    if shape.kv_heads % layout.tp and layout.tp % shape.kv_heads:
-        raise UsageError(
-            f"strategy: tp {layout.tp} and {shape.kv_heads} heads of keys and values do not divide; choose "
-            "a tp that divides them or a multiple of them"
-        )
-    if (
-        layout.cp > 1
-        and strategy.context_kind == "ulysses"
-        and shape.heads % (layout.tp * layout.cp)
-    ):
-        raise UsageError(
-            f"strategy: ulysses splits {shape.heads} heads among tp x cp = {layout.tp * layout.cp} ranks; "
-            "choose a product that divides them, or context_kind: ring"
-        )
-    if layout.cp > 1 and strategy.context_kind == "ulysses" and shape.latent:
-        raise UsageError(
-            "strategy: ulysses with latent attention is not modelled; write context_kind: ring"
-        )
-    _check_experts(shape, strategy)
+    def stage(self, name: str) -> str:
+        """Return the name of a stage; with one stage everything is on it."""
+        return name if self.layout.pp > 1 else EVERY
+
+    def layer_shares(self) -> tuple[LayerShare, LayerShare]:
+        """(of a layer without experts, of one with) on one rank.
+
+        Matrices are split among tensor parallel ranks as in Megatron-LM (Shoeybi et al. 2019): queries, keys,
+        values and the first matrices of a feed-forward part by columns, the matrices after them by rows.
+        Norms, biases added after a sum over ranks, routers and what goes down into a latent space are on every
+        rank. Keys and values with fewer heads than ranks are on several.
+        """
+        shape, hidden, tp = self.shape, self.shape.hidden, self.layout.tp
+        if shape.latent:
+            down = hidden * (shape.query_rank + shape.kv_rank + shape.rope_head_size)
+            up = shape.query_rank * shape.query_width + shape.attention_width * hidden
+            up += shape.kv_rank * shape.heads * (shape.head_size + shape.value_head_size)
+            split, whole = up // tp, down + shape.query_rank + shape.kv_rank
+        else:
+            kv_width = 2 * max(shape.kv_heads // tp, 1) * shape.head_size
+            split = hidden * ((shape.query_width + shape.attention_width) // tp + kv_width)
+            split += shape.biases * (shape.query_width // tp + kv_width)
+            whole = shape.biases * hidden
+        whole += 2 * shape.norm_parameters
+        ffn, rest = shape.ffn_parameters(shape.ffn_hidden)
+        dense = LayerShare(split + whole + ffn // tp + rest, whole + rest, 0)
+        ffn, rest = shape.ffn_parameters(shape.expert_ffn_hidden)
+        whole += shape.experts * (hidden + shape.router_bias) + shape.shared_experts * rest
+        shared = shape.shared_experts * ffn // tp
+        experts = shape.experts // self.layout.ep * (ffn // self.layout.expert_tp + rest)
+        return dense, LayerShare(split + whole + shared, whole, experts)
+
+    def portions(self) -> Iterator[tuple[str, int, int]]:
+        """(stage, parameters of a rank outside experts, how many such)."""
+        shape, (dense, mixed) = self.shape, self.layer_shares()
+        # The vocabulary is padded to a multiple of tp.
+        embedding = -(-shape.vocabulary // self.layout.tp) * shape.hidden
+        yield self.stage(FIRST), embedding + shape.positions * shape.hidden, 1
+        yield self.leading, dense.dense, self.dense_layers
+        yield EVERY, mixed.dense, self.moe_layers
+        # A head that is the embedding is held again by a last stage of its own.
+        head = 0 if shape.tied_embeddings and self.layout.pp == 1 else embedding
+        yield self.stage(LAST), head + shape.norm_parameters, 1
+
+    @property
+    def leading(self) -> str:
+        """The stage that has most layers without experts."""
+        return self.stage(FIRST) if self.shape.experts else EVERY
 
 
-def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
-    layout = strategy.layout
-    if not shape.experts:
-        if layout.ep > 1 or layout.expert_tp != layout.tp:
-            raise UsageError(
-                f"strategy: {layout} splits experts, and the model has none; leave ep and etp out"
-            )
-        return
-    if strategy.traffic:
-        # Every rank has as many tokens in a step, so every row of a matrix has the same sum.
-        routed = shares(strategy.traffic, strategy.layout.ep).sum(axis=1)
-        if routed.min() < (1 - SAME_SUM) * routed.max():
-            share = f"{routed.min() / routed.max():.0%}"
-            raise UsageError(
-                f"strategy: traffic {strategy.traffic}: row {routed.argmin()} has {share} of what row "
-                f"{routed.argmax()} has, but every rank has as many tokens; give rows of one sum"
-            )
-    if shape.experts % layout.ep:
-        raise UsageError(
-            f"strategy: ep {layout.ep} does not divide {shape.experts} experts; choose one that does"
-        )
-    if shape.expert_ffn_hidden % layout.expert_tp:
-        raise UsageError(
-            f"strategy: etp {layout.expert_tp} does not divide expert_ffn_hidden {shape.expert_ffn_hidden}; "
-            "choose one that does"
-        )
-    if shape.shared_experts and shape.shared_experts * shape.expert_ffn_hidden % layout.tp:
-        raise UsageError(
-            f"strategy: tp {layout.tp} does not divide {shape.shared_experts} shared experts of width "
-            f"{shape.expert_ffn_hidden}; choose one that does"
-        )
-    if layout.tp > 1 and not strategy.sequence_parallel:
-        raise UsageError(
-            "strategy: experts with tp > 1 and without sequence parallelism would see every token tp times; "
-            "write sequence_parallel: true"
-        )
+def parameters(shape: ModelShape) -> int:
+    """Return all parameters of a model."""
+    whole = Strategy(shape, Settings(), Layout())
+    experts = whole.moe_layers * whole.layer_shares()[1].experts
+    return experts + sum(size * count for _, size, count in whole.portions())

@@ -157,8 +157,8 @@ def render_pages(figures: Sequence[Figure]) -> bytes:
     return sink.getvalue()
 
 
-def canvas_of(figure: Figure, draw: Callable[[Axes], None] | None = None) -> Canvas:
-    """Return the drawn figure; ``draw`` fills its axes where they show neither lines nor a map."""
+def canvas_of(figure: Figure) -> Canvas:
+    """Return the drawn figure."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
@@ -188,8 +188,6 @@ def canvas_of(figure: Figure, draw: Callable[[Axes], None] | None = None) -> Can
     if figure.topic == "nothing":
         axes.axis("off")
         axes.text(0.5, 0.5, figure.message, ha="center", va="center", fontsize=14, color=GREY)
-    elif draw is not None:
-        draw(axes)
     elif figure.grid is not None:
         draw_map(figure, figure.grid, axes)
     else:

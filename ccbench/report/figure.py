@@ -22,7 +22,6 @@ Topic = Literal[
     "prediction",
     "ranks",
     "pairs",
-    "plan",
     "history",
     "comparison",
     "nothing",

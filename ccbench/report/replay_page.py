@@ -13,7 +13,6 @@ from ccbench.findings import Finding
 from ccbench.plan.replay import Replay
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION
 from ccbench.report.page import Chart, ChartRow, PageContent, RunPart, render_page, stretches
-from ccbench.report.plan_figures import COMPUTED, KIND_COLOURS, TRANSFERRED, WAITED
 from ccbench.report.replay_text import SENTENCES, answers, cases_of_page, ordered_cases
 from ccbench.units import format_seconds, format_size, plain, plural
 
@@ -24,11 +23,10 @@ MOST_BARS = 12
 
 TICKS = 5
 
-COLOURS = {
-    COMPUTED: KIND_COLOURS[COMPUTED],
-    TRANSFERRED: KIND_COLOURS[TRANSFERRED],
-    WAITED: KIND_COLOURS[WAITED],
-}
+COMPUTED, TRANSFERRED, WAITED = "computing", "transfer", "waiting for other ranks"
+"""Pieces of a recorded step."""
+
+COLOURS = {COMPUTED: BLUE, TRANSFERRED: GREEN, WAITED: VERMILION}
 BAR_COLOURS = {
     "transfer": GREEN,
     "waiting": VERMILION,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.cli.output import PacedLines
 from ccbench.results import load_run
 from ccbench.topology.files import load_catalog, to_plain
 from tests.cli.conftest import Command
@@ -556,6 +557,23 @@ def test_a_long_import_says_how_far_it_is(
     lines = re.findall(r"^import: (\d+) of (\d+) cases written$", ended.err, re.MULTILINE)
     assert lines == [(str(number), str(len(lines))) for number in range(len(lines))]
     assert len(lines) > 1
+
+
+def test_on_a_terminal_progress_takes_one_line_and_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(PacedLines, "TERMINAL_SECONDS", 0.0)
+    lines = PacedLines()
+    lines.show("99 files")
+    lines.show("1 file")
+    lines.end()
+    assert terminal.getvalue() == "\r99 files\r1 file  \r      \r"
 
 
 def test_an_empty_stdin_is_named_so(ccbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ WIDTH = 70
             ("predict", "--machine", "hgx-h100", "--collective", "all_reduce", "--ranks", "8"),
             ("algorithm", "size", "predicted"),
         ),
-        (("plan", "gpt3"), ("axis", "collective", "exposed")),
+        (("plan", "gpt3"), ("axis", "collective", "total")),
     ],
 )
 def test_no_line_is_longer_than_the_screen(

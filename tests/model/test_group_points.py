@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as some
 
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.errors import MachineError, UsageError
-from ccbench.groups import ORDERS, Groups, Layout, parse_groups
+from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model import group_points as model
 from ccbench.model.cluster import Cluster, ClusterPoint, library_points, open_cluster
-from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
+from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.library import LibraryRequest
 
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
@@ -195,12 +195,14 @@ def test_a_placement_is_priced_as_the_groups_that_it_stands_for(text: str) -> No
         assert found == group_points(cluster, groups, "all_reduce", (1 << 20,), alone)
 
 
-def test_groups_of_131072_gpus_are_priced_without_listing_them() -> None:
+def test_groups_of_131072_gpus_are_priced_alike() -> None:
     cluster = cluster_of("hgx-h100", 16_384, "ib-ndr-400x8")
     layout = Layout(tp=8, dp=1024, pp=16)
     for axis, ranks in (("tp", 8), ("dp", 1024), ("pp", 16)):
+        placement = placement_of(layout.groups(axis), 8)
+        assert placement is not None
         for name in ("all_reduce", "send_recv"):
-            (point,) = group_points(cluster, axis_placement(layout, axis, 8), name, (1 << 26,))
+            (point,) = group_points(cluster, placement, name, (1 << 26,))
             assert point.ranks == ranks
             assert 0 < point.prediction.bound_seconds <= point.prediction.predicted_seconds
 
@@ -231,43 +233,6 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         group_points(cluster, GroupPlacement(4, 2, 2), "all_reduce", (8,))
     with pytest.raises(UsageError, match="4 rows"):
         group_points(cluster, ((0, 1),), "all_to_all_v", (8,), traffic=str([[1] * 4] * 4))
-
-
-AXES = ("tp", "cp", "dp", "pp", "ep", "edp", "dp-cp")
-NODE_SIZES = (1, 2, 4, 6, 8)
-
-
-@some.composite
-def layouts(draw: some.DrawFn) -> Layout:
-    sizes = {
-        name: draw(some.sampled_from((1, 2, 3, 4, 8))) for name in ("tp", "cp", "dp", "pp")
-    }
-    order = draw(some.sampled_from((ORDERS["megatron"], "tp-pp-ep-dp-cp")))
-    try:
-        return Layout(order, ep=draw(some.sampled_from((1, 2))), **sizes)
-    except UsageError:
-        return Layout(order, **sizes)
-
-
-@given(layouts(), some.sampled_from(AXES), some.sampled_from(NODE_SIZES))
-def test_an_axis_stands_as_its_listed_groups_do(
-    layout: Layout, axis: str, gpus_per_node: int
-) -> None:
-    assume(layout.ranks <= gpus_per_node or layout.ranks % gpus_per_node == 0)
-    try:
-        found = axis_placement(layout, axis, gpus_per_node)
-    except UsageError:
-        assume(False)
-    listed = placement_of(layout.groups(axis), gpus_per_node)
-    assert listed is not None
-    assert found.sets[0] == listed.sets[0]
-    assert sorted(found.sets) == sorted(listed.sets)
-    assert (found.ranks, found.nodes) == (listed.ranks, listed.nodes)
-
-
-def test_an_axis_that_nodes_cut_unevenly_is_refused() -> None:
-    with pytest.raises(UsageError, match="unevenly"):
-        axis_placement(Layout(tp=6, dp=4), "tp", 8)
 
 
 @pytest.mark.parametrize(

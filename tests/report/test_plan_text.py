@@ -1,22 +1,17 @@
-"""What a plan's lines say: what limits a communication, and how operations were counted."""
+"""What a plan's lines say: what limits a communication, and one line for each."""
 
 from __future__ import annotations
 
 import pytest
 
 from ccbench.plan.document import read_plan
-from ccbench.plan.planner import Planned, PlanOptions, plan_out
+from ccbench.plan.pricing import price_plan
 from ccbench.report.plan_text import plan_document, plan_lines, shortened
 
 PLAN = (
-    "model: llama-3-8b\nmachine: hgx-h100\nglobal_batch: 8\nsequence: {tokens}\nsequence_parallel: true\n"
-    "layout: {{tp: {tp}, dp: {dp}}}\n"
+    "model: llama-3-8b\nmachine: hgx-h100\nglobal_batch: 8\nsequence: 4096\nsequence_parallel: true\n"
+    "layouts: [{tp: 8}, {tp: 4, dp: 2, name: halves}, {dp: 8, name: replicas}]\n"
 )
-
-
-def planned(tokens: int = 4096, tp: int = 8) -> Planned:
-    """On eight devices."""
-    return plan_out(read_plan(PLAN.format(tokens=tokens, tp=tp, dp=8 // tp)), PlanOptions())
 
 
 @pytest.mark.parametrize(
@@ -34,24 +29,21 @@ def planned(tokens: int = 4096, tp: int = 8) -> Planned:
         ("nothing to wait for", "nothing to wait for"),
     ],
 )
-def test_what_limits_is_told_shorter_and_never_without_who_shares_it(
+def test_what_limits_is_shortened_and_never_without_who_shares_it(
     whole: str, short: str
 ) -> None:
     assert shortened(whole) == short
 
 
-def test_attention_without_what_is_masked_is_told_where_it_counts() -> None:
-    text = "attention counted without what a causal mask leaves out"
-    long, short = planned(131_072), planned(1024)
-    assert any(text in line for line in plan_lines(long))
-    assert not any(text in line for line in plan_lines(short))
-    (one,) = long.outcomes
-    # Of a token 2 s (queries + attention) operations a layer against 2 for each weight: more than half here.
-    assert one.tflops / 2 < one.masked_tflops < 0.75 * one.tflops
-    assert plan_document(long)["layouts"][0]["masked_tflops"] == one.masked_tflops
-
-
-def test_every_communication_has_a_line_of_the_table() -> None:
-    found = planned()
-    table = [line for line in plan_lines(found) if line.split(" ")[0] in ("tp", "dp")]
-    assert len(table) == len(plan_document(found)["layouts"][0]["communication"])
+def test_every_communication_has_a_line_of_its_layout() -> None:
+    priced = price_plan(read_plan(PLAN))
+    text = list(plan_lines(priced))
+    starts = [line for line in text if ": tp" in line]
+    assert [line.split(":")[0] for line in starts] == ["tp 8", "halves", "replicas"]
+    rows = [line for line in text if line.split(" ")[0] in ("tp", "dp") and line not in starts]
+    document = plan_document(priced)["layouts"]
+    assert len(rows) == sum(len(layout["communication"]) for layout in document)
+    for layout in document:
+        for line in layout["communication"]:
+            assert line["total_seconds"] == pytest.approx(line["times"] * line["seconds"])
+            assert line["bottleneck"]

@@ -1,0 +1,115 @@
+"""Prices of a training step's communication: what one launch takes where its groups stand on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ccbench.errors import MachineError, UsageError
+from ccbench.groups import Groups, Layout
+from ccbench.model.cluster import Cluster, open_cluster
+from ccbench.model.group_placement import GroupPlacement, placement_of
+from ccbench.model.group_points import group_points
+from ccbench.model.library import LibraryRequest
+from ccbench.plan.communication import StepCommunication, communications
+from ccbench.plan.document import TrainingPlan
+from ccbench.plan.strategy import Strategy
+from ccbench.suite.readers import MOST_RANKS
+
+
+@dataclass(frozen=True)
+class PricedCommunication:
+    """One communication with the predicted time of one launch while all groups of the axis run at once.
+
+    bottleneck: which link or term costs most. extrapolated: why the prediction is less sure.
+    """
+
+    communication: StepCommunication
+    ranks: int
+    seconds: float
+    bottleneck: str
+    extrapolated: str
+
+    @property
+    def total_seconds(self) -> float:
+        """Return the time of all launches of the step, one after the other."""
+        return self.communication.times * self.seconds
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """A plan on its machine: communication by layout."""
+
+    plan: TrainingPlan
+    cluster: Cluster
+    layouts: Mapping[str, tuple[Strategy, tuple[PricedCommunication, ...]]]
+
+
+def price_plan(
+    plan: TrainingPlan,
+    machine: str | None = None,
+    nodes: int | None = None,
+    network: str | None = None,
+) -> PricedPlan:
+    """Price all layouts of ``plan``; what is named here goes before what the plan names.
+
+    SuiteError and MachineError for what cannot be.
+    """
+    cluster = _cluster(plan, machine, nodes, network)
+    priced: dict[str, tuple[Strategy, tuple[PricedCommunication, ...]]] = {}
+    for name, (spot, keys) in plan.layouts.items():
+        try:
+            strategy = keys.on(plan.shape, cluster.ranks)
+            priced[name] = strategy, _priced(cluster, strategy)
+        except (UsageError, MachineError) as problem:  # noqa: PERF203  # each names its own line
+            raise plan.origin.error(spot, str(problem).removeprefix("layout: ")) from None
+    return PricedPlan(plan, cluster, priced)
+
+
+def _cluster(
+    plan: TrainingPlan, machine: str | None, nodes: int | None, network: str | None
+) -> Cluster:
+    keys = plan.keys
+    if not (machine or keys.machine):
+        problem = "is missing; write 'machine: hgx-h100' into the plan, or give --machine"
+        raise plan.origin.error(("machine",), problem)
+    try:
+        return open_cluster(
+            machine or keys.machine,
+            nodes or keys.nodes or None,
+            network or keys.network or None,
+        )
+    except MachineError as problem:
+        # What is wrong with the plan's own machine is reported with the line that says it.
+        of_network = str(problem).startswith("network:")
+        if network if of_network else machine:
+            raise
+        key = "network" if of_network else "machine"
+        raise plan.origin.error((key,), str(problem).removeprefix("network: ")) from None
+
+
+def _priced(cluster: Cluster, strategy: Strategy) -> tuple[PricedCommunication, ...]:
+    if cluster.ranks > MOST_RANKS:
+        raise UsageError(f"{cluster.ranks} devices are too many; take at most {MOST_RANKS}")
+    placements: dict[tuple[str, bool], GroupPlacement | Groups] = {}
+    priced = []
+    for sent in communications(strategy):
+        place = (sent.axis, sent.ends)
+        if place not in placements:
+            placements[place] = _placement(strategy.layout, *place, cluster)
+        request = LibraryRequest(sent.collective, (sent.size_bytes,))
+        (point,) = group_points(cluster, placements[place], request)
+        seconds, bottleneck = point.prediction.predicted_seconds, point.prediction.bottleneck
+        ranks = 2 if sent.ends else strategy.layout.size(sent.axis)
+        priced.append(PricedCommunication(sent, ranks, seconds, bottleneck, point.extrapolated))
+    return tuple(priced)
+
+
+def _placement(
+    layout: Layout, axis: str, ends: bool, cluster: Cluster
+) -> GroupPlacement | Groups:
+    groups = layout.groups(axis)
+    if ends:
+        groups = tuple((group[0], group[-1]) for group in groups)
+    # Groups that do not stand alike are priced as they are listed.
+    return placement_of(groups, cluster.system.ranks_per_node) or groups

@@ -18,9 +18,7 @@ is turned off.
 Intervals of ratios of medians come from a bootstrap over rounds. Their samples are not drawn anew: a round's
 median already varies with its samples, and drawing at both levels counts that twice (A. C. Davison and D. V.
 Hinkley, "Bootstrap Methods and their Application", Cambridge 1997, section 3.8; figures in docs/compare.md).
-Nothing has to be drawn one by one: the median of V draws from V values is the value at the rank of the median
-of V uniform numbers (J. S. Maritz and R. G. Jarrett, J. Amer. Statist. Assoc. 73 (1978) 194). One or two
-random numbers stand for a whole resampling, and they serve every point that has as many rounds.
+Points with as many rounds share what is drawn.
 
 Variants of one run are measured in turn, and their rounds are compared in pairs: the tests are Yuen's trimmed
 t of the logarithms of ratios and the one of signs, and the interval is of the median ratio. What holds up the
@@ -35,7 +33,8 @@ K. K. Yuen, Biometrika 61 (1974) 165; J. W. Tukey and D. H. McLaughlin, Sankhya 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -49,8 +48,8 @@ Truths = NDArray[np.bool_]
 Rounds = Sequence[Floats]
 """The samples of one point, one array a round, none of them empty."""
 
-POINTS_AT_ONCE = 1000
-"""So that replicates take some ten megabytes, however many points there are."""
+DRAWN_AT_ONCE = 4_000_000
+"""Values that resampling holds at a time: 32 MB."""
 
 FEW_ROUNDS = 5
 """Below, plain percentiles cover less than they promise."""
@@ -67,27 +66,38 @@ TRIMMED = 0.25
 MOST_EXACT = 12
 """Rounds on the larger side up to which ranks are counted exactly; beyond, the normal approximation holds."""
 
+ROUNDING = 1e-12
+"""What rounding of logarithms leaves of equal times."""
+
 
 def round_medians(points: Sequence[Rounds]) -> Floats:
-    """The median of every round, a row for each point; NaN where a point has fewer rounds than the others."""
-    parts = [one_round for rounds in points for one_round in rounds]
+    """Return the median of every round, a row for each point; NaN where a point has fewer rounds than others."""
+    import pandas as pd
+
     counts = np.array([len(rounds) for rounds in points], dtype=np.int64)
     table = np.full((len(points), int(counts.max(initial=0))), np.nan)
+    parts = [one_round for rounds in points for one_round in rounds]
     if parts:
-        lengths = np.array([len(part) for part in parts], dtype=np.int64)
-        values = np.concatenate(parts).astype(np.float64)
-        # All rounds are sorted at once: a call for each takes seconds for ten thousand points.
-        ordered = values[np.lexsort((values, np.repeat(np.arange(len(parts)), lengths)))]
-        starts = np.cumsum(lengths) - lengths
-        place = np.arange(len(parts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        middles = (ordered[starts + (lengths - 1) // 2] + ordered[starts + lengths // 2]) / 2
-        table[np.repeat(np.arange(len(points)), counts), place] = middles
+        owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        medians = pd.Series(np.concatenate(parts)).groupby(owner).median()
+        table[np.arange(table.shape[1]) < counts[:, None]] = medians.to_numpy()
     return table
 
 
 def rounds_of(medians: Floats) -> Whole:
-    """The number of rounds in each row."""
+    """Return the number of rounds in each row."""
     return np.asarray(np.sum(~np.isnan(medians), axis=1), dtype=np.int64)
+
+
+def by_rounds(base: Floats, new: Floats) -> Iterator[tuple[Whole, Floats, Floats]]:
+    """Give the rows that have as many rounds on either side, and these rounds without NaN."""
+    counts = np.stack([rounds_of(base), rounds_of(new)], axis=1)
+    for count in np.unique(counts, axis=0):
+        rows = np.flatnonzero((counts == count).all(axis=1))
+        left, right = (
+            side[rows][~np.isnan(side[rows])].reshape(len(rows), -1) for side in (base, new)
+        )
+        yield rows, left, right
 
 
 @dataclass(frozen=True)
@@ -170,104 +180,68 @@ def rounds_needed(confidence: float) -> int:
     return next(n for n in range(FEWEST_ROUNDS, 1000) if enough_rounds(n, n, confidence))
 
 
-def welch_p(base: Floats, new: Floats) -> Floats:
-    """Two-sided p of equal means, a row a point, NaN where a row has no further round."""
-    from scipy import special
+def each_row(test: Callable[[Floats, Floats], Floats], base: Floats, new: Floats) -> Floats:
+    """Return p of ``test`` for every row; where nothing varies, 1 for equal means and 0 for different ones."""
+    p_values = np.ones(len(base))
+    for rows, left, right in by_rounds(base, new):
+        still = np.maximum(np.ptp(left, axis=1), np.ptp(right, axis=1)) < ROUNDING * np.maximum(
+            1.0, np.abs(left.mean(axis=1))
+        )
+        equal = np.abs(left.mean(axis=1) - right.mean(axis=1)) < 1e-9
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # SciPy's, of precision lost in rows that hardly vary
+            p_values[rows] = np.where(still, equal, np.nan_to_num(test(left, right), nan=1.0))
+    return p_values
 
-    n, m = (rounds_of(side).astype(np.float64) for side in (base, new))
-    a, b = np.nansum(base, axis=1) / n, np.nansum(new, axis=1) / m
-    base_part = np.nansum((base - a[:, None]) ** 2, axis=1) / (n - 1) / n
-    new_part = np.nansum((new - b[:, None]) ** 2, axis=1) / (m - 1) / m
-    variance = base_part + new_part
-    # What rounding of logarithms leaves of equal times is no spread and no difference. Where nothing varies
-    # at all the answer is certain: 0 for a difference, 1 for none.
-    still = variance < (1e-12 * np.maximum(1.0, np.abs(a))) ** 2
-    certain = np.where(np.abs(a - b) > 1e-9, 0.0, 1.0)
-    # Welch's and Satterthwaite's degrees of freedom, with 1 where the division would be by nothing.
-    safe = np.where(still, 1.0, variance)
-    freedom = safe**2 / np.where(still, 1.0, base_part**2 / (n - 1) + new_part**2 / (m - 1))
-    p_values = 2 * special.stdtr(np.where(still, 1.0, freedom), -np.abs(a - b) / np.sqrt(safe))
-    return np.asarray(np.where(still, certain, p_values), dtype=np.float64)
+
+def welch_p(base: Floats, new: Floats) -> Floats:
+    """Return the two-sided p of equal means, a row a point, NaN where a row has no further round."""
+    from scipy import stats
+
+    def test(left: Floats, right: Floats) -> Floats:
+        return np.asarray(stats.ttest_ind(left, right, axis=1, equal_var=False).pvalue)
+
+    return each_row(test, base, new)
 
 
 def rank_p(base: Floats, new: Floats) -> Floats:
-    """Two-sided p of Mann-Whitney's test, a row a point, NaN where a row has no further round."""
-    from scipy import special
+    """Return the two-sided p of Mann-Whitney's test; ties never help to find a change."""
+    from scipy import stats
 
-    counts = np.stack([rounds_of(base), rounds_of(new)], axis=1)
     p_values = np.ones(len(base))
-    # Points with as many rounds on either side share one distribution.
-    for n, m in np.unique(counts, axis=0).tolist():
-        rows = np.flatnonzero((counts == (n, m)).all(axis=1))
-        left, right = (
-            side[rows][~np.isnan(side[rows])].reshape(len(rows), -1) for side in (base, new)
-        )
-        # Pairs in which the base is the faster one; ties count half.
-        wins = np.zeros(len(rows))
-        for column in range(m):
-            compared = right[:, column : column + 1]
-            wins += (left < compared).sum(axis=1) + 0.5 * (left == compared).sum(axis=1)
-        low = np.minimum(wins, n * m - wins)
-        if max(n, m) <= MOST_EXACT:
-            # Rounding a half up makes p larger: ties never help to find a change.
-            below = rank_distribution(n, m)[np.ceil(low).astype(np.int64)]
-        else:
-            deviation = math.sqrt(n * m * (n + m + 1) / 12)
-            below = special.ndtr((low + 0.5 - n * m / 2) / deviation)
-        p_values[rows] = np.minimum(1.0, 2 * below)
+    for rows, left, right in by_rounds(base, new):
+        largest = max(left.shape[1], right.shape[1])
+        with np.errstate(all="ignore"):
+            result = stats.mannwhitneyu(
+                left, right, axis=1, method="exact" if largest <= MOST_EXACT else "asymptotic"
+            )
+        p_values[rows] = np.nan_to_num(result.pvalue, nan=1.0)
     return p_values
 
 
 def trimmed_p(differences: Floats) -> Floats:
-    """Two-sided p of a mean of zero without the outer quarters, a row a point, NaN where it has no further.
+    """Return the two-sided p of a mean of zero without the outer quarters, a row a point.
 
-    Tukey's and McLaughlin's t of one sample: the trimmed mean over the spread of what is left, with the outer
-    quarters as far out as the last that are kept.
+    Yuen's test against zeros, which is Tukey's and McLaughlin's t of one sample.
     """
-    from scipy import special
+    from scipy import stats
 
-    ordered = np.sort(differences, axis=1)  # NaN last
-    count = rounds_of(ordered)
-    cut = (TRIMMED * count).astype(np.int64)
-    places = np.arange(ordered.shape[1])
-    inner = np.clip(places, cut[:, None], (count - cut - 1)[:, None])
-    winsorized = np.where(
-        places < count[:, None], np.take_along_axis(ordered, inner, axis=1), np.nan
-    )
-    kept = count - 2 * cut
-    mean = np.nanmean(np.where(inner == places, ordered, np.nan), axis=1)
-    spread = np.nanstd(winsorized, axis=1, ddof=1) * np.sqrt((count - 1) / (kept * (kept - 1)))
-    still = spread < 1e-12  # as in welch_p
-    p_values = 2 * special.stdtr(kept - 1, -np.abs(mean) / np.where(still, 1.0, spread))
-    return np.asarray(
-        np.where(still, np.where(np.abs(mean) > 1e-9, 0.0, 1.0), p_values), dtype=np.float64
-    )
+    def test(left: Floats, right: Floats) -> Floats:
+        trimmed = stats.ttest_ind(left, right, axis=1, equal_var=False, trim=TRIMMED)
+        return np.asarray(trimmed.pvalue)
+
+    return each_row(test, differences, differences * 0)
 
 
 def sign_p(differences: Floats) -> Floats:
-    """Two-sided p of as many differences above zero as below, a row a point, NaN where it has no further."""
-    from scipy import special
+    """Return the two-sided p of as many differences above zero as below, a row a point."""
+    from scipy import stats
 
-    # What rounding leaves of equal times is no difference.
-    above, below = np.sum(differences > 1e-12, axis=1), np.sum(differences < -1e-12, axis=1)
-    p_values: Floats = np.minimum(
-        1.0, 2 * special.bdtr(np.minimum(above, below), above + below, 0.5)
-    )
-    return p_values
-
-
-@lru_cache(maxsize=256)
-def rank_distribution(n: int, m: int) -> Floats:
-    """P(U <= u) for u = 0 .. n m, by the recurrence of Mann and Whitney over who is the largest."""
-    counts = [[np.ones(1) for _ in range(m + 1)] for _ in range(n + 1)]
-    for i in range(1, n + 1):
-        for j in range(1, m + 1):
-            both = np.zeros(i * j + 1)
-            # The largest is one of the n, above all j others, or one of the m.
-            both[j:] += counts[i - 1][j]
-            both[: i * (j - 1) + 1] += counts[i][j - 1]
-            counts[i][j] = both
-    return np.asarray(np.cumsum(counts[n][m]) / math.comb(n + m, n))
+    above, below = (np.sum(sign * differences > ROUNDING, axis=1) for sign in (1, -1))
+    tail = stats.binom.cdf(np.minimum(above, below), above + below, 0.5)
+    return np.asarray(np.minimum(1.0, 2 * tail), dtype=np.float64)
 
 
 def corrected(p_values: Floats) -> Floats:
@@ -288,51 +262,33 @@ def ratio_intervals(
 
     base, new: medians of rounds, a row for each point, NaN where a row has no further round.
     """
-    from scipy import special
+    from scipy import stats
 
-    # Percentiles of a bootstrap are too narrow for very few values; below five rounds they are taken further
-    # out, as if of Student's distribution, with the spread corrected by n/(n-1) (T. C. Hesterberg, Amer.
-    # Statist. 69 (2015) 371).
-    rounds = np.minimum(rounds_of(base), rounds_of(new))
-    count = np.maximum(rounds, 2).astype(np.float64)
-    quantile = special.stdtrit(count - 1, (1 + confidence) / 2)
-    further = special.ndtr(-np.sqrt(count / (count - 1)) * quantile)
-    tails = np.where(rounds < FEW_ROUNDS, further, (1 - confidence) / 2)
     low, high = np.empty(len(base)), np.empty(len(base))
-    for start in range(0, len(base), POINTS_AT_ONCE):
-        chunk = slice(start, start + POINTS_AT_ONCE)
-        old, now = (
-            resampled_medians(medians[chunk], draws, [seed, side])
-            for side, medians in enumerate((base, new))
-        )
-        ratios = np.sort(now / old, axis=1)
+    for rows, *sides in by_rounds(base, new):
+        # Percentiles of a bootstrap are too narrow for very few values; below five rounds they are taken further
+        # out, as if of Student's distribution, with the spread corrected by n/(n-1) (T. C. Hesterberg, Amer.
+        # Statist. 69 (2015) 371).
+        count = max(min(side.shape[1] for side in sides), 2)
+        tail = (1 - confidence) / 2
+        if count < FEW_ROUNDS:
+            quantile = stats.t.ppf(1 - tail, count - 1)
+            tail = stats.norm.cdf(-math.sqrt(count / (count - 1)) * quantile)
         # Outwards to a replicate that exists: the interval is never narrower than the tails say.
-        first = np.floor(tails[chunk] * (draws - 1)).astype(np.int64)[:, None]
-        low[chunk] = np.take_along_axis(ratios, first, axis=1)[:, 0]
-        high[chunk] = np.take_along_axis(ratios, draws - 1 - first, axis=1)[:, 0]
+        place = math.floor(tail * (draws - 1))
+        picks = [
+            np.random.default_rng([seed, number, side.shape[1]]).integers(
+                side.shape[1], size=(draws, side.shape[1])
+            )
+            for number, side in enumerate(sides)
+        ]
+        at_once = max(1, DRAWN_AT_ONCE // picks[0].size)
+        for start in range(0, len(rows), at_once):
+            part = slice(start, start + at_once)
+            old, now = (
+                np.median(side[part][:, pick], axis=2)
+                for side, pick in zip(sides, picks, strict=True)
+            )
+            ratios = np.sort(now / old, axis=1)
+            low[rows[part]], high[rows[part]] = ratios[:, place], ratios[:, -1 - place]
     return low, high
-
-
-def resampled_medians(medians: Floats, draws: int, seed: Sequence[int]) -> Floats:
-    """``draws`` replicates of the median of every row, from its rounds drawn with replacement."""
-    resampled = np.empty((len(medians), draws))
-    counts = rounds_of(medians)
-    ordered = np.sort(medians, axis=1)  # NaN last
-    for count in np.unique(counts).tolist():
-        rows = np.flatnonzero(counts == count)
-        low, high = median_ranks(count, draws, seed)
-        resampled[rows] = (ordered[rows][:, low] + ordered[rows][:, high]) / 2
-    return resampled
-
-
-def median_ranks(count: int, draws: int, seed: Sequence[int]) -> tuple[Whole, Whole]:
-    """Ranks, from 0, of the two middle ones of ``count`` drawn values; equal ones for an odd count."""
-    random = np.random.default_rng([*seed, count])
-    lower = (count + 1) // 2
-    low = random.beta(lower, count - lower + 1, draws)
-    # Above the lower middle one there are count - lower more; the least of them is the upper middle one.
-    high = low if count % 2 else low + (1 - low) * random.beta(1, count - lower, draws)
-    first, second = (
-        np.minimum((quantile * count).astype(np.int64), count - 1) for quantile in (low, high)
-    )
-    return first, second

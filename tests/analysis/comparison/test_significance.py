@@ -12,7 +12,6 @@ from ccbench.analysis.significance import (
     corrected,
     enough_rounds,
     least_rank_p,
-    median_ranks,
     rank_p,
     ratio_intervals,
     round_medians,
@@ -123,21 +122,6 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(rounds: int) -> No
     base, new = (np.exp(random.normal(0, 0.03, (2000, rounds))) for _ in range(2))
     low, high = ratio_intervals(base, new, 0.95, 500, 1)
     assert 0.925 < float(np.mean((low <= 1) & (high >= 1))) <= 0.985
-
-
-@pytest.mark.parametrize("count", [3, 4, 7])
-def test_ranks_of_resampled_medians_are_distributed_as_if_rounds_were_drawn(count: int) -> None:
-    low, high = median_ranks(count, 40_000, [1])
-    drawn = np.sort(np.random.default_rng(1).integers(0, count, (40_000, count)), axis=1)
-    for positions, place in ((low, (count - 1) // 2), (high, count // 2)):
-        expected = np.bincount(drawn[:, place], minlength=count) / 40_000
-        np.testing.assert_allclose(
-            np.bincount(positions, minlength=count) / 40_000, expected, atol=0.012
-        )
-    both = np.mean(low == high)
-    assert both == pytest.approx(
-        np.mean(drawn[:, (count - 1) // 2] == drawn[:, count // 2]), abs=0.012
-    )
 
 
 def test_the_same_seed_gives_the_same_interval_and_points_do_not_influence_each_other() -> None:

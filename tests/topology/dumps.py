@@ -25,7 +25,7 @@ def _folder() -> Path | None:
 DUMPS: Path | None = _folder()
 """The corpus, or None where there is none."""
 
-NOT_READ = r"hwloc|lstopo|graph XML"
+NOT_READ = r"hwloc|lstopo|graph XML|topo -c"
 """Kinds of dumps in the corpus that no reader takes."""
 
 ABSENT = "no topology dumps here: set CCBENCH_TOPOLOGY_DUMPS to a folder with manifest.yaml"

@@ -249,14 +249,6 @@ def test_processors_that_no_affinity_names_are_not_counted() -> None:
     assert device_count(one, DeviceKind.CPU) == 1
 
 
-def test_an_answer_about_one_processor_says_no_more() -> None:
-    found = said("The GPUs that have an affinity with CPU 48 are:\n0, 1\n")
-    assert {found[f"{word}_count"] for word in ("gpu", "nic", "cpu", "nvswitch")} == {None}
-    (warning,) = found["warnings"]
-    assert "GPU 0, 1 near CPU 48" in warning["text"]
-    assert warning["line"] == 1
-
-
 SELF = """<system version="1"><cpu numaid="0">{}</cpu></system>"""
 CARD = """<pci busid="000{0}:00:00.0" class="0x030200"><gpu dev="{0}" sm="80" rank="{0}">
 <nvlink target="000{1}:00:00.0" count="12" tclass="0x030200"/></gpu></pci>"""

@@ -1,4 +1,4 @@
-"""Reads ``nvidia-smi topo``: the matrix (``-m``, ``-mp``), peer-to-peer (``-p2p``), CPU queries (``-c N``).
+"""Reads ``nvidia-smi topo``: the matrix (``-m``, ``-mp``) and peer-to-peer statuses (``-p2p``).
 
 The matrix holds, for each pair of GPUs and NICs, the best path between them: NV# (NVLinks, directly or over
 switches), else the nearest common part of the PCIe tree. PIX and PXB between a GPU and something else: both
@@ -6,14 +6,10 @@ hang on PCIe switches, drawn as one switch. PHB and NODE: the same NUMA node. SY
 rates and no NVSwitches of its own, so links carry no bytes per second here, and the class comes from counting
 links (ccbench.topology.classes).
 
-Facts (as printed unless said): gpu_count and nic_count (columns of the matrix), nic_columns, nic_rows,
-nic_names and nic_legend, gpu_matrix (None for a row that was not printed whole), complete_rows,
-link_types_between_gpus, nvlinks_per_gpu, links_per_pair, nvlink_groups, nearest_nics, cpu_affinity,
-numa_affinity, gpu_numa_id (by GPU, None for an empty or damaged cell), numa_nodes_seen, numa_nodes (at least:
-the nodes named, and node 0, which Linux always has), numa_nodes_with_gpus, cpu_numa_nodes, p2p_matrix,
-p2p_access (what was asked of: read, write, nvlink, atomics, prop; None without its command line),
-status_values, topology_class_reason, topology_class_candidates, paths ("as printed": what Topology.matrix
-leaves out was not printed); and for a CPU query the CPU's number itself.
+Facts: gpu_count and nic_count (columns of the matrix), cpu_count, nvswitch, nvlinks_per_gpu, gpu_matrix (None for a
+row that was not printed whole), p2p_matrix and p2p_access (what was asked of: read, write, nvlink, atomics, prop; None
+without its command line), topology_class_candidates, paths ("as printed": what Topology.matrix leaves out was not
+printed).
 """
 
 from __future__ import annotations
@@ -40,7 +36,6 @@ from ccbench.topology.classes import (
     ClassVerdict,
     class_of_counts,
     connected_groups,
-    linked_groups,
     peers_of,
 )
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
@@ -49,22 +44,16 @@ from ccbench.units import shown
 SOURCE = "nvidia-smi topo"
 
 _P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
-_AFFINITIES = {"cpu_affinity": CPU, "numa_affinity": NUMA, "gpu_numa_id": GPU_NUMA}
-_DISTANCE = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}
 _SEEN = re.compile(
-    rf"GPU[0-9]{{1,3}}[ \t]+{CELL}(?:[ \t]|{CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity"
-    r"|GPUs that have an affinity with CPU [0-9]",
+    rf"GPU[0-9]{{1,3}}[ \t]+{CELL}(?:[ \t]|{CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity",
     re.ASCII | re.MULTILINE,
 )
 _LEGEND = re.compile(r"[\s>|#]*(NIC[0-9]{1,3}): ?([\w.:-]{1,64})\s*", re.ASCII)
-_QUERY = re.compile(r"The GPUs that have an affinity with CPU ([0-9]{1,6}) are:")
-_NUMBERS = re.compile(r"\s*([0-9]{1,3}(?:\s*,\s*[0-9]{1,3}){0,500})\s*,?\s*", re.ASCII)
 _P2P_COMMAND = re.compile(r"\btopo\b.{0,40}\s(?:-p2p|--p2pstatus)[\s=]+([a-z])\b", re.ASCII)
-_MOST_NODES_OF_A_RANGE = 4096
 
 
 def recognises(text: str) -> bool:
-    """Return whether the text holds a row or the answer of ``nvidia-smi topo``."""
+    """Return whether the text holds a row of ``nvidia-smi topo``."""
     return _SEEN.search(text) is not None
 
 
@@ -77,7 +66,6 @@ def read(text: str) -> Topology:
     matrices = sorted(
         (table for table in tables if not table.is_p2p), key=lambda table: not table.rows
     )
-    queries = _queries(lines, warnings)
     if matrices and matrices[0].rows:
         return _machine(matrices, statuses, lines, warnings)
     if statuses:
@@ -99,54 +87,12 @@ def read(text: str) -> Topology:
                 **dict.fromkeys(unsaid),
             },
         )
-    if queries:
-        return Topology("", (), source=f"{SOURCE} -c", facts=queries, warnings=tuple(warnings))
     if matrices and matrices[0].affinities:
         return _machine(matrices, statuses, lines, warnings)
     raise MachineError(
         f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as "
         "'GPU0  X  NV18  0-55  0'; give it the whole output of 'nvidia-smi topo -m'"
     )
-
-
-def _queries(lines: list[str], warnings: list[SourceWarning]) -> dict[str, Any]:
-    """Answers of ``topo -c N``: the CPU's number -> its GPUs; empty when there are none."""
-    answers: dict[str, Any] = {}
-    query: tuple[str, int] | None = None
-    first = 0
-    for number, line in enumerate(lines, 1):
-        match = _QUERY.search(line)
-        if match:
-            query, first = (match[1], number), first or number
-        elif query is not None and line.strip():
-            gpus_match = _NUMBERS.fullmatch(line)
-            if gpus_match:
-                answers[query[0]] = [int(gpu) for gpu in gpus_match[1].split(",")]
-            else:
-                text = f"no GPU numbers after the question for CPU {query[0]}"
-                warnings.append(SourceWarning("damaged_line", text, number))
-            query = None
-    if query is not None:
-        warnings.append(
-            SourceWarning("truncated", f"the answer for CPU {query[0]} is missing", query[1])
-        )
-    if not answers:
-        return {}
-    sentences = [
-        f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()
-    ]
-    more = f" and {len(sentences) - 4} more answers" if len(sentences) > 4 else ""
-    text = f"the machine: 'topo -c' says only {'; '.join(sentences[:4])}{more}; 'topo -m' says how GPUs are linked"
-    warnings.append(SourceWarning("not_visible", text, first))
-    unsaid = (
-        "nvswitch",
-        "gpu_count",
-        "nic_count",
-        "cpu_count",
-        "nvswitch_count",
-        "nvlinks_per_gpu",
-    )
-    return {**answers, **dict.fromkeys(unsaid)}
 
 
 def _status_facts(table: LabelMatrix, lines: list[str]) -> dict[str, Any]:
@@ -164,7 +110,6 @@ def _status_facts(table: LabelMatrix, lines: list[str]) -> dict[str, Any]:
             row if len(row := rows.get(name, [])) == len(columns) else None for name in columns
         ],
         "p2p_access": _P2P_ACCESS.get(command[1]) if command else None,
-        "status_values": sorted({cell for row in table.rows for cell in row.cells} - {"X"}),
     }
 
 
@@ -183,16 +128,6 @@ def _machine(
     legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
     verdict = _class_of(matrix, lines, warnings)
     devices, links = _graph(matrix, legend, verdict.topology_class, warnings)
-    # The nearest NICs by GPU, of GPUs with whole rows only.
-    nearest: dict[str, dict[str, Any]] = {}
-    for gpu in matrix.gpus:
-        paths = {nic: matrix.labels.get((gpu, nic), "") for nic in matrix.nic_columns}
-        if paths and all(path in _DISTANCE for path in paths.values()):
-            shortest = min(paths.values(), key=_DISTANCE.__getitem__)
-            nearest[gpu] = {
-                "path": shortest,
-                "nics": [nic for nic in paths if paths[nic] == shortest],
-            }
     # The affinity columns name processors; a path may lead to one that they do not name.
     cpu_count: int | None = sum(device.kind is DeviceKind.CPU for device in devices)
     crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
@@ -210,11 +145,6 @@ def _machine(
         facts={
             **_gpu_facts(matrix, verdict),
             "nic_count": len(matrix.nic_columns),
-            "nic_columns": matrix.nic_columns,
-            "nic_rows": matrix.nic_row_count,
-            "nic_names": [legend.get(name, name) for name in matrix.nic_columns],
-            "nic_legend": legend,
-            "nearest_nics": nearest,
             **(_status_facts(statuses[0], lines) if statuses else {}),
             "cpu_count": cpu_count or None,
             # The graph loses words (PXB, NODE): the printed ones stand beside it, and all of them.
@@ -273,67 +203,21 @@ def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -
 
 
 def _gpu_facts(matrix: Matrix, verdict: ClassVerdict) -> dict[str, Any]:
-    """Facts of the rows and of the affinity columns."""
-    table, width, counts = matrix.table, len(matrix.gpus), set(matrix.nvlinks.values())
+    """Return the facts of the rows."""
+    counts, width = set(matrix.nvlinks.values()), len(matrix.gpus)
     nvswitch = verdict.nvswitch
     if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
         nvswitch = False
-    alone = verdict.topology_class.value
-    if (
-        verdict.topology_class is TopologyClass.UNKNOWN
-        and TopologyClass.NVSWITCH in verdict.candidates
-    ):
-        alone = f"nvlink ({'bridge' if len(verdict.candidates) > 2 else 'mesh'} or nvswitch)"
-    # A row is complete with its first affinity cell, because that one stands right behind the matrix.
-    heading = table.affinities[0] if table.affinities else ""
-    complete = [
-        row
-        for row in table.rows
-        if not row.cut
-        and len(row.cells) >= len(table.columns)
-        and (
-            not heading
-            or row.name not in matrix.cells
-            or matrix.cells[row.name].get(heading) is not None
-        )
-    ]
-    rows = {row.name: row.cells[:width] for row in table.rows}
-    facts: dict[str, Any] = {
+    rows = {row.name: row.cells[:width] for row in matrix.table.rows}
+    return {
         "gpu_count": width,
         "nvswitch": nvswitch,
         "nvswitch_count": None if nvswitch is not False else 0,
-        "topology_class_reason": verdict.reason,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
-        "topology_class_from_matrix_alone": alone,
         "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
-        "links_per_pair": next(iter(counts)) if len(counts) == 1 else None,
-        "nvlink_groups": [
-            [matrix.gpus[gpu] for gpu in group] for group in linked_groups(matrix.nvlinks)
-        ],
         "gpu_matrix": [
             row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus
         ],
-        "complete_rows": len(complete),
-        "link_types_between_gpus": sorted(
-            {label for (row, column), label in matrix.between_gpus.items() if row != column}
-        ),
-    }
-    values: list[set[str]] = []
-    for key, name in _AFFINITIES.items():
-        printed = {gpu: row[name] for gpu, row in matrix.cells.items() if name in row}
-        facts[key] = printed or None
-        values.append({cell for cell in printed.values() if cell is not None})
-    cpus, nodes, own = values
-    named: set[int] = set()
-    for first, last in (pair for cell in nodes | own for pair in ranges(cell) or ()):
-        named.update(range(first, min(last, first + _MOST_NODES_OF_A_RANGE) + 1))
-    # Before NUMA Affinity was printed, GPUs of one node shared their list of CPUs.
-    by_lists = len(cpus) or None if facts["numa_affinity"] is None else None
-    return facts | {
-        "numa_nodes_seen": sorted(nodes) or None,
-        "numa_nodes": len(named | {0}) if named else by_lists,  # Linux always has node 0
-        "numa_nodes_with_gpus": len(nodes - {"N/A"}) or None,
-        "cpu_numa_nodes": len(cpus) or None,
     }
 
 
@@ -399,11 +283,7 @@ def _graph(
     ]
     devices: list[Device] = []
     for name in matrix.gpus:
-        cells = matrix.cells.get(name, {})
-        affinities = {
-            key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))
-        }
-        attributes = {"name": name, **affinities}
+        attributes = {"name": name}
         devices.append(
             Device(
                 matrix.names[name],

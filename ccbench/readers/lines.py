@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ccbench.documents import open_file
 from ccbench.errors import CcbenchError, UsageError
@@ -308,13 +307,6 @@ def decimal(text: str) -> float | None:
     """Return the value of ``figure(text)``."""
     number = figure(text)
     return number.value if number else None
-
-
-def one_or_all(values: Sequence[Any]) -> Any:
-    """Return the value that all of ``values`` are, all where they differ, None where there is none."""
-    if not values:
-        return None
-    return values[0] if len(set(values)) == 1 else list(values)
 
 
 def ranges(text: str) -> tuple[tuple[int, int], ...] | None:

@@ -8,11 +8,10 @@ nouveau's and vendors' own tables print in public repositories, or in hwloc's fi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ccbench.documents import read_installed
-from ccbench.topology.graph import Device
 
 ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 
@@ -41,21 +40,6 @@ def normal_address(text: str) -> str:
         return text.strip().lower()
     # Some tools pad the domain to eight digits; sysfs has four.
     return f"{int(match[1], 16):04x}:{match[2].lower()}:{match[3].lower()}.{match[4]}"
-
-
-def card_count(devices: Iterable[Device]) -> int:
-    """Return how many cards ``devices`` are: those at one address, whatever their function, are one.
-
-    Devices without an address (bonded, virtual and container interfaces) are none.
-    """
-    # The digit behind the dot is the function of a card.
-    return len(
-        {
-            (device.node, device.bus_id.rpartition(".")[0])
-            for device in devices
-            if "." in device.bus_id
-        }
-    )
 
 
 def bytes_per_second(gigatransfers: float | None, width: int | None) -> float | None:

@@ -26,18 +26,12 @@ _SIGN = re.compile(
     re.MULTILINE,
 )
 _SECTIONS = {
-    "ACCESS": "access",
     "WEIGHT": "weights",
-    "HOPS": "hops",
     "LINK TYPE": "link_types",
-    "NUMA BW": "bandwidths",
 }
 _FIELDS = {
-    "link_status": "access",
     "weight": "weights",
-    "num_hops": "hops",
     "link_type": "link_types",
-    "bandwidth": "bandwidths",
 }
 _MOST_GPUS = 256
 """GPUs of a JSON list; more is damage."""
@@ -68,9 +62,7 @@ def read(text: str) -> Topology:
     for name, body in bodies.items():
         if (table := read_table(body, _ADDRESS, warnings)) is not None:
             sections[name] = table
-    extra = {name: sections.pop(name, None) for name in ("access", "bandwidths")}
     topology = topology_of(sections, {}, warnings, COMMAND)
-    access, rates = extra["access"], extra["bandwidths"]
     return dataclasses.replace(
         topology,
         devices=tuple(
@@ -81,13 +73,6 @@ def read(text: str) -> Topology:
             )
             for index, device in enumerate(topology.devices)
         ),
-        facts={
-            **topology.facts,
-            "access_matrix": [access.rows.get(name) for name in access.columns]
-            if access
-            else None,
-            "bandwidths": sorted({label for *_, label in rates.pairs()}) if rates else None,
-        },
     )
 
 

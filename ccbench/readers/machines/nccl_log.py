@@ -1,8 +1,8 @@
 """Reads what NCCL or RCCL writes with ``NCCL_DEBUG=INFO`` (``NCCL_DEBUG_SUBSYS=INIT,GRAPH`` shows most).
 
-The machine is the one that the process with the fullest view drew; rings, trees, patterns, masks and names
-of network devices go into facts. Where no graph was printed, the class follows from what NCCL did, and only
-where NCCL's rules leave one answer; ``facts["class_evidence"]`` has the reason.
+The machine is the one that the process with the fullest view drew; rings, trees and names of network devices go into
+facts. Where no graph was printed, the class follows from what NCCL did, and only where NCCL's rules leave one answer;
+``facts["class_evidence"]`` has the reason.
 
 A line may carry the process (``host0:1000:1001 [3] NCCL INFO``), a tag of mpirun (``[1,0]<stdout>:``), a time
 stamp, colours, an indentation, or nothing at all when an author removed the prefixes. Ranks interleave, so
@@ -22,21 +22,17 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import decimal, one_or_all, plain, whole, without_tags
+from ccbench.readers.lines import plain, whole, without_tags
 from ccbench.readers.machines.nccl_log_graph import (
-    PROCESSOR_LOCAL,
     Dump,
     Entry,
     MachineGraph,
-    Path,
     bus_id_of,
-    node_of,
     number_of,
     read_dumps,
 )
 from ccbench.topology.classes import class_of_direct_links
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology, TopologyClass
-from ccbench.topology.pci import card_count
 from ccbench.units import shown
 
 MOST_WARNINGS = 200
@@ -54,23 +50,6 @@ _PCI_CHUNK_BYTES = 2**17
 _SWITCH_CHANNELS = 8
 """With PCIe NCCL opens at most half as many channels; meshes give their channels different orders."""
 
-_PATH_WORDS = (
-    "LOC",
-    "NVL",
-    "NVB",
-    "XGMI",
-    "C2C",
-    "PIX",
-    "PXB",
-    "P2C",
-    "PXN",
-    "PHB",
-    "SYS",
-    "NET",
-    "DIS",
-)
-"""Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
-
 _PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
 
 _ID = r"[A-Z]{3}/[0-9A-Fa-f][0-9A-Fa-f-]{0,32}"
@@ -87,16 +66,9 @@ _MOST_CHARACTERS_OF_A_PREFIX = 120
 _SPEAKER = re.compile(r"(?:([\w.\-]+):(\d+):(\d+))?\s{0,9}(?:\[(\d{1,6})\])?\s{0,9}$")
 _USING = re.compile(r"NET/\w{1,20} : Using ([^;]*)")
 _NET_DEVICE = re.compile(r"\[(\d{1,4})\]([\w.\-]{1,64}):\d{1,4}(?:/\w{1,20})?")
-_MASK = re.compile(r"Setting affinity for GPU (\d{1,4}) to ([0-9A-Fa-f,\-]{1,4096})$")
-_AFFINITY = re.compile(
-    r"ncclTopoGetCpuAffinity: Affinity for GPU (\d{1,4}) is ([\d,\-]{1,4096})\."
-)
-_TOPO_FILE = re.compile(
-    r"NCCL_TOPO_FILE set by environment to (\S{1,400})|Loading topology file (\S{1,400})"
-)
-_HEAD = re.compile(r"NVLS Head {1,9}(\d{1,4}):")
+_HEAD = re.compile(r"NVLS Head {1,9}\d{1,4}:")
 _CHUNK = re.compile(r"P2P Chunksize set to (\d{1,12})")
-_VERSION = re.compile(r"(NCCL|RCCL) version ?:? ?([\w.+\-]{1,60})")
+_VERSION = re.compile(r"(NCCL|RCCL) version ?:? ?[\w.+\-]{1,60}")
 _MODEL = re.compile(r"# +Rank .{1,80}device +\d{1,4} +\[([0-9A-Fa-f:]{7,16})\] (.{1,80})")
 _CHANNEL = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? ?:")
 _RING = re.compile(r"Ring (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7})$")
@@ -104,7 +76,6 @@ _TREE_PART = re.compile(r"\[(\d{1,4})\] ([\d/>\-]{1,80})")
 _TREE_LINE = re.compile(
     r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$"
 )
-_SEARCH_LINE = re.compile(r"(\d{1,4}) : ")
 _TORN_HOST = re.compile(r":\d+:\d+ \[$", re.ASCII)
 _BUS_ID = re.compile(
     r"[0-9A-Fa-f]{1,16}|(?:[0-9A-Fa-f]{1,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
@@ -119,8 +90,6 @@ _COMMUNICATOR_WORDS = {
 }
 _SETTINGS = (
     "NET/",
-    "Setting affinity",
-    "ncclTopoGetCpuAffinity",
     "NVLS ",
     "P2P Chunksize",
     "#",
@@ -156,7 +125,7 @@ class TreeEdge:
     children: tuple[int, ...]
 
     def as_fact(self) -> dict[str, Any]:
-        """Return the path as a value of the facts."""
+        """Return the edge as a value of the facts."""
         return {"parent": self.parent, "children": list(self.children)}
 
 
@@ -164,11 +133,11 @@ class TreeEdge:
 class LogSession:
     """Contents of the lines besides the graph; of several communicators the first one's.
 
-    neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
-    line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the ``comm`` lines say
-    (rank, nranks, nnodes, device, bus_id, host). multicast: NVLS, which only NVSwitches can do, is
-    available. speakers: hosts in order. torn: numbers of lines that hold two messages. Net devices,
-    masks and affinities by host.
+    total: channels, where a line says so. neighbours: channel -> rank -> the next of its ring. trees: rank -> tree ->
+    place. cut: channels whose line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the
+    ``comm`` lines say (rank, nranks, nnodes, bus_id, host). ring_path: kind of path that rings take inside a node.
+    multicast: NVLS, which only NVSwitches can do, is available. speakers: hosts in order. torn: numbers of lines that
+    hold two messages. Net devices by host.
     """
 
     total: int | None = None
@@ -176,24 +145,17 @@ class LogSession:
     cut: set[str] = field(default_factory=set)
     neighbours: dict[int, dict[int, int]] = field(default_factory=dict)
     trees: dict[int, dict[int, TreeEdge]] = field(default_factory=dict)
-    tree_lines: int = 0
-    patterns: list[dict[str, Any]] = field(default_factory=list)
+    ring_path: str = ""
     pattern_speaker: str | None = None
     hosts: dict[int, str] = field(default_factory=dict)
     ranks: list[dict[str, Any]] = field(default_factory=list)
-    transports: Counter[str] = field(default_factory=Counter)
     warnings: list[SourceWarning] = field(default_factory=list)
     net_devices: dict[str, dict[int, str]] = field(default_factory=dict)
-    masks: dict[str, dict[str, str]] = field(default_factory=dict)
-    affinities: dict[str, dict[str, str]] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
-    heads: set[int] = field(default_factory=set)
     speakers: dict[str, None] = field(default_factory=dict)
     torn: list[int] = field(default_factory=list)
     multicast: bool = False
-    topo_file: str | None = None
     chunk_bytes: int | None = None
-    version: str | None = None
     library: str | None = None
 
     def read(self, entry: Entry) -> None:
@@ -220,12 +182,6 @@ class LogSession:
                 names = {int(index): name for index, name in _NET_DEVICE.findall(match[1])}
                 if names:
                     self.net_devices.setdefault(entry.host, names)
-            elif match := _MASK.match(body) or _AFFINITY.match(body):
-                is_list = "-" in match[2] or match.re is _AFFINITY
-                kind = self.affinities if is_list else self.masks
-                kind.setdefault(entry.host, {}).setdefault(match[1], match[2])
-            elif match := _HEAD.match(body):
-                self.heads.add(int(match[1]))
             elif match := _CHUNK.match(body):
                 self.chunk_bytes = (
                     int(match[1]) if self.chunk_bytes is None else self.chunk_bytes
@@ -233,27 +189,13 @@ class LogSession:
             elif match := _MODEL.match(body):
                 self.models.setdefault(match[1].lower(), match[2].strip())
             self.multicast |= body.startswith("NVLS multicast support is available")
-        else:
-            if body[:1].isdigit() and self.patterns and entry.speaker == self.pattern_speaker:
-                # A line of the search that the pattern above it heads.
-                match, last = _SEARCH_LINE.match(body), self.patterns[-1]
-                nodes = [node_of(word) for word in body[match.end() :].split()] if match else []
-                gpus = [
-                    node[1].rpartition("-")[2]
-                    for node in nodes
-                    if node is not None and node[0] == "GPU"
-                ]
-                if gpus and None not in nodes and len(last["orders"]) < last["nchannels"]:
-                    last["orders"].append(gpus)
-            if self.topo_file is None and "opo" in body[:60].lower():
-                match = _TOPO_FILE.search(body[:600])
-                self.topo_file = (match[1] or match[2]) if match else None
-            if (
-                self.version is None
-                and "CCL version" in body[:80]
-                and (match := _VERSION.search(body[:200]))
-            ):
-                self.library, self.version = match[1], match[2]
+            self.multicast |= _HEAD.match(body) is not None
+        elif (
+            self.library is None
+            and "CCL version" in body[:80]
+            and (match := _VERSION.search(body[:200]))
+        ):
+            self.library = match[1]
 
     def _communicator(self, entry: Entry, body: str) -> None:
         """Take rank, device and bus id of a ``comm`` line; None for what another process wrote into."""
@@ -282,9 +224,6 @@ class LogSession:
         rest = body[match.end() :] if match else ""
         words = rest.split()
         if match is None or "->" in rest or not words:
-            transport = rest.rpartition(" via ")[2].split()
-            if "->" in rest and " via " in rest and transport:
-                self.transports[transport[0][:60]] += 1
             return
         cut = words[-1].startswith("..")
         ranks = [whole(word) for word in (words[:-1] if cut else words)]
@@ -315,7 +254,6 @@ class LogSession:
             if line
             else _TREE_PART.findall(body)
         )
-        self.tree_lines += bool(parts) and line is None
         for tree, text in parts:
             left, middle, right = text.split("->") if text.count("->") == 2 else ("", "", "")
             children, parent = (left, right) if "/" in left else (right, left)
@@ -354,19 +292,8 @@ class LogSession:
                 SourceWarning("damaged_line", f"no pattern: {body[:60]!r}", entry.number)
             )
             return
-        intra, _, inter = values.get("bw", values.get("speed", "")).partition("/")
-        type_intra, _, type_inter = values.get("type", "").partition("/")
-        self.patterns.append(
-            {
-                "pattern": pattern,
-                "nchannels": channels,
-                "bw_intra": decimal(intra),
-                "bw_inter": decimal(inter),
-                "type_intra": type_intra or None,
-                "type_inter": type_inter or None,
-                "orders": [],
-            }
-        )
+        if pattern == _RING_PATTERN and channels and not self.ring_path:
+            self.ring_path = values.get("type", "").partition("/")[0]
 
 
 def recognises(text: str) -> bool:
@@ -400,25 +327,25 @@ def read(text: str) -> Topology:
     dump = max(dumps, key=shown_by, default=Dump())
     names = session.net_devices.get(dump.host) or next(iter(session.net_devices.values()), {})
     graph = MachineGraph(dump, names, session.models)
-    facts = {**_graph_facts(graph), **_table_facts(graph), **_session_facts(session)}
+    facts = {**_graph_facts(graph), **_session_facts(session)}
+    bus_ids = {rank["rank"]: rank["bus_id"] for rank in session.ranks if "bus_id" in rank}
     # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
     gpu_count, ranks = facts["gpu_count"], facts["nranks"]
     whole = dump.complete and gpu_count and ranks and ranks % gpu_count == 0
     if whole and facts["nnodes"] is None:
         facts["nnodes"] = ranks // gpu_count
-    facts["nodes"] = facts["nnodes"]
-    one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
-    if gpu_count is None and one_node and ranks and len(facts["bus_ids"]) == ranks:
+    one_node = facts["nnodes"] == 1 or len(session.speakers) == 1
+    if gpu_count is None and one_node and ranks and len(bus_ids) == ranks:
         facts["gpu_count"] = ranks
     if not graph.devices and facts["gpu_count"]:
         # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
-        for index, rank in enumerate(sorted(facts["bus_ids"], key=int)):
-            nccl_id = facts["bus_ids"][rank]
+        for index, rank in enumerate(sorted(bus_ids)):
+            nccl_id = bus_ids[rank]
             is_number = nccl_id and re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id)
             bus_id = bus_id_of(nccl_id) if is_number else ""
             model = session.models.get(bus_id.rpartition(".")[0])
             attributes = {
-                "rank": int(rank),
+                "rank": rank,
                 "nccl_id": nccl_id,
                 **({"model": model} if model else {}),
             }
@@ -448,23 +375,14 @@ def read(text: str) -> Topology:
 
 
 def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
-    """Counts and rates of the machine that was drawn."""
-    dump = graph.dump
+    """Return counts of the machine that was drawn, and its paths between GPUs."""
     gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
-    nics, nets = (sum(node[0] == word for node in graph.words) for word in ("NIC", "NET"))
+    nics = sum(node[0] == "NIC" for node in graph.words)
     cpus = [node for node in graph.words if node[0] == "CPU"]
     facts: dict[str, Any] = {
         "gpu_count": len(gpus) or None,
-        "nic_count": nics if nics or dump.complete else None,
-        "nic_physical_count": card_count(
-            device for device in graph.devices if device.kind is DeviceKind.NIC
-        )
-        or None,
-        "net_count": nets if nets or dump.edges else None,
+        "nic_count": nics if nics or graph.dump.complete else None,
         "cpu_count": len(cpus) or None,
-        "gpu_count_in_excerpt": len(gpus),
-        "nic_count_in_excerpt": nics,
-        "net_count_in_excerpt": nets,
         "numa_unknown": any(number_of(node[1]) < 0 for node in cpus) if cpus else None,
     }
     # One pair that is missing ends the search: a damaged table may name thousands of GPUs.
@@ -473,80 +391,6 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
         facts["gpu_matrix"] = [
             [graph.matrix.get((row, column), "X") for column in gpus] for row in gpus
         ]
-    rates: dict[str, list[float]] = {}
-    xgmi: dict[frozenset[str], list[str]] = {}
-    for edge in dump.edges:
-        lower = graph.aliases.get(edge.lower, edge.lower)
-        kind = "gpu_pci" if edge.kind == "PCI" and lower[0] == "GPU" else edge.kind
-        rates.setdefault(kind, []).append(edge.rate)
-        if edge.kind == "XGMI" and edge.upper is not None:
-            ends = [node[1].rpartition("-")[2] for node in (edge.upper, edge.lower)]
-            xgmi.setdefault(frozenset(ends), ends)
-    if not any(node[0] == "GPU" for node in dump.details):
-        # Without a tree the table of paths has the rates on the way to a processor and to switches.
-        cells = (
-            cell for row in dump.rows.items() if row[0][0] == "GPU" for cell in row[1].items()
-        )
-        for node, path in cells:
-            if node[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
-                rates.setdefault("gpu_pci", []).append(path.rate)
-            if node[0] == "NVS" and path.kind == "NVL":
-                rates.setdefault("NVL", []).append(path.rate)
-    facts |= {
-        "max_bw": dump.max_bw,
-        "total_bw": dump.total_bw,
-        "cpu_tuple": next(
-            (text for node, text in dump.details.items() if node[0] == "CPU" and text), None
-        ),
-    }
-    for name, kind in (
-        ("sys", "SYS"),
-        ("gpu_pci", "gpu_pci"),
-        ("nvlink", "NVL"),
-        ("xgmi", "XGMI"),
-        ("net", "NET"),
-    ):
-        facts[f"{name}_bw"] = one_or_all(rates.get(kind, []))
-    return {**facts, "net_bws": rates.get("NET", []), "xgmi_edges": list(xgmi.values()) or None}
-
-
-def _distance(path: Path) -> tuple[int, int]:
-    return (
-        _PATH_WORDS.index(path.kind) if path.kind in _PATH_WORDS else len(_PATH_WORDS)
-    ), path.hops
-
-
-def _table_facts(graph: MachineGraph) -> dict[str, Any]:
-    rows = graph.dump.rows
-    if not rows:
-        return {}
-    facts: dict[str, Any] = {
-        "rows": len(rows),
-        "paths": {
-            "/".join(node): {"/".join(peer): path.as_fact() for peer, path in row.items()}
-            for node, row in rows.items()
-        },
-    }
-    gpus = {node: row for node, row in rows.items() if node[0] == "GPU"}
-    between = [
-        path
-        for source, row in gpus.items()
-        for peer, path in row.items()
-        if peer[0] == "GPU" and source != peer
-    ]
-    if len(set(between)) == 1:
-        facts["gpu_gpu_path"] = between[0].as_fact()
-    near: dict[str, Any] = {}
-    far: list[Path] = []
-    for node, row in gpus.items():
-        nets = {f"NET/{peer[1]}": path for peer, path in row.items() if peer[0] == "NET"}
-        if nets:
-            best = min(_distance(path) for path in nets.values())
-            nearest = [net for net, path in nets.items() if _distance(path) == best]
-            near["/".join(node)] = nearest[0] if len(nearest) == 1 else nearest
-            far += nets.values()
-    if near:
-        facts.update(near_net=near, far_net_path=max(far, key=_distance).as_fact())
     return facts
 
 
@@ -559,60 +403,22 @@ def _session_facts(session: LogSession) -> dict[str, Any]:
     nodes = int(max(stated)) if stated else hosts or None
     rings, cut_rings = _rings(session, ranks)
     tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
-    total = session.total
-    if total is None:
-        total = tree_count or len(session.rings) or None
     facts: dict[str, Any] = {
         "nranks": ranks,
         "nnodes": nodes,
-        "channels_total": total,
-        "channels": total,
-        "channels_listed": len(session.rings),
+        "channels": session.total or tree_count or len(session.rings) or None,
         "rings": rings,
-        "tree_lines": session.tree_lines,
-        "bus_ids": {
-            str(rank["rank"]): rank["bus_id"] for rank in session.ranks if "bus_id" in rank
-        },
-        "transports": dict(session.transports),
-        "ring_line_truncated": bool(cut_rings),
-        "tree_edges_known": {
-            str(rank): trees[min(trees)].as_fact() for rank, trees in session.trees.items()
-        },
         "trees": {
             str(rank): {str(tree): edge.as_fact() for tree, edge in trees.items()}
             for rank, trees in session.trees.items()
         },
-        "patterns": session.patterns,
-    }
-    if cut_rings:
-        printed = len(next(iter(cut_rings.values())))
-        facts.update({"ring_ranks_printed": printed, f"rings_first_{printed}": cut_rings})
-    ring = next((each for each in session.patterns if each["pattern"] == _RING_PATTERN), None)
-    if ring is not None:
-        facts["ring_orders"] = ring["orders"]
-        facts["ring_pattern"] = {key: value for key, value in ring.items() if key != "orders"}
-    masks = next(iter(session.masks.values()), {})
-    # Different masks are NUMA nodes when every GPU of the one host has printed its own.
-    devices = {str(rank.get("device")) for rank in session.ranks}
-    counts = {rank.get("nranks") for rank in session.ranks}
-    whole_host = devices == set(masks) and counts == {
-        len({rank["rank"] for rank in session.ranks})
-    }
-    different_masks = {mask.lower() for mask in masks.values() if whole_host}
-    return facts | {
-        "hosts": list(session.speakers),
         "net_devices": [
             name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())
         ],
-        "affinity_mask": masks,
-        "cpu_affinity": next(iter(session.affinities.values()), {}),
-        "nvls_heads": len(session.heads),
-        "topo_file": session.topo_file,
-        "version": session.version,
-        "gpu_models": session.models,
-        "numa_nodes": len(different_masks) or None,
-        **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
     }
+    if cut_rings:
+        facts[f"rings_first_{len(next(iter(cut_rings.values())))}"] = cut_rings
+    return facts
 
 
 def _rank_count(session: LogSession) -> int | None:
@@ -693,7 +499,7 @@ def _class_of(
     kinds = {link.kind for link in graph.links}
     if any(device.kind is DeviceKind.NVSWITCH for device in graph.devices):
         return TopologyClass.NVSWITCH, "NVLinks end in NVS"
-    if session.multicast or session.heads:
+    if session.multicast:
         return TopologyClass.NVSWITCH, "NVLink multicast is available, which needs NVSwitches"
     if LinkKind.XGMI in kinds:
         return TopologyClass.XGMI_MESH, "XGMI links join the GPUs"
@@ -711,9 +517,8 @@ def _class_of(
     paths = {label for row in facts.get("gpu_matrix", ()) for label in row if label != "X"}
     if paths and paths <= _PCI_PATHS:
         return TopologyClass.PCIE, "every path between GPUs runs over PCIe"
-    pattern = facts.get("ring_pattern", {})
-    if pattern.get("nchannels") and pattern.get("type_intra") in _PCI_PATHS:
-        return TopologyClass.PCIE, f"rings inside the node use {pattern['type_intra']}"
+    if session.ring_path in _PCI_PATHS:
+        return TopologyClass.PCIE, f"rings inside the node use {session.ring_path}"
     one_node = facts["nnodes"] == 1
     if one_node and session.chunk_bytes == _PCI_CHUNK_BYTES and (facts["nranks"] or 0) > 1:
         return (

@@ -90,10 +90,6 @@ class Path:
     rate: float
     kind: str
 
-    def as_fact(self) -> dict[str, Any]:
-        """Return the path as a value of the facts."""
-        return {"type": self.kind, "hops": self.hops, "bw": self.rate}
-
 
 @dataclass
 class Dump:
@@ -104,8 +100,6 @@ class Dump:
     """
 
     host: str = ""
-    max_bw: float | None = None
-    total_bw: float | None = None
     headed: bool = False
     closed: bool = False
     details: dict[Node, str] = field(default_factory=dict)
@@ -224,7 +218,6 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
             dumps.append(dump)
         if header is not None:
             dump.headed = True
-            dump.max_bw, dump.total_bw = decimal(header[1]), decimal(header[2])
         else:
             dump.read(entry, body)
     return [dump for dump in dumps if dump.warnings or not dump.is_empty]

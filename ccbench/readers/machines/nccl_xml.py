@@ -14,28 +14,26 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.findings import SourceWarning
-from ccbench.readers.lines import one_or_all, whole
+from ccbench.readers.lines import whole
 from ccbench.readers.xml import Element, parse_below, root_tag
 from ccbench.topology.classes import (
     ClassVerdict,
     class_of_direct_links,
     class_of_model,
-    connected_groups,
     is_card,
     is_module,
     nvlink_rate,
     nvlinks_of_model,
-    peers_of,
     xgmi_rate,
 )
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.pci import CODING, GENERATIONS, bytes_per_second, card_count, model_of
+from ccbench.topology.pci import CODING, bytes_per_second, model_of
 
 NAME = "NCCL topology XML"
 
@@ -152,7 +150,7 @@ def read(text: str) -> Topology:
         source=NAME,
         warnings=(*document.warnings, *tree.warnings),
         facts={
-            **_facts(system, tree, nvlinks, xgmi),
+            **_facts(tree, nvlinks),
             "nvswitch": nvswitch,
             "class_evidence": evidence,
         },
@@ -565,24 +563,6 @@ class _GpuLinks:
         """Links of each GPU; None where the file has no such links."""
         return [self.totals[gpu.name] for gpu in self.tree.gpus] if self.entries else None
 
-    def groups(self, word: str) -> dict[str, Any]:
-        """GPUs that reach each other over direct links, by their index in the file."""
-        index = {gpu.name: number for number, gpu in enumerate(self.tree.gpus)}
-        near = peers_of(
-            index.values(), [(index[source], index[target]) for source, target in self.stated]
-        )
-        groups = [sorted(group) for group in connected_groups(near)]
-        return {
-            f"{word}_groups": [[str(number) for number in group] for group in groups],
-            f"{word}_full_mesh_in_each_group": all(
-                len(near[number]) == len(group) - 1 for group in groups for number in group
-            ),
-            f"{word}_symmetric": all(
-                self.stated[target, source] == count
-                for (source, target), count in self.stated.items()
-            ),
-        }
-
 
 def _class_of(
     tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks, complete: bool
@@ -654,103 +634,27 @@ def _class_of_ids(tree: PcieTree) -> ClassVerdict | None:
     return ClassVerdict(TopologyClass.PCIE, f"cards {model} have no NVLinks")
 
 
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(value for value in values if value is not None))
-
-
-def _facts(
-    system: Element, tree: PcieTree, nvlinks: _GpuLinks, xgmi: _GpuLinks
-) -> dict[str, Any]:
-    """Counts and rates of the machine; strings where the file prints strings."""
+def _facts(tree: PcieTree, nvlinks: _GpuLinks) -> dict[str, Any]:
+    """Return counts of the machine; strings where the file prints strings."""
     cpu = tree.cpus[0].attributes if tree.cpus else {}
-    numa = [element.attributes.get("numaid", "") for element in tree.cpus]
-    hosts = range(len(tree.hosts))
-    gpus = Counter(gpu.node for gpu in tree.gpus)
-    nics = Counter(
-        device.node
-        for device in tree.devices
-        if device.kind is DeviceKind.NIC
-        and str(device.attributes.get("class", "")).startswith(_NICS)
+    classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
+    # A NIC without a class counts: hand-written files leave it out.
+    nics = sum(
+        pci_class.startswith(_NICS) or (not pci_class and bool(pci.named("nic")))
+        for pci_class, pci in zip(classes, tree.pcis, strict=True)
     )
-    # Speed and width above GPUs as printed, and the slowest of both that any GPU has.
-    above = [gpu.pci.attributes for gpu in tree.gpus]
-    printed = _distinct(
-        (attributes.get("link_speed"), attributes.get("link_width")) for attributes in above
-    )
-    links = [PcieLink(attributes) for attributes in above]
-    speeds = [link.gigatransfers for link in links if link.gigatransfers is not None]
-    facts: dict[str, Any] = {
-        "root": system.tag,
-        "version": system.attributes.get("version"),
-        **_device_facts(tree),
-        "hosts": len(tree.hosts),
-        "gpu_per_host": one_or_all([gpus[host] for host in hosts]),
-        "nic_count_per_host": one_or_all([nics[host] for host in hosts]),
-        "numa_nodes": numa,
-        "numa_node_count": len(set(numa)),
+    switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
+    visible = all(device.attributes.get("visible", True) for device in switches)
+    models = dict.fromkeys(gpu.says("sm") for gpu in tree.gpus)
+    return {
+        "gpu_count": None if tree.unclear and not tree.gpus else len(tree.gpus),
+        "nic_count": nics,
+        "cpu_count": len(tree.cpus),
+        "nvswitch_count": len(switches) if switches and visible else None,
+        "sm": [model for model in models if model],
         "cpu": {
             key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu
         },
-        "gpu_pci_link": [{"speed": speed, "width": width} for speed, width in printed],
-        "gpu_pci_device_ids": _distinct(attributes.get("device") for attributes in above),
-        "pcie_gen": GENERATIONS[min(speeds)] if speeds else None,
-        "pcie_width": min(
-            (link.lanes for link in links if link.lanes is not None), default=None
-        ),
         "nvlinks_per_gpu": nvlinks.per_gpu(),
-        "nvlink_target_classes": list(nvlinks.classes),
-        "nvlink_self_targets": nvlinks.selves,
         "gpu_matrix": None,
-    }
-    if xgmi.entries:
-        facts["xgmi_links_per_gpu"] = xgmi.per_gpu()
-    for word, joined in (("nvlink", nvlinks), ("xgmi", xgmi)):
-        if joined.stated or joined.selves:
-            facts |= joined.groups(word)
-    entries = [
-        entry.attributes for gpu in tree.gpus if gpu.detail for entry in gpu.detail.named("c2c")
-    ]
-    pairs = [(whole(entry.get("bw", "")), whole(entry.get("count", ""))) for entry in entries]
-    sound = [(bw, count) for bw, count in pairs if bw is not None and count is not None]
-    if sound:
-        bw, count = sound[0]
-        facts["c2c"] = {"bw": bw, "count": count, "GBps": bw * count / 1000}
-        facts["c2c_links_per_gpu"] = [count for _, count in sound]
-    return facts
-
-
-def _device_facts(tree: PcieTree) -> dict[str, Any]:
-    """Devices by what the file calls them. Physical ones are PCI devices, however many elements each has."""
-    classes = [pci.attributes.get("class", "").lower() for pci in tree.pcis]
-    nics = sum(pci_class.startswith(_NICS) for pci_class in classes)
-    unstated = sum(
-        not pci_class and bool(pci.named("nic"))
-        for pci_class, pci in zip(classes, tree.pcis, strict=True)
-    )
-    speeds = {whole(net.attributes.get("speed", "")) for net in tree.nets}
-    switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
-    visible = all(device.attributes.get("visible", True) for device in switches)
-    # A NIC without a class counts as a card: hand-written files leave it out.
-    cards = [
-        device
-        for device in tree.devices
-        if device.kind is DeviceKind.NIC
-        and str(device.attributes.get("class", _NICS[0])).lower().startswith(_NICS)
-    ]
-    return {
-        "gpu_count": None if tree.unclear and not tree.gpus else len(tree.gpus),
-        "gpu_elements": sum(gpu.detail is not None for gpu in tree.gpus),
-        "gpu_class_pci": sum(pci_class.startswith(_GPUS) for pci_class in classes),
-        "gpu_physical_count": len({(gpu.node, gpu.bus_id) for gpu in tree.gpus}),
-        "nic_count": nics + unstated,
-        "nic_class_pci": nics,
-        "nic_physical_count": card_count(cards),
-        "net_elements": len(tree.nets),
-        "net_distinct_names": len({net.attributes.get("name") for net in tree.nets}),
-        "net_speeds_mbps": sorted(speed for speed in speeds if speed is not None),
-        "bridge_pci": sum(pci_class.startswith(_BRIDGES) for pci_class in classes),
-        "pci_elements": len(tree.pcis),
-        "cpu_count": len(tree.cpus),
-        "nvswitch_count": len(switches) if switches and visible else None,
-        "sm": _distinct(gpu.says("sm") or None for gpu in tree.gpus),
     }

@@ -30,7 +30,6 @@ _NAME = re.compile(r"GPU\d{1,4}|card\d{1,4}")
 _SECTION = re.compile(r"=+\s?([A-Za-z][A-Za-z \-]{3,60}?)\s?=+$")
 _TITLES = {
     "weight between two gpus": "weights",
-    "hops between two gpus": "hops",
     "link type between two gpus": "link_types",
     "numa nodes": "numa",
 }
@@ -38,7 +37,7 @@ _NUMA = re.compile(
     r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (Node|Affinity): (-?\d{1,6})"
 )
 _JSON = re.compile(
-    r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})",
+    r"\(Topology\) (Weight|Link type) between DRM devices (\d{1,4}) and (\d{1,4})",
     re.IGNORECASE,
 )
 _SIGN = re.compile(
@@ -179,7 +178,6 @@ def topology_of(
             f"{tool}: no table of GPUs and no NUMA nodes found; give the whole output of '{command}'"
         )
     weights = sections["weights"].numbers() if "weights" in sections else {}
-    hops = sections["hops"].numbers() if "hops" in sections else {}
     pairs = list(types.pairs()) if types is not None else []
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
     links = list(_links(types, weights, names, warnings, f"{command}: XGMI"))
@@ -208,13 +206,6 @@ def topology_of(
             "nvswitch_count": 0 if types else None,
             "nvlinks_per_gpu": [0] * len(columns) if types else None,
             "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
-            "link_types": sorted(labels),
-            "hops": sorted(set(hops.values())),
-            "weights": sorted(set(weights.values())),
-            "numa_node": nodes,
-            "numa_affinity": {
-                gpu: fields["affinity"] for gpu, fields in numa.items() if "affinity" in fields
-            },
             "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
         },
         matrix={(names[row], names[column]): label for row, column, label in pairs},
@@ -252,7 +243,7 @@ def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Rocm
             bodies.setdefault(current, []).append((number, line))
     tables = {
         name: read_table(bodies.get(name, []), _NAME, warnings)
-        for name in ("weights", "hops", "link_types")
+        for name in ("weights", "link_types")
     }
     return {name: table for name, table in tables.items() if table is not None}, numa
 

@@ -1,16 +1,12 @@
-"""Reads ``nvidia-smi nvlink``: status (``-s``), capabilities (``-c``), remote devices (``-R``, ``-p``).
+"""Reads ``nvidia-smi nvlink``: status (``-s``) and remote devices (``-R``, ``-p``).
 
 The output says which links of a GPU are up and how fast each is, in one direction; only ``-R`` and ``-p``
 say where they lead, by PCI address, and none says the GPUs' own addresses. The class rests on far ends where
 there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
 18 links), else on the model's name and the GPUs' numbers, with a warning wherever that is not certain.
 
-Facts: gpu_count and gpu_entries (GPUs in the text), links (by GPU: total, active, GBps_per_link = the
-distinct rates; cut where the text ends in the list; total is 0 where the driver only says that all are
-inactive, which hides how many there are), faults (by GPU: the numbers of links that are down, or "all"),
-nvlinks_per_gpu, links_per_gpu, remote_devices (by GPU: PCI address -> links), the capabilities (p2p, sysmem,
-p2p_atomics, sysmem_atomics, sli, link_supported; None where the links differ), gpu_models,
-topology_class_reason and topology_class_candidates.
+Facts: gpu_count, nvlinks_per_gpu, faults (by GPU: the numbers of links that are down, or "all"), nvswitch and
+topology_class_candidates.
 """
 
 from __future__ import annotations
@@ -43,14 +39,6 @@ from ccbench.topology.graph import (
 from ccbench.units import shown
 
 SOURCE = "nvidia-smi nvlink"
-_CAPABILITIES = {
-    "P2P is supported": "p2p",
-    "Access to system memory supported": "sysmem",
-    "P2P atomics supported": "p2p_atomics",
-    "System memory atomics supported": "sysmem_atomics",
-    "SLI is supported": "sli",
-    "Link is supported": "link_supported",
-}
 _ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 _SEEN = re.compile(
     r"^[ \t>|#]*Link [0-9]{1,2}(?:: (?:[0-9.]{1,10} GB/s|<inactive>|Remote Device |"
@@ -68,7 +56,7 @@ _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?) ?GB/s", re.ASCII)
 _REMOTE = re.compile(
     r"(?:Remote Device )?(" + _ADDRESS + r")(?:: Link ([0-9]{1,3}))?", re.ASCII
 )
-_CAPABILITY = re.compile(r"([A-Za-z0-9 ]{3,60}): ?(true|false)", re.IGNORECASE)
+_CAPABILITY = re.compile(r"[A-Za-z0-9 ]{3,60}: ?(?:true|false)", re.IGNORECASE)
 _INACTIVE = "all links are inactive"
 _HIDDEN = "FFFFFF"
 """Beginning of the address that stands for NVSwitches which a container or VM does not show (as in NCCL's
@@ -84,7 +72,6 @@ class _Link:
     is_inactive: bool = False
     remote: str = ""
     remote_link: int | None = None
-    capabilities: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass
@@ -227,15 +214,8 @@ def _sections(
                 remote[1].upper(),
                 int(remote[2]) if remote[2] else None,
             )
-        elif (capability := _CAPABILITY.fullmatch(detail)) and (
-            key := _CAPABILITIES.get(capability[1])
-        ):
-            link.capabilities[key] = capability[2].lower() == "true"
-        else:
-            cut = any(
-                word.startswith(detail)
-                for word in ("<inactive>", "Remote Device ", *_CAPABILITIES)
-            )
+        elif not _CAPABILITY.fullmatch(detail):
+            cut = any(word.startswith(detail) for word in ("<inactive>", "Remote Device "))
             text = f"{current.name} link {link.index}: {detail[:60]!r} is not read"
             warnings.append(SourceWarning("truncated" if cut else "damaged_line", text, number))
             continue
@@ -268,9 +248,6 @@ def _joined(sections: list[_Listing], warnings: list[SourceWarning]) -> _Listing
             for index, end in zip(indexes, ends, strict=True):
                 link = main.links.setdefault(index, _Link(index))
                 link.remote, link.remote_link = end.remote, end.remote_link
-        for index, link in section.links.items():
-            if link.capabilities and (index in main.links or not main.has_state):
-                main.links.setdefault(index, _Link(index)).capabilities |= link.capabilities
     return main
 
 
@@ -309,48 +286,21 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> ClassVerdict:
 
 def _facts(listings: list[_Listing], verdict: ClassVerdict) -> dict[str, Any]:
     stated = any(listing.has_state for listing in listings)
-    facts: dict[str, Any] = {
+    return {
         "gpu_count": len(listings) if listings[0].index is not None else None,
-        "gpu_entries": len(listings),
-        "links": {},
         "nvlinks_per_gpu": [listing.active for listing in listings] if stated else None,
-        "links_per_gpu": max(len(listing.links) for listing in listings),
         "nvswitch": verdict.nvswitch,
         "nic_count": None,
         "cpu_count": None,
         "nvswitch_count": 0 if verdict.nvswitch is False else None,
         "gpu_matrix": None,
-        "gpu_models": {listing.name: listing.model for listing in listings if listing.model},
         "faults": [
             {"gpu": listing.name, "down": listing.down}
             for listing in listings
             if listing.down and is_module(listing.model)
         ],
-        "topology_class_reason": verdict.reason,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
     }
-    for listing in listings:
-        of_gpu: dict[str, Any] = {"total": len(listing.links)}
-        if listing.is_cut:
-            of_gpu["cut"] = True
-        if listing.has_state:
-            rates = {link.rate for link in listing.links.values() if link.rate is not None}
-            of_gpu |= {"active": listing.active, "GBps_per_link": sorted(rates)}
-        facts["links"][listing.name] = of_gpu
-    if any(listing.remotes for listing in listings):
-        facts["remote_devices"] = {
-            listing.name: listing.remotes
-            for listing in listings
-            if listing.remotes and not listing.is_cut
-        }
-    for key in _CAPABILITIES.values():
-        values = {
-            link.capabilities.get(key)
-            for listing in listings
-            for link in listing.links.values()
-        }
-        facts[key] = values.pop() if len(values) == 1 else None
-    return facts
 
 
 def _graph(

@@ -79,10 +79,6 @@ def test_tables_of_addresses_become_gpus_and_xgmi_links(text: str) -> None:
     assert ends["gpu0", "gpu1"].attributes == {"weight": 15, "count_known": False}
     assert topology.topology_class is TopologyClass.XGMI_MESH
     assert topology.matrix["gpu2", "gpu0"] == "PCIE"
-    facts = topology.facts
-    assert facts["access_matrix"][2] == ["DISABLED", "DISABLED", "ENABLED"]
-    assert facts["bandwidths"] == ["50000-50000", "N/A"]
-    assert (facts["weights"], facts["hops"]) == ([15, 40], [1, 2])
 
 
 def test_all_pcie_is_pcie_and_a_cut_table_is_mirrored() -> None:

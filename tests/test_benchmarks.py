@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -307,35 +306,3 @@ def test_the_script_runs_from_anywhere_and_replays_a_record(tmp_path: Path) -> N
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ended.returncode == 3, ended.stderr
     assert ended.stdout.startswith("**A replay.**\n\n2026-01-02, 2 x processor, 2 rounds.")
-
-
-def test_runs_are_compared_point_by_point() -> None:
-    from benchmarks.repeat import Timed, comparison
-
-    def cases(medians: list[float]) -> list[dict[str, Any]]:
-        named = {
-            "collective": "all_reduce",
-            "size_bytes": 8,
-            "status": "ok",
-            "launching_seconds": 1.0,
-        }
-        return [
-            {
-                "case_id": str(number),
-                "median_seconds": median,
-                "low_seconds": median * 0.9,
-                "high_seconds": median * 1.1,
-                **named,
-            }
-            for number, median in enumerate(medians)
-        ]
-
-    failed = {**cases([9.0])[0], "status": "failed"}
-    lines = comparison([*cases([1.0, 2.0, 4.0]), failed], cases([1.1, 4.0, 4.0]))
-    assert lines[0] == "2 of 3 intervals overlap (66.7%)"
-    assert lines[1].startswith("ratio of medians, second to first: 1.010 / 1.100 / 1.910")
-    assert next(line for line in lines if "apart" in line).startswith(
-        "  apart: all_reduce 8 B: 1.8..2.2 s, then"
-    )
-    assert comparison([failed], cases([1.0])) == ["no point was measured in both runs"]
-    assert Timed(cases([1.0, 1.0]), 4.0).outside_share == 0.5

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fleet_check import Planted, judge, trial
 from ccbench.analysis.fleet import FleetVerdict, fleet_of, second_look, usual_of
 from ccbench.analysis.fleet_causes import FleetCause
 from ccbench.analysis.fleet_times import GroupTime
 from ccbench.groups import PairingRound
+from tests.analysis.fleet_trials import Planted, judge, trial
 
 NODES = 8
 NAMES = [f"n{number}" for number in range(NODES)]

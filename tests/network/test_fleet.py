@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.fleet_namespaces import main
 from ccbench.backends.gloo import BACKEND as GLOO
+from tests.network.fleet_namespaces import main
 
 pytestmark = pytest.mark.network
 

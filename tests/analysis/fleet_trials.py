@@ -1,22 +1,16 @@
-"""``python -m benchmarks.fleet_check``: how many bad nodes and links does the verdict on a fleet find?
+"""Simulated fleets with planted faults, judged as a fleet check judges them: how many are found, how many blamed?
 
-Simulated, no machine: every pair takes one second, longer by the worst fault on it, times noise of 2 %, or
-``--noise`` (a normal distribution of the logarithm). Faults of bandwidth are planted on nodes and on paths
-between two nodes; three random matchings and each node alone are judged as ``suites/fleet.yaml`` has them,
-then the second look's pairs with them. Recall: planted nodes that the verdict blames; blamed: healthy nodes
-that it names; links: planted paths between healthy nodes that met in one of the rounds, and how many of those
-are found (others were never used, so nobody can know). A path with a bad node at its end is no case of its
-own.
+Every pair takes one second, longer by the worst fault on it, times noise of 2 % (a normal distribution of the
+logarithm). Faults of bandwidth are planted on nodes and on paths between two nodes; three random matchings and each
+node alone are judged as ``suites/fleet.yaml`` has them, then the second look's pairs with them. A path with a bad node
+at its end is no case of its own.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from ccbench.analysis.fleet import FleetVerdict, fleet_of, second_look
 from ccbench.analysis.fleet_times import GroupTime
@@ -115,44 +109,3 @@ def trial(
         false_links=len(found - set(planted.links)),
         healthy=verdict.word == "HEALTHY",
     )
-
-
-def main() -> None:
-    """Print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--trials", type=int, default=100, help="of each row; of 1,024 nodes a quarter"
-    )
-    parser.add_argument("--nodes", type=int, nargs="+", default=(64, 256, 1024))
-    parser.add_argument(
-        "--noise", type=float, default=NOISE, help="standard deviation of a time's logarithm"
-    )
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = []
-    for nodes, share, loss in product(
-        options.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES
-    ):
-        bad = (
-            int(share)
-            if share.isdigit()
-            else max(1, round(nodes * float(share.split()[0]) / 100))
-        )
-        links = max(2, nodes // 32) if bad else 0
-        trials = options.trials if nodes < 1024 else max(1, options.trials // 4)
-        done = [trial(nodes, bad, links, loss, seed, options.noise) for seed in range(trials)]
-        total = {name: sum(vars(one)[name] for one in done) for name in vars(done[0])}
-        rows.append({"nodes": nodes, "share": share, "loss": loss, "trials": trials, **total})
-        if not options.json:
-            print(
-                f"{nodes:5} nodes, {bad:3} bad by {loss:.0%}: found {total['found']}/{total['bad']}, healthy "
-                f"blamed {total['blamed']}, links {total['links_found']}/{total['links_met']}, false links "
-                f"{total['false_links']}, called healthy {total['healthy']}/{trials}",
-                flush=True,
-            )
-    if options.json:
-        print(json.dumps(rows))
-
-
-if __name__ == "__main__":
-    main()

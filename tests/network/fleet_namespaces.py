@@ -1,4 +1,4 @@
-"""``python -m benchmarks.fleet_namespaces --trials 20``: does a fleet check name the bad one of eight hosts?
+"""``python -m tests.network.fleet_namespaces --trials 20``: does a fleet check name the bad one of eight hosts?
 
 Hosts are network namespaces on one machine (tests/network/namespaces.py), one rank of Gloo on each, links of
 200 Mbit/s. In each trial another host or link is bad, drawn by the trial's number:
@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet_hosts import READY
+from tests.network.fleet_hosts import READY
 from tests.network.namespaces import AGENT_VARIABLE, BURST_BYTES, Network, hosts, why_not
 
 HOSTS = 8
@@ -139,7 +139,7 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
         subprocess.Popen(
             network.command(
                 host,
-                [sys.executable, "-m", "benchmarks.fleet_hosts", "host", str(folder / name)],
+                [sys.executable, "-m", "tests.network.fleet_hosts", "host", str(folder / name)],
             ),
             env=environment,
         )
@@ -152,7 +152,7 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
             time.sleep(0.1)
         launcher = [
             "-m",
-            "benchmarks.fleet_hosts",
+            "tests.network.fleet_hosts",
             "launch",
             str(folder),
             ",".join(network.names),

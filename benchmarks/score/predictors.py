@@ -1,4 +1,4 @@
-"""The predictors that are compared: the model as shipped, its simple rivals, and fits of it."""
+"""The predictors that are compared: the model as shipped, a simple rival, and fits of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.score.scores import Predictor
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
 
-ALPHA_BETA, NCCL_CONSTANTS = "alpha_beta", "nccl_constants"
+ALPHA_BETA = "alpha_beta"
 
 
 def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence[float]:
@@ -23,14 +23,10 @@ def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence
 
 
 def rivals() -> Mapping[str, Predictor]:
-    """Plain alpha-beta, and NCCL's own tuning constants, for the same table."""
+    """Return plain alpha-beta, for the same table."""
     from benchmarks.score.alpha_beta import alpha_beta
-    from benchmarks.score.nccl_tuning import nccl_estimate
 
-    return {
-        ALPHA_BETA: lambda system, request: alpha_beta(system, request).tolist(),
-        NCCL_CONSTANTS: lambda system, request: nccl_estimate(system, request).tolist(),
-    }
+    return {ALPHA_BETA: lambda system, request: alpha_beta(system, request).tolist()}
 
 
 def calibrated(observations: Sequence[Observation]) -> Predictor:

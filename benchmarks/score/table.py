@@ -57,7 +57,6 @@ def section(score: dict[str, Any], when: str) -> str:
             "calibrated_on_every_other_size"
         ]["total"],
         "alpha-beta with nominal rates": total["comparison"]["alpha_beta"],
-        "NCCL's own tuning constants": total["comparison"]["nccl_constants"],
     }
     head = "| points | median | MAPE | bias | to 32 KiB | to 32 MiB | above |"
     rule = "|---|---:|---:|---:|---:|---:|---:|---:|"

@@ -15,7 +15,7 @@ The values of a comparison, frozen: from how two runs are compared to the exit c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -415,3 +415,9 @@ class Compared:
             # Times decide nothing then, and must not read as if they had passed.
             return f"{words} of bits: {self.bits_text or 'no point has any'}; times: {times}"
         return f"{words}: {times}" + (f"; {self.bits_text}" if self.bits_text else "")
+
+
+def worst(each: Sequence[Compared]) -> int:
+    """The exit code of several comparisons: a regression outranks what was not decided."""
+    codes = {compared.exit_code for compared in each}
+    return REGRESSION if REGRESSION in codes else max(codes)

@@ -42,12 +42,12 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 """Format by the ending of -o, where --format names none."""
 
 
-@click.command(short_help="Verdict on two runs, point by point.")
+@click.command(short_help="Verdict on two runs or more, point by point.")
 @click.argument(
     "runs",
     nargs=-1,
     required=True,
-    metavar="BASE NEW",
+    metavar="BASE NEW...",
     shell_complete=completing(baselines, "dir"),
 )
 @click.option(
@@ -142,9 +142,9 @@ def compare(
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
-    and the base is one of its values of the axis. Exit code 1: something is slower,
-    or wrong, or with --same-bits its bits changed; 3: nothing is, but something was not decided, or BASE is missing;
-    0: nothing is slower.
+    and the base is one of its values of the axis. Several NEW make a table, each beside BASE.
+    Exit code 1: something is slower, or wrong, or with --same-bits its bits changed; 3: nothing is, but something
+    was not decided, or BASE is missing; 0: nothing is slower.
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
@@ -189,9 +189,11 @@ def compare(
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
-    several = 1 if axis else 2
+    fits = len(runs) == 1 if axis else len(runs) > 1
     cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
-    _refuse_unless(len(runs) == several and not self_check, "compare", cure)
+    _refuse_unless(fits and not self_check, "compare", cure)
+    if len(runs) > 2:
+        return _table_of_runs(runs, settings, form, output)
     new = open_run(runs[-1], details=False)
     if axis:
         compared = compare_by(new, _axis(axis), base, settings)
@@ -220,6 +222,26 @@ def _axis(word: str) -> Axis:
 def _refuse_unless(fine: bool, where: str, cure: str) -> None:
     if not fine:
         raise UsageError(f"{where}: {cure}")
+
+
+def _table_of_runs(
+    runs: tuple[str, ...], settings: Settings, form: str, output: Path | None
+) -> int:
+    from ccbench.analysis.comparison import compare as compare_runs
+    from ccbench.analysis.verdicts import MODEL, worst
+    from ccbench.report.comparison_text import document, runs_screen, sentence_of_run
+
+    _refuse_unless(MODEL not in runs, "compare model", "name one run")
+    _refuse_unless(
+        form in ("table", "json"), "compare --format", "of more than two runs: table or json"
+    )
+    each = [compare_runs(runs[0], run, settings) for run in runs[1:]]
+    exit_code = worst(each)
+    documents = {"exit_code": exit_code, "runs": list(map(document, each))}
+    result = runs_screen(each, screen_width()) if form == "table" else documents
+    unused = dict.fromkeys(line for compared in each for line in compared.unused_rules)
+    _leave(result, output, "\n".join(map(sentence_of_run, each)), list(unused))
+    return exit_code
 
 
 def _self_check(

@@ -139,7 +139,6 @@ HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b1mb"
         "plan",
         "tune",
         "run",
-        "history",
         "predict --machine",
     ],
 )

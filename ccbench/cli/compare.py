@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,11 +54,6 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
     callback=fraction,
     help="Least change that counts: 5%; against the model and published figures what healthy systems "
     "differ by, else 30%.",
-)
-@click.option(
-    "--thresholds",
-    type=click.Path(path_type=Path),
-    help="YAML: by collective, backend and size.",
 )
 @click.option(
     "--confidence",
@@ -125,7 +119,6 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 def compare(
     runs: tuple[str, ...],
     threshold: float | None,
-    thresholds: Path | None,
     confidence: float,
     undecided: float,
     accepted_flags: frozenset[str],
@@ -153,7 +146,6 @@ def compare(
         MODEL,
         Settings,
         Thresholds,
-        load_thresholds,
     )
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.report.page_comparison import comparison_page
@@ -176,14 +168,12 @@ def compare(
         0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
     )
     settings = Settings(
-        thresholds=Thresholds(default)
-        if thresholds is None
-        else load_thresholds(thresholds, default),
+        thresholds=Thresholds(default),
         confidence=confidence,
         undecided=undecided,
         across_machines=across_machines,
         accepted_flags=accepted_flags,
-        by_systems=by_systems and threshold is None and thresholds is None,
+        by_systems=by_systems and threshold is None,
         same_bits=same_bits,
     )
     if self_check and not axis:
@@ -208,7 +198,7 @@ def compare(
         compared = compare_runs(old, new, settings)
     writers = {"json": document, "md": markdown, "junit": junit, "html": comparison_page}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
-    _leave(text, output, compared.sentence, compared.unused_rules)
+    _leave(text, output, compared.sentence)
     return compared.exit_code
 
 
@@ -239,8 +229,7 @@ def _table_of_runs(
     exit_code = worst(each)
     documents = {"exit_code": exit_code, "runs": list(map(document, each))}
     result = runs_screen(each, screen_width()) if form == "table" else documents
-    unused = dict.fromkeys(line for compared in each for line in compared.unused_rules)
-    _leave(result, output, "\n".join(map(sentence_of_run, each)), list(unused))
+    _leave(result, output, "\n".join(map(sentence_of_run, each)))
     return exit_code
 
 
@@ -257,18 +246,12 @@ def _self_check(
     result = (
         self_check_screen(check, screen_width()) if as_table else self_check_document(check)
     )
-    _leave(
-        result, output, check.doubt or "these settings can be trusted here", check.unused_rules
-    )
+    _leave(result, output, check.doubt or "these settings can be trusted here")
     return check.exit_code
 
 
-def _leave(
-    result: object, output: Path | None, sentence: str, unused_rules: Sequence[str]
-) -> None:
-    """Leave the result on stdout, or in the file and the sentence on stdout; unused rules on stderr."""
-    for line in unused_rules:
-        say(f"ccbench: note: {line}")
+def _leave(result: object, output: Path | None, sentence: str) -> None:
+    """Leave the result on stdout, or in the file and the sentence on stdout."""
     leave(output, result)
     if output is not None:
         click.echo(sentence)

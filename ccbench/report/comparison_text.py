@@ -221,7 +221,6 @@ def document(compared: Compared) -> dict[str, Any]:
         "counts",
         "causes",
         "notes",
-        "unused_rules",
         "left_out",
     )
     return {
@@ -234,7 +233,7 @@ def document(compared: Compared) -> dict[str, Any]:
 
 def self_check_document(check: SelfCheck) -> dict[str, Any]:
     """The findings of A=A as JSON values; shares are fractions."""
-    names = ("exit_code", "doubt", "runs", "unused_rules", "points", "left_out", "splits")
+    names = ("exit_code", "doubt", "runs", "points", "left_out", "splits")
     return {
         **values_of(check, *names, "false_alarms", "alarmed", "found"),
         "settings": _settings(check.settings),

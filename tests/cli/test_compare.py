@@ -67,15 +67,12 @@ def test_a_missing_base_a_missing_point_and_an_empty_run_are_3(
 def test_a_missing_new_run_and_a_wrong_option_are_2(
     ccbench: Command, base: str, tmp_path: Path
 ) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("default: 0%\n")
     for arguments in (
         (base, "nowhere"),
         (base,),
         ("model", base, base),
         (base, base, "--threshold", "0%"),
         (base, base, "--confidence", "100%"),
-        (base, base, "--thresholds", str(rules)),
         (base, base, "--threshold", "5 MiB"),
         ("published:hgx-h1000", base),
         (base, base, "-o", str(tmp_path / "no" / "file")),
@@ -93,26 +90,6 @@ def test_only_flags_that_a_row_can_have_are_accepted(ccbench: Command, base: str
         flag in ccbench("compare", base, base, "--accept-flags", "bogus").refused.err
         for flag in Flag
     )
-
-
-def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(
-    ccbench: Command, base: str, slow: str, tmp_path: Path
-) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("rules:\n- backend: cpuu\n  threshold: 99%\n")
-    for arguments, code in (((base, slow), 1), (("--aa", base, "--aa-resamples", "3"), None)):
-        ended = ccbench("compare", *arguments, "--thresholds", str(rules), "--format", "json")
-        assert code is None or ended.code == code
-        (line,) = ended.json["unused_rules"]
-        assert (
-            "rules.yaml:2: rules[0].backend: 'cpuu' is a backend of no point; did you mean 'cpu'?"
-            in line
-        )
-        assert ended.err == f"ccbench: note: {line}\n"
-    rules.write_text("rules:\n- backend: cpu\n  threshold: 99%\n")
-    ended = ccbench("compare", base, slow, "--thresholds", str(rules), "--format", "json")
-    assert ended.json["unused_rules"] == []
-    assert ended.err == ""
 
 
 def test_every_format_goes_to_a_file_and_leaves_the_verdict_here(

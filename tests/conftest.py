@@ -63,7 +63,7 @@ PORTABLE = (
     "machine",
     "model/test_machine.py",
     "report/page",
-    "report/test_exports.py",
+    "report/test_nccl_tests.py",
     "report/test_writing.py",
     "results/test_folder.py",
     "results/test_gathered.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.analysis.fleet import ADVICE, FLEET, verdict_of
+from ccbench.analysis.fleet import ADVICE, FLEET, FleetVerdict, verdict_of
 from ccbench.analysis.health import ADVICE as HEALTH_ADVICE
 from ccbench.analysis.health import health_of, wants_health
 from ccbench.analysis.health_verdict import HealthVerdict
@@ -22,6 +22,12 @@ def machine_verdict(run: Run) -> HealthVerdict | None:
     verdict = verdict_of(run)
     ends = [point.detail for point in run.points if is_end(point)]
     return replace(verdict, doubt=f"the check could not go on: {ends[0]}") if ends else verdict
+
+
+def fleet_document(run: Run) -> dict[str, object] | None:
+    """Return the verdict of a fleet check as JSON has it; None of another run."""
+    verdict = machine_verdict(run)
+    return verdict.document if isinstance(verdict, FleetVerdict) else None
 
 
 def is_end(point: Point) -> bool:

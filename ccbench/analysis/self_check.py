@@ -40,8 +40,7 @@ class SelfCheck:
 
     false_alarms: share of the points judged in all share-outs. alarmed: share of share-outs with any.
     found: share of planted slow-downs (INJECTED_THRESHOLDS thresholds, a point in eight) that was found.
-    left_out: points that cannot be judged. direct: the two runs compared as they are. unused_rules: lines
-    about rules for thresholds that are in force nowhere.
+    left_out: points that cannot be judged. direct: the two runs compared as they are.
     """
 
     runs: tuple[str, ...]
@@ -53,7 +52,6 @@ class SelfCheck:
     alarmed: float
     found: float
     direct: Compared | None
-    unused_rules: tuple[str, ...] = ()
 
     @property
     def direct_alarms(self) -> float | None:
@@ -119,11 +117,6 @@ def check_self(
     false_alarms, alarmed, detected = _share_out(
         round_medians(tables), kept, settings, splits, replacing=len(loaded) == 1
     )
-    every = {
-        (point.collective, point.backend, point.size_bytes)
-        for run in loaded
-        for point in run.points
-    }
     return SelfCheck(
         runs=tuple(str(loaded_run.path) for loaded_run in loaded),
         settings=settings,
@@ -134,7 +127,6 @@ def check_self(
         alarmed=alarmed,
         found=detected,
         direct=None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings),
-        unused_rules=settings.thresholds.unused(every),
     )
 
 

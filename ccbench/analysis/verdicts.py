@@ -1,36 +1,15 @@
-"""The least change that counts, by collective, backend and band of sizes, from a small YAML file.
-
-default: 5%
-rules:                      # the last that fits a point is taken
-  - size: {to: 32 KiB}      # from and to are inclusive
-    threshold: 15%
-  - collective: [all_reduce, all_gather]
-    backend: nccl
-    size: {from: 1 MiB}
-    threshold: 3%
-
-The values of a comparison, frozen: from how two runs are compared to the exit code of all their points.
-"""
+"""The values of a comparison, frozen: from how two runs are compared to the exit code of all their points."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from ccbench.analysis.bits import share_text
-from ccbench.collectives import COLLECTIVES
-from ccbench.documents import MOST_BYTES, FileKind, read_document
-from ccbench.errors import UsageError
 from ccbench.results import Point
-from ccbench.suite.model import StrictModel, first_error
-from ccbench.suite.readers import MisfitError
-from ccbench.units import parse_fraction, parse_size, percent, plural, shown, suggestion
+from ccbench.units import percent, plural
 
 DEFAULT_THRESHOLD = 0.05
 """A fraction of the base's time; what HPC sites and benchmark libraries mostly take (3 to 5 %)."""
@@ -43,17 +22,13 @@ LARGEST_SIZE_BYTES = 2**62
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """A threshold and what it is for; an empty set is for all. Sizes are inclusive.
-
-    place: file, line and number, for what is said of the rule.
-    """
+    """A threshold and what it is for; an empty set is for all. Sizes are inclusive."""
 
     threshold: float
     collectives: frozenset[str] = frozenset()
     backends: frozenset[str] = frozenset()
     from_bytes: int = 0
     to_bytes: int = LARGEST_SIZE_BYTES
-    place: str = field(default="", compare=False)
 
     def fits(self, collective: str, backend: str, size_bytes: int) -> bool:
         """True if the rule is for such a point."""
@@ -77,123 +52,6 @@ class Thresholds:
             if rule.fits(collective, backend, size_bytes):
                 return rule.threshold
         return self.default
-
-    def unused(self, points: Collection[tuple[str, str, int]]) -> tuple[str, ...]:
-        """A line for each rule that is for none of ``points``, and for each backend that none of them has.
-
-        points: collective, backend and bytes of each. Nothing is said where there are none at all.
-        """
-        # Backends of imported logs may have any name, so that a name by itself is never wrong; but one that
-        # fits nothing is most likely misspelt, and then the rule is not in force.
-        there = sorted({backend for _, backend, _ in points})
-        lines = []
-        for rule in self.rules if points else ():
-            for name in sorted(rule.backends - set(there)):
-                cure = suggestion(name, there)
-                lines.append(
-                    f"{rule.place}.backend: {shown(name)} is a backend of no point; {cure}"
-                )
-            if not any(rule.fits(*point) for point in points) and rule.backends <= set(there):
-                cure = "check its collective and size, or leave it out"
-                lines.append(f"{rule.place}: fits no point of either side; {cure}")
-        return tuple(lines)
-
-
-def load_thresholds(path: Path | str, default: float = DEFAULT_THRESHOLD) -> Thresholds:
-    """The thresholds of a YAML file; ``default`` where it names none. Raises UsageError with the place."""
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read ({error.strerror}); name a file of thresholds"
-        ) from None
-    return read_thresholds(content, str(path), default)
-
-
-def read_thresholds(
-    content: bytes, place: str = "thresholds", default: float = DEFAULT_THRESHOLD
-) -> Thresholds:
-    """The thresholds that YAML text describes. Raises UsageError that begins with ``place``."""
-    kind = FileKind("file of thresholds", "'default: 5%' or 'rules:'", raises=UsageError)
-    document = read_document(content, place, kind)
-    try:
-        rules_file = _File.model_validate(document.tree)
-    except ValidationError as problem:
-        raise first_error(problem, document.origin) from None
-    rules = (
-        ThresholdRule(
-            rule.threshold,
-            rule.collective,
-            rule.backend,
-            rule.size.low,
-            rule.size.high,
-            place=str(document.origin.error(("rules", number), "")),
-        )
-        for number, rule in enumerate(rules_file.rules)
-    )
-    return Thresholds(
-        default if rules_file.default is None else rules_file.default, tuple(rules)
-    )
-
-
-def _threshold(value: Any) -> float:
-    fraction = parse_fraction(value)
-    if not 0 < fraction < 1:
-        raise MisfitError(
-            f"{shown(value)} decides nothing; write more than 0 % and less than 100 %"
-        )
-    return fraction
-
-
-def _names(value: Any) -> frozenset[str]:
-    names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise MisfitError(f"{shown(value)} is neither a name nor a list of names")
-    return frozenset(names)
-
-
-class _Size(StrictModel):
-    low: Annotated[int, BeforeValidator(parse_size)] = Field(0, alias="from")
-    high: Annotated[int, BeforeValidator(parse_size)] = Field(LARGEST_SIZE_BYTES, alias="to")
-
-    @model_validator(mode="after")
-    def _ends_are_in_order(self) -> _Size:
-        if self.low > self.high:
-            raise MisfitError("from is larger than to; exchange the two")
-        return self
-
-
-class _Rule(StrictModel):
-    threshold: Annotated[float, BeforeValidator(_threshold)]
-    collective: Annotated[frozenset[str], BeforeValidator(_names)] = frozenset()
-    backend: Annotated[frozenset[str], BeforeValidator(_names)] = frozenset()
-    size: _Size = Field(default_factory=lambda: _Size.model_validate({}))
-
-    @field_validator("collective")
-    @classmethod
-    def _collectives_are_known(cls, names: frozenset[str]) -> frozenset[str]:
-        # A backend of another tool's log may have any name, a collective has one of ccbench's.
-        for name in sorted(names - set(COLLECTIVES)):
-            raise MisfitError(
-                f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}"
-            )
-        return names
-
-
-class _File(StrictModel):
-    default: Annotated[float | None, BeforeValidator(_threshold)] = None
-    rules: list[_Rule] = Field(default_factory=list)
-
-    @field_validator("rules", mode="before")
-    @classmethod
-    def _rules_are_a_list(cls, value: Any) -> Any:
-        if not isinstance(value, list):
-            raise MisfitError(
-                f"{shown(value)} is not a list; write '- threshold: 10%' below it"
-            )
-        return value
 
 
 FINE, REGRESSION, NO_VERDICT = 0, 1, 3
@@ -331,14 +189,6 @@ class Compared:
         return {cause.value: count for cause, count in counted.most_common()}
 
     @property
-    def unused_rules(self) -> tuple[str, ...]:
-        """Lines about rules for thresholds that are in force nowhere, for want of points that they fit."""
-        points = [point.point for point in self.points]
-        return self.settings.thresholds.unused(
-            {(point.collective, point.backend, point.size_bytes) for point in points}
-        )
-
-    @property
     def exit_code(self) -> int:
         """1 where anything is slower or wrong; else 3 where anything was not decided; else 0.
 
@@ -415,3 +265,9 @@ class Compared:
             # Times decide nothing then, and must not read as if they had passed.
             return f"{words} of bits: {self.bits_text or 'no point has any'}; times: {times}"
         return f"{words}: {times}" + (f"; {self.bits_text}" if self.bits_text else "")
+
+
+def worst(each: Sequence[Compared]) -> int:
+    """The exit code of several comparisons: a regression outranks what was not decided."""
+    codes = {compared.exit_code for compared in each}
+    return REGRESSION if REGRESSION in codes else max(codes)

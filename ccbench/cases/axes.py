@@ -584,7 +584,7 @@ def _axes_of(case: type[Case]) -> Iterator[Axis]:
 
 
 AXES = tuple(_axes_of(Case))
-"""Every dimension of a case. Expansion, identity, labels, columns, tables and exports are loops over them."""
+"""Every dimension of a case. Expansion, identity, labels, columns and tables are loops over them."""
 
 AXIS: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
 

@@ -23,7 +23,6 @@ from ccbench.cli.compare import compare
 from ccbench.cli.diagnose import diagnose
 from ccbench.cli.doctor import doctor
 from ccbench.cli.helping import show_help
-from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import (
@@ -78,7 +77,6 @@ for _command in (
     topo,
     schedule,
     tune,
-    history,
     plan,
     replay,
     doctor,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,12 +41,12 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 """Format by the ending of -o, where --format names none."""
 
 
-@click.command(short_help="Verdict on two runs, point by point.")
+@click.command(short_help="Verdict on two runs or more, point by point.")
 @click.argument(
     "runs",
     nargs=-1,
     required=True,
-    metavar="BASE NEW",
+    metavar="BASE NEW...",
     shell_complete=completing(baselines, "dir"),
 )
 @click.option(
@@ -55,11 +54,6 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
     callback=fraction,
     help="Least change that counts: 5%; against the model and published figures what healthy systems "
     "differ by, else 30%.",
-)
-@click.option(
-    "--thresholds",
-    type=click.Path(path_type=Path),
-    help="YAML: by collective, backend and size.",
 )
 @click.option(
     "--confidence",
@@ -125,7 +119,6 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 def compare(
     runs: tuple[str, ...],
     threshold: float | None,
-    thresholds: Path | None,
     confidence: float,
     undecided: float,
     accepted_flags: frozenset[str],
@@ -142,9 +135,9 @@ def compare(
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
-    and the base is one of its values of the axis. Exit code 1: something is slower,
-    or wrong, or with --same-bits its bits changed; 3: nothing is, but something was not decided, or BASE is missing;
-    0: nothing is slower.
+    and the base is one of its values of the axis. Several NEW make a table, each beside BASE.
+    Exit code 1: something is slower, or wrong, or with --same-bits its bits changed; 3: nothing is, but something
+    was not decided, or BASE is missing; 0: nothing is slower.
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
@@ -153,7 +146,6 @@ def compare(
         MODEL,
         Settings,
         Thresholds,
-        load_thresholds,
     )
     from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.report.page_comparison import comparison_page
@@ -176,22 +168,22 @@ def compare(
         0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%"
     )
     settings = Settings(
-        thresholds=Thresholds(default)
-        if thresholds is None
-        else load_thresholds(thresholds, default),
+        thresholds=Thresholds(default),
         confidence=confidence,
         undecided=undecided,
         across_machines=across_machines,
         accepted_flags=accepted_flags,
-        by_systems=by_systems and threshold is None and thresholds is None,
+        by_systems=by_systems and threshold is None,
         same_bits=same_bits,
     )
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
-    several = 1 if axis else 2
+    fits = len(runs) == 1 if axis else len(runs) > 1
     cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
-    _refuse_unless(len(runs) == several and not self_check, "compare", cure)
+    _refuse_unless(fits and not self_check, "compare", cure)
+    if len(runs) > 2:
+        return _table_of_runs(runs, settings, form, output)
     new = open_run(runs[-1], details=False)
     if axis:
         compared = compare_by(new, _axis(axis), base, settings)
@@ -206,7 +198,7 @@ def compare(
         compared = compare_runs(old, new, settings)
     writers = {"json": document, "md": markdown, "junit": junit, "html": comparison_page}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
-    _leave(text, output, compared.sentence, compared.unused_rules)
+    _leave(text, output, compared.sentence)
     return compared.exit_code
 
 
@@ -222,6 +214,25 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
         raise UsageError(f"{where}: {cure}")
 
 
+def _table_of_runs(
+    runs: tuple[str, ...], settings: Settings, form: str, output: Path | None
+) -> int:
+    from ccbench.analysis.comparison import compare as compare_runs
+    from ccbench.analysis.verdicts import MODEL, worst
+    from ccbench.report.comparison_text import document, runs_screen, sentence_of_run
+
+    _refuse_unless(MODEL not in runs, "compare model", "name one run")
+    _refuse_unless(
+        form in ("table", "json"), "compare --format", "of more than two runs: table or json"
+    )
+    each = [compare_runs(runs[0], run, settings) for run in runs[1:]]
+    exit_code = worst(each)
+    documents = {"exit_code": exit_code, "runs": list(map(document, each))}
+    result = runs_screen(each, screen_width()) if form == "table" else documents
+    _leave(result, output, "\n".join(map(sentence_of_run, each)))
+    return exit_code
+
+
 def _self_check(
     runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
 ) -> int:
@@ -235,18 +246,12 @@ def _self_check(
     result = (
         self_check_screen(check, screen_width()) if as_table else self_check_document(check)
     )
-    _leave(
-        result, output, check.doubt or "these settings can be trusted here", check.unused_rules
-    )
+    _leave(result, output, check.doubt or "these settings can be trusted here")
     return check.exit_code
 
 
-def _leave(
-    result: object, output: Path | None, sentence: str, unused_rules: Sequence[str]
-) -> None:
-    """Leave the result on stdout, or in the file and the sentence on stdout; unused rules on stderr."""
-    for line in unused_rules:
-        say(f"ccbench: note: {line}")
+def _leave(result: object, output: Path | None, sentence: str) -> None:
+    """Leave the result on stdout, or in the file and the sentence on stdout."""
     leave(output, result)
     if output is not None:
         click.echo(sentence)

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from ccbench.results import Run
 
-EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccbench.xml"}
-"""Formats for other programs, each of one run and on stdout unless -o says where; their files in a folder."""
+JUNIT = "junit"
+"""The format of one run's verdicts, on stdout unless -o says where."""
 
 
-@click.command(short_help="Draw plots and tables of runs, or export one for other programs.")
+@click.command(short_help="Draw plots and tables of runs.")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
 @click.option(
     "--baseline",
@@ -54,8 +54,8 @@ EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccben
     "--format",
     "formats",
     metavar="LIST",
-    help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus, json or junit alone, on stdout "
-    "without -o.  [default: html,png,md,csv, or as -o ends]",
+    help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or junit alone, on stdout without -o.  "
+    "[default: html,png,md,csv, or as -o ends]",
 )
 @gates
 @every_case
@@ -72,14 +72,13 @@ def report(
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
-    prometheus is for node_exporter's textfile collector, json a summary of the run, junit its
-    verdicts. Exit code 1: a case gave wrong results; 3: no run has a case that can be read. With --gate,
-    1 also: SLOW; 3: CANNOT SAY.
+    junit has the verdicts on a run. Exit code 1: a case gave wrong results; 3: no run has a case that can be
+    read. With --gate, 1 also: SLOW; 3: CANNOT SAY.
     """
+    from ccbench.analysis.machine_verdict import fleet_document
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.bits_table import bits_documents
     from ccbench.report.case_table import case_documents
-    from ccbench.report.exports import fleet_document
     from ccbench.report.run_screen import ALL, CARD, run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report
@@ -92,18 +91,17 @@ def report(
     threshold = opened(gate)
     behind = None if baseline is None else open_run(baseline)
     chosen = tuple(formats.split(",")) if formats is not None else _formats_of(output)
-    export = next((form for form in chosen if form in EXPORTS), None)
-    loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
+    loaded = load_runs(runs or (newest_run(RESULTS),), details=JUNIT not in chosen)
     outcome = gated(threshold, exit_code_of(loaded), loaded)
     code = outcome.code
-    if export is not None:
+    if JUNIT in chosen:
         if len(chosen) > 1 or len(loaded) > 1:
             raise UsageError(
-                f"report: {export} is of one run and no other format beside; ask for it alone"
+                "report: junit is of one run and no other format beside; ask for it alone"
             )
         if behind is not None:
-            raise UsageError(f"--baseline: {export} has no baseline; leave it out")
-        _leave_export(export, loaded[0], output, outcome)
+            raise UsageError("--baseline: junit has no baseline; leave it out")
+        _leave_junit(loaded[0], output, outcome)
         return code
     files = drawn_as_far_as_possible(
         lambda: write_report(loaded, output, chosen, baseline=behind)
@@ -144,23 +142,20 @@ def _formats_of(output: Path | None) -> tuple[str, ...]:
     ending = (
         output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
     )
-    form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
-    return (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
+    if ending == "xml":
+        return (JUNIT,)
+    return (ending,) if ending in ONE_FILE else DEFAULT_FORMATS
 
 
-def _leave_export(form: str, run: Run, output: Path | None, outcome: Gated) -> None:
-    from ccbench.report.exports import json_summary, prometheus_text
+def _leave_junit(run: Run, output: Path | None, outcome: Gated) -> None:
     from ccbench.report.junit import verdict_junit
 
     # The file is replaced as a whole, so that nobody reads half of it; - is stdout.
-    file = None if output == Path("-") else file_for(output, EXPORTS[form])
+    file = None if output == Path("-") else file_for(output, "ccbench.xml")
     say_problems(run.problems)
-    if form == "prometheus" and file is not None and file.suffix != ".prom":
-        say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
-    texts = {"json": json_summary, "prometheus": prometheus_text, "junit": verdict_junit}
-    leave(file, texts[form](run))
+    leave(file, verdict_junit(run))
     for line in outcome.lines:
-        # Programs read the export from stdout.
+        # Programs read the verdicts from stdout.
         (say if file is None else click.echo)(line)
 
 

@@ -399,10 +399,10 @@ def _span(text_of: Callable[[Any], str], values: Sequence[float]) -> str:
 
 def _print_results(outcome: RunOutcome, code: int, shown: Shown) -> None:
     from ccbench.analysis.fleet import FLEET
+    from ccbench.analysis.machine_verdict import fleet_document
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.cases.measurement import Status
     from ccbench.report.case_table import case_documents
-    from ccbench.report.exports import fleet_document
     from ccbench.report.run_screen import ALL, CARD, NCCL_TESTS, run_screen
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report

@@ -22,11 +22,10 @@ Topic = Literal[
     "prediction",
     "ranks",
     "pairs",
-    "history",
     "comparison",
     "nothing",
 ]
-Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]
+Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks"]
 
 
 class SeriesKind(str, Enum):
@@ -240,12 +239,7 @@ def limits(axis: FigureAxis, values: Sequence[float]) -> tuple[float, float]:
     """Ends of an axis with a little room around ``values``; never empty, even for one value."""
     if axis.unit == "rank":
         return -0.6, max(values) + 0.6
-    if axis.unit == "run":
-        return min(values) - 0.6, max(values) + 0.6
     if axis.scale == "linear":
-        if axis.unit == "seconds":  # levels near each other shall be told apart
-            margin = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
-            return max(0.0, min(values) - margin), max(values) + margin
         if axis.unit == "ratio":
             low, high = min(*values, 0.99), max(*values, 1.01)
             return low - 0.06 * (high - low), high + 0.06 * (high - low)
@@ -269,7 +263,7 @@ def tick_values(
 
     Few sizes that lie well apart are their own ticks; otherwise ticks are round numbers.
     """
-    if axis.unit in ("rank", "run"):
+    if axis.unit == "rank":
         # Whole numbers only, by powers of two where they are many.
         count = int(high) + 1
         step = max(1, 2 ** math.ceil(math.log2(count / 16))) if count > 16 else 1
@@ -285,8 +279,6 @@ def tick_values(
         step = next((one for one in (1, 2, 3, 5) if (last - first) // one < MOST_TICKS), 10)
         first += -first % step
         return [2.0**power for power in range(first, last + 1, step)] or [low]
-    if axis.unit == "seconds" and axis.scale == "linear":
-        return [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     if axis.scale != "log10":
         return None
     # As many ticks of a decade as there is room for, down to powers of ten, then every n-th of these.

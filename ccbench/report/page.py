@@ -22,7 +22,6 @@ from statistics import median
 from typing import Any
 
 from ccbench.analysis.findings import provenance, run_findings
-from ccbench.analysis.history import when
 from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
@@ -287,7 +286,7 @@ def _part(
         plain(run.path.name),
         f"host {run.manifest.host}" * bool(run.manifest.host),
         f"machine {machines}" * bool(machines),
-        when(run.manifest.created_at) * bool(run.manifest.created_at),
+        plain(run.manifest.created_at)[:16].replace("T", " "),
         plural(len(points), "case"),
     )
     # Of a processor and its NICs alone there is nothing to see.

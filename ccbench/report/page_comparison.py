@@ -44,7 +44,7 @@ def comparison_page(compared: Compared) -> str:
     places = {
         id(row): name for (name, _), rows in zip(figures, groups, strict=True) for row in rows
     }
-    notes = (*compared.notes, *compared.left_out, *compared.unused_rules)
+    notes = (*compared.notes, *compared.left_out)
     part = RunPart(
         name="",
         facts=plain(f"{compared.base} → {compared.new}", LONGEST_TEXT),

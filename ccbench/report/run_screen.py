@@ -19,7 +19,7 @@ from ccbench.cases.axes import AXIS
 from ccbench.cases.measurement import Status
 from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import rate_text, screen_table
-from ccbench.report.exports import TYPE_NAMES, launch_time
+from ccbench.report.nccl_tests import TYPE_NAMES, launch_time
 from ccbench.report.page_card import CardRow, card_rows, headline
 from ccbench.report.present import (
     ShownColumn,

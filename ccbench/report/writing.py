@@ -20,10 +20,10 @@ from ccbench.report.baselines import (
 )
 from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import case_table, csv_table
-from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figure import Figure
 from ccbench.report.figures import every_figure
 from ccbench.report.maps import MATRIX_FILE, class_lines, matrices_csv, matrix_table, notes
+from ccbench.report.nccl_tests import nccl_tests_tables
 from ccbench.report.page import page_content, render_page
 from ccbench.report.present import markdown, markdown_table
 from ccbench.report.sharing import sharing_table
@@ -89,9 +89,7 @@ def write_report(
     if not runs:
         raise UsageError("report: no run was given; name a run folder")
     if output == Path("-"):
-        raise UsageError(
-            "-o -: stdout takes --format json, prometheus or junit; name a folder or a file"
-        )
+        raise UsageError("-o -: stdout takes --format junit; name a folder or a file")
     unknown = [one for one in formats if one not in FORMATS]
     if unknown or not formats:
         seen = repr(unknown[0]) if unknown else "nothing"
@@ -101,7 +99,7 @@ def write_report(
         raise UsageError(
             f"report: {suffix} makes one file per figure; name a folder instead of {output}"
         )
-    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
+    if suffix in (*FORMATS, "txt", "json") and list(formats) != [suffix]:
         asked = ",".join(formats)
         single = len(formats) == 1 and formats[0] in ONE_FILE
         cure = f"a file ending in .{formats[0]}" if single else "a folder"

@@ -113,12 +113,6 @@ class Manifest:
         return self.mappings("environment", "accelerators", "gpus")
 
     @property
-    def ccbench_version(self) -> str:
-        """The version that wrote the run: imports state it by itself, measured runs among libraries."""
-        own = self.text("versions", "ccbench")
-        return own or self.text("environment", "software", "libraries", "ccbench")
-
-    @property
     def planned_cases(self) -> int:
         """Number of cases the run was to have; 0 where it does not tell, as imports do not."""
         planned = self.at("planned_cases")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,15 +67,12 @@ def test_a_missing_base_a_missing_point_and_an_empty_run_are_3(
 def test_a_missing_new_run_and_a_wrong_option_are_2(
     ccbench: Command, base: str, tmp_path: Path
 ) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("default: 0%\n")
     for arguments in (
         (base, "nowhere"),
         (base,),
-        (base, base, base),
+        ("model", base, base),
         (base, base, "--threshold", "0%"),
         (base, base, "--confidence", "100%"),
-        (base, base, "--thresholds", str(rules)),
         (base, base, "--threshold", "5 MiB"),
         ("published:hgx-h1000", base),
         (base, base, "-o", str(tmp_path / "no" / "file")),
@@ -92,26 +90,6 @@ def test_only_flags_that_a_row_can_have_are_accepted(ccbench: Command, base: str
         flag in ccbench("compare", base, base, "--accept-flags", "bogus").refused.err
         for flag in Flag
     )
-
-
-def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(
-    ccbench: Command, base: str, slow: str, tmp_path: Path
-) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("rules:\n- backend: cpuu\n  threshold: 99%\n")
-    for arguments, code in (((base, slow), 1), (("--aa", base, "--aa-resamples", "3"), None)):
-        ended = ccbench("compare", *arguments, "--thresholds", str(rules), "--format", "json")
-        assert code is None or ended.code == code
-        (line,) = ended.json["unused_rules"]
-        assert (
-            "rules.yaml:2: rules[0].backend: 'cpuu' is a backend of no point; did you mean 'cpu'?"
-            in line
-        )
-        assert ended.err == f"ccbench: note: {line}\n"
-    rules.write_text("rules:\n- backend: cpu\n  threshold: 99%\n")
-    ended = ccbench("compare", base, slow, "--thresholds", str(rules), "--format", "json")
-    assert ended.json["unused_rules"] == []
-    assert ended.err == ""
 
 
 def test_every_format_goes_to_a_file_and_leaves_the_verdict_here(
@@ -142,6 +120,32 @@ def test_a_run_is_laid_beside_published_figures(ccbench: Command, base: str) -> 
     ended = ccbench("compare", "published:hgx-h100", base, "--format", "json")
     assert ended.code == 3
     assert ended.json["causes"] == {"missing in base": POINTS}
+
+
+def test_several_runs_stand_side_by_side_beside_the_first(
+    ccbench: Command, base: str, slow: str
+) -> None:
+    ended = ccbench("compare", base, base, slow)
+    assert ended.code == 1
+    _, heading, first_row, *_ = ended.out.splitlines()
+    assert heading.split() == ["size", "base", "base", "slow"]
+    assert first_row.endswith("slower")
+    assert "\nbase: no regression: 0 faster, 0 slower, 4 same" in ended.out
+    assert "\nslow: REGRESSION: 0 faster, 1 slower, 3 same" in ended.out
+    documents = ccbench("compare", base, base, slow, "--json").json
+    assert documents["exit_code"] == 1
+    assert documents["runs"][1] == ccbench("compare", base, slow, "--json").json
+    for more in (("--format", "junit"), ("--by", "variant")):
+        assert ccbench("compare", base, base, slow, *more).refused
+
+
+def test_what_a_run_does_not_have_stays_empty_in_the_table(
+    ccbench: Command, base: str, tmp_path: Path
+) -> None:
+    fewer = str(write(tmp_path / "fewer", [1e-5]))
+    ended = ccbench("compare", base, fewer, base)
+    assert ended.code == 3
+    assert re.search(r" 8 B +10\.\d+ us +[?] +10\.", ended.out)
 
 
 def test_a_equals_a_shows_the_share_of_false_alarms(

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.conftest import Command
 from tests.readers.benchmarks.nccl_tests_outputs import ALL_RIGHT, ONE_WRONG, output, row
@@ -262,23 +261,6 @@ def test_junit_has_a_case_for_every_collective_and_regime(ccbench: Command) -> N
     assert ends[ONE_WRONG] == [("verdict", "failure", "WRONG")]
     assert ends[UNKNOWN] == [("verdict", "error", "CANNOT SAY")]
     assert ends[FAST] == [("large messages", "system-out", None)]
-
-
-def test_prometheus_has_a_sample_of_the_verdict_for_each_collective(ccbench: Command) -> None:
-    for text, value in ((ALL_RIGHT, 0.0), (ONE_WRONG, 1.0), (UNKNOWN, 3.0)):
-        Path("log.txt").write_text(text)
-        ccbench("import", "log.txt", "-o", "run", "--force")
-        families = text_string_to_metric_families(
-            ccbench("report", "run", "--format", "prometheus").out
-        )
-        samples = [
-            sample
-            for family in families
-            for sample in family.samples
-            if sample.name == "ccbench_collective_verdict"
-        ]
-        assert [sample.value for sample in samples] == [value]
-        assert samples[0].labels["subject"] == "nccl all_reduce, 8 ranks"
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason="no logs beside the checkout")

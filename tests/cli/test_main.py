@@ -139,7 +139,6 @@ HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b1mb"
         "plan",
         "tune",
         "run",
-        "history",
         "predict --machine",
     ],
 )
@@ -191,7 +190,7 @@ def test_a_pipe_in_place_of_what_a_run_folder_holds_is_passed_over(
     (tmp_path / "cases").mkdir()
     for name in ("run.json", "cases/pipe.parquet"):
         os.mkfifo(tmp_path / name)
-    ended = ccbench("report", str(tmp_path), "--format", "json")
+    ended = ccbench("report", str(tmp_path), "--format", "junit")
     assert ended.code == 3
     assert "run.json: cannot be read" in ended.err
     assert "pipe.parquet: not a regular file" in ended.err

@@ -16,7 +16,6 @@ WIDTH = 70
         (("list", "machines"), ()),
         (("list", "suites"), ()),
         (("doctor",), ()),
-        (("history", "r"), ()),
         (("tune", "r"), ()),
         (
             ("predict", "--machine", "hgx-h100", "--collective", "all_reduce", "--ranks", "8"),

@@ -10,8 +10,8 @@ from ccbench.cases.axes import SETTINGS, Case, setting_labels
 from ccbench.cases.measurement import Measurement
 from ccbench.report.baselines import beside, comparable_points
 from ccbench.report.case_table import csv_table, screen_table
-from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figures import figures_of
+from ccbench.report.nccl_tests import nccl_tests_tables
 from ccbench.report.wording import points_of, series_names
 
 from .synthetic import case, write_run

@@ -24,7 +24,6 @@
     "share": (value) => `${digits(100 * value)} %`,
     "rank": (value) => `rank ${value}`,
     "ranks": (value) => `${value} ranks`,
-    "run": (value) => `run ${value}`,
   };
   const said = (unit, value) => (TEXTS[unit] || digits)(value);
 

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.score.shipping import write_constants
-from ccbench.documents import read_installed
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import (
     CONSTANTS,
-    FOLDER,
     LEVELS,
     Domain,
     LibraryConstants,
@@ -124,24 +121,3 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, text: str) -> Non
     ) as caught:
         shipped(file)
     assert "\n" not in str(caught.value)
-
-
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "model-library.md"
-
-
-def rows_of(heading: str) -> list[str]:
-    text = DOCUMENT.read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0]
-    return re.findall(r"^\| `.*", text, re.MULTILINE)
-
-
-def test_every_constant_and_level_is_documented_and_none_that_is_gone() -> None:
-    assert rows_of("| constant | value | origin |") == [
-        f"| `{name}` | {value:g} | {origin} |"
-        for name, (value, origin) in read_installed(FOLDER / "constants.yaml")["values"].items()
-    ]
-    scales = dict(shipped().levels)
-    assert rows_of("| level | moves | over all systems | of one | learned |") == [
-        f"| `{level.name}` | {', '.join(level.moves)} | {level.learned_spread:g} | {level.measured_spread:g} | "
-        f"{scales.get(level.name, 1.0):g} |"
-        for level in LEVELS.values()
-    ]

@@ -207,13 +207,11 @@ def in_one(functions: Sequence[MpiFunction]) -> MpiFunction:
 
 
 class MpiCall:
-    """One launch of a case from Python. Implements ``ccbench.backends.overlap.Background``.
+    """One launch of a case from Python.
 
     launch: runs it to its end, in its mode. requests: persistent ones, or those of the launch that goes on.
     copies: MPI_Bcast, which has one buffer, leaves this rank to copy what it has sent to the other.
     """
-
-    tells = True
 
     def __init__(
         self,
@@ -276,18 +274,6 @@ class MpiCall:
         else:
             self.requests = [begin() for begin in self._begun]
 
-    def over(self) -> bool:
-        """Let the library make progress; True if the launch is over."""
-        if not self.mpi.Request.Testall(self.requests):
-            return False
-        self.end()
-        return True
-
-    def wait(self) -> None:
-        """Return when the launch is over."""
-        self.mpi.Request.Waitall(self.requests)
-        self.end()
-
     def end(self) -> None:
         """Do what is left of the launch once all requests are complete."""
         if self.copies:
@@ -295,7 +281,8 @@ class MpiCall:
 
     def _begin_and_wait(self) -> None:
         self.begin()
-        self.wait()
+        self.mpi.Request.Waitall(self.requests)
+        self.end()
 
     def _whole_and_copy(self) -> None:
         self._whole()

@@ -1,8 +1,8 @@
 """One rank of an MPI: the library started, its barrier, and its calls bound to the case's buffers.
 
 What is timed is a loop in C over MPI's own functions with arguments that were made before (``loop``), or,
-where that cannot be, one mpi4py method for each launch; what goes on beside another collective or behind a
-computation is begun from Python, too. Both let go of the interpreter's lock, so the thread that listens to
+where that cannot be, one mpi4py method for each launch; what goes on beside another collective is
+begun from Python, too. Both let go of the interpreter's lock, so the thread that listens to
 the leader can answer while a collective hangs. That thread calls no MPI, so the level that is asked for is
 MPI_THREAD_FUNNELED, for which libraries take no locks.
 """
@@ -42,14 +42,11 @@ from ccbench.backends.rank_endpoint import (
     RankEndpoint,
     Setup,
 )
-from ccbench.cases.axes import DEVICE_MEMORY, OVERLAP, Case
+from ccbench.cases.axes import DEVICE_MEMORY, Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import MPICH, initialise, loaded_mpi
 
-LOOKED_AFTER = (
-    "the collective is begun without blocking, and MPI_Testall called between repetitions"
-)
 AT_ONCE = "both collectives are begun without blocking, then waited for by MPI_Waitany"
 NOT_IN_C = "this call does not go into a loop in C"
 
@@ -183,26 +180,22 @@ class MpiEndpoint(RankEndpoint):
         if self.case.collective in SETUPS:
             self._in_python = NOT_IN_C
             return self.set_up(self._setup_of(self.own))
-        if self.case.mode != OVERLAP and not self.concurrent:
-            self._bound = self._call_of(self.own, self.case.mode)
-            on_host = (
-                self.memory is self._host_memory
-            )  # a device's copy is no step of the loop in C
-            if not isinstance(self._c, str) and (on_host or not self._bound.copies):
-                self._loop = self._c.launch(steps_of(self._bound))
-            self._in_python = (
-                "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
-            )
-            return self._bound.launch
-        calls = [
-            self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes
-        ]
         if self.concurrent:
             assert self.times is not None, "tells_apart says so"
+            calls = [
+                self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes
+            ]
             return ConcurrentCalls(self._mpi, calls, self.times.running)
-        assert calls[0] is not None, "a rank without a part binds nothing"
-        self.background = calls[0]
-        return calls[0].launch
+        self._bound = self._call_of(self.own, self.case.mode)
+        on_host = (
+            self.memory is self._host_memory
+        )  # a device's copy is no step of the loop in C
+        if not isinstance(self._c, str) and (on_host or not self._bound.copies):
+            self._loop = self._c.launch(steps_of(self._bound))
+        self._in_python = (
+            "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
+        )
+        return self._bound.launch
 
     def _call_of(self, lane: RankBuffers, mode: str) -> MpiCall:
         pair = lane.case.one_pair
@@ -302,8 +295,8 @@ class MpiEndpoint(RankEndpoint):
             label = super().prepare(case)
         except self._mpi.Exception as error:
             raise self._refusal(error) from None
-        if case.mode == OVERLAP or concurrent is not None:  # on ranks that stand by, too
-            self._in_python = LOOKED_AFTER if concurrent is None else AT_ONCE
+        if concurrent is not None:  # on ranks that stand by, too
+            self._in_python = AT_ONCE
         return label
 
     def _free_call(self) -> None:

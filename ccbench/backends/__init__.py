@@ -187,7 +187,6 @@ declare(
             "collective": (*COLLECTIVES, *SETUPS),
             "dtype": (*CPU_DTYPES, "uint32", "uint64"),
             "op": ("sum", "prod", "min", "max"),
-            "mode": (*ONE_BY_ONE, "nonblocking", "persistent"),
             "pair": EVERY,
             **SHARED,
             "memory": (DEVICE_MEMORY,),

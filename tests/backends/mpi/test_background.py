@@ -45,18 +45,13 @@ def ran(opened: WorkerTeam, name: str, **changes: object) -> Measurement:
 # -- uneven blocks ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
 @pytest.mark.parametrize(
     "traffic",
     ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"],
 )
-def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode: str) -> None:
-    if BACKEND.unsupported(case_of(UNEVEN, ranks=4, mode=mode)):
-        assert mode == "persistent"
-        return
-    assert ran(four, UNEVEN, traffic=traffic, mode=mode, count=37).detail == ""
-    ran(four, UNEVEN, traffic=traffic, mode=mode, count=5, dtype="bfloat16")
+def test_uneven_blocks_arrive(four: WorkerTeam, traffic: str) -> None:
+    assert ran(four, UNEVEN, traffic=traffic, count=37).detail == ""
+    ran(four, UNEVEN, traffic=traffic, count=5, dtype="bfloat16")
 
 
 @pytest.mark.exhaustive
@@ -138,12 +133,7 @@ BESIDE = {"concurrent": "all_gather"}
     ("name", "changes", "words"),
     [
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        (
-            "all_reduce",
-            {**BESIDE, "mode": "persistent"},
-            "concurrently with another in mode persistent",
-        ),
-        ("all_reduce", {**BESIDE, "mode": "nonblocking"}, "write mode: streaming"),
+        ("all_reduce", {**BESIDE, "mode": "graph"}, "no mode graph"),
         ("all_reduce", {**BESIDE, "memory": "device"}, "with memory: device"),
         ("all_reduce", {"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
         ("send_recv", {**BESIDE, "pair": "0>1"}, "concurrently with a pair"),
@@ -176,6 +166,5 @@ def test_a_named_algorithm_is_of_blocking_calls() -> None:
     names = BACKEND.algorithms("all_reduce")
     if not names:
         pytest.skip("this library's tools are not installed, so it lists no algorithms")
-    for changes in ({"mode": "nonblocking"}, BESIDE):
-        refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **changes))
-        assert "for blocking calls only" in (refused or "")
+    refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **BESIDE))
+    assert "for blocking calls only" in (refused or "")

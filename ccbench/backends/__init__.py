@@ -82,8 +82,6 @@ BY_KERNELS: dict[str, Any] = {
 BY_NCCL: dict[str, Any] = {
     **BY_KERNELS,
     "op": (*OPS, "premulsum"),
-    **COMPUTED,
-    "mode": (*ON_DEVICES, "overlap"),
     "protocol": ("ll", "ll128", "simple"),
     "channels": range(1, 65),  # MAXCHANNELS of NCCL's src/include/device.h (32 before 2.23)
     "transport": ("host", "network"),
@@ -130,6 +128,8 @@ declare(
         library_file="libnccl.so",
         values={
             **BY_NCCL,
+            **COMPUTED,
+            "mode": (*ON_DEVICES, "overlap"),
             "collective": WITH_COMMUNICATORS,
             "cta_policy": ("efficiency", "zero"),
             "processes": (PER_GPU,),
@@ -252,8 +252,6 @@ declare(
             **BY_NCCL,
             # MI300X has float8 of another form (fnuz), which nothing here makes or checks.
             "dtype": tuple(name for name in ITEM_BYTES if not name.startswith("float8")),
-            "mode": ON_DEVICES,
-            "overlap_with": (),
             "processes": (PER_GPU,),
         },
         not_in_place=OUT_OF_PLACE,

@@ -36,8 +36,6 @@ INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 Launch = Callable[[int], object]
 """So many calls back to back."""
 
-BLOCKING = ""
-
 
 class Hello(NamedTuple):
     """A rank's first words. processors: where it may run."""
@@ -111,7 +109,7 @@ class MpiLibrary:
         """The collective on these buffers, so many times, in the loop in C of the backend mpi."""
         # A call through mpi4py takes half a microsecond of Python, more than the library takes for 8 bytes.
         launch = self._loop.launch(
-            steps_of(MpiCall(self._mpi, self._world, case, (source, target), BLOCKING))
+            steps_of(MpiCall(self._mpi, self._world, case, (source, target)))
         )
         if launch is None:
             raise ValueError(f"{case.label}: this call does not go into a loop in C")

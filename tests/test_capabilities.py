@@ -66,7 +66,7 @@ def test_a_row_names_axes_and_values_that_a_suite_can_ask_for(name: str) -> None
             "cuda",
             {"mode": "overlap"},
             "cuda has no mode overlap; it has streaming, isolated, graph, cold; "
-            "there is on cpu, nccl, mpi, gloo",
+            "there is on cpu, nccl",
         ),
         ("cpu", {"ranks": 256}, None),
         ("cpu", {"ranks": 257}, "257 ranks: cpu has at most 256"),

@@ -82,8 +82,6 @@ BY_KERNELS: dict[str, Any] = {
 BY_NCCL: dict[str, Any] = {
     **BY_KERNELS,
     "op": (*OPS, "premulsum"),
-    **COMPUTED,
-    "mode": (*ON_DEVICES, "overlap"),
     "protocol": ("ll", "ll128", "simple"),
     "channels": range(1, 65),  # MAXCHANNELS of NCCL's src/include/device.h (32 before 2.23)
     "transport": ("host", "network"),
@@ -130,6 +128,8 @@ declare(
         library_file="libnccl.so",
         values={
             **BY_NCCL,
+            **COMPUTED,
+            "mode": (*ON_DEVICES, "overlap"),
             "collective": WITH_COMMUNICATORS,
             "cta_policy": ("efficiency", "zero"),
             "processes": (PER_GPU,),
@@ -187,14 +187,12 @@ declare(
             "collective": (*COLLECTIVES, *SETUPS),
             "dtype": (*CPU_DTYPES, "uint32", "uint64"),
             "op": ("sum", "prod", "min", "max"),
-            **COMPUTED,
-            "mode": (*ONE_BY_ONE, "nonblocking", "persistent", "overlap"),
             "pair": EVERY,
             **SHARED,
             "memory": (DEVICE_MEMORY,),
             "variant": EVERY,
         },
-        lacks={("memory", DEVICE_MEMORY): ("overlap_with", "concurrent", "traffic")},
+        lacks={("memory", DEVICE_MEMORY): ("concurrent", "traffic")},
         device=Device.PROCESS,
         priced_by=PricedBy.NO_MODEL,
         spans_hosts=True,
@@ -210,7 +208,6 @@ declare(
         values={
             **ON_HOSTS,
             "collective": WITH_COMMUNICATORS,
-            **COMPUTED,
             "pair": EVERY,
             **SHARED,
             "variant": EVERY,
@@ -255,8 +252,6 @@ declare(
             **BY_NCCL,
             # MI300X has float8 of another form (fnuz), which nothing here makes or checks.
             "dtype": tuple(name for name in ITEM_BYTES if not name.startswith("float8")),
-            "mode": ON_DEVICES,
-            "overlap_with": (),
             "processes": (PER_GPU,),
         },
         not_in_place=OUT_OF_PLACE,

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from ccbench.backends.base import Backend, ControlChannel, TeamLaunch, TeamRequest
 from ccbench.backends.control_block import Word
 from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint, Setup, nothing
-from ccbench.cases.axes import OVERLAP, UNEVEN, Case
+from ccbench.cases.axes import UNEVEN, Case
 from ccbench.collectives import SETUPS, collective, sent_elements
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.software import install_line, installed_version
@@ -221,9 +221,10 @@ def options_of(name: str) -> Any:
 
 
 class GlooCall:
-    """One launch of ``case`` on this rank. Implements ``ccbench.backends.overlap.Background``.
+    """One launch of ``case`` on this rank.
 
-    case: as the group sees it (``ccbench.verification.Part``), for a pair as the suite asked.
+    tells: its works say when they are over. case: as the group sees it (``ccbench.verification.Part``), for a
+    pair as the suite asked.
     """
 
     def __init__(self, case: Case, place: GlooPlace) -> None:
@@ -241,22 +242,11 @@ class GlooCall:
             copy()
         self.works = [method() for method in self._methods]
 
-    def over(self) -> bool:
-        """Return True when the launch is over."""
-        if not all(work.is_completed() for work in self.works):
-            return False
-        self.wait()  # at once; raises what went wrong in the other thread
-        return True
-
-    def wait(self) -> None:
-        """Return when the launch is over."""
-        for work in self.works:
-            work.wait()
-
     def launch(self) -> None:
         """Run one launch to its end."""
         self.begin()
-        self.wait()
+        for work in self.works:
+            work.wait()
 
     def _copy_before(self, target: Tensor, source: Tensor) -> None:
         """Begin every launch with a copy of ``source`` to ``target`` where they differ."""
@@ -363,8 +353,6 @@ class ConcurrentGlooCalls:
                 self._seconds[lane] += max(ended[lane].values(), default=began) - began
 
 
-LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
-WAITED_FOR = "the collective does not tell when it is over, and is waited for after its share of the computation"
 AT_ONCE = "each collective runs in the thread of a process group of its own"
 
 
@@ -401,8 +389,6 @@ class GlooEndpoint(RankEndpoint):
         if self.concurrent:
             return ConcurrentGlooCalls(calls, self.times.running if self.times else None)
         assert calls[0] is not None, "a rank that belongs to no group binds nothing"
-        if self.case.mode == OVERLAP:
-            self.background = calls[0]
         return calls[0].launch
 
     def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
@@ -455,14 +441,12 @@ class GlooEndpoint(RankEndpoint):
         return self.case.collective not in SILENT or concurrent.collective not in SILENT
 
     def remark(self) -> str:
-        """Say that a copy is part of the time, and what goes on meanwhile, where that is so."""
+        """Say that a copy is part of the time, and how two collectives run, where that is so."""
         remarks = [super().remark()]
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
             remarks.append(
                 "Gloo works in place: the copy to the other buffer is part of the time"
             )
-        if not self.rank and self.case.mode == OVERLAP:
-            remarks.append(WAITED_FOR if self.case.collective in SILENT else LOOKED_AFTER)
         if not self.rank and self.case.concurrent:
             remarks.append(AT_ONCE)
         return "; ".join(text for text in remarks if text)

@@ -1,21 +1,10 @@
-"""A collective that goes on while its rank computes something: the computation, and how the two take turns.
-
-Collectives without blocking need the calling rank to look after them: MPI may move data only inside MPI's
-calls (MPI 4.0, section 3.7.4, "Progress"), while Gloo has threads of its own. So a computation runs in small
-repetitions, and between two of them, some tens of microseconds apart, it is asked whether the collective is
-over, as programs do that hide communication; where it is, the next launch begins at once, as on a stream
-beside the computation. What does not tell whether it is over is waited for after its share of the
-computation.
+"""What a rank's processor computes while a collective goes on (mode ``overlap``), in small repetitions.
 
 ``matmul``: products of matrices that stay in the first caches: arithmetic alone. ``memory``: numbers copied
 and changed through more memory than caches hold: what shares the memory's bandwidth with the collective.
 """
 
 from __future__ import annotations
-
-import time
-from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -76,78 +65,3 @@ class HostComputation:
         end = begin + WINDOW_BYTES // 4
         np.add(self._source[begin:end], np.float32(1), out=self._target[begin:end])
         self._begin = 0 if end >= len(self._source) else end
-
-
-class OnProcessors:
-    """A computation on the rank's processor while it communicates (half of ``Overlapping``)."""
-
-    _computation: HostComputation | None = None
-
-    def prepare_computing(self, kind: str) -> None:
-        """Get ready for ``matmul`` or ``memory``."""
-        self._computation = HostComputation(kind)
-
-    def compute(self, repetitions: int) -> None:
-        """Run the computation alone, to its end."""
-        assert self._computation is not None, "it is prepared"
-        self._computation.run(repetitions)
-
-
-class Background(Protocol):
-    """One launch at a time that goes on by itself. tells: ``over`` can be asked."""
-
-    tells: bool
-
-    def begin(self) -> None:
-        """Start a launch; the one before must be over."""
-
-    def over(self) -> bool:
-        """Look after the launch; True if it is over."""
-
-    def wait(self) -> None:
-        """Return when it is over."""
-
-
-def run_while_computing(
-    background: Background | None, once: Callable[[], None], launches: int, repetitions: int
-) -> tuple[float, float]:
-    """Launch ``launches`` times while ``once`` runs ``repetitions`` times altogether, to the end of both.
-
-    Returns the seconds from the call until the last repetition ended, and until the last launch was seen to
-    be over: 0 where ``background`` is None, on a rank that belongs to no group.
-    """
-    if background is not None and not background.tells:
-        # A launch is begun, its share of the repetitions runs, then it is waited for, and the next one comes.
-        began = computed = time.perf_counter()
-        done = 0
-        for number in range(1, launches + 1):
-            background.begin()
-            while done < repetitions * number // launches:
-                once()
-                done += 1
-            computed = time.perf_counter()
-            background.wait()
-        return computed - began, time.perf_counter() - began
-    clock = time.perf_counter
-    began = clock()
-    left, communicated = launches, 0.0
-    if background is not None:
-        background.begin()
-    for _ in range(repetitions):
-        once()
-        if background is not None and left and background.over():
-            left -= 1
-            if left:
-                background.begin()
-            else:
-                communicated = clock() - began
-    computed = clock() - began
-    # What is left of the collective has nothing to hide behind.
-    while background is not None and left:
-        background.wait()
-        left -= 1
-        if left:
-            background.begin()
-        else:
-            communicated = clock() - began
-    return computed, communicated

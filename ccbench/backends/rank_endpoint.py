@@ -28,7 +28,6 @@ from ccbench.backends.endpoint import (
     setup_mismatch,
 )
 from ccbench.backends.faults import Fault, added_otherwise
-from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.cases.axes import Case
 from ccbench.cases.measurement import CaseFacts
 from ccbench.collectives import SETUPS, collective
@@ -336,7 +335,7 @@ SAMPLE_CAPACITY = 4096
 Call = Callable[[], object]
 
 
-class LaneEndpoint(OnProcessors, TeamEndpoint, Generic[AnyLane]):
+class LaneEndpoint(TeamEndpoint, Generic[AnyLane]):
     """One rank whose case has a lane for each of its collectives.
 
     times: what each of two collectives took; None of a single one, and where nobody can tell them apart.
@@ -376,15 +375,13 @@ class LaneEndpoint(OnProcessors, TeamEndpoint, Generic[AnyLane]):
 
 
 class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
-    """Most of ``TeamEndpoint`` and of ``Overlapping`` in ``ccbench.backends.endpoint``.
+    """Most of ``TeamEndpoint`` in ``ccbench.backends.endpoint``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two concurrent collectives
-    can be told apart, the call adds what each took to ``times``. background: what a case in mode overlap
-    computes behind; ``bind`` sets it, and it is None on a rank that belongs to no group. memory: that of the
-    next case's buffers. buffers: how they lie.
+    can be told apart, the call adds what each took to ``times``. memory: that of the next case's buffers.
+    buffers: how they lie.
     """
 
-    background: Background | None = None
     buffers: type[RankBuffers] = RankBuffers
 
     def __init__(self, exchange: ControlChannel) -> None:
@@ -402,7 +399,6 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     def _forget(self) -> None:
         self._lanes, self.times = (), None
         self._call: Call = nothing
-        self.background = self._computation = None
 
     # -- one case ------------------------------------------------------------------------------------------
 
@@ -463,7 +459,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         """Return a function that runs one launch of the case's collectives on their buffers."""
 
     def finish(self) -> None:
-        """Drop the case's buffers, and what was computed on. Collective."""
+        """Drop the case's buffers. Collective."""
         self._give_back()
         self._forget()
         self.memory.release()
@@ -584,21 +580,6 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         return replace(
             facts, parts=groups.parts, group_samples_seconds=groups.group_samples_seconds
         )
-
-    # -- Overlapping ---------------------------------------------------------------------------------------
-
-    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
-        """Run both at once; the seconds until the computation was over, and until the collective was."""
-        assert self._computation is not None, "it is prepared"
-        began = self._entered_seconds = time.perf_counter()
-        if self.fault:
-            self.fault.before_launches(launches)
-        late = time.perf_counter() - began
-        computed, communicated = run_while_computing(
-            self.background, self._computation.once, launches, repetitions
-        )
-        self._left_seconds = time.perf_counter()
-        return late + computed, late + communicated if self.background else 0.0
 
 
 def nothing() -> None:

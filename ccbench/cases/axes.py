@@ -267,8 +267,6 @@ class Case:
                 "isolated",
                 "graph",
                 "cold",
-                "nonblocking",
-                "persistent",
                 OVERLAP,
             ),
             all_values=("streaming", "isolated"),

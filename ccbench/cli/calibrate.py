@@ -14,7 +14,7 @@ from ccbench.cli.naming import MACHINE, NETWORK
 from ccbench.cli.output import as_json, check_writable, duration, print_json, say
 from ccbench.errors import UsageError
 from ccbench.report.present import Table, aligned, columns
-from ccbench.units import format_size, plural
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.model.calibrated import Base, CalibratedCluster, Measured
@@ -99,7 +99,7 @@ def calibrate(
         click.echo(summary(calibrated))
         click.echo(
             f"wrote {output}; ccbench predict --machine {output} --collective "
-            f"{calibrated.measured[0].collective}"
+            f"{calibrated.measured[0]}"
         )
         return
     from ccbench.model.calibration import measure_machine
@@ -212,7 +212,7 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
 
 
 def summary(machine: CalibratedCluster) -> str:
-    """Lines: scales with what tells them, held-out error, domain, what is extrapolated."""
+    """Lines: scales with what tells them, and what was measured."""
     from ccbench.model.library.calibration import APART
 
     rows = []
@@ -226,25 +226,9 @@ def summary(machine: CalibratedCluster) -> str:
         f"{machine.name}: {machine.points} points of {machine.ranks} ranks",
         "",
         *aligned(scales),
+        "",
+        f"measured: {', '.join(machine.measured)}",
     ]
-    held = machine.held_out
-    if held is None:
-        text = "none, there are too few sizes to fit to half of them"
-    else:
-        text = (
-            f"every other size: median {held.median:.1%}, mean {held.mean:.1%} of {held.points} points; "
-            f"without calibration {held.median_without:.1%}, {held.mean_without:.1%}"
-        )
-    lines += ["", f"held-out error{':' if held is None else ','} {text}"]
-    for domain in machine.measured:
-        placed = "in place" if domain.in_place else "out of place"
-        span = f"{format_size(domain.smallest_bytes)} to {format_size(domain.largest_bytes)}"
-        choices = []
-        for ask in domain.asked:
-            words = [word for word in (ask.algorithm, ask.protocol) if word != "default"]
-            choices.append(" ".join(words) or "the library's choice")
-        points = f"{domain.points} points, {', '.join(choices)}"
-        lines.append(f"measured: {domain.collective} {placed}, {span}, {points}")
     # Predictions of a calibrated machine are for launches like those that it was fitted to.
     used = machine.measured_as
     if used.gpus_per_process > 1:
@@ -253,7 +237,4 @@ def summary(machine: CalibratedCluster) -> str:
         )
     if used.multicast_off:
         lines.append("NVLS: switched off; predictions are for the same")
-    lines.append(
-        "extrapolated: other collectives, sizes beyond twice these, algorithms and protocols not listed"
-    )
     return "\n".join(lines)

@@ -24,7 +24,7 @@ from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccbench.model import Prediction
-    from ccbench.model.calibrated import Base, CalibratedCluster, Measured
+    from ccbench.model.calibrated import Base, CalibratedCluster, CalibratedPoint, Measured
     from ccbench.model.cluster import Cluster, ClusterPoint
     from ccbench.model.library import LibraryRequest
     from ccbench.model.machine import Machine
@@ -146,7 +146,9 @@ def predict(
     cluster = own.cluster if own is not None else None
     if own is not None:
         where, by = own.cluster.name, "the calibrated library"
-        points = _calibrated_points(own, query)
+        from ccbench.model.calibrated import calibrated_points
+
+        points = _beside(calibrated_points(own, query.of_library(own.ranks)))
     elif host is not None:
         where, by = host.name, "ccbench's own schedules"
         points = _host_points(host, query, ranks)
@@ -168,8 +170,10 @@ def predict(
         where, by, points = cluster.name, *_cluster_points(cluster, query, model)
         if anchors:
             by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
-            points = _calibrated_points(_anchored(base, query, anchors), query)
-            points = [point | {"anchored_by": list(anchors)} for point in points]
+            points = [
+                point | {"anchored_by": list(anchors)}
+                for point in _anchored(base, query, anchors)
+            ]
     if gate_file is not None:
         _write_gates(gate_file, query, points, cluster)
     if as_json:
@@ -306,12 +310,10 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     return machine
 
 
-def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> CalibratedCluster:
-    """The machine of ``base``, calibrated on what ``anchors`` say. Raises UsageError for what cannot be."""
-    from datetime import datetime, timezone
-
+def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> list[Point]:
+    """Points on ``base``, by what ``anchors`` say. Raises UsageError for what cannot be."""
     from ccbench.cli.calibrate import measured_of
-    from ccbench.model.calibrated import Provenance, calibrate_cluster
+    from ccbench.model.calibrated import anchored_points
     from ccbench.results import load_run
     from ccbench.results.observed import run_points
 
@@ -322,9 +324,7 @@ def _anchored(base: Base, query: Query, anchors: Sequence[str]) -> CalibratedClu
             measured += measured_of(run, run_points(run, cluster.ranks, cluster.nodes), base)
         else:
             measured.append(_anchor(cluster, query, text))
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    provenance = Provenance(cluster.name, ", ".join(anchors), "the library", now)
-    return calibrate_cluster(base, measured, provenance)
+    return _beside(anchored_points(base, measured, query.of_library(cluster.ranks)))
 
 
 def _anchor(cluster: Cluster, query: Query, text: str) -> Measured:
@@ -441,24 +441,22 @@ def _library_point(point: ClusterPoint) -> Point:
     return priced | edges | {"extrapolated": point.extrapolated}
 
 
-def _calibrated_points(machine: CalibratedCluster, query: Query) -> list[Point]:
+def _beside(calibrated: Sequence[CalibratedPoint]) -> list[Point]:
     """The usual predictions, and beside each the calibrated time with the rates of that time."""
-    from ccbench.model.calibrated import calibrated_points
-
     points = []
-    for point in calibrated_points(machine, query.of_library(machine.ranks)):
+    for point in calibrated:
         usual = point.point
         algbw, busbw = _rates(
             usual.collective, usual.ranks, usual.size_bytes, point.calibrated_seconds
         )
-        calibrated = {
+        figures = {
             "seconds": point.calibrated_seconds,
             "algbw_GB_s": algbw,
             "busbw_GB_s": busbw,
         }
-        calibrated |= asdict(point.interval)
-        further = {f"calibrated_{name}": value for name, value in calibrated.items()}
-        points.append(_library_point(usual) | further | {"label": point.label})
+        figures |= asdict(point.interval)
+        further = {f"calibrated_{name}": value for name, value in figures.items()}
+        points.append(_library_point(usual) | further)
     return points
 
 
@@ -503,15 +501,11 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         [f"{what}{ranks}, as {by} would run it (times of one launch; 1 GB/s is 1e9 B/s)"]
     )
     protocols = any(point["protocol"] != "default" for point in points)
-    calibrated = any("label" in point for point in points)
+    calibrated = any("calibrated_seconds" in point for point in points)
     of = "calibrated" if calibrated else "predicted"
     fitted = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
     # Rates are of the time that is the best known: calibrated where the machine was.
     best = "calibrated_" * calibrated
-
-    def marked(point: Point) -> str:
-        mark = "~" if point["label"] == "extrapolated" else ""
-        return mark + format_seconds(point["calibrated_seconds"])
 
     word = partial(ShownColumn, right=False, absent="")
     seconds = partial(ShownColumn, form=format_seconds, absent="")
@@ -529,7 +523,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         ShownColumn("size", keep=9, value="size_bytes", form=format_size),
         bound,
         seconds("predicted", keep=9, value="predicted_seconds"),
-        *[ShownColumn(fitted, keep=9, show=marked)] * calibrated,
+        *[seconds(fitted, keep=9, value="calibrated_seconds")] * calibrated,
         seconds("80 % from", keep=6, value=f"{of}_low_80_seconds"),
         seconds("to", keep=4, value=f"{of}_high_80_seconds"),
         rate("algbw GB/s", keep=2, value=f"{best}algbw_GB_s"),
@@ -545,10 +539,6 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     for remark in dict.fromkeys(point.get("extrapolated", "") for point in points):
         if remark:
             lines.append(f"extrapolated: {remark}")
-    if any(point.get("label") == "extrapolated" for point in points):
-        lines.append(
-            f"~ {fitted} on other sizes, collectives or algorithms, and extrapolated from them"
-        )
     show_lines(lines)
 
 

@@ -1,21 +1,20 @@
 """A cluster with its own constants, as a file: what ``ccbench calibrate RUN`` writes and ``predict`` reads.
 
-Measured points of one cluster become scales, corrections and errors (``calibrate_cluster``);
-predictions on the file are the usual one, and the one with its own constants (``calibrated_points``).
+Measured points of one cluster become scales (``calibrate_cluster``); predictions on the file are the usual one,
+and the one with its own constants (``calibrated_points``). ``anchored_points`` are of a machine of which some
+sizes are known: near these, predictions keep what the scales leave between model and measurement.
 
-The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology), the
-scaled constants themselves, so that another release with other shipped constants predicts the same, and what
-was left between model and measurement at each size. Scales and errors are there for people.
+The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology) and
+the scaled constants themselves, so that another release with other shipped constants predicts the same. Scales
+are there for people.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -36,36 +35,30 @@ from ccbench.model.library.calibration import (
     Observation,
     ScaleEstimate,
     calibrate,
-    floor_seconds,
     scale_estimates,
 )
 from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
 from ccbench.model.library.intervals import intervals, octaves_from
-from ccbench.model.library.predictor import predict_library, priced, seconds_of
+from ccbench.model.library.predictor import predict_library, priced
 from ccbench.model.machine import STRICT, has_line, typed, write_plain
 from ccbench.units import shown
 
 KIND: Literal["calibrated-cluster"] = "calibrated-cluster"
 
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
 """Of the file's form; a reader refuses any other."""
 
-ORIGINS = ("machine", "measured_as", "scales", "constants", "measured", "held_out")
+ORIGINS = ("machine", "measured_as", "scales", "constants")
 """The fields with numbers; each says in ``origins`` where those came from."""
 
-MOST_BYTES = 2**60
 MOST_RANKS = 10**8
 MOST_GPUS = 4096
 """Of one thread."""
 
 FARTHEST = 1e9
-"""Constants and corrections lie between this and one over it; more is damage, and overflows later."""
+"""Constants lie between this and one over it; more is damage, and overflows later."""
 
 FEWEST_TO_HOLD_OUT = 4
-
-CALIBRATED = "calibrated"
-EXTRAPOLATED = "extrapolated"
-DEFAULT = "default"
 
 
 def _check_within(name: str, value: float, low: float, high: float) -> None:
@@ -73,87 +66,6 @@ def _check_within(name: str, value: float, low: float, high: float) -> None:
         raise MachineError(
             f"{name}: {shown(value)} is not between {low:g} and {high:g}; calibrate again"
         )
-
-
-@dataclass(frozen=True)
-class Correction:
-    """Measured over scaled model at one size; the median where the size was measured several times."""
-
-    size_bytes: int
-    factor: float
-
-    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
-
-    def __post_init__(self) -> None:
-        _check_within("measured: size_bytes", self.size_bytes, 0, MOST_BYTES)
-        _check_within(
-            f"measured: factor at {self.size_bytes} bytes", self.factor, 1 / FARTHEST, FARTHEST
-        )
-
-
-@dataclass(frozen=True)
-class LibrarySetting:
-    """Algorithm and protocol that a library was told to use; ``default`` where it chose."""
-
-    algorithm: str
-    protocol: str
-
-    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
-
-
-@dataclass(frozen=True)
-class MeasuredCollective:
-    """One collective with one placement: the domain of the calibration.
-
-    points: measurements; corrections: in rising order of size, at least one.
-    """
-
-    collective: str
-    in_place: bool
-    points: int
-    asked: tuple[LibrarySetting, ...]
-    corrections: tuple[Correction, ...]
-
-    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
-
-    def __post_init__(self) -> None:
-        if not self.corrections or not self.asked:
-            raise MachineError(
-                f"measured: {self.collective}: no sizes, or nothing asked; leave it out"
-            )
-        for left, right in pairwise(self.corrections):
-            if right.size_bytes <= left.size_bytes:
-                raise MachineError(
-                    f"measured: {self.collective}: {right.size_bytes} bytes follow {left.size_bytes}; list "
-                    "sizes in rising order, each once"
-                )
-
-    @property
-    def smallest_bytes(self) -> int:
-        """Lower end of the domain."""
-        return self.corrections[0].size_bytes
-
-    @property
-    def largest_bytes(self) -> int:
-        """Upper end of the domain."""
-        return self.corrections[-1].size_bytes
-
-
-@dataclass(frozen=True)
-class HeldOutError:
-    """Relative errors, as fractions, at every other size, of a calibration on the sizes between.
-
-    median, mean: of the calibrated prediction. median_without, mean_without: of the same points without
-    calibration.
-    """
-
-    points: int
-    median: float
-    mean: float
-    median_without: float
-    mean_without: float
-
-    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
 
 @dataclass(frozen=True)
@@ -173,14 +85,18 @@ class MeasuredAs:
     def __post_init__(self) -> None:
         _check_within("measured_as: gpus_per_process", self.gpus_per_process, 1, MOST_GPUS)
 
+    def of(self, request: LibraryRequest) -> LibraryRequest:
+        """``request`` with these launches and this version."""
+        return replace(request, **vars(self))
+
 
 @dataclass(frozen=True)
 class CalibratedCluster:
     """machine: a name of the catalog, or a whole topology in plain form. ranks: of all nodes together.
 
-    network: between nodes, "" for one node. constants: scaled, by name. held_out: None where there were too
-    few sizes. run: the folder it is from; calibrated_at: ISO 8601 in UTC. driver: of the GPUs while they were
-    measured, "" where the run does not tell.
+    network: between nodes, "" for one node. constants: scaled, by name. measured: collectives. run: the folder
+    it is from; calibrated_at: ISO 8601 in UTC. driver: of the GPUs while they were measured, "" where the run
+    does not tell.
     """
 
     name: str
@@ -190,8 +106,7 @@ class CalibratedCluster:
     network: str
     measured_as: MeasuredAs
     scales: tuple[ScaleEstimate, ...]
-    measured: tuple[MeasuredCollective, ...]
-    held_out: HeldOutError | None
+    measured: tuple[str, ...]
     constants: Mapping[str, float] = field(hash=False)
     points: int
     run: str
@@ -199,7 +114,7 @@ class CalibratedCluster:
     origins: Mapping[str, str] = field(hash=False)
     driver: str = ""
     kind: Literal["calibrated-cluster"] = KIND
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
@@ -221,11 +136,6 @@ class CalibratedCluster:
             )
         for name, value in self.constants.items():
             _check_within(f"constants: {name}", value, 1 / FARTHEST, FARTHEST)
-        keys = [(row.collective, row.in_place) for row in self.measured]
-        if len(set(keys)) < len(keys) or not keys:
-            raise MachineError(
-                "measured: list every collective and placement once, and at least one"
-            )
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -241,16 +151,9 @@ class CalibratedCluster:
     @cached_property
     def calibrated(self) -> Calibrated:
         """The model with this machine's constants."""
-        corrections = tuple(
-            (
-                (row.collective, row.in_place),
-                tuple((float(at.size_bytes), math.log(at.factor)) for at in row.corrections),
-            )
-            for row in self.measured
-        )
         scales = tuple((scale.term, scale.scale) for scale in self.scales)
         constants = LibraryConstants(tuple(self.constants.items()), self.origins["constants"])
-        return Calibrated(self.cluster.system, scales, constants, corrections)
+        return Calibrated(self.cluster.system, scales, constants, ())
 
 
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
@@ -296,59 +199,63 @@ def is_calibrated_file(name: str | Path) -> bool:
 class CalibratedPoint:
     """point: from first principles. calibrated_seconds: never below ``point.prediction.bound_seconds``.
 
-    label: ``calibrated`` inside what was measured, else ``extrapolated``. interval: of the calibrated time,
-    by its distance in size from what was measured; of what was not measured at all that of other predictions.
+    interval: of the calibrated time; near measured sizes by the distance from them, else that of others.
     """
 
     point: ClusterPoint
     calibrated_seconds: float
-    label: str
     interval: PredictionInterval
 
 
 def calibrated_points(
-    machine: CalibratedCluster, request: LibraryRequest, root: int = 0
+    machine: CalibratedCluster, request: LibraryRequest
 ) -> tuple[CalibratedPoint, ...]:
     """One point per size of ``request``, which is asked as the machine was measured (``measured_as``).
 
-    Where only one placement was measured, that stands for the other. An algorithm or protocol that was not
-    asked for in the run is ``calibrated`` only where the library's own choice is the same.
     Raises MachineError.
     """
-    adapted = as_measured(machine, request)
-    system, own = machine.cluster.system, machine.calibrated
-    points = library_points(machine.cluster, adapted, root)
-    seconds, inside = own.seconds(adapted), own.inside(adapted)
-    there = [row for row in machine.measured if row.collective == adapted.collective]
-    settings_measured = {
-        ask for row in there if row.in_place == adapted.in_place for ask in row.asked
-    }
-    was_asked = LibrarySetting(adapted.algorithm, adapted.protocol) in settings_measured
-    if settings_measured and not was_asked:
-        # Sizes at which the library was not seen doing what it is asked: all, where only others were forced.
-        foreign = np.ones(len(points), dtype=bool)
-        if LibrarySetting(DEFAULT, DEFAULT) in settings_measured:
-            chosen = predict_library(
-                system, replace(adapted, algorithm=DEFAULT, protocol=DEFAULT), own.constants
-            )
-            forced = predict_library(system, adapted, own.constants)
-            pairs = zip(forced, chosen, strict=True)
-            foreign = np.array(
-                [
-                    (forced_point.algorithm, forced_point.protocol)
-                    != (usual.algorithm, usual.protocol)
-                    for forced_point, usual in pairs
-                ]
-            )
-        uncorrected = np.maximum(
-            seconds_of(system, adapted, own.constants.table), floor_seconds(system, adapted)
-        )
-        seconds, inside = np.where(foreign, uncorrected, seconds), inside & ~foreign
-    if not there:
+    shared = request.collective not in machine.measured
+    adapted = machine.measured_as.of(request)
+    return _points(machine.cluster, machine.calibrated, adapted, (), shared)
+
+
+def anchored_points(
+    base: Base, measured: Sequence[Measured], request: LibraryRequest
+) -> tuple[CalibratedPoint, ...]:
+    """One point per size of ``request`` on ``base``, of which ``measured`` is known.
+
+    Where only one placement was measured, that stands for the other. An algorithm or protocol that was not
+    asked for has the scales alone. Raises MachineError where there is no size.
+    """
+    observations = _observations(base, measured)
+    fitted, adapted = calibrate(observations), _measured_as(observations).of(request)
+    there = [
+        row.request for row in observations if row.request.collective == request.collective
+    ]
+    if there and all(row.in_place != request.in_place for row in there):
+        adapted = replace(adapted, in_place=not request.in_place)
+    choice = adapted.in_place, adapted.algorithm, adapted.protocol
+    same = [row for row in there if (row.in_place, row.algorithm, row.protocol) == choice]
+    known_sizes = [size for row in same for size in row.size_bytes]
+    own = fitted if same else replace(fitted, corrections=())
+    return _points(base.cluster, own, adapted, known_sizes, shared=not there)
+
+
+def _points(
+    cluster: Cluster,
+    own: Calibrated,
+    request: LibraryRequest,
+    known_sizes: Sequence[int],
+    shared: bool,
+) -> tuple[CalibratedPoint, ...]:
+    """known_sizes: that were measured of the same. shared: links that GPUs share are not in the scales."""
+    points = library_points(cluster, request)
+    seconds = own.seconds(request)
+    if shared:
         # Never measured here: the scaled library knows no shared links, the usual prediction does.
-        plain = [point.seconds for point in predict_library(system, adapted)]
-        shared = [point.prediction.predicted_seconds for point in points]
-        ratios = zip(shared, plain, strict=True)
+        plain = [point.seconds for point in predict_library(cluster.system, request)]
+        usual_seconds = [point.prediction.predicted_seconds for point in points]
+        ratios = zip(usual_seconds, plain, strict=True)
         seconds = seconds * np.array(
             [max(1.0, both / alone) if alone > 0 else 1.0 for both, alone in ratios]
         )
@@ -358,38 +265,11 @@ def calibrated_points(
         factor = taken / usual.predicted_seconds if usual.predicted_seconds > 0 else 1.0
         parts = factor * usual.latency_seconds, factor * usual.bandwidth_seconds
         predictions.append(Prediction(usual.bound_seconds, taken, *parts, usual.bottleneck))
-    # Distances in size to what was measured of the same; of anything else nothing narrower is known.
-    same = [row for row in there if row.in_place == adapted.in_place] if was_asked else []
-    measured = [at.size_bytes for row in same for at in row.corrections]
-    octaves = octaves_from(measured, [point.size_bytes for point in points])
-    likely = intervals(system, predictions, octaves=octaves)
+    octaves = octaves_from(known_sizes, [point.size_bytes for point in points])
+    likely = intervals(cluster.system, predictions, octaves=octaves)
     return tuple(
-        CalibratedPoint(
-            point, new.predicted_seconds, CALIBRATED if is_inside else EXTRAPOLATED, interval
-        )
-        for point, new, is_inside, interval in zip(
-            points, predictions, inside.tolist(), likely, strict=True
-        )
-    )
-
-
-def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryRequest:
-    """``request`` with the launches, the version and, where it was not measured otherwise, the placement."""
-    used = machine.measured_as
-    placements = {
-        row.in_place for row in machine.measured if row.collective == request.collective
-    }
-    placed = (
-        request.in_place
-        if not placements or request.in_place in placements
-        else not request.in_place
-    )
-    return replace(
-        request,
-        in_place=placed,
-        gpus_per_process=used.gpus_per_process,
-        multicast_off=used.multicast_off,
-        version=used.version,
+        CalibratedPoint(point, new.predicted_seconds, interval)
+        for point, new, interval in zip(points, predictions, likely, strict=True)
     )
 
 
@@ -475,63 +355,53 @@ def calibrate_cluster(
     Raises MachineError where there is no size, and for what is not ``modelled``.
     """
     cluster, run = base.cluster, provenance.run
-    observations = [
-        Observation(cluster.system, request, tuple(seconds)) for request, seconds in measured
-    ]
-    sizes = sorted(
-        {size for observation in observations for size in observation.request.size_bytes}
-    )
-    if not sizes:
+    observations = _observations(base, measured)
+    if not any(row.seconds for row in observations):
         raise MachineError(f"{run}: no size of {cluster.name} can be used; measure one or more")
     fitted = calibrate(observations)
-    # Rows that were measured otherwise than most still count with their own launches in the fit.
-    launched: Counter[MeasuredAs] = Counter()
-    points: Counter[tuple[str, bool]] = Counter()
-    settings: dict[tuple[str, bool], dict[LibrarySetting, None]] = {}
-    for observation in observations:
-        request, count = observation.request, len(observation.seconds)
-        launched[
-            MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)
-        ] += count
-        key = request.collective, request.in_place
-        points[key] += count
-        settings.setdefault(key, {})[LibrarySetting(request.algorithm, request.protocol)] = None
+    points = sum(len(row.seconds) for row in observations)
     kept = "a topology, kept whole"
     if isinstance(base.described, str):
         kept = "a name of ccbench's catalog"
-    run_text = f"{points.total()} points measured with {provenance.library}, run {run}"
     return CalibratedCluster(
         name=provenance.name,
         machine=base.described,
         ranks=cluster.ranks,
         nodes=cluster.nodes,
         network=base.network,
-        measured_as=launched.most_common(1)[0][0],
+        measured_as=_measured_as(observations),
         scales=scale_estimates(fitted, observations),
-        measured=tuple(
-            MeasuredCollective(
-                *key,
-                points[key],
-                tuple(settings[key]),
-                tuple(Correction(round(size), math.exp(log)) for size, log in corrections),
-            )
-            for key, corrections in fitted.corrections
-        ),
-        held_out=_held_out(observations, sizes),
+        measured=tuple(dict.fromkeys(row.request.collective for row in observations)),
         constants=fitted.constants.table,
-        points=points.total(),
+        points=points,
         run=run,
         calibrated_at=provenance.at,
         origins={
             "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
             "measured_as": f"what run {run} records",
-            "scales": f"fitted to {run_text}",
+            "scales": f"fitted to {points} points measured with {provenance.library}, run {run}",
             "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
-            "measured": f"measured over scaled model, {run_text}",
-            "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
         },
         driver=provenance.driver,
     )
+
+
+def _observations(base: Base, measured: Sequence[Measured]) -> list[Observation]:
+    return [
+        Observation(base.cluster.system, request, tuple(seconds))
+        for request, seconds in measured
+    ]
+
+
+def _measured_as(observations: Sequence[Observation]) -> MeasuredAs:
+    """Use of the library in most points; the others still count with their own launches in the fit."""
+    launched: Counter[MeasuredAs] = Counter()
+    for row in observations:
+        request = row.request
+        launched[
+            MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)
+        ] += len(row.seconds)
+    return launched.most_common(1)[0][0]
 
 
 def from_other_sizes(observation: Observation) -> Mapping[int, Prediction]:
@@ -579,30 +449,3 @@ def implied_by(
         place: replace(prediction, interval=interval)
         for place, prediction, interval in zip(places, made, likely, strict=True)
     }
-
-
-def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> HeldOutError | None:
-    """Errors at every other size; None where there are too few sizes to fit to half of them."""
-
-    def at(chosen: set[int]) -> list[Observation]:
-        places = [
-            [i for i, size in enumerate(observation.request.size_bytes) if size in chosen]
-            for observation in observations
-        ]
-        return [
-            observation.taking(chosen_places)
-            for observation, chosen_places in zip(observations, places, strict=True)
-            if chosen_places
-        ]
-
-    fitted_part, unseen = at(set(sizes[::2])), at(set(sizes[1::2]))
-    if len(sizes) < FEWEST_TO_HOLD_OUT:
-        return None
-    fitted, table = calibrate(fitted_part), shipped().table
-    real = np.concatenate([row.seconds for row in unseen])
-    with_scales = np.concatenate([fitted.seconds(row.request) for row in unseen])
-    without = np.concatenate([seconds_of(row.system, row.request, table) for row in unseen])
-    errors = [np.abs(predicted / real - 1) for predicted in (with_scales, without)]
-    return HeldOutError(
-        len(real), *(float(of(error)) for error in errors for of in (np.median, np.mean))
-    )

@@ -43,7 +43,7 @@ def test_json_has_the_scales_and_the_file(ccbench: Command, run: Path) -> None:
     document = ccbench(*typed).json
     assert (document["file"], document["points"]) == ("mine.yaml", len(SIZES))
     assert {"term", "scale", "points", "apart"} == {*document["scales"][0]}
-    assert document["held_out"]["points"] > 0
+    assert document["measured"] == ["all_reduce"]
 
 
 def test_a_run_becomes_a_machine_file_and_a_summary(
@@ -53,9 +53,7 @@ def test_a_run_becomes_a_machine_file_and_a_summary(
     for words in (
         "latency of Simple",
         "points (not separable from other factors)",
-        "held-out error",
         "measured: all_reduce",
-        "extrapolated:",
     ):
         assert words in ended.out
     assert ended.out.splitlines()[-1].startswith("wrote mine.yaml")
@@ -72,7 +70,7 @@ def test_a_run_becomes_a_machine_file_and_a_summary(
         term: scale for term, scale in scales.items() if term.startswith(("rate", "fill"))
     }
     assert scales == pytest.approx({term: SCALES[term] for term in scales}, rel=0.1)
-    assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
+    assert set(machine.origins) >= {"scales", "constants"}
 
 
 def test_predictions_with_the_file_carry_what_the_run_says(
@@ -84,11 +82,8 @@ def test_predictions_with_the_file_carry_what_the_run_says(
     for point in points:
         assert list(point)[: len(POINT_KEYS)] == POINT_KEYS
         assert point["calibrated_seconds"] >= point["bound_seconds"]
-    assert [point["label"] for point in points] == ["calibrated", "calibrated", "extrapolated"]
     table = ccbench(*request).out.splitlines()
     assert "calibrated" in table[1].split()
-    assert ["~" in row for row in table[2:5]] == [False, False, True]
-    assert table[-1].startswith("~ calibrated on other sizes")
 
 
 @pytest.mark.parametrize(
@@ -143,25 +138,22 @@ def test_a_run_that_is_faster_than_its_machine_is_remarked_on(
     assert "points are faster than anything can be on pcie3-x16" in ended.err
 
 
-def test_one_size_is_enough_and_says_that_nothing_was_held_out(
-    ccbench: Command, tmp_path: Path
-) -> None:
+def test_one_size_is_enough(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "few", sweep((1 << 10,)))
     ended = ccbench("calibrate", "few", "--machine", "hgx-h100", "-o", "mine.yaml").done
     assert "1 points of 8 ranks" in ended.out
-    assert "held-out error: none" in ended.out
 
 
 @needs_logs
 @pytest.mark.parametrize(
-    ("log", "more", "worst"),
+    ("log", "more"),
     [
-        ("a100_16g_2n_all_reduce_dgxa100", ("--nodes", "2", "--network", "ib-hdr-200x8"), 0.05),
-        ("a100sxm_8g_1n_alltoall_sb", (), 0.03),
+        ("a100_16g_2n_all_reduce_dgxa100", ("--nodes", "2", "--network", "ib-hdr-200x8")),
+        ("a100sxm_8g_1n_alltoall_sb", ()),
     ],
 )
 def test_a_published_log_is_imported_calibrated_and_predicted(
-    ccbench: Command, tmp_path: Path, log: str, more: tuple[str, ...], worst: float
+    ccbench: Command, tmp_path: Path, log: str, more: tuple[str, ...]
 ) -> None:
     assert LOGS is not None
     assert ccbench(
@@ -169,11 +161,7 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     ).done
     assert ccbench("calibrate", "run", "-o", "mine.yaml").done
     calibrated = load_calibrated(tmp_path / "mine.yaml")
-    held = calibrated.held_out
-    assert held is not None
-    assert held.points >= 20
-    assert held.median < min(worst, held.median_without)
-    (collective,) = {measured_case.collective for measured_case in calibrated.measured}
+    (collective,) = calibrated.measured
     points = ccbench(
         "predict",
         "--machine",
@@ -184,7 +172,6 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
         "1MiB:1GiB:4",
         "--json",
     ).json
-    assert {point["label"] for point in points} == {"calibrated"}
     assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)
 
 
@@ -249,11 +236,10 @@ def test_a_rate_is_bus_bandwidth_and_the_table_says_what_anchored_it(ccbench: Co
     title, head, *rows = ccbench(*ANCHORED, *anchors).done.out.splitlines()
     assert "as NCCL, anchored by 1GiB=400GB/s, 1 KiB=23 us, would run it" in title
     assert head.split()[4:8] == ["predicted", "anchored", "80", "%"]
-    assert "~" in rows[0]
     assert "400.000" in rows[2]
 
 
-def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
+def test_a_run_anchors_its_own_sizes(
     ccbench: Command, run: Path, mine: tuple[str, ...]
 ) -> None:
     sizes = ("--sizes", "8,1MiB", "--json")
@@ -263,7 +249,11 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
     )
     for by_file_point, by_run_point in zip(by_file, by_run, strict=True):
         assert by_file_point["calibrated_seconds"] == pytest.approx(
-            by_run_point["calibrated_seconds"]
+            by_run_point["calibrated_seconds"], rel=0.1
+        )
+        assert (
+            by_run_point["calibrated_high_80_seconds"]
+            < by_file_point["calibrated_high_80_seconds"]
         )
 
 

@@ -19,11 +19,9 @@ from tests.backends import measuring
 
 from .cases import SAMPLING
 
-MODES = ("streaming", "nonblocking", "persistent")
 
-
-def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
-    changes = {"in_place": in_place, "mode": mode, "memory": DEVICE_MEMORY}
+def case_of(name: str, count: int, in_place: bool) -> Case:
+    changes = {"in_place": in_place, "memory": DEVICE_MEMORY}
     return measuring.case_of("mpi", name, "default", 2, count, **changes)
 
 
@@ -35,7 +33,7 @@ def team(cuda: Cuda) -> Iterator[WorkerTeam]:
     request = TeamRequest(
         2,
         load_machine("cpu-shared-memory"),
-        environment=BACKEND.team_settings(case_of("all_reduce", 1, False, "streaming")),
+        environment=BACKEND.team_settings(case_of("all_reduce", 1, False)),
     )
     try:
         opened = open_team(BACKEND, request)
@@ -48,16 +46,15 @@ def team(cuda: Cuda) -> Iterator[WorkerTeam]:
     opened.close()
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_right(
-    team: WorkerTeam, cuda: Cuda, name: str, in_place: bool, mode: str
+    team: WorkerTeam, cuda: Cuda, name: str, in_place: bool
 ) -> None:
     for count in (1, 5003, 1 << 20):
-        case = case_of(name, count, in_place, mode)
+        case = case_of(name, count, in_place)
         if BACKEND.unsupported(case):
-            assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
+            assert name in ("send_recv", "all_to_all", "all_to_all_v")
             continue
         measurement = team.run(case, SAMPLING)
         assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), (
@@ -67,6 +64,6 @@ def test_every_collective_is_right(
 
 
 def test_the_device_is_looked_at_before_and_after(team: WorkerTeam) -> None:
-    measurement = team.run(case_of("all_reduce", 1 << 20, False, "streaming"), SAMPLING)
+    measurement = team.run(case_of("all_reduce", 1 << 20, False), SAMPLING)
     assert measurement.status is Status.OK, measurement.detail
     assert measurement.device_readings

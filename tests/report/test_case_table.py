@@ -111,7 +111,7 @@ def test_what_tells_two_rows_apart_is_shown_at_every_width(
 ) -> None:
     cases = [
         replace(
-            case("all_reduce", name, 4096, protocol="low_latency", mode="persistent"),
+            case("all_reduce", name, 4096, protocol="low_latency", mode="isolated"),
             **{field: value},
         )
         for name in ("recursive_halving_doubling", "ring")

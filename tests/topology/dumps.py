@@ -55,13 +55,6 @@ def entries(kind_folder: str = "") -> list[dict[str, Any]]:
     return [entry for entry in _manifest() if entry["file"].startswith(prefix)]
 
 
-def entry_of(file: str) -> dict[str, Any]:
-    """The entry of one file, such as ``smi_topo/1xGB10.txt``; skips the test when the corpus is absent."""
-    if DUMPS is None:
-        pytest.skip(ABSENT)
-    return next(entry for entry in _manifest() if entry["file"] == file)
-
-
 def text_of(entry: dict[str, Any] | str) -> str:
     """The dump's text, as a file opened in text mode gives it; bytes that are no UTF-8 are replaced.
 

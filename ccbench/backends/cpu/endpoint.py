@@ -22,6 +22,7 @@ from ccbench.backends.cpu.execution import (
 )
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.endpoint import WorkerGroup, merged_mismatch
+from ccbench.backends.overlap import HostComputation
 from ccbench.backends.rank_endpoint import (
     MEMORY_SHARE,
     PAGE_BYTES,
@@ -208,6 +209,7 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
         self._barriers = 0
         self._pings = 0
         self._held_bytes = 0
+        self._computation: HostComputation | None = None
         self._compile = lru_cache(maxsize=PROGRAMS_KEPT)(compile_case)
         self._forget()
 
@@ -326,6 +328,15 @@ class CpuEndpoint(LaneEndpoint[CpuLane]):
             fault.before_launches(launches)
 
     # -- Overlapping ---------------------------------------------------------------------------------------
+
+    def prepare_computing(self, kind: str) -> None:
+        """Get ready for ``matmul`` or ``memory``."""
+        self._computation = HostComputation(kind)
+
+    def compute(self, repetitions: int) -> None:
+        """Run the computation alone, to its end."""
+        assert self._computation is not None, "it is prepared"
+        self._computation.run(repetitions)
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Run both at once; between repetitions what can go on of the collective goes on."""

@@ -5,9 +5,8 @@ is one rank, measures with ``ccbench.runner.measure`` on ccbench's data, checks 
 reports to the team's leader. Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 
-Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). Modes: ``streaming`` and
-``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind. ``overlap``
-begins one without blocking and computes meanwhile, as a case with a concurrent collective begins two.
+Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). The functions that block
+are called, but for a case with a concurrent collective, which begins both without blocking.
 ``algorithm: mpi:<name>`` forces one of the library's own algorithms (``library``).
 """
 
@@ -17,7 +16,7 @@ import os
 from dataclasses import replace
 
 from ccbench.backends.base import Backend, CannotRun, Environment, TeamLaunch, TeamRequest
-from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
+from ccbench.backends.mpi.calls import refusal
 from ccbench.backends.mpi.library import (
     CHOOSING,
     PREFIX,
@@ -28,7 +27,7 @@ from ccbench.backends.mpi.library import (
     names_of,
     settings,
 )
-from ccbench.cases.axes import DEVICE_MEMORY, OVERLAP, Case
+from ccbench.cases.axes import DEVICE_MEMORY, Case
 from ccbench.errors import BackendUnavailable
 
 RANKS_LIMIT = 256
@@ -96,7 +95,7 @@ class MpiBackend(Backend):
             return (
                 f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
             )
-        if case.mode in (NONBLOCKING, PERSISTENT, OVERLAP) or case.concurrent:
+        if case.concurrent:
             return f"{library.name} takes {case.algorithm} for blocking calls only"
         return None
 

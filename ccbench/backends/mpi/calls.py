@@ -1,9 +1,8 @@
 """MPI functions of a case, bound to its buffers, and launches of them from Python and from C.
 
-Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Waitall``), and persistent
-(``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``MpiCall``
-makes them from Python, ``CLoop`` the same ones from C. ``refusal`` says what MPI asks for beyond ccbench's
-own meaning of a collective.
+``MpiCall`` makes blocking calls from Python, ``CLoop`` the same ones from C; ``ConcurrentCalls`` begins two
+collectives (``MPI_Iallreduce``) and waits for both. ``refusal`` says what MPI asks for beyond ccbench's own
+meaning of a collective.
 
 A call from Python into mpi4py takes about half a microsecond, more than many MPI's all-reduce of 8 bytes. So
 a launch is written down once, as functions and their arguments, and a sample's launches run in a loop in C
@@ -50,8 +49,6 @@ from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.machine.mpi import OPEN_MPI
 from ccbench.verification import Array
 
-NONBLOCKING, PERSISTENT = "nonblocking", "persistent"
-
 TYPES = {
     "int8": "INT8_T",
     "uint8": "UINT8_T",
@@ -76,7 +73,6 @@ LARGEST_COUNT = 2**31 - 1
 def refusal(case: Case, library: MpiLibrary) -> str | None:
     """Return the reason why this MPI (or any) has no call for ``case``; None where it has."""
     row = collective(case.collective)
-    swaps = case.collective == "send_recv"
     if row.reduces and case.dtype not in TYPES:
         return f"MPI does no arithmetic with {case.dtype}; it can reduce {', '.join(TYPES)}"
     if (
@@ -89,8 +85,6 @@ def refusal(case: Case, library: MpiLibrary) -> str | None:
             f"Open MPI clips sums of {case.dtype} that overflow, on processors with AVX "
             "(open-mpi/ompi issue 8045), so a result cannot be told from a wrong one; use another dtype"
         )
-    if case.mode == PERSISTENT and not library.persistent and not swaps:
-        return f"persistent collectives came with MPI 4.0; {library.name} has none"
     # Elements of the largest buffer: of uneven blocks one may hold nearly all.
     largest = case.count * max(1, case.ranks)
     if case.collective == UNEVEN:
@@ -123,7 +117,7 @@ class MpiBuffer:
 
 @dataclass(frozen=True)
 class MpiFunction:
-    """An MPI function, whatever the mode it is called in.
+    """An MPI function, whether it blocks or not.
 
     name: MPI's, in small letters. arguments: as mpi4py orders them: pieces, IN_PLACE, None for a buffer that
     MPI does not look at, numbers, an operation.
@@ -207,13 +201,11 @@ def in_one(functions: Sequence[MpiFunction]) -> MpiFunction:
 
 
 class MpiCall:
-    """One launch of a case from Python. Implements ``ccbench.backends.overlap.Background``.
+    """One launch of a case from Python.
 
-    launch: runs it to its end, in its mode. requests: persistent ones, or those of the launch that goes on.
-    copies: MPI_Bcast, which has one buffer, leaves this rank to copy what it has sent to the other.
+    launch: runs it to its end. copies: MPI_Bcast, which has one buffer, leaves this rank to copy what it has
+    sent to the other.
     """
-
-    tells = True
 
     def __init__(
         self,
@@ -221,35 +213,21 @@ class MpiCall:
         communicator: Any,
         case: Case,
         buffers: tuple[Array, Array],
-        mode: str,
         one_way: bool = False,
         copy: Callable[[Array, Array], object] = np.copyto,
     ) -> None:
         """buffers: source and target. copy: from the second of two buffers to the first."""
-        self.mpi, self.communicator, self.mode = mpi, communicator, mode
+        self.mpi, self.communicator = mpi, communicator
         self.source, self.target = buffers
         self.functions = functions_of(mpi, communicator, case, *buffers, one_way)
         root = case.collective == "broadcast" and communicator.rank == max(case.root, 0)
         self.copies = root and not case.in_place
-        self.requests: list[Any] = []
         self._copy = partial(copy, self.target, self.source)
-        self._begun: list[Callable[[], Any]] = []
-        self.launch: Callable[[], object] = self._begin_and_wait
-        if mode == PERSISTENT:
-            self.requests = [
-                self._bound(f"{function.name.capitalize()}_init", function)()
-                for function in self.functions
-            ]
-        elif mode == NONBLOCKING:
-            self._begun = [
-                self._bound(f"I{function.name}", function) for function in self.functions
-            ]
-        else:
-            whole = in_one(self.functions)
-            self._whole = self._bound(whole.name.capitalize(), whole)
-            self.launch = self._whole_and_copy if self.copies else self._whole
+        whole = in_one(self.functions)
+        self._whole = self.bound(whole.name.capitalize(), whole)
+        self.launch = self._whole_and_copy if self.copies else self._whole
 
-    def _bound(self, name: str, function: MpiFunction) -> Callable[[], Any]:
+    def bound(self, name: str, function: MpiFunction) -> Callable[[], Any]:
         """Return the communicator's method, its arguments made once."""
         memory = (
             getattr(self.mpi, "buffer", None) or self.mpi.memory
@@ -269,42 +247,14 @@ class MpiCall:
         ]
         return partial(getattr(self.communicator, name), *taken)
 
-    def begin(self) -> None:
-        """Start a launch, not of a blocking call; the one before must be over."""
-        if self.mode == PERSISTENT:
-            self.mpi.Prequest.Startall(self.requests)
-        else:
-            self.requests = [begin() for begin in self._begun]
-
-    def over(self) -> bool:
-        """Let the library make progress; True if the launch is over."""
-        if not self.mpi.Request.Testall(self.requests):
-            return False
-        self.end()
-        return True
-
-    def wait(self) -> None:
-        """Return when the launch is over."""
-        self.mpi.Request.Waitall(self.requests)
-        self.end()
-
     def end(self) -> None:
-        """Do what is left of the launch once all requests are complete."""
+        """Do what is left of the launch once MPI is done."""
         if self.copies:
             self._copy()
-
-    def _begin_and_wait(self) -> None:
-        self.begin()
-        self.wait()
 
     def _whole_and_copy(self) -> None:
         self._whole()
         self._copy()
-
-    def free(self) -> None:
-        """Give the library back what it holds for the call."""
-        for request in self.requests if self.mode == PERSISTENT else ():
-            request.Free()
 
 
 class ConcurrentCalls:
@@ -314,26 +264,27 @@ class ConcurrentCalls:
         """seconds: each launch adds how long either took from the launch's begin."""
         self._wait_any = mpi.Request.Waitany
         self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
+        self._begun = [
+            (lane, call, call.bound(f"I{function.name}", function))
+            for lane, call in self._calls
+            for function in call.functions
+        ]
         self._seconds = seconds
 
     def __call__(self) -> None:
         """Run one launch, which is over when both are."""
         clock, seconds = time.perf_counter, self._seconds
         began = clock()
-        requests: list[Any] = []
-        lanes: list[tuple[int, MpiCall]] = []
+        requests = [begin() for _, _, begin in self._begun]
         left = [0, 0]
-        for lane, call in self._calls:
-            call.begin()
-            requests += call.requests
-            lanes += [(lane, call)] * len(call.requests)
-            left[lane] = len(call.requests)
+        for lane, _, _ in self._begun:
+            left[lane] += 1
         while any(left):
             number = self._wait_any(requests)
             # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
             identified = number >= 0
             for lane, call in (
-                [lanes[number]]
+                [self._begun[number][:2]]
                 if identified
                 else [pair for pair in self._calls if left[pair[0]]]
             ):
@@ -358,8 +309,8 @@ COPY = "copy"
 
 REDUCING = ("allreduce", "reduce_scatter_block", "reduce")
 
-STATUS_ROOM_BYTES = 1024
-"""For two statuses: an MPI_Status has 20 bytes with MPICH, 24 with Open MPI, 32 in the standard ABI."""
+STATUS_ROOM_BYTES = 512
+"""For a status: an MPI_Status has 20 bytes with MPICH, 24 with Open MPI, 32 in the standard ABI."""
 
 FROM_C, FROM_PYTHON = "launched from C", "launched from Python"
 
@@ -380,49 +331,17 @@ class Steps:
 
     def __init__(self, call: MpiCall) -> None:
         self.call, self.mpi = call, call.mpi
-        self.request_bytes = int(call.mpi._sizeof(call.mpi.Request))
-        # A receive and a send are the most that are under way; MPI writes their handles here.
-        slots = ctypes.create_string_buffer(2 * max(8, self.request_bytes))
-        statuses = ctypes.create_string_buffer(STATUS_ROOM_BYTES)
-        self.room: list[Any] = [slots, statuses]
-        self.requests, self.status = ctypes.addressof(slots), ctypes.addressof(statuses)
-        for number, request in enumerate(call.requests):
-            place = self.requests + number * self.request_bytes
-            ctypes.memmove(place, call.mpi._addressof(request), self.request_bytes)
-        self.steps = tuple(self._in_mode())
+        status = ctypes.create_string_buffer(STATUS_ROOM_BYTES)
+        self.room: list[Any] = [status]
+        whole = in_one(call.functions)
+        # Calls for data from one rank alone end with a status; collectives have none.
+        ends = (ctypes.addressof(status),) if whole.name in ("recv", "sendrecv") else ()
+        self.steps: tuple[CallStep, ...] = (
+            CallStep(f"MPI_{whole.name.capitalize()}", (*self._words(whole), *ends)),
+        )
         if call.copies:
             copy = (call.target.ctypes.data, call.source.ctypes.data, call.source.nbytes)
             self.steps += (CallStep(COPY, copy),)
-
-    def _in_mode(self) -> list[CallStep]:
-        """Return the call in its mode."""
-        functions = self.call.functions
-        several = len(functions) > 1
-        count = (len(functions),) if several else ()
-        wait = CallStep(
-            "MPI_Waitall" if several else "MPI_Wait", (*count, self.requests, self.status)
-        )
-        if self.call.mode == PERSISTENT:
-            return [
-                CallStep("MPI_Startall" if several else "MPI_Start", (*count, self.requests)),
-                wait,
-            ]
-        if self.call.mode == NONBLOCKING:
-            places = range(
-                self.requests, self.requests + 2 * self.request_bytes, self.request_bytes
-            )
-            begun = zip(functions, places, strict=False)
-            return [
-                *(
-                    CallStep(f"MPI_I{function.name}", (*self._words(function), place))
-                    for function, place in begun
-                ),
-                wait,
-            ]
-        whole = in_one(functions)
-        # Calls for data from one rank alone end with a status; collectives have none.
-        status = (self.status,) if whole.name in ("recv", "sendrecv") else ()
-        return [CallStep(f"MPI_{whole.name.capitalize()}", (*self._words(whole), *status))]
 
     def _words(self, function: MpiFunction) -> list[int]:
         """Return arguments up to the communicator.

@@ -1,8 +1,8 @@
 """One rank of an MPI: the library started, its barrier, and its calls bound to the case's buffers.
 
 What is timed is a loop in C over MPI's own functions with arguments that were made before (``loop``), or,
-where that cannot be, one mpi4py method for each launch; what goes on beside another collective or behind a
-computation is begun from Python, too. Both let go of the interpreter's lock, so the thread that listens to
+where that cannot be, one mpi4py method for each launch; what goes on beside another collective is
+begun from Python, too. Both let go of the interpreter's lock, so the thread that listens to
 the leader can answer while a collective hangs. That thread calls no MPI, so the level that is asked for is
 MPI_THREAD_FUNNELED, for which libraries take no locks.
 """
@@ -25,7 +25,6 @@ from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (
     FROM_C,
     FROM_PYTHON,
-    NONBLOCKING,
     ConcurrentCalls,
     Launch,
     MpiCall,
@@ -42,14 +41,11 @@ from ccbench.backends.rank_endpoint import (
     RankEndpoint,
     Setup,
 )
-from ccbench.cases.axes import DEVICE_MEMORY, OVERLAP, Case
+from ccbench.cases.axes import DEVICE_MEMORY, Case
 from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.mpi import MPICH, initialise, loaded_mpi
 
-LOOKED_AFTER = (
-    "the collective is begun without blocking, and MPI_Testall called between repetitions"
-)
 AT_ONCE = "both collectives are begun without blocking, then waited for by MPI_Waitany"
 NOT_IN_C = "this call does not go into a loop in C"
 
@@ -173,7 +169,6 @@ class MpiEndpoint(RankEndpoint):
             f"mpi4py {importlib.import_module('mpi4py').__version__}, "
             f"{FROM_PYTHON if isinstance(self._c, str) else FROM_C}"
         )
-        self._bound: MpiCall | None = None
         self._loop: Launch | None = None
         self._in_python = ""
         self._communicators = GroupCommunicators(self._mpi, self._world)
@@ -183,45 +178,30 @@ class MpiEndpoint(RankEndpoint):
         if self.case.collective in SETUPS:
             self._in_python = NOT_IN_C
             return self.set_up(self._setup_of(self.own))
-        if self.case.mode != OVERLAP and not self.concurrent:
-            self._bound = self._call_of(self.own, self.case.mode)
-            on_host = (
-                self.memory is self._host_memory
-            )  # a device's copy is no step of the loop in C
-            if not isinstance(self._c, str) and (on_host or not self._bound.copies):
-                self._loop = self._c.launch(steps_of(self._bound))
-            self._in_python = (
-                "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
-            )
-            return self._bound.launch
-        calls = [
-            self._call_of(lane, NONBLOCKING) if lane.part else None for lane in self._lanes
-        ]
         if self.concurrent:
             assert self.times is not None, "tells_apart says so"
+            calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
             return ConcurrentCalls(self._mpi, calls, self.times.running)
-        assert calls[0] is not None, "a rank without a part binds nothing"
-        self.background = calls[0]
-        return calls[0].launch
+        call = self._call_of(self.own)
+        on_host = (
+            self.memory is self._host_memory
+        )  # a device's copy is no step of the loop in C
+        if not isinstance(self._c, str) and (on_host or not call.copies):
+            self._loop = self._c.launch(steps_of(call))
+        self._in_python = (
+            "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
+        )
+        return call.launch
 
-    def _call_of(self, lane: RankBuffers, mode: str) -> MpiCall:
+    def _call_of(self, lane: RankBuffers) -> MpiCall:
         pair = lane.case.one_pair
         one_way = pair is not None and not pair.both
         assert lane.part is not None, "a rank that belongs to no group binds nothing"
         communicator = self._communicators.of(lane.case.members, lane.number)
         buffers = lane.source, lane.target
-        try:
-            return MpiCall(
-                self._mpi,
-                communicator,
-                lane.part.case,
-                buffers,
-                mode,
-                one_way,
-                self.memory.copy,
-            )
-        except NotImplementedError:  # the header is of a newer standard than the library
-            raise CannotRun(f"{self.version} has no {mode} {lane.case.collective}") from None
+        return MpiCall(
+            self._mpi, communicator, lane.part.case, buffers, one_way, self.memory.copy
+        )
 
     def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
         """Return the maker of a communicator like the case's, of one of its halves, or of a window."""
@@ -286,8 +266,7 @@ class MpiEndpoint(RankEndpoint):
 
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
-        self._free_call()
-        self._in_python = ""
+        self._loop, self._in_python = None, ""
         memory: HostMemory | None = (
             self._device_memory if case.memory == DEVICE_MEMORY else self._host_memory
         )
@@ -302,20 +281,9 @@ class MpiEndpoint(RankEndpoint):
             label = super().prepare(case)
         except self._mpi.Exception as error:
             raise self._refusal(error) from None
-        if case.mode == OVERLAP or concurrent is not None:  # on ranks that stand by, too
-            self._in_python = LOOKED_AFTER if concurrent is None else AT_ONCE
+        if concurrent is not None:  # on ranks that stand by, too
+            self._in_python = AT_ONCE
         return label
-
-    def _free_call(self) -> None:
-        bound, self._bound, self._loop = self._bound, None, None
-        if bound is not None:
-            bound.free()
-
-    def finish(self) -> None:
-        """Free the requests and drop the buffers. Collective."""
-        # Persistent requests hold addresses of the buffers, so they go first.
-        self._free_call()
-        super().finish()
 
     def close(self) -> None:
         """Free the communicators and finalise the library, which removes its files."""

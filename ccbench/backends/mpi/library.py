@@ -81,8 +81,7 @@ maps = open('/proc/self/maps').read().splitlines() if os.path.exists('/proc/self
 paths = [fields[5] for line in maps if len(fields := line.split(maxsplit=5)) == 6]
 loaded = [path for path in paths if os.path.basename(path).startswith('libmpi')][:1]
 functions = ctypes.CDLL(loaded[0]) if loaded else None
-has = [hasattr(functions, name) for name in ('MPI_Allreduce_init', 'MPI_Allreduce_c')]
-print(json.dumps([MPI.Get_library_version(), mpi4py.__version__, loaded, has]))
+print(json.dumps([MPI.Get_library_version(), mpi4py.__version__, loaded, hasattr(functions, 'MPI_Allreduce_c')]))
 """
 
 _NAMES = (
@@ -104,15 +103,14 @@ _LAUNCHERS = {
 class MpiLibrary:
     """An MPI that works here. name: with its version; path: of the library's file; launcher: its mpiexec.
 
-    persistent, large_counts: it has these parts of MPI 4.0 (some have them and still call themselves
-    3.1, so the functions are looked for, not the number).
+    large_counts: it has this part of MPI 4.0 (some have it and still call themselves 3.1, so the function is
+    looked for, not the number).
     """
 
     name: str
     mpi4py: str
     path: str
     launcher: str
-    persistent: bool = True
     large_counts: bool = True
 
     @property
@@ -224,14 +222,12 @@ def installed(environment: Environment = ()) -> MpiLibrary | str:
     if process.returncode:
         last = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         return f"mpi4py finds no MPI ({last[:200]}); {INSTALL}"
-    text, mpi4py, loaded, (persistent, large) = json.loads(
-        process.stdout.strip().splitlines()[-1]
-    )
+    text, mpi4py, loaded, large = json.loads(process.stdout.strip().splitlines()[-1])
     name, path = library_name(text), loaded[0] if loaded else ""
     if requested and os.path.realpath(requested) != os.path.realpath(path):
         return f"mpi4py {mpi4py} loads {path or name}, not {requested}; install mpi4py 4.1 or newer as a wheel"
     launcher, reason = find_launcher(path, vendor(name))
-    return reason or MpiLibrary(name, mpi4py, path, launcher, persistent, large)
+    return reason or MpiLibrary(name, mpi4py, path, launcher, large)
 
 
 SHARED_MEMORY = "/dev/shm"

@@ -25,8 +25,6 @@ static inline int call(const struct step *step) {
     switch (step->count) {
     case 1:
         return FUNCTION(word)(a[0]);
-    case 2:
-        return FUNCTION(word, word)(a[0], a[1]);
     case 3:
         return FUNCTION(word, word, word)(a[0], a[1], a[2]);
     case 5:
@@ -41,9 +39,6 @@ static inline int call(const struct step *step) {
     case 9:
         return FUNCTION(word, word, word, word, word, word, word, word, word)(
             a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
-    case 10:
-        return FUNCTION(word, word, word, word, word, word, word, word, word, word)(
-            a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]);
     case 12:
         return FUNCTION(word, word, word, word, word, word, word, word, word, word, word, word)(
             a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]);

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest, LibrarySystem
@@ -71,7 +70,7 @@ class Calibrated:
     """A system's own scales and corrections.
 
     scales: factor on each of MEASURED_LEVELS. corrections: (size, log of measured over scaled model), by
-        (collective, in place), in rising order of size. domain: smallest and largest size seen, likewise.
+        (collective, in place), in rising order of size.
     """
 
     system: LibrarySystem
@@ -79,15 +78,10 @@ class Calibrated:
     constants: LibraryConstants
     corrections: tuple[tuple[tuple[str, bool], tuple[tuple[float, float], ...]], ...]
 
-    def _seen(self, request: LibraryRequest) -> tuple[tuple[float, float], ...]:
-        return dict(self.corrections).get((request.collective, request.in_place), ())
-
     def seconds(self, request: LibraryRequest) -> Floats:
         """Calibrated time at each size; never below the time of the links at their nominal rates."""
-        scaled, corrections = (
-            seconds_of(self.system, request, self.constants.table),
-            self._seen(request),
-        )
+        scaled = seconds_of(self.system, request, self.constants.table)
+        corrections = dict(self.corrections).get((request.collective, request.in_place), ())
         if corrections:
             # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
             places = np.log([size for size, _ in corrections])
@@ -98,17 +92,6 @@ class Calibrated:
                 )
             )
         return np.asarray(np.maximum(scaled, floor_seconds(self.system, request)))
-
-    def inside(self, request: LibraryRequest) -> NDArray[np.bool_]:
-        """True for each size within twice the sizes seen; False beyond, and where nothing was seen."""
-        sizes, corrections = (
-            np.asarray(request.size_bytes, dtype=np.float64),
-            self._seen(request),
-        )
-        low, high = (
-            (corrections[0][0] / 2, corrections[-1][0] * 2) if corrections else (np.inf, np.inf)
-        )
-        return np.asarray((low <= sizes) & (sizes <= high))
 
 
 def interpolated(at: Floats, places: Floats, values: Floats) -> Floats:

@@ -135,7 +135,7 @@ UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
             for process in PROCESSES
         ),
         *(
-            (RING(mode="persistent", processes=process), f"it has {', '.join(CUDA_MODES)};")
+            (RING(mode="overlap", processes=process), f"it has {', '.join(CUDA_MODES)};")
             for process in PROCESSES
         ),
         (RING(groups="rank // 2", active_group=1), ""),

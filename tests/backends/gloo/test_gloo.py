@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from ccbench.backends.gloo import BACKEND, REDUCE_OPS, addresses_by_interface, meet
-from ccbench.cases.axes import NO_OP, NO_ROOT, OVERLAP, UNEVEN, Case
+from ccbench.cases.axes import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.collectives import collective as row_of
 from ccbench.dtypes import CPU_DTYPES, item_bytes
@@ -165,20 +165,6 @@ def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> No
 
 
 @needs_torch
-def test_every_collective_goes_on_behind_a_computation() -> None:
-    cases = [case_of(name, 3, mode=OVERLAP, overlap_with="matmul") for name in COLLECTIVES]
-    cases += [
-        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=pair)
-        for pair in ("2>0", "0<>1")
-    ]
-    cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="memory", in_place=True))
-    cases.append(
-        case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]")
-    )
-    all_right(3, cases)
-
-
-@needs_torch
 def test_ranks_with_clocks_of_their_own_measure_how_long_and_not_when() -> None:
     ((first, second),) = measured(2, [case_of("all_reduce", 2)], one_clock=False)
     assert first.stamps.shape[1] >= 2
@@ -242,11 +228,7 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
         ("all_reduce", {"misalignment_bytes": 4}, "no misalignment 4"),
         ("all_reduce", {"protocol": "ll"}, "no protocol ll"),
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        (
-            "all_reduce",
-            {"mode": OVERLAP, "concurrent": "all_gather"},
-            "with another in mode overlap",
-        ),
+        ("all_reduce", {"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
         ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
     ],
 )

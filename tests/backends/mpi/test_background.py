@@ -1,4 +1,4 @@
-"""MPI's new company: uneven blocks, one group alone, a second collective beside, a computation meanwhile."""
+"""MPI's new company: uneven blocks, one group alone, a second collective beside."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.mpi import BACKEND
-from ccbench.backends.mpi.endpoint import AT_ONCE, LOOKED_AFTER
-from ccbench.cases.axes import OVERLAP, OVERLAP_PARTS, UNEVEN
+from ccbench.backends.mpi.endpoint import AT_ONCE
+from ccbench.cases.axes import UNEVEN
 from ccbench.cases.measurement import Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.runner.workers.team import WorkerTeam
@@ -45,18 +45,13 @@ def ran(opened: WorkerTeam, name: str, **changes: object) -> Measurement:
 # -- uneven blocks ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
 @pytest.mark.parametrize(
     "traffic",
     ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"],
 )
-def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode: str) -> None:
-    if BACKEND.unsupported(case_of(UNEVEN, ranks=4, mode=mode)):
-        assert mode == "persistent"
-        return
-    assert ran(four, UNEVEN, traffic=traffic, mode=mode, count=37).detail == ""
-    ran(four, UNEVEN, traffic=traffic, mode=mode, count=5, dtype="bfloat16")
+def test_uneven_blocks_arrive(four: WorkerTeam, traffic: str) -> None:
+    assert ran(four, UNEVEN, traffic=traffic, count=37).detail == ""
+    ran(four, UNEVEN, traffic=traffic, count=5, dtype="bfloat16")
 
 
 @pytest.mark.exhaustive
@@ -129,42 +124,6 @@ def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) 
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 2-3 broadcast"))
 
 
-# -- computing meanwhile ----------------------------------------------------------------------------------
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: str) -> None:
-    measurement = ran(four, name, mode=OVERLAP, overlap_with="matmul")
-    assert LOOKED_AFTER in measurement.detail
-    assert measurement.group_names == OVERLAP_PARTS
-    assert all(
-        len(part) == len(measurement.samples_seconds)
-        for part in measurement.group_samples_seconds
-    )
-
-
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"name": "send_recv", "pair": "0>3"},
-        {"name": "send_recv", "pair": "2<>1"},
-        {"overlap_with": "memory"},
-        {"in_place": True},
-        {"groups": "rank % 2"},
-        {"groups": "rank // 2", "active_group": 1},
-        {"dtype": "int32", "op": "prod", "in_place": True},
-    ],
-)
-def test_a_computation_hides_any_kind_of_case(
-    four: WorkerTeam, changes: dict[str, object]
-) -> None:
-    fields = {"name": "all_reduce", "mode": OVERLAP, "overlap_with": "matmul", **changes}
-    measurement = ran(four, str(fields.pop("name")), **fields)
-    assert measurement.group_names == OVERLAP_PARTS
-
-
 # -- refusals ---------------------------------------------------------------------------------------------
 
 BESIDE = {"concurrent": "all_gather"}
@@ -174,23 +133,9 @@ BESIDE = {"concurrent": "all_gather"}
     ("name", "changes", "words"),
     [
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        (
-            "all_reduce",
-            {**BESIDE, "mode": "persistent"},
-            "concurrently with another in mode persistent",
-        ),
-        ("all_reduce", {**BESIDE, "mode": "nonblocking"}, "write mode: streaming"),
-        (
-            "all_reduce",
-            {**BESIDE, "mode": OVERLAP},
-            "concurrently with another in mode overlap",
-        ),
+        ("all_reduce", {**BESIDE, "mode": "graph"}, "no mode graph"),
         ("all_reduce", {**BESIDE, "memory": "device"}, "with memory: device"),
-        (
-            "all_reduce",
-            {"mode": OVERLAP, "overlap_with": "matmul", "memory": "device"},
-            "with memory: device",
-        ),
+        ("all_reduce", {"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
         ("send_recv", {**BESIDE, "pair": "0>1"}, "concurrently with a pair"),
         ("send_recv", {**BESIDE, "in_place": True}, "no send_recv in place"),
         (
@@ -221,6 +166,5 @@ def test_a_named_algorithm_is_of_blocking_calls() -> None:
     names = BACKEND.algorithms("all_reduce")
     if not names:
         pytest.skip("this library's tools are not installed, so it lists no algorithms")
-    for changes in ({"mode": OVERLAP}, BESIDE):
-        refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **changes))
-        assert "for blocking calls only" in (refused or "")
+    refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **BESIDE))
+    assert "for blocking calls only" in (refused or "")

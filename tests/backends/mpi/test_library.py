@@ -253,7 +253,7 @@ def test_a_folder_stands_for_the_library_in_it_and_never_for_a_text_that_links_t
 def test_a_library_that_mpi4py_does_not_load_is_refused_with_the_cure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    output = json.dumps(["Open MPI v4.1.4", "4.0.3", ["/usr/lib/libmpi.so.40"], [True, True]])
+    output = json.dumps(["Open MPI v4.1.4", "4.0.3", ["/usr/lib/libmpi.so.40"], True])
     done = subprocess.CompletedProcess([], 0, output, "")
     monkeypatch.setattr(
         "ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: object()

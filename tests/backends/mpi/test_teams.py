@@ -89,8 +89,8 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.thinned(12)
-@pytest.mark.parametrize("mode", ["streaming", "isolated", "nonblocking", "persistent"])
+@pytest.mark.thinned(6)
+@pytest.mark.parametrize("mode", ["streaming", "isolated"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_right_in_every_mode(
@@ -100,7 +100,7 @@ def test_every_collective_is_right_in_every_mode(
         name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1
     )
     if BACKEND.unsupported(case):
-        assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
+        assert name in ("send_recv", "all_to_all", "all_to_all_v")
         return
     measurement = pair.run(case, SHORT)
     assert (measurement.status, measurement.detail) == (Status.OK, "")

@@ -338,13 +338,10 @@ class WorldRuntime(EmulatedRuntime):
     def streamWaitEvent(self, stream: int, event: int, flags: int = 0) -> None:  # noqa: N802
         self._add(stream, Wait(self.world.events[event]))
 
-    def new_event(self, *_: int) -> int:
+    def eventCreate(self) -> int:  # noqa: N802 - as CUDA spells it
         handle = next(self.world.handles)
         self.world.events[handle] = Event()
         return handle
-
-    eventCreate = new_event  # noqa: N815 - as CUDA spells it
-    eventCreateWithFlags = new_event  # noqa: N815 - as CUDA spells it
 
     def eventDestroy(self, event: int) -> None:  # noqa: N802 - as CUDA spells it
         self.world.events.pop(event)
@@ -359,17 +356,6 @@ class WorldRuntime(EmulatedRuntime):
 
         self._add(stream, Task(record))
 
-    def eventQuery(self, event: int) -> int:  # noqa: N802 - as CUDA spells it
-        self.world.advance()
-        return NOT_READY if self.world.events[event].pending else 0
-
-    def eventSynchronize(self, event: int) -> None:  # noqa: N802 - as CUDA spells it
-        mine = self.world.events[event]
-        if not self.world.wait_until(
-            lambda: mine.pending == 0, "eventSynchronize: never recorded"
-        ):
-            raise DeviceFailure(LAUNCH_FAILURE, f"deadlock: {self.world.deadlocks[-1]}")
-
     def eventElapsedTime(self, began: int, ended: int) -> float:  # noqa: N802 - as CUDA spells it
         return 1e3 * (self.world.events[ended].seconds - self.world.events[began].seconds)
 
@@ -380,9 +366,6 @@ class WorldRuntime(EmulatedRuntime):
         assert self.world.streams[stream].captured is None
         self.world.streams[stream].captured = []
         self.capturing[stream] = threading.get_ident()
-
-    def streamIsCapturing(self, stream: int) -> bool:  # noqa: N802 - as CUDA spells it
-        return self.world.streams[stream].captured is not None
 
     def streamEndCapture(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
         mine = self.world.streams[stream]

@@ -56,14 +56,6 @@ def test_far_from_what_was_seen_the_correction_fades() -> None:
     assert abs(left[2]) < 0.01 * abs(left[0])
 
 
-def test_labels_say_where_something_was_seen() -> None:
-    calibration = calibrate([measured()])
-    request = LibraryRequest("all_reduce", (3, 4, 1 << 34, (1 << 34) + 1))
-    assert calibration.inside(request).tolist() == [False, True, True, False]
-    assert not calibration.inside(replace(request, collective="all_gather")).any()
-    assert not calibration.inside(replace(request, in_place=True)).any()
-
-
 def test_no_points_are_refused() -> None:
     with pytest.raises(MachineError, match="no points; give at least one size"):
         calibrate([measured().taking([])])

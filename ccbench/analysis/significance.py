@@ -7,23 +7,25 @@ Two tests must agree that two sides differ. Welch's t test of the medians' logar
 as the evidence is strong, which a correction for many points needs: the least p of an exact rank or
 permutation test of 6 rounds against 6 is 2/924, so among 64 points corrected at 5 % a single changed one
 could never be found. Mann-Whitney's exact test, not corrected, assumes nothing and vetoes what a few odd
-rounds did to the t test; it also says how many rounds are too few. Simulations: docs/compare.md. Where
-there are so many rounds that its own p, corrected, is far below the level, it finds a change alone: on
+rounds did to the t test; it also says how many rounds are too few. Simulated (60 pairs of runs of 64 points, six
+rounds, one point 10 % slower, noise of rounds 1 %), rank tests find 2 % of the slow points, Yuen's 98 %, Welch's all.
+Where there are so many rounds that its own p, corrected, is far below the level, it finds a change alone: on
 machines that others use, too, single rounds take a hundred times as long, and no t test finds anything.
 
 Holm's correction, not Benjamini and Hochberg's: that bounds the share of findings that are false, so
-where half of the points did change it lets 2 % of the others be called changed, and a gate that cries wolf
-is turned off.
+where half of the points did change (by 30 %, rounds vary by 10 %) it lets 2.2 % of the others be called changed,
+Holm's 0.2 %, and a gate that cries wolf is turned off. It finds more then, 94 % of the slow ones in place of 66 %.
 
 Intervals of ratios of medians come from a bootstrap over rounds. Their samples are not drawn anew: a round's
 median already varies with its samples, and drawing at both levels counts that twice (A. C. Davison and D. V.
-Hinkley, "Bootstrap Methods and their Application", Cambridge 1997, section 3.8; figures in docs/compare.md).
+Hinkley, "Bootstrap Methods and their Application", Cambridge 1997, section 3.8). Simulated intervals of
+95 % from rounds alone hold 94.5 to 95.6 %, from rounds and their samples 95.5 to 99.7 % and are up to 37 % wider.
 Points with as many rounds share what is drawn.
 
 Variants of one run are measured in turn, and their rounds are compared in pairs: the tests are Yuen's trimmed
 t of the logarithms of ratios and the one of signs, and the interval is of the median ratio. What holds up the
 machine for a while then meets both sides, but not to the same per cent: such rounds are trimmed, and signs
-count them once, where Student's t and Wilcoxon's ranks count them most (docs/compare.md).
+count them once, where Student's t and Wilcoxon's ranks count them most.
 
 B. L. Welch, Biometrika 34 (1947) 28; H. B. Mann and D. R. Whitney, Ann. Math. Statist. 18 (1947) 50;
 S. Holm, Scand. J. Statist. 6 (1979) 65; Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995) 289;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -265,9 +264,3 @@ class Compared:
             # Times decide nothing then, and must not read as if they had passed.
             return f"{words} of bits: {self.bits_text or 'no point has any'}; times: {times}"
         return f"{words}: {times}" + (f"; {self.bits_text}" if self.bits_text else "")
-
-
-def worst(each: Sequence[Compared]) -> int:
-    """The exit code of several comparisons: a regression outranks what was not decided."""
-    codes = {compared.exit_code for compared in each}
-    return REGRESSION if REGRESSION in codes else max(codes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from ccbench.flags import Flag
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
-    from ccbench.analysis.verdicts import Settings
+    from ccbench.analysis.verdicts import Compared, Settings
 
 
 def _flags(context: click.Context, parameter: click.Parameter, text: str) -> frozenset[str]:
@@ -179,11 +180,9 @@ def compare(
     if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)
     _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
-    fits = len(runs) == 1 if axis else len(runs) > 1
+    fits = len(runs) == 1 if axis else len(runs) == 2 or (len(runs) > 2 and not against_model)
     cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
     _refuse_unless(fits and not self_check, "compare", cure)
-    if len(runs) > 2:
-        return _table_of_runs(runs, settings, form, output)
     new = open_run(runs[-1], details=False)
     if axis:
         compared = compare_by(new, _axis(axis), base, settings)
@@ -195,6 +194,9 @@ def compare(
         except RunFolderError as error:
             say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
             return NO_VERDICT_EXIT_CODE
+        if len(runs) > 2:
+            each = [compare_runs(old, run, settings) for run in runs[1:]]
+            return _table_of_runs(each, form, output)
         compared = compare_runs(old, new, settings)
     writers = {"json": document, "md": markdown, "junit": junit, "html": comparison_page}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
@@ -214,22 +216,18 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
         raise UsageError(f"{where}: {cure}")
 
 
-def _table_of_runs(
-    runs: tuple[str, ...], settings: Settings, form: str, output: Path | None
-) -> int:
-    from ccbench.analysis.comparison import compare as compare_runs
-    from ccbench.analysis.verdicts import MODEL, worst
-    from ccbench.report.comparison_text import document, runs_screen, sentence_of_run
+def _table_of_runs(each: Sequence[Compared], form: str, output: Path | None) -> int:
+    from ccbench.analysis.verdicts import FINE, NO_VERDICT, REGRESSION
+    from ccbench.report.comparison_text import document, runs_screen, sentences
 
-    _refuse_unless(MODEL not in runs, "compare model", "name one run")
-    _refuse_unless(
-        form in ("table", "json"), "compare --format", "of more than two runs: table or json"
+    cure = "write table or json of more than two runs"
+    _refuse_unless(form in ("table", "json"), "compare --format", cure)
+    exit_code = max(
+        (compared.exit_code for compared in each), key=(FINE, NO_VERDICT, REGRESSION).index
     )
-    each = [compare_runs(runs[0], run, settings) for run in runs[1:]]
-    exit_code = worst(each)
     documents = {"exit_code": exit_code, "runs": list(map(document, each))}
     result = runs_screen(each, screen_width()) if form == "table" else documents
-    _leave(result, output, "\n".join(map(sentence_of_run, each)))
+    _leave(result, output, "\n".join(sentences(each)))
     return exit_code
 
 

@@ -9,7 +9,6 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,35 +242,33 @@ def self_check_document(check: SelfCheck) -> dict[str, Any]:
 
 def runs_screen(each: Sequence[Compared], width: int = 80) -> str:
     """Several runs beside one base: a row for each point, then the verdict on each run; ``width`` columns."""
-    rows: dict[object, dict[str, Any]] = {}
-    for place, compared in enumerate(each):
-        for row in compared.points:
-            base = {"point": row.point, "base_seconds": row.base_seconds}
-            rows.setdefault(POINT(row.point), base)[str(place)] = row
-    # Where there is no room the oldest runs go first, and the base last.
-    shown = [ShownColumn("point", right=False, tells=True, value="point.name"), COLUMNS[1]]
-    shown += [replace(COLUMNS[2], title=Path(each[0].base).name, keep=8)]
-    shown += [
-        ShownColumn(Path(compared.new).name, value=str(place), form=_time_and_change)
-        for place, compared in enumerate(each)
-    ]
+    rows = {POINT(row.point): row for compared in reversed(each) for row in compared.points}
+    shown = (*COLUMNS[:3], *map(_column_of_run, each))
     lines = fitted_lines(table_of(shown, list(rows.values())), width)
-    lines += _wrapped("change of time against the first run; ?: no verdict", width)
-    lines += [line for compared in each for line in _wrapped(sentence_of_run(compared), width)]
+    lines += [line for text in sentences(each) for line in _wrapped(text, width)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def sentence_of_run(compared: Compared) -> str:
-    """The verdict on a run, after its name."""
-    return f"{Path(compared.new).name}: {compared.sentence}"
+def _column_of_run(compared: Compared) -> ShownColumn:
+    cases = {POINT(row.point): row for row in compared.points}
+    return ShownColumn(
+        plain(Path(compared.new).name),
+        keep=6,  # where there is no room the oldest runs go first, and the base last
+        value=lambda row: cases.get(POINT(row.point)),
+        form=_time_and_change,
+    )
+
+
+def sentences(each: Sequence[Compared]) -> list[str]:
+    """The verdict on each run, after its name."""
+    return [f"{Path(compared.new).name}: {compared.sentence}" for compared in each]
 
 
 def _time_and_change(row: Comparison) -> str:
-    """``1.2 ms +20.0% slower``, as far as it is there."""
-    words = [] if row.new_seconds is None else [format_seconds(row.new_seconds)]
-    words += [] if row.change is None else [format_change(row.change)]
-    verdict = "?" if row.verdict is Verdict.NONE else row.verdict.value
-    return " ".join((*words, "wrong" if row.wrong else verdict))
+    """``1.2 ms +20.0% slower``, as far as it is there; ``?`` for no verdict."""
+    _, _, _, new, change, _ = (column.text(row) for column in COLUMNS)
+    verdict = row.words.partition(":")[0].replace("no verdict", "?")
+    return " ".join(filter(None, (new, change, verdict)))
 
 
 def _settings(settings: Settings) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def test_a_missing_new_run_and_a_wrong_option_are_2(
         (base, "nowhere"),
         (base,),
         ("model", base, base),
+        ("model", base, base),
         (base, base, "--threshold", "0%"),
         (base, base, "--confidence", "100%"),
         (base, base, "--threshold", "5 MiB"),
@@ -134,6 +135,7 @@ def test_several_runs_stand_side_by_side_beside_the_first(
     assert "\nslow: REGRESSION: 0 faster, 1 slower, 3 same" in ended.out
     documents = ccbench("compare", base, base, slow, "--json").json
     assert documents["exit_code"] == 1
+    assert ccbench("compare", "nowhere", base, slow).code == 3
     assert documents["runs"][1] == ccbench("compare", base, slow, "--json").json
     for more in (("--format", "junit"), ("--by", "variant")):
         assert ccbench("compare", base, base, slow, *more).refused
@@ -145,7 +147,7 @@ def test_what_a_run_does_not_have_stays_empty_in_the_table(
     fewer = str(write(tmp_path / "fewer", [1e-5]))
     ended = ccbench("compare", base, fewer, base)
     assert ended.code == 3
-    assert re.search(r" 8 B +10\.\d+ us +[?] +10\.", ended.out)
+    assert re.search(r" 8 B +10\.\d+ us +- [?] +10\.", ended.out)
 
 
 def test_a_equals_a_shows_the_share_of_false_alarms(

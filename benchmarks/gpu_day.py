@@ -39,7 +39,7 @@ from benchmarks.gpu_day_phases import PHASES, ROOT, SETTLING, Phase, Step
 WHEELS = ROOT / "wheels"
 """Of ``make gpu-day-bundle``."""
 
-CARRIED = ("pydantic", "plotly", "defusedxml")
+CARRIED = ("pydantic", "defusedxml")
 """Packages that images with CuPy, NCCL and pytest often lack."""
 
 REFERENCE = ROOT / "results" / "reference"

@@ -8,7 +8,7 @@ tried on 20 examples there, and on 40 with ``--hypothesis-profile exhaustive``; 
 yet with ``--hypothesis-profile explore``.
 
 Under ``CCBENCH_CI=1`` a skipped test fails the session unless it has a mark of MAY_SKIP: a machine that builds
-ccbench must be able to test all of it, but not every one has a GPU, a browser, MPICH in place of Open MPI, a kernel
+ccbench must be able to test all of it, but not every one has a GPU, MPICH in place of Open MPI, a kernel
 and the rights to make network namespaces, or processors that nobody else uses; oneCCL has a leg of its own.
 
 ``CCBENCH_TESTED=FILE`` notes in a file which tests have passed, and leaves out those that it holds, but for
@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-MAY_SKIP = {"gpu", "network", "browser", "mpich", "oneccl", "quiet"}
+MAY_SKIP = {"gpu", "network", "mpich", "oneccl", "quiet"}
 """Marks of tests that need what not every machine has."""
 
 ALONE = (

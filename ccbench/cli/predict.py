@@ -133,15 +133,9 @@ def predict(
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):
-        reason = "--model schedule was given, which is another model"
-        cure = "leave one of them out"
-        if model != OWN:
-            reason = (
-                f"{machine} is calibrated already" if own is not None else f"{machine} has none"
-            )
-            cure = "leave it out, or name the GPUs' own machine, such as hgx-h100"
         raise UsageError(
-            f"--anchor: moves the model of a library on GPUs, and {reason}; {cure}"
+            f"--anchor: moves the model of a library on GPUs, and {machine} has another here; leave --anchor or "
+            "--model out, or name a machine with GPUs, such as hgx-h100"
         )
     cluster = own.cluster if own is not None else None
     if own is not None:

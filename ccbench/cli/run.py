@@ -86,7 +86,6 @@ FORMATS = ("html", "md", "csv")
 READING_MODULES = (
     "pyarrow.compute",
     "jinja2",
-    "plotly",
     "ccbench.report.writing",
     "ccbench.report.run_screen",
 )

@@ -20,12 +20,12 @@ from ccbench.documents import (
 )
 from ccbench.errors import SuiteError, UsageError
 from ccbench.plan.shape import ModelShape, named_shape, with_defaults
-from ccbench.plan.strategy import LayoutKeys, Settings, Whole
+from ccbench.plan.strategy import LayoutKeys, StepSettings, Whole
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.units import shown
 
 
-class PlanKeys(Settings):
+class PlanKeys(StepSettings):
     """All keys of a plan. model, layout, layouts: of several kinds, so they are read by themselves."""
 
     name: str = ""
@@ -84,7 +84,7 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
     origin, tree = document.origin, document.tree
     keys = _checked(PlanKeys, tree, (), origin)
     shape = _shape(keys.model, keys.name or name, origin)
-    settings = {key: value for key, value in tree.items() if key in Settings.model_fields}
+    settings = {key: value for key, value in tree.items() if key in StepSettings.model_fields}
     layouts: dict[str, tuple[Spot, LayoutKeys]] = {}
     for spot, value in _places(keys, origin):
         label, layout = _layout(value, spot, settings, origin)

@@ -36,7 +36,7 @@ Whole = Annotated[int, whole(1)]
 Dtype = Annotated[str, PlainValidator(one_word("dtype", tuple(ITEM_BYTES)))]
 
 
-class Settings(StrictModel):
+class StepSettings(StrictModel):
     """Keys that a plan has for all layouts, or one of them for itself.
 
     Not known here: shards within a node and replicas across (HSDP, ZeRO++), what is kept in the host's
@@ -71,7 +71,7 @@ class Settings(StrictModel):
     context_kind: Literal["ring", "all_gather", "ulysses"] = "ring"
 
 
-class LayoutKeys(Settings):
+class LayoutKeys(StepSettings):
     """One layout: sizes of axes, a name, and what differs from the plan; dp that is missing fills the machine."""
 
     global_batch: Whole
@@ -110,7 +110,7 @@ class Strategy:
     """A model, the settings of a training step and the layout; UsageError for what does not go together."""
 
     shape: ModelShape
-    settings: Settings
+    settings: StepSettings
     layout: Layout
 
     def __post_init__(self) -> None:
@@ -265,6 +265,6 @@ class Strategy:
 
 def parameters(shape: ModelShape) -> int:
     """Return all parameters of a model."""
-    whole = Strategy(shape, Settings(), Layout())
+    whole = Strategy(shape, StepSettings(), Layout())
     experts = whole.moe_layers * whole.layer_shares()[1].experts
     return experts + sum(size * count for _, size, count in whole.portions())

@@ -20,8 +20,6 @@ from ccbench.report.present import (
     fitted,
     fitted_lines,
     folded,
-    page_table,
-    stored,
     table_of,
     wrapped,
 )
@@ -210,16 +208,14 @@ def screen_table(run: Run, width: int) -> str:
 HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
 
 
-def case_page_table(points: Sequence[Point]) -> dict[str, Any]:
-    """Cases as the page's script takes them; it marks failed rows red and a baseline's grey."""
+def case_page_table(points: Sequence[Point]) -> Table:
+    """Return every case, without columns in which all are alike."""
     shown = [
         column
         for column in COLUMNS
         if column.title not in HIDDEN_WHERE_ALIKE or len({*map(column.text, points)}) > 1
     ]
-    statuses = stored([point.status.value for point in points])
-    baselines = [place for place, point in enumerate(points) if point.baseline]
-    return page_table(shown, points) | {"status": statuses, "baseline": baselines}
+    return table_of(shown, points)
 
 
 CSV_NAMES = (

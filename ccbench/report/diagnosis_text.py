@@ -7,7 +7,7 @@ from typing import Any
 
 from ccbench.analysis.diagnose import Answer
 from ccbench.readers.evidence import TextPart
-from ccbench.report.present import ShownColumn, first, page_table, values_of, wrapped
+from ccbench.report.present import ShownColumn, first, table_of, values_of, wrapped
 from ccbench.units import plain, plural
 
 MOST_FINDINGS = 8
@@ -115,7 +115,7 @@ _QUOTE_COLUMNS = (
 
 
 def diagnosis_page(answer: Answer, name: str) -> str:
-    """Return the whole page as text. Raises MissingDependency without jinja2 or plotly."""
+    """Return the whole page as text. Raises MissingDependency without jinja2."""
     from ccbench.report.page import PageContent, RunPart, render_page
 
     rows = [
@@ -140,7 +140,7 @@ def diagnosis_page(answer: Answer, name: str) -> str:
             title=plain(f"diagnosis of {name}"),
             runs=(part,),
             sections=(),
-            table=page_table(_QUOTE_COLUMNS, rows),
+            table=table_of(_QUOTE_COLUMNS, rows),
             table_text="Lines that show the findings.",
         )
     )

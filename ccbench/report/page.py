@@ -1,25 +1,17 @@
-"""The page of a report: what it says, in the reader's order, and the one HTML file, without any network.
+"""The page of a report: what it says, in the reader's order, as one HTML file without any network or script.
 
-Texts of a run reach the page in two ways only: through Jinja with autoescape, and as JSON in elements that no
-browser executes, with every character that HTML or JavaScript could take for its own written as an escape.
-A content security policy allows the page's two scripts by their hashes and nothing else, so that a mistake in
-either would still run nothing, and nothing could be sent anywhere.
-
-Figures reach the script as plain values; colours that depend on the theme are the words ``ink`` and ``grey``,
-which the script replaces.
+Texts of a run reach the page through Jinja with autoescape alone. A content security policy allows no script, so that
+a mistake there would still run nothing, and nothing could be sent anywhere. Figures are SVG in image elements, in
+which nothing runs either.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from statistics import median
-from typing import Any
 
 from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.speed_verdict import expected_from, speed_verdicts
@@ -32,20 +24,12 @@ from ccbench.report.baselines import baseline_lines, beside, format_busbw, pairs
 from ccbench.report.bits_table import bits_table
 from ccbench.report.case_table import case_page_table
 from ccbench.report.curves import group_key
-from ccbench.report.drawing import COLOURS, picture_address
-from ccbench.report.figure import (
-    Figure,
-    FigureAxis,
-    FigureSeries,
-    Frame,
-    SeriesKind,
-    far_note,
-    frames,
-)
+from ccbench.report.drawing import canvas_of, picture_address
+from ccbench.report.figure import Figure
 from ccbench.report.figures import every_figure
 from ccbench.report.page_card import MOST_ROWS as MOST_CARD_ROWS
 from ccbench.report.page_card import CardRow, card_rows, headline
-from ccbench.report.present import ShownColumn, Table, columns, table_of, values_of
+from ccbench.report.present import ShownColumn, Table, columns, table_of
 from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import (
     health_lines,
@@ -92,11 +76,11 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
 )
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
 
-SAID_ABOVE = {"bandwidth": ": bus bandwidth against size", "time": ": time against size"}
-"""Words of titles of figures that the heading of their section says."""
-
 MOST_PAIRS = 500
 """Lines beside a baseline that the page lists; the CSV file has all."""
+
+MOST_CASES = 2000
+"""Cases that the page lists; the CSV file has all."""
 
 ENVIRONMENT = ("environment", "versions", "options", "machine", "notes")
 """Entries of a manifest that are shown; the topology has its picture, and the suite its points."""
@@ -193,7 +177,7 @@ class PageContent:
     title: str
     runs: tuple[RunPart, ...]
     sections: tuple[Section, ...]
-    table: Mapping[str, Any]
+    table: Table
     table_text: str = "Bandwidths in GB/s (1e9 bytes a second)."
     label: str = ""
     meaning: str = ""
@@ -232,7 +216,7 @@ def page_content(
     sections = []
     for topic, heading, text in SECTIONS:
         own = tuple(
-            (name, replace(figure, title=figure.title.replace(SAID_ABOVE.get(topic, ""), "")))
+            (name, figure)
             for name, figure in figures.items()
             if figure.topic == topic and (lead is None or name != lead[0])
         )
@@ -417,18 +401,12 @@ def formula_table(points: Iterable[Point]) -> Table:
 
 
 def render_page(content: PageContent) -> str:
-    """The page as text, to be stored as UTF-8. Raises MissingDependency without jinja2 or plotly."""
+    """Return the page as text, to be stored as UTF-8. Raises MissingDependency without jinja2."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError:
         raise MissingDependency("report: the page needs jinja2; pip install jinja2") from None
-    try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # ships no types
-    except ImportError:
-        raise MissingDependency("report: the page needs plotly; pip install plotly") from None
-    # The parser of HTML ends a script at this word, wherever it stands; in JavaScript the two are the same.
-    drawing = get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
     environment = Environment(
         loader=PackageLoader("ccbench.report", "assets"),
         autoescape=True,
@@ -436,154 +414,19 @@ def render_page(content: PageContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    own = _asset("page.js")
-    hashes = [
-        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
-        for one in (drawing, own)
-    ]
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"script-src 'sha256-{hashes[0]}' 'sha256-{hashes[1]}'; base-uri 'none'; form-action 'none'"
-    )
-    plots = plots_of(content)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    figures = [content.lead] if content.lead is not None else []
+    figures += [entry for section in content.sections for entry in section.figures]
     return environment.get_template("page.html.jinja").render(
         page=content,
         policy=policy,
         style=Markup(_asset("page.css")),
-        plotly=Markup(drawing),
-        script=Markup(own),
-        names=plots.keys(),
-        plots=Markup(json_for_html(plots)),
-        table=Markup(json_for_html(content.table)),
+        pictures={
+            name: picture_address(partial(canvas_of, figure)) for name, figure in figures
+        },
+        most_cases=MOST_CASES,
     )
 
 
 def _asset(name: str) -> str:
     return files("ccbench.report").joinpath(f"assets/{name}").read_text(encoding="utf-8")
-
-
-_ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&'\u2028\u2029"}
-
-
-def json_for_html(value: Any) -> str:
-    """``value`` as JSON that neither ends a script element nor breaks a line of JavaScript."""
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_ESCAPES)
-
-
-SYMBOLS = (
-    "circle",
-    "square",
-    "triangle-up",
-    "diamond",
-    "triangle-down",
-    "pentagon",
-    "x",
-    "triangle-left",
-)
-DASHES = {
-    SeriesKind.MEASURED: "solid",
-    SeriesKind.PREDICTED: "dash",
-    SeriesKind.BOUND: "dot",
-    SeriesKind.BASELINE: "solid",
-    SeriesKind.REFERENCE: "dash",
-}
-BASELINE_DASHES = ("solid", "dashdot", "longdash", "dash")
-LONE_SYMBOLS = {SeriesKind.PREDICTED: "line-ew", SeriesKind.BOUND: "cross-thin"}
-"""Of predictions and bounds that no line joins: strokes, which no measured series has."""
-
-SIGNIFICANT_DIGITS = 6
-"""Of every number in the page; nobody reads more from a picture."""
-
-
-def plots_of(content: PageContent) -> dict[str, Any]:
-    """Name of a figure in the page -> what the script draws."""
-    drawn = [content.lead] if content.lead is not None else []
-    drawn += [entry for section in content.sections for entry in section.figures]
-    return {name: plot(figure) for name, figure in drawn}
-
-
-def plot(figure: Figure) -> dict[str, Any]:
-    """Plain values from which the script draws ``figure``."""
-    drawn = values_of(figure, "key", "topic", "message")
-    if figure.topic == "nothing":
-        return drawn
-    if figure.grid is not None:
-        grid = figure.grid
-        cells = {
-            "values": [_shorts(row) for row in grid.values],
-            **values_of(grid, "texts", "marked", "unit", "legend", "names"),
-            "good": grid.large_is_good,
-            "range": _shorts(grid.limits),
-        }
-        return {**drawn, "x": _axis(figure.x), "y": _axis(figure.y), "grid": cells}
-    if not any(series.x for series in figure.series):
-        return {**drawn, "topic": "nothing", "message": "No case has a speed."}
-    x, y = frames(figure)
-    spans = [
-        [_short(part.low), _short(part.high), part.label, COLOURS[part.style % len(COLOURS)]]
-        for part in figure.spans
-    ]
-    return {
-        **drawn,
-        "x": _axis(figure.x, x),
-        "y": _axis(figure.y, y),
-        "series": [_series(part) for part in figure.series],
-        "spans": spans,
-        "marks": [[_short(mark.x), mark.label] for mark in figure.marks],
-        "note": far_note(figure),
-    }
-
-
-def _axis(axis: FigureAxis, frame: Frame | None = None) -> dict[str, Any]:
-    drawn: dict[str, Any] = {
-        "label": axis.label,
-        "unit": axis.unit,
-        "log": axis.scale != "linear",
-    }
-    if frame is not None:
-        drawn |= {"label": frame.label, "range": _shorts((frame.low, frame.high))}
-        if frame.ticks is not None:
-            drawn["ticks"] = [[_short(place), text] for place, text in frame.ticks]
-    return drawn
-
-
-def _series(line: FigureSeries) -> dict[str, Any]:
-    colour = "ink" if line.style < 0 else COLOURS[line.style % len(COLOURS)]
-    drawn: dict[str, Any] = {
-        **values_of(line, "label", "joined"),
-        "kind": line.kind.value,
-        "colour": "grey" if line.kind == SeriesKind.BASELINE else colour,
-        "symbol": LONE_SYMBOLS.get(line.kind, SYMBOLS[line.style % len(SYMBOLS)]),
-        "dash": BASELINE_DASHES[line.style % 4]
-        if line.kind == SeriesKind.BASELINE
-        else DASHES[line.kind],
-        "x": _shorts(line.x),
-        "y": _shorts(line.y),
-    }
-    # Most series have none of these: the page of a large run is smaller without.
-    if line.low:
-        drawn |= {
-            "low": _shorts(line.low),
-            "high": _shorts(line.high),
-        }
-    if not all(line.trusted):
-        drawn["doubtful"] = [place for place, trusted in enumerate(line.trusted) if not trusted]
-    if line.missing:
-        drawn["missing"] = _shorts(line.missing)
-    return drawn
-
-
-def _shorts(values: Iterable[float | None]) -> list[float | int | None]:
-    return [None if value is None else _short(value) for value in values]
-
-
-def _short(value: float) -> float | int | None:
-    """``value`` with SIGNIFICANT_DIGITS; None for what JSON cannot say."""
-    if not math.isfinite(value):
-        return None
-    short = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
-    # Sizes are whole numbers that people compare: all their digits stay.
-    if value == int(value) and abs(value) < 2**53:
-        return int(value)
-    return short

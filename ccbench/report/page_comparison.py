@@ -16,7 +16,7 @@ from ccbench.report.comparison_text import (
 from ccbench.report.curves import FEWEST_JOINED, SIZE, subtitle
 from ccbench.report.figure import Figure, FigureAxis, FigureSeries, SeriesKind, measured_series
 from ccbench.report.page import PageContent, RunPart, Section, render_page
-from ccbench.report.present import page_table, stored
+from ccbench.report.present import table_of
 from ccbench.report.wording import SERIES, series_names
 from ccbench.results.keys import Key, grouped
 from ccbench.units import plain, plural
@@ -33,7 +33,7 @@ TEXT = (
 
 
 def comparison_page(compared: Compared) -> str:
-    """Return the whole file as text. Raises MissingDependency without jinja2 or plotly."""
+    """Return the whole file as text. Raises MissingDependency without jinja2."""
     sized = [
         row for row in compared.points if row.ratio is not None and row.point.size_bytes > 0
     ]
@@ -53,7 +53,6 @@ def comparison_page(compared: Compared) -> str:
     )
     heading = "Times of the new run over those of the base"
     columns = [SIZE_COLUMN if column.title == "size" else column for column in COLUMNS]
-    status = ["slower or wrong" if _is_worse(row) else "ok" for row in compared.points]
     return render_page(
         PageContent(
             title="Comparison",
@@ -62,8 +61,7 @@ def comparison_page(compared: Compared) -> str:
             sections=(Section("comparison", heading, TEXT, tuple(figures[1:])),)
             if figures[1:]
             else (),
-            table=page_table((*columns, VERDICT_COLUMN), compared.points)
-            | {"status": stored(status)},
+            table=table_of((*columns, VERDICT_COLUMN), compared.points),
             table_text="Medians of both runs, and the new time over the base's, minus one.",
         )
     )

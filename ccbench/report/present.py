@@ -131,38 +131,6 @@ def first(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[st
     return [*lines[:most], *beyond(lines, most, rest)]
 
 
-def page_table(columns: Iterable[ShownColumn], rows: Sequence[Any]) -> dict[str, Any]:
-    """Columns of texts and numbers for the page's script; equal texts are stored once."""
-    entries = []
-    for column in columns:
-        entry = {
-            "header": column.title,
-            "right": column.right,
-            "csv": column.name or column.title,
-        }
-        entry |= stored([column.text(row) for row in rows])
-        if column.name and column.right:
-            # Nobody copies more than seven digits of a time; counts stay as they are.
-            entry["numbers"] = [
-                float(f"{value:.7g}") if isinstance(value, float) else value
-                for value in map(column.at, rows)
-            ]
-        entries.append(entry)
-    status = stored(["ok"] * len(rows))
-    return {"columns": entries, "rows": len(rows), "status": status, "baseline": []}
-
-
-def stored(texts: Sequence[str]) -> dict[str, Any]:
-    """Texts of a column of the page's table, each that occurs often once."""
-    places: dict[str, int] = {}
-    index = [places.setdefault(text, len(places)) for text in texts]
-    return (
-        {"texts": list(texts)}
-        if 2 * len(places) > len(texts)
-        else {"words": list(places), "index": index}
-    )
-
-
 def aligned(table: Table) -> list[str]:
     """Header and rows for a screen, uncut."""
     cells = [[column.title for column in table.columns], *table.rows]

@@ -38,7 +38,7 @@ GRAVEST_FIRST = ("problem", "doubt", "note")
 
 
 def replay_page(replay: Replay, name: str) -> str:
-    """Return the whole file as text. Raises MissingDependency without jinja2 or plotly."""
+    """Return the whole file as text. Raises MissingDependency without jinja2."""
     findings = list(replay.findings)
     # What a reader of traces or a fold remarks is a sentence, which is its own title.
     findings += [

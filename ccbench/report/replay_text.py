@@ -17,7 +17,6 @@ from ccbench.report.present import (
     first,
     fitted_lines,
     named,
-    page_table,
     table_of,
     values_of,
     wrapped,
@@ -167,10 +166,10 @@ def case_table(replay: Replay) -> Table:
     )
 
 
-def cases_of_page(replay: Replay) -> dict[str, Any]:
-    """Every case as the page takes it, remarks in full."""
+def cases_of_page(replay: Replay) -> Table:
+    """Return every case, remarks in full."""
     cases = ordered_cases(replay)
-    return page_table(filled(table_of(COLUMNS, cases)).columns, cases)
+    return filled(table_of(COLUMNS, cases))
 
 
 def _name(case: Case) -> str:

@@ -291,13 +291,13 @@ def test_an_anchor_that_cannot_be_is_refused(
     [
         (
             ("hgx-h100", "--model", "schedule"),
-            "--model schedule was given, .*; leave one of them out",
+            "hgx-h100 has another here; leave --anchor or --model out, or name",
         ),
         (
             ("cpu-shared-memory", "--ranks", "2"),
-            "cpu-shared-memory has none; leave it out, or name",
+            "cpu-shared-memory has another here; leave --anchor or --model out, or name",
         ),
-        (("mine.yaml",), "mine.yaml is calibrated already; leave it out, or name"),
+        (("mine.yaml",), "mine.yaml has another here; leave --anchor or --model out, or name"),
     ],
 )
 def test_an_anchor_is_for_a_library_on_a_machine_that_is_not_calibrated(

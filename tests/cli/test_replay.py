@@ -197,22 +197,6 @@ def test_a_path_is_shortened_to_its_file_and_nothing_else_is(text: str, short: s
     assert without_folders(text) == short
 
 
-def test_the_page_sorts_and_copies_the_numbers_that_json_has(
-    ccbench: Command, traces: list[str]
-) -> None:
-    (case,) = ccbench("replay", *traces, "-o", "job.html", "--json").done.json["cases"]
-    (rows,) = re.findall(r'id="rows">(.*?)</script>', Path("job.html").read_text())
-    numbers = {
-        column["csv"]: column["numbers"]
-        for column in json.loads(rows)["columns"]
-        if "numbers" in column
-    }
-    assert {"size_bytes", "job_seconds", "transfer_seconds", "waiting_share"} <= {*numbers}
-    assert {name: case[name] for name in numbers} == pytest.approx(
-        {name: cells[0] for name, cells in numbers.items()}, rel=1e-6
-    )
-
-
 def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
     ended = ccbench("replay", *traces, "--plan", "--backend", "cpu").done
     assert "all_reduce float32" in ended.out

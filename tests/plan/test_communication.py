@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccbench.groups import Layout
 from ccbench.plan.communication import StepCommunication, communications
 from ccbench.plan.shape import ModelShape, named_shape, with_defaults
-from ccbench.plan.strategy import Settings, Strategy, parameters
+from ccbench.plan.strategy import StepSettings, Strategy, parameters
 
 RECOMPUTED = ("none", "selective", "full")
 CONTEXT_KINDS = ("ring", "all_gather", "ulysses")
@@ -30,7 +30,7 @@ def sent(
     keys = {"global_batch": B * layout.dp, "micro_batch": B, "sequence": S, **settings}
     return [
         communication
-        for communication in communications(Strategy(shape, Settings(**keys), layout))
+        for communication in communications(Strategy(shape, StepSettings(**keys), layout))
         if all(getattr(communication, name) == value for name, value in fields.items())
     ]
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from ccbench.errors import UsageError
 from ccbench.groups import Layout
 from ccbench.plan.shape import named_shape, named_shapes
-from ccbench.plan.strategy import Settings, Strategy
+from ccbench.plan.strategy import StepSettings, Strategy
 
 
 def made(name: str, layout: Layout, **settings: Any) -> Strategy:
     return Strategy(
         named_shape(name),
-        Settings(**{"global_batch": 64, "sequence": 2048, **settings}),
+        StepSettings(**{"global_batch": 64, "sequence": 2048, **settings}),
         layout,
     )
 

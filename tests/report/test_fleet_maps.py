@@ -12,7 +12,6 @@ from ccbench.report.figure import Grid
 from ccbench.report.figures import every_figure
 from ccbench.report.fleet_maps import fleet_figures
 from ccbench.report.maps import DARKEST, MOST_ROWS
-from ccbench.report.page import page_content, plots_of
 from tests.analysis.test_fleet_rounds import Fleet, round_robin
 
 
@@ -77,8 +76,5 @@ def test_the_report_of_a_fleet_check_has_the_map_with_the_names_of_hosts() -> No
     assert figure.grid.names == checked.names
     assert {row for cell in figure.grid.marked for row in cell} == set(range(8))
     assert all(3 in cell for cell in figure.grid.marked)
-    plots = plots_of(page_content([run], [run.points]))
-    (names,) = (plot["grid"]["names"] for plot in plots.values() if "grid" in plot)
-    assert tuple(names) == checked.names
     labels = [text.get_text() for text in canvas_of(figure).figure.axes[0].get_xticklabels()]
     assert labels == list(checked.names)

@@ -19,7 +19,6 @@ from ccbench.report.present import (
     fitted_lines,
     markdown,
     named,
-    page_table,
     table_of,
 )
 from ccbench.report.writing import file_name
@@ -115,10 +114,3 @@ def test_one_column_gives_every_form_of_its_value() -> None:
         "'=ring,0.00123456789,0.00123456789",
         "tree,,",
     ]
-
-
-def test_columns_of_the_page_sort_by_values_and_copy_under_the_names_of_programs() -> None:
-    case, time, _ = page_table(COLUMNS[:3], ROWS)["columns"]
-    assert "numbers" not in case
-    assert (time["csv"], time["numbers"]) == ("median_seconds", [1.234568e-3, None])
-    assert time["texts"] == ["0.00123 s", "-"]

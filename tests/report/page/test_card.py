@@ -77,8 +77,8 @@ def test_a_card_begins_with_the_gravest_collective_and_its_figure_stands_beside(
     assert any(series.low for series in figure.series if series.kind.value == "predicted")
     assert name not in {entry for section in content.sections for entry, _ in section.figures}
     assert {figure.title for section in content.sections for _, figure in section.figures} >= {
-        "all_reduce",
-        "all_gather",
+        "all_reduce: bus bandwidth against size",
+        "all_gather: time against size",
     }
     assert "machine 2 x hgx-h100" in part.facts
     assert part.picture is not None

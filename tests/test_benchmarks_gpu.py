@@ -270,6 +270,7 @@ def emulation() -> None:
         pytest.skip(reason)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("emulation")
 def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -> None:
     words = [

@@ -164,6 +164,7 @@ def test_a_name_that_is_written_is_seen(text: str, compared: bool, seen: list[st
     assert [node.value for node in constants(ast.parse(text), compared)] == seen
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", DECLARED)
 def test_nobody_but_the_backends_knows_a_backends_name(name: str) -> None:
     most, _ = ALSO_MEANING.get(name, (0, ""))

@@ -32,6 +32,7 @@ def session(folder: Path, tests: str, ci: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("tests", [OTHER_SKIP, MODULE_SKIP])
 def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(
     tmp_path: Path, tests: str
@@ -45,6 +46,7 @@ def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(
 FAILING = OTHER_SKIP + "def test_bad():\n    assert 0\n"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("tests", "ci", "code"),
     [(GPU_SKIP + EXPECTED_FAILURE, "1", 0), (OTHER_SKIP, "", 0), (FAILING, "1", 1)],
@@ -65,6 +67,7 @@ def test_property(number):
 """
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("beside", [[], ["-n", "2"]])
 def test_what_one_session_has_passed_the_next_leaves_out_but_for_properties(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: list[str]

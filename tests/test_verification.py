@@ -164,6 +164,7 @@ def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(
             assert check(case, rank, output, 5, 40) is None, (op, at_start, ranks, rank)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 def test_every_combination_passes_in_its_own_arithmetic(dtype: str) -> None:
     """One launch and several, added up in the element type itself and in two orders."""
@@ -425,7 +426,7 @@ def _skip(inputs: Outputs, skipped: int, op: str) -> np.ndarray[Any, Any]:
     return reference(others, op, "all_reduce", 0)[0]
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", [NO_OP, *OPS])
 def test_poison_is_never_a_right_value(dtype: str, op: str) -> None:

@@ -142,6 +142,7 @@ def published() -> Iterator[tuple[str, bool | None, tuple[Dip, ...]]]:
                     yield entry.file, entry.healthy, dips_of(system, request, points)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not DATA.is_dir(), reason="no logs beside the checkout")
 def test_one_published_log_that_is_called_healthy_has_a_dip_and_the_others_have_theirs() -> (
     None

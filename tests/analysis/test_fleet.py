@@ -130,6 +130,7 @@ def test_a_node_that_is_slow_in_one_work_alone_is_named() -> None:
     assert fleet.causes == (FleetCause("slow_node", (3,)),)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("bad", [1, 3, 6])
 def test_up_to_four_nodes_in_ten_may_be_bad(bad: int) -> None:
     for seed in range(20):

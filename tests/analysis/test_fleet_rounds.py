@@ -242,6 +242,7 @@ def test_where_no_ranks_can_be_had_any_more_what_was_said_names_the_node() -> No
     assert fleet.measured == 2
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=25)
 @given(st.integers(4, 12), st.sampled_from(["slow", "hung"]), st.data())
 def test_a_bad_node_is_named_whoever_it_is(half: int, kind: str, data: st.DataObject) -> None:

@@ -27,6 +27,7 @@ def found_in(path: Path, slower: Slower) -> list[Finding]:
     return [finding for finding in run_findings(run, points_of(run)) if finding.kind == KIND]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("level", [0.7, 1.0, 3.0])
 def test_a_size_that_is_slow_alone_is_found_at_any_speed_of_the_machine(
     tmp_path: Path, level: float

@@ -152,6 +152,7 @@ def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path:
     )
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("factor", "word"), [(100.0, "SLOW"), (4.0, "NORMAL")])
 def test_slower_than_all_that_is_known_is_slow_if_it_is_far_enough_off(
     tmp_path: Path, factor: float, word: str
@@ -186,6 +187,7 @@ def test_one_size_is_enough(tmp_path: Path) -> None:
     assert words(verdict) == {"large": "NORMAL"}
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -228,6 +230,7 @@ def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path
     assert verdict.subject.endswith("and 1 more")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -242,6 +245,7 @@ def test_what_was_not_measured_between_devices_gets_no_verdict(
     assert speed_verdicts(write_run(tmp_path / "run", sweep(), **changes)) == ()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("changes", "word", "reason"),
     [
@@ -267,6 +271,7 @@ def test_a_run_of_which_nothing_is_judged_says_so(
     assert not verdict.regimes
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("algorithm", ["default", "ring"])
 def test_one_wrong_case_outranks_all_that_is_normal(tmp_path: Path, algorithm: str) -> None:
     write_run(tmp_path / "run", sweep())
@@ -279,6 +284,7 @@ def test_one_wrong_case_outranks_all_that_is_normal(tmp_path: Path, algorithm: s
     assert [verdict.word.value for verdict in normal] == ["NORMAL"] * (algorithm == "ring")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "changes",
     [{"backend": "cpu", "algorithm": "ring"}, {"mode": "isolated"}, {"aggregation": 4}],
@@ -363,6 +369,7 @@ def verdict_of_log(
     return only(load_run(write_import(tmp_path / "run", files, system, name)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "machine", "network", "likely"),
     [
@@ -402,6 +409,7 @@ def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of
     assert verdict.finding.evidence.removeprefix(verdict.collapse + "; ").startswith(likely)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "machine", "nodes", "network"),
     [

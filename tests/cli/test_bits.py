@@ -73,6 +73,7 @@ def test_page_and_markdown_have_the_table(ccbench: Command, run: str) -> None:
         assert "float32, chain 1+2+0" in text
 
 
+@pytest.mark.exhaustive
 def test_bits_that_changed_are_told_and_fail_where_they_must_be_the_same(
     ccbench: Command, run: str, again: str
 ) -> None:
@@ -89,6 +90,7 @@ def test_bits_that_changed_are_told_and_fail_where_they_must_be_the_same(
     assert alone.code == 0
 
 
+@pytest.mark.exhaustive
 def test_bits_of_other_data_are_not_compared(ccbench: Command, run: str, other: str) -> None:
     ended = ccbench("compare", run, other, "--same-bits", "--json")
     assert (
@@ -115,6 +117,7 @@ def test_advice_without_bits_says_how_to_get_them(ccbench: Command, tmp_path: Pa
     )
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("fault", "word"), [("flipped", "from launch to launch"), ("reordered", "between ranks")]
 )

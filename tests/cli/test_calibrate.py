@@ -144,6 +144,7 @@ def test_one_size_is_enough(ccbench: Command, tmp_path: Path) -> None:
     assert "1 points of 8 ranks" in ended.out
 
 
+@pytest.mark.thinned(1)
 @needs_logs
 @pytest.mark.parametrize(
     ("log", "more"),

@@ -32,6 +32,7 @@ def gated(ccbench: Command, text: str, *options: str) -> tuple[int, str]:
     return ended.code, ended.out.splitlines()[-1]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("text", "code", "outcome", "reason"),
     [

@@ -364,6 +364,7 @@ def test_a_fleet_check_without_a_launcher_ends_at_once_and_its_plan_is_shown(
     assert ccbench("run", "fleet", "--plan").done.out
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("launch", [(), ("--launch", f"{SRUN} -n 2")])
 def test_ranks_on_one_host_are_no_fleet(ccbench: Command, launch: tuple[str, ...]) -> None:
     ended = ccbench("run", "fleet", "-q", "--backend", "cpu", *launch).refused

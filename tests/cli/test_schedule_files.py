@@ -71,6 +71,7 @@ def test_schedule_says_what_is_missing(ccbench: Command, words: str, sentence: s
     assert sentence in ccbench("schedule", *words.split()).refused.err
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("backend", "name"), [("cpu", "star"), ("cuda-host", "schedule:star")])
 def test_a_run_measures_it_beside_the_default(
     ccbench: Command, tmp_path: Path, backend: str, name: str
@@ -83,6 +84,7 @@ def test_a_run_measures_it_beside_the_default(
     assert listing.count(" default ") == 2
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_resumed_with_the_same_text_alone(ccbench: Command, tmp_path: Path) -> None:
     assert (
         ccbench(
@@ -119,6 +121,7 @@ def test_a_suite_names_algorithms_and_no_files(ccbench: Command, tmp_path: Path)
     )
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("backend", ["cpu", "cuda-host"])
 def test_a_plan_is_measured_on_its_number_of_ranks(
     ccbench: Command, tmp_path: Path, backend: str

@@ -9,6 +9,7 @@ from tests.cli.conftest import Command
 WIDTH = 70
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [

@@ -62,6 +62,7 @@ def test_a_rank_that_adds_in_another_order_is_named(monkeypatch: pytest.MonkeyPa
 EVERYWHERE = ("all_reduce", "reduce_scatter", "reduce")
 
 
+@pytest.mark.exhaustive
 def test_a_rank_whose_order_changes_from_launch_to_launch_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

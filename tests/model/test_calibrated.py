@@ -298,6 +298,7 @@ def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None
     assert point.calibrated_seconds > float(plain[0])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("nodes", "sweeps", "apart", "levels"),
     [(1, 2, 0.06, 7), (1, 40, 0.004, 7), (2, 20, 0.03, 6)],

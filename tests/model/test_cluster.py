@@ -280,6 +280,7 @@ def fastest(cluster: Cluster, collective: str, size_bytes: int) -> str:
     return min(found, key=lambda name: found[name])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("nodes", "collective", "size_bytes", "expected"),
     [

@@ -38,6 +38,7 @@ from ccbench.report.wording import points_of
 from .synthetic import MANIFEST, case, failed, flagged, sweep, write_run
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("ending", [*ENDINGS, ".PNG"])
 def test_known_endings_are_written(ending: str, tmp_path: Path) -> None:
     save_picture(Canvas, tmp_path / f"one{ending}")
@@ -136,7 +137,7 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
                 assert not box.overlaps(second), (figure.key, text, other)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
     cases = [
@@ -151,6 +152,7 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
         ElementTree.fromstring(render(figure, "svg"))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=80))
 def test_any_title_is_drawn(text: str, figures: tuple[Figure, ...]) -> None:

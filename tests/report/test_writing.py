@@ -31,6 +31,7 @@ def test_the_report_lies_in_the_runs_own_folder_unless_told_otherwise(
     assert elsewhere == (tmp_path / "deep" / "er" / "cases.csv",)
 
 
+@pytest.mark.exhaustive
 def test_all_formats_are_written_at_once(run: Run) -> None:
     names = {path.name for path in write_report([run], None, FORMATS)}
     assert {"report.pdf", "report.md", "cases.csv"} <= names

@@ -687,6 +687,7 @@ class Counted(Progress):
         self.left.append(left.rounds)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("unclear", [0, 1, 3])
 def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
     teams: Teams, unclear: int
@@ -760,6 +761,7 @@ def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_say
     assert f"no predictions for ranks on processors: {reason}\n" in capsys.readouterr().err
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("script", "why"),
     [

@@ -48,6 +48,7 @@ def test_json_has_the_total_every_log_and_the_reasons(score: Command, tmp_path: 
     assert total["comparison"].keys() == {"alpha_beta"}
 
 
+@pytest.mark.exhaustive
 def test_fits_are_tested_on_what_they_did_not_see(score: Command, tmp_path: Path) -> None:
     other = {**HOPPER, "nodes": 2, "network": "ib-ndr-400x8"}
     slower = all_reduce_text(lambda size: 60 + size * 1.875 / 470e3, ranks=16)

@@ -60,6 +60,7 @@ def test_systems_that_are_off_by_a_factor_move_nothing_much() -> None:
     assert other == pytest.approx(one, rel=0.03)
 
 
+@pytest.mark.exhaustive
 def test_a_system_counts_once_whatever_its_number_of_rows() -> None:
     rows = observations()
     slow = [

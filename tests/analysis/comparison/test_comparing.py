@@ -438,6 +438,7 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
     ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("changes", "left_out"),
     [

@@ -63,6 +63,7 @@ def test_of_pairs_the_tests_are_yuens_and_the_one_of_signs() -> None:
     np.testing.assert_allclose(trimmed_p(short), expected[0], rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_pairs_find_what_noise_of_both_sides_hides_and_raise_as_few_false_alarms() -> None:
     """24 rounds; both sides of one may take five times as long, and 3 % more or less each by itself."""
     random = np.random.default_rng(4)
@@ -116,6 +117,7 @@ def test_holm_is_as_in_the_book() -> None:
     np.testing.assert_allclose(corrected(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rounds", [4, 5, 6, 10])
 def test_intervals_cover_the_truth_about_as_often_as_they_say(rounds: int) -> None:
     random = np.random.default_rng(rounds)

@@ -121,6 +121,7 @@ OVERLAPPED = Sampling(
 )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("computing", ["matmul", "memory"])
 @pytest.mark.parametrize(
     "changes",
@@ -175,7 +176,7 @@ def run_with(fault: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[S
     return measurement.status, measurement.detail
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("case", AT_ONCE, ids=lambda case: case.label)
 @pytest.mark.parametrize(
     ("kind", "status", "sentence"),
@@ -200,6 +201,7 @@ def test_damage_to_the_collective_beside_is_seen(monkeypatch: pytest.MonkeyPatch
     assert "rank 2: 1 wrong" in detail
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("case", AT_ONCE[2:], ids=lambda case: case.label)
 def test_ranks_that_do_not_wait_are_caught(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     larger = replace(case, count=60_000, size_bytes=240_000, algorithm="ring")

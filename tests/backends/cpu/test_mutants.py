@@ -126,6 +126,7 @@ def _early_posts(case: CompiledCase) -> tuple[int, list[Any]]:
     return len(needed), alive
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("in_place", [False, True])
 def test_programs_are_right_whoever_is_late(in_place: bool) -> None:
     checked = 0
@@ -141,6 +142,7 @@ def test_programs_are_right_whoever_is_late(in_place: bool) -> None:
     assert checked > len(DATA_PAIRS)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(("find", "least"), [(_missing_waits, 300), (_early_posts, 100)])
 def test_every_wait_that_is_not_implied_and_every_awaited_post_is_missed(

@@ -69,6 +69,7 @@ def test_groups_are_right_in_every_mode_and_over_every_transport(
     close_clean(endpoint, runtime)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "groups", ["[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1"]
 )

@@ -275,6 +275,7 @@ def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:
     )  # three ranks on two devices
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("how", "counts"), [("closing", [2, 2, 2]), ("hanging", [1, 2, 2]), ("plain", [0, 0, 0])]
 )

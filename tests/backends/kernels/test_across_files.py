@@ -127,6 +127,7 @@ def random_trial(generator: random.Random, case: KernelCase) -> Trial:
     )
 
 
+@pytest.mark.exhaustive
 def test_ranks_that_are_in_different_algorithms_do_not_disturb_each_other(folder: Path) -> None:
     build = Build(JOINED, folder=folder)
     files = random_worlds(build)

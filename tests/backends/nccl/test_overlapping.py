@@ -225,6 +225,7 @@ def test_a_rank_hears_that_anothers_device_cannot_compute(
         endpoint.prepare_computing("memory")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("launches", "repetitions"), [(1, 3000), (40, 40), (100, 1000), (0, 3000)]
 )

@@ -93,7 +93,7 @@ def launched(
     return endpoint, world
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("hosts", [ONE_HOST, ("a", "b", "b")], ids=["one host", "two hosts"])
 @pytest.mark.parametrize(
     "case",
@@ -261,6 +261,7 @@ def test_a_process_that_never_comes_voids_the_sample_of_the_others(
     together(play)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("cupy", [13, 14])
 def test_the_same_team_goes_from_case_to_case_with_either_cupys_unique_ids(cupy: int) -> None:
     endpoint_of, world = launched(ONE_HOST, version=22105, cupy=cupy)

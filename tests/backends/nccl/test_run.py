@@ -60,6 +60,7 @@ def run(suite: str, folder: Path, *more: str) -> int:
     return int(leaving.value.code or 0)
 
 
+@pytest.mark.exhaustive
 def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_their_end(
     with_gpus: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(
     )
 
 
+@pytest.mark.exhaustive
 def test_communicators_and_policies_are_cases_of_a_suite(
     with_gpus: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

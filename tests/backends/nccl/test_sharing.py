@@ -58,6 +58,7 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
     assert {communicator.handle for communicator in endpoint._communicators.every()} == handles
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("mode", ["streaming", "graph"])
 def test_only_so_many_communicators_are_kept_and_those_in_use_are(
     mode: str, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +90,7 @@ def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
 # -- groups of their own beside ------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("version", [22809, 21704])
 @pytest.mark.parametrize(
     ("groups", "beside", "parts"),

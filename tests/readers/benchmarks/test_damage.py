@@ -74,6 +74,7 @@ def assert_cut_soundly(text: str, step: int) -> None:
             assert sum(len(table.rows) for table in log.tables) <= rows
 
 
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_output_cut_anywhere_has_nothing_that_the_whole_has_not(form: str) -> None:
     assert_cut_soundly(FORMS[form], 7)

@@ -52,6 +52,7 @@ def content_of(log: ImportedLog) -> Any:
     return (log.tool, log.library, log.tables, log.devices, log.versions, log.outcome)
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("indent", ["", "    "])
 @pytest.mark.parametrize("tags", TAGS.values(), ids=list(TAGS))
 def test_a_repeated_beginning_hides_nothing(tags: list[str], indent: str) -> None:
@@ -163,6 +164,7 @@ def test_any_tag_indentation_and_end_of_line_change_nothing_but_remarks(
     assert content_of(log_of_text(changed, "log")) == content_of(log_of_text(text, "log"))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15, deadline=None)
 @given(tag=any_tag(), data=st.data())
 def test_a_tagged_log_that_is_cut_has_the_rows_before_the_cut(

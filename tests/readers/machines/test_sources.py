@@ -174,7 +174,7 @@ def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
         assert topology_of_text(text, "text").name is not None
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "network"), [("gb200-nvl72", "ib-xdr-800x72"), ("l40s", "tcp-25x256")]
 )

@@ -159,6 +159,7 @@ def test_a_small_trace_is_read_by_the_reader_of_its_form(form: str, tmp_path: Pa
     assert form in {reader.name for reader in readers()}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("form", SMALL)
 def test_a_small_trace_may_be_cut_off_anywhere(form: str, tmp_path: Path) -> None:
     complete = read_all(SMALL[form], tmp_path)

@@ -278,6 +278,7 @@ def relay(listener: Listener, host: str, trap: bytes) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a second loopback address")
 @pytest.mark.parametrize("same_address", [False, True])
 def test_who_relays_a_rank_gets_nothing_in(
@@ -311,6 +312,7 @@ def test_who_relays_a_rank_gets_nothing_in(
     assert not (tmp_path / "unpickled").exists()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("hello", ["pickle", "list", "nothing", "cut"])
 def test_the_key_alone_does_not_make_a_pickle_be_read(tmp_path: Path, hello: str) -> None:
     trap = pickle.dumps(Trap(tmp_path / "unpickled"))

@@ -41,6 +41,7 @@ def test_a_launcher_that_starts_nothing_is_quoted() -> None:
         discover_ranks(TeamLaunch(("sh", "-c", "echo no hosts; exit 3")))
 
 
+@pytest.mark.exhaustive
 def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = TeamLaunch(("sh", "-c", '"$@" & "$@" & wait', "sh"))
     for name in ("RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):

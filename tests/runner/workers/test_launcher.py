@@ -192,6 +192,7 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     )
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("by_command", [False, True])
 def test_a_rank_that_stops_before_it_connects_is_named_and_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, by_command: bool
@@ -218,6 +219,7 @@ def test_a_rank_that_stops_before_it_connects_is_named_and_not_waited_for(
         made.kill()
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("script", "state"),
     [

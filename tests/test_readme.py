@@ -64,7 +64,6 @@ TOPS = (
     "benchmarks",
     "docs",
     ".ci",
-    "man",
     "constraints",
 )
 PLACES = "".join(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.score.holdout import HoldoutScores
 from benchmarks.score.scores import Errors, LogScore, Scores
 from benchmarks.score.statistics import Score
 from benchmarks.score.validation import (
@@ -62,7 +61,6 @@ def document(
         "notices": list(notices),
     }
     if held_out is not None:
-        made["calibrated_on_every_other_size"] = _holdout(held_out.other_sizes)
         made["learned_without_the_system"] = _tested(held_out.other_systems)
         made["learned_without_the_generation"] = _tested(held_out.other_generations)
         made["told_every_other_size"] = _tested(held_out.between)
@@ -141,16 +139,3 @@ def _tested(systems: Sequence[SystemErrors]) -> Plain:
         **coverage(systems, learned),
         "systems": one_by_one,
     }
-
-
-def _holdout(found: HoldoutScores) -> Plain:
-    groups = [
-        {
-            "system": group.name,
-            "files": list(group.files),
-            "reason": group.reason or None,
-            **_score(group.score),
-        }
-        for group in found.groups
-    ]
-    return {"total": _score(found.total), "systems": groups}

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import system_key
+from benchmarks.score.keys import system_key
 from ccbench.model.library.calibration import Observation, log_ratios
 from ccbench.model.library.constants import (
     LEVELS,

@@ -1,4 +1,4 @@
-"""The predictors that are compared: the model as shipped, a simple rival, and fits of it."""
+"""The predictors that are compared: the model as shipped, and a simple rival."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.score.scores import Predictor
 from ccbench.model.library import LibraryRequest, LibrarySystem
-from ccbench.model.library.calibration import Observation
 
 ALPHA_BETA = "alpha_beta"
 
@@ -27,11 +26,3 @@ def rivals() -> Mapping[str, Predictor]:
     from benchmarks.score.alpha_beta import alpha_beta
 
     return {ALPHA_BETA: lambda system, request: alpha_beta(system, request).tolist()}
-
-
-def calibrated(observations: Sequence[Observation]) -> Predictor:
-    """The model with the few scales that suit the one system of ``observations``."""
-    from ccbench.model.library.calibration import calibrate
-
-    fitted = calibrate(observations)
-    return lambda _, request: fitted.seconds(request).tolist()

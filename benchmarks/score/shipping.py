@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.score.holdout import Report, machine_key, system_key
+from benchmarks.score.keys import Report, machine_key, system_key
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (

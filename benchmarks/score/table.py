@@ -53,9 +53,6 @@ def section(score: dict[str, Any], when: str) -> str:
     rows = {
         "the model as it ships": total,
         "learned without the machine": left_out["total"],
-        "calibrated on every other size, tested on the rest": score[
-            "calibrated_on_every_other_size"
-        ]["total"],
         "alpha-beta with nominal rates": total["comparison"]["alpha_beta"],
     }
     head = "| points | median | MAPE | bias | to 32 KiB | to 32 MiB | above |"

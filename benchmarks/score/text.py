@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from benchmarks.score.holdout import HoldoutScores
 from benchmarks.score.scores import Scores
 from benchmarks.score.statistics import BANDS, Score
 from benchmarks.score.validation import (
@@ -78,10 +77,6 @@ def lines(
                 )
             known = residuals_of(held_out.between)
             yield from _by_system("told every other size", held_out.between, known, ("bands",))
-    if held_out is not None:
-        yield from _holdout(
-            "Calibrated on every other size, tested on the rest:", held_out.other_sizes
-        )
 
 
 def _apart(
@@ -120,21 +115,6 @@ def _by_system(
             + "".join(f"{cell:>9}" for cell in more)
         )
         yield f"{title if not name else '  ' + name:40}{row}"
-
-
-def _holdout(title: str, found: HoldoutScores) -> Iterator[str]:
-    width = _width(["total", *(group.name for group in found.groups)])
-    yield ""
-    yield title
-    yield _heading(width, ())
-    for group in found.groups:
-        if group.score.overall.points:
-            yield _row(group.name, group.score, {}, (), width)
-    yield _row("total", found.total, {}, (), width)
-    untested = [group for group in found.groups if not group.score.overall.points]
-    if untested:
-        yield f"not tested: {len(untested)}"
-        yield from (f"  {group.name}: {group.reason}" for group in untested)
 
 
 def _width(names: Sequence[str]) -> int:

@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import (
-    HoldoutScores,
+from benchmarks.score.keys import (
     Report,
     at_sizes,
     machine_key,
-    on_other_sizes,
     system_key,
 )
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
-from benchmarks.score.predictors import calibrated
 from benchmarks.score.scores import Errors
 from benchmarks.score.statistics import BANDS
 from ccbench.model import Prediction
@@ -129,9 +126,8 @@ Learn = Callable[[Sequence[Observation]], LibraryConstants]
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """What fits are worth on what they did not see: other sizes, other systems, other generations of GPUs."""
+    """What fits are worth on what they did not see: other systems, other generations of GPUs."""
 
-    other_sizes: HoldoutScores
     other_systems: tuple[SystemErrors, ...]
     other_generations: tuple[SystemErrors, ...]
     anchored: Mapping[str, tuple[SystemErrors, ...]]
@@ -142,7 +138,6 @@ class Validation:
         """Learn and calibrate on parts of ``logs``, of which only the healthy ones count."""
         by_system = folds(logs, system_key, report, learn, machine_key)
         return cls(
-            on_other_sizes(logs, calibrated, report),
             held_out_systems(by_system),
             held_out_systems(folds(logs, lambda system: system.generation, report, learn)),
             anchored_systems(by_system),

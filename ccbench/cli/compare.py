@@ -38,7 +38,7 @@ def _flags(context: click.Context, parameter: click.Parameter, text: str) -> fro
     return accepted
 
 
-FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
+FORMATS = {".json": "json", ".md": "md", ".xml": "junit"}
 """Format by the ending of -o, where --format names none."""
 
 
@@ -105,10 +105,10 @@ FORMATS = {".html": "html", ".json": "json", ".md": "md", ".xml": "junit"}
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "md", "junit", "html"]),
+    type=click.Choice(["table", "json", "md", "junit"]),
     default="table",
     show_default=True,
-    help="What is written; else as -o ends, in .html, .json, .md or .xml.",
+    help="What is written; else as -o ends, in .json, .md or .xml.",
 )
 @click.option(
     "-o",
@@ -149,7 +149,6 @@ def compare(
         Thresholds,
     )
     from ccbench.report.comparison_text import document, junit, markdown, screen
-    from ccbench.report.page_comparison import comparison_page
     from ccbench.results import open_run
     from ccbench.results.loading import PREFIX
 
@@ -198,7 +197,7 @@ def compare(
             each = [compare_runs(old, run, settings) for run in runs[1:]]
             return _table_of_runs(each, form, output)
         compared = compare_runs(old, new, settings)
-    writers = {"json": document, "md": markdown, "junit": junit, "html": comparison_page}
+    writers = {"json": document, "md": markdown, "junit": junit}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
     _leave(text, output, compared.sentence)
     return compared.exit_code

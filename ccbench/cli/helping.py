@@ -19,7 +19,8 @@ def pages() -> dict[str, Path]:
     """Return the pages by their names. Raises CcbenchError where the installation has none."""
     from ccbench.documents import shipped_folder
 
-    return {path.stem: path for path in sorted(shipped_folder("docs").glob("*.md"))}
+    found = sorted(shipped_folder("docs").glob("*.md"))
+    return {path.stem: path for path in found if path.stem != "README"}
 
 
 def _topics(context: click.Context) -> Iterable[str]:

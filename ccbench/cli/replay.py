@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="A suite of the cases (.yaml), or a page (.html).",
+    help="A suite of the cases (.yaml).",
 )
 @click.option("--backend", type=BACKEND, help="Measure each case once on this backend.")
 @click.option(
@@ -79,8 +79,8 @@ def replay(
             "replay starts its ranks itself: run it once, with --launch 'mpirun -n 16' --ranks 16"
         )
     ending = output.suffix.lower() if output else ""
-    if output and ending not in (".yaml", ".yml", ".html"):
-        raise UsageError(f"-o {output}: end it in .yaml for a suite or .html for a page")
+    if output and ending not in (".yaml", ".yml"):
+        raise UsageError(f"-o {output}: end it in .yaml for a suite")
     if not plan:
         if settings["launch"] and not settings["backend"]:
             raise UsageError(
@@ -109,12 +109,7 @@ def replay(
         print_json(replay_document(result))
     else:
         click.echo("\n".join(replay_lines(result, screen_width())))
-    if output and ending == ".html":
-        from ccbench.report.replay_page import replay_page
-
-        write_file(output, replay_page(result, name).encode())
-        say(f"wrote {output}")
-    elif output:
+    if output:
         write_file(output, suite_of(result, name, settings["ranks"]).encode())
         say(f"wrote {output}; measure it with: ccbench run {output}")
     return code

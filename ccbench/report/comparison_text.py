@@ -36,7 +36,7 @@ from ccbench.report.present import (
 from ccbench.report.present import markdown as markdown_text
 from ccbench.results.keys import POINT
 from ccbench.results.points import ORDER
-from ccbench.units import format_change, format_seconds, format_size, plain
+from ccbench.units import format_change, format_seconds, plain
 
 MOST_ROWS = 40
 """Points of one verdict that a screen shows; JSON has all."""
@@ -71,9 +71,6 @@ COLUMNS = (
     ),
 )
 
-
-SIZE_COLUMN = ShownColumn("size", value="point.size_bytes", form=format_size, name="size_bytes")
-"""In place of a table's sizes where they are sorted and copied as numbers."""
 
 SOURCE_COLUMN = ShownColumn("source", right=False, tells=True, value="point.source")
 ALLOWED_COLUMN = ShownColumn("allowed", keep=8, value="threshold", form=format_change)

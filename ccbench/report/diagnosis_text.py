@@ -7,7 +7,7 @@ from typing import Any
 
 from ccbench.analysis.diagnose import Answer
 from ccbench.readers.evidence import TextPart
-from ccbench.report.present import ShownColumn, first, table_of, values_of, wrapped
+from ccbench.report.present import first, values_of, wrapped
 from ccbench.units import plain, plural
 
 MOST_FINDINGS = 8
@@ -105,42 +105,3 @@ def diagnosis_document(answer: Answer) -> dict[str, Any]:
         ],
         "remarks": list(answer.remarks),
     }
-
-
-_QUOTE_COLUMNS = (
-    ShownColumn("finding", right=False, value="kind", name="finding"),
-    ShownColumn("where", right=False, value="place", name="where"),
-    ShownColumn("line", right=False, value="quote", name="line"),
-)
-
-
-def diagnosis_page(answer: Answer, name: str) -> str:
-    """Return the whole page as text. Raises MissingDependency without jinja2."""
-    from ccbench.report.page import PageContent, RunPart, render_page
-
-    rows = [
-        {"kind": diagnosis.kind, "place": quote.place, "quote": plain(quote.quote, SENTENCES)}
-        for diagnosis in answer.diagnoses
-        for quote in diagnosis.quotes
-    ]
-    lines = [
-        *_part_lines("Read", answer.evidence.parts, SENTENCES),
-        *_part_lines("Not read", answer.evidence.unread, SENTENCES),
-        *answer.remarks,
-    ]
-    part = RunPart(
-        plain(name),
-        f"diagnosis of {plural(len(answer.evidence.files), 'file')}",
-        (plain(answer.sentence, SENTENCES),),
-        tuple(diagnosis.finding for diagnosis in answer.diagnoses),
-        tuple(plain(line, SENTENCES) for line in lines),
-    )
-    return render_page(
-        PageContent(
-            title=plain(f"diagnosis of {name}"),
-            runs=(part,),
-            sections=(),
-            table=table_of(_QUOTE_COLUMNS, rows),
-            table_text="Lines that show the findings.",
-        )
-    )

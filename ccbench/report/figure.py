@@ -22,7 +22,6 @@ Topic = Literal[
     "prediction",
     "ranks",
     "pairs",
-    "comparison",
     "nothing",
 ]
 Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks"]

@@ -134,44 +134,11 @@ class RunPart:
 
 
 @dataclass(frozen=True)
-class ChartRow:
-    """One line of a chart. paths: (colour, SVG path) within 1000 by 10 units. value: what it comes to."""
-
-    name: str
-    paths: tuple[tuple[str, str], ...]
-    value: str = ""
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Lines of coloured stretches one below the other, as wide as the page. keys: (meaning, colour).
-
-    ticks: texts under the axis, at equal distances from its begin to its end.
-    """
-
-    heading: str
-    words: str
-    keys: tuple[tuple[str, str], ...]
-    rows: tuple[ChartRow, ...]
-    ticks: tuple[str, ...] = ()
-
-
-def stretches(ends: Iterable[tuple[float, float]], whole: float) -> str:
-    """Return the SVG path of stretches between ``ends`` on an axis from 0 to ``whole``, none narrower than a hair."""
-    return "".join(
-        f"M{1000 * begin / whole:.1f} 0h{max(0.5, 1000 * (end - begin) / whole):.1f}v10"
-        f"H{1000 * begin / whole:.1f}z"
-        for begin, end in ends
-    )
-
-
-@dataclass(frozen=True)
 class PageContent:
     """The whole page; ``label`` says loudly where times are no measurement.
 
     lead: name and figure that stand beside the verdict, in no section.
-    terms: of the glossary, besides those of every page; formulas: its bus factors, of a page about runs.
-    charts: of what is drawn once, not by points.
+    terms: of the glossary, besides those of every page; formulas: its bus factors.
     """
 
     title: str
@@ -187,7 +154,6 @@ class PageContent:
     bits: Table = NOTHING
     terms: tuple[tuple[str, str], ...] = ()
     formulas: Table = NOTHING
-    charts: tuple[Chart, ...] = ()
     lead: tuple[str, Figure] | None = None
     baseline: str = ""
     version: str = __version__

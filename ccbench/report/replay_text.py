@@ -166,12 +166,6 @@ def case_table(replay: Replay) -> Table:
     )
 
 
-def cases_of_page(replay: Replay) -> Table:
-    """Return every case, remarks in full."""
-    cases = ordered_cases(replay)
-    return filled(table_of(COLUMNS, cases))
-
-
 def _name(case: Case) -> str:
     words = [case.collective, case.dtype if case.size_bytes else ""]
     words += [

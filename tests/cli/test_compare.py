@@ -171,18 +171,6 @@ def test_a_equals_a_of_nothing_tells_no_share(ccbench: Command, tmp_path: Path) 
     assert "%" not in result.out
 
 
-def test_a_name_that_ends_in_html_makes_the_page(ccbench: Command, tmp_path: Path) -> None:
-    base, new = (
-        str(write(tmp_path / name, seconds))
-        for name, seconds in (("base", [1e-5] * 2), ("new", [3e-5, 1e-5]))
-    )
-    ended = ccbench("compare", base, new, "-o", "page.html")
-    assert ended.code == 1
-    assert ended.out.startswith("REGRESSION")
-    assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
-    assert ccbench("compare", base, new, "--format", "html").out.startswith("<!DOCTYPE html>")
-
-
 def test_json_is_asked_for_as_elsewhere(ccbench: Command, base: str, slow: str) -> None:
     asked = ccbench("compare", base, slow, "--json")
     assert asked.json == ccbench("compare", base, slow, "--format", "json").json

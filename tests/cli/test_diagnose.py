@@ -55,13 +55,6 @@ def test_json_has_what_the_screen_has(ccbench: Command, paste: str) -> None:
     assert document["not_read"] == []
 
 
-def test_a_page_has_the_answer_the_findings_and_the_lines(ccbench: Command, paste: str) -> None:
-    ccbench("diagnose", paste, "-o", "page.html")
-    page = Path("page.html").read_text(encoding="utf-8")
-    for part in ("Data between nodes goes over TCP sockets", "No device found", "NCCL_IB_HCA"):
-        assert part in page
-
-
 def test_files_of_one_incident_are_one_answer(ccbench: Command, paste: str) -> None:
     Path("ports.txt").write_text(ibstat(DOWN, UP), encoding="utf-8")
     ended = ccbench("diagnose", paste, "ports.txt")
@@ -74,7 +67,6 @@ def test_files_of_one_incident_are_one_answer(ccbench: Command, paste: str) -> N
     ("arguments", "message"),
     [
         (("nothing.log",), "nothing.log: cannot be read (No such file or directory)"),
-        (("nccl.log", "-o", "page.txt"), "-o page.txt: end it in .html for a page"),
         (("nccl.log", "--network", "fast"), "fast"),
         (("nccl.log", "--gpu", "A100"), "complete a file that was named"),
     ],

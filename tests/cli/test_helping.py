@@ -10,7 +10,7 @@ from ccbench.cli import commands
 from tests.cli.conftest import Command
 from tests.pages import CHECKOUT
 
-PAGES = {page.stem: page for page in CHECKOUT.glob("docs/*.md")}
+PAGES = {page.stem: page for page in CHECKOUT.glob("docs/*.md") if page.stem != "README"}
 
 
 @pytest.fixture

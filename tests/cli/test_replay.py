@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from ccbench.report.replay_page import without_folders
 from ccbench.results import load_run
 from tests.cli.conftest import Command
 from tests.readers.traces.jobs import job, kineto_files
@@ -141,37 +139,6 @@ def test_a_suite_of_the_cases_runs_as_it_is(ccbench: Command, traces: list[str])
     assert [point.size_bytes for point in load_run("run").points] == [4096]
 
 
-def test_a_page_has_the_verdict_the_step_and_the_cases(
-    ccbench: Command, traces: list[str]
-) -> None:
-    assert ccbench("replay", *traces, "-o", "job.html").done
-    page = Path("job.html").read_text()
-    assert "waiting for rank 2" in page
-    for heading in ("A step over time", "What the costliest cases take"):
-        assert f"<h2>{heading}</h2>" in page
-    assert page.count('<span class="name">rank ') == 4
-    # Stretches of the page itself follow its theme and its width, which a picture does not.
-    assert "<img" not in page
-    assert '<path fill="#D55E00" d="M' in page
-
-
-@needs_traces
-def test_findings_of_a_page_say_what_they_are_about_and_name_files_without_folders(
-    ccbench: Command,
-) -> None:
-    files = [path_of(f"kineto/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
-    assert ccbench("replay", *files, "-o", "job.html").done
-    page = Path("job.html").read_text()
-    titles = re.findall(r'<span class="severity">(\w+)</span> ([^<]*)<', page)
-    assert titles[0][1].startswith("ranks of a group without a name: ranks 0, 2-3: ")
-    assert not any("/" in about for _, about in titles)
-    assert (
-        "note",
-        "8 calls not compared: the trace does not say between which ranks",
-    ) in titles
-    assert [severity for severity, _ in titles] == sorted(severity for severity, _ in titles)
-
-
 @needs_traces
 def test_no_transfer_of_a_recorded_job_is_longer_than_its_whole_time(ccbench: Command) -> None:
     files = [path_of(f"kineto/gloo_4ranks_rank{rank}.json.gz") for rank in range(4)]
@@ -185,18 +152,6 @@ def test_no_transfer_of_a_recorded_job_is_longer_than_its_whole_time(ccbench: Co
     assert all(0 < transfer <= whole for transfer, whole in both)
 
 
-@pytest.mark.parametrize(
-    ("text", "short"),
-    [
-        ("/a/b/c.json and 3 more files: unread", "c.json and 3 more files: unread"),
-        ("see ./a/b.json, 3/4 of it", "see ./a/b.json, 3/4 of it"),
-        ("127.2 MB/s at /proc", "127.2 MB/s at /proc"),
-    ],
-)
-def test_a_path_is_shortened_to_its_file_and_nothing_else_is(text: str, short: str) -> None:
-    assert without_folders(text) == short
-
-
 def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
     ended = ccbench("replay", *traces, "--plan", "--backend", "cpu").done
     assert "all_reduce float32" in ended.out
@@ -207,7 +162,7 @@ def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
     ("arguments", "sentence"),
     [
         (["--only", "broadcast"], "broadcast"),
-        (["-o", "job.txt"], "end it in .yaml for a suite or .html for a page"),
+        (["-o", "job.txt"], "end it in .yaml for a suite"),
         (["--machine", "no-such"], "no-such"),
         (["--machine", "p3.2xlarge"], "p3.2xlarge"),
         (
@@ -302,8 +257,6 @@ def test_who_is_behind_in_a_job_that_hangs_is_told_first(ccbench: Command) -> No
     assert "Problem: Rank 3 stopped before call 5" in ended.out
     (finding,) = ccbench("replay", *files, "--json").done.json["findings"]
     assert (finding["kind"], finding["devices"]) == ("rank_behind", ["rank 3"])
-    assert ccbench("replay", *files, "-o", "job.html").done
-    assert "Rank 3 stopped before call 5 of process group" in Path("job.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,7 @@ def test_fits_are_tested_on_what_they_did_not_see(score: Command, tmp_path: Path
     manifest = write_corpus(tmp_path, [(HOPPER, good()), (other, slower)])
     ended = score(str(manifest), "--holdout", "--json")
     assert ended.code == 0
-    sizes, systems = (
-        ended.json["calibrated_on_every_other_size"],
-        ended.json["learned_without_the_system"],
-    )
-    assert sizes["total"]["points"] == 20
-    assert sizes["total"]["median_error"] < 0.1
+    systems = ended.json["learned_without_the_system"]
     assert systems["total"]["points"] == 44
     assert len(systems["systems"]) == 2
     assert "learned without 1 of 2" in ended.err

@@ -46,7 +46,6 @@ def test_the_total_and_every_log_carry_the_four_figures_and_the_three_bands() ->
         }
     assert total["by_system"]["systems"] == 1
     for key in (
-        "calibrated_on_every_other_size",
         "learned_without_the_system",
         "learned_without_the_generation",
     ):
@@ -84,7 +83,6 @@ def test_the_document_is_json_without_nan() -> None:
 
 def test_fits_are_there_only_when_they_were_asked_for() -> None:
     found = document(scored(mixed_logs(), twice_as_slow, {}), ())
-    assert "calibrated_on_every_other_size" not in found
     assert "learned_without_the_system" not in found
 
 
@@ -108,7 +106,6 @@ def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_coun
     for title in (
         "as shipped",
         "learned without the generation",
-        "Calibrated on every other size",
     ):
         assert any(line.startswith(title) for line in text), title
     assert all(len(line) <= 160 for line in text)

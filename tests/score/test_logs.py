@@ -177,27 +177,6 @@ def test_a_log_of_other_gpus_than_the_manifest_s_is_not_modelled() -> None:
     assert not other_gpu(entry(gpu="A100-SXM4-40GB (ND96asr_v4)"), other)
 
 
-def test_other_hosts_than_the_manifest_s_are_told() -> None:
-    two = log([row(1 << 20, 30e-6)], devices=devices(2, 4))
-    points = points_of(entry(), Path(), lambda _: two)
-    assert points.observations
-    assert points.contradictions == (
-        "the manifest says 1 nodes of 8 GPUs, and the log lists 2 hosts of 4 GPUs",
-    )
-    assert contradictions(entry(gpus_per_node=(4,), nodes=(2,)), two) == ()
-
-
-def test_lists_that_do_not_tell_hosts_apart_contradict_nothing() -> None:
-    one_name = tuple(DeviceLine(rank, host="node", device=rank % 4) for rank in range(8))
-    only_some = tuple(DeviceLine(rank, host="node", device=0) for rank in (0, 8))
-    shared = (DeviceLine(0, host="node", device=0), DeviceLine(1, host="node", device=0))
-    nameless = tuple(DeviceLine(rank) for rank in range(2))
-    for listed in (one_name, only_some, shared, nameless, ()):
-        assert (
-            contradictions(entry(nodes=(4,), gpus_per_node=(4,)), log([], devices=listed)) == ()
-        )
-
-
 def test_another_collective_than_the_manifest_s_is_told() -> None:
     (line,) = contradictions(entry(collective="all_gather"), log([]))
     assert (

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.score.alpha_beta import INSIDE_SECONDS, NETWORK_SECONDS, alpha_beta
 from benchmarks.score.predictors import (
-    calibrated,
     first_principles,
     rivals,
 )
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import Observation
 from tests.model.library.systems import A100, HDR, clustered
 from tests.score.corpora import SIZES, system
 
@@ -24,17 +21,6 @@ def test_every_predictor_answers_every_size_with_a_time() -> None:
         prediction = predict(system(), REQUEST)
         assert len(prediction) == len(SIZES)
         assert all(seconds > 0 for seconds in prediction)
-
-
-def distance(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    return sum(abs(one / other - 1) for one, other in zip(predicted, measured, strict=True))
-
-
-def test_what_is_calibrated_moves_towards_what_it_saw() -> None:
-    plain = first_principles(system(), REQUEST)
-    slow = tuple(1.4 * seconds for seconds in plain)
-    calibration = calibrated([Observation(system(), REQUEST, slow)])(system(), REQUEST)
-    assert distance(calibration, slow) < distance(plain, slow) * 0.5
 
 
 def test_a_ring_on_one_node_is_hockneys_formula() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.score.holdout import machine_key, system_key
+from benchmarks.score.keys import machine_key, system_key
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (
@@ -24,6 +24,7 @@ from benchmarks.score.validation import (
     residuals_of,
     shipped_by_system,
 )
+from ccbench.model.library import HostProcessor
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import LibraryConstants, constants_of
 from ccbench.model.library.predictor import seconds_of
@@ -209,3 +210,10 @@ def test_of_one_system_no_coverage_is_known() -> None:
 def test_libraries_are_told_by_what_they_brought(version: tuple[int, ...], word: str) -> None:
     assert library_of(system(), version) == word
     assert library_of(MI300X, version) == "RCCL"
+
+
+def test_a_system_is_told_by_its_figures_and_not_by_its_name() -> None:
+    assert system_key(
+        system(name="x", origins={"a": "b"}, host=HostProcessor.AMD)
+    ) == system_key(system())
+    assert system_key(system(intra_bytes_per_second=200e9)) != system_key(system())
